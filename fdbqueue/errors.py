@@ -265,6 +265,12 @@ class SubscriptionNotFound(SubscriptionError):
     text = "queue {queue!r} has no subscription {name!r}: it was never created, or is closed"
 
 
+class ScheduleNotFound(QueueError):
+    """Raised when a schedule does not exist, or was deleted."""
+
+    text = "queue {queue!r} has no schedule {name!r}"
+
+
 class SubscriptionMismatch(SubscriptionError):
     """Raised when a subscription is opened with properties other than the stored ones."""
 

@@ -69,6 +69,7 @@ from ..values.model import (
     Swept,
 )
 from ..values.options import Options, QueueOptions
+from ..values.schedules import CatchUp, Overlap, Schedule
 from ..values.selector import Selector
 from ..values.serializers import Serializer
 from .transactions import Database, Transaction

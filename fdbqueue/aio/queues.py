@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ..queue import batch, dead_letters, queue, subscription, subscriptions
 from ..queue.bulk import imports, plans, producer, sinks
+from ..queue.schedules import schedules
 from ..values.durations import Seconds
 from ..values.model import Delivery
 from .driver import run
@@ -41,6 +42,11 @@ class DeadLetters(Twin):
 @twin(plans.Plans)
 class Plans(Twin):
     """The plans of a queue."""
+
+
+@twin(schedules.Schedules)
+class Schedules(Twin):
+    """The schedules of a queue."""
 
 
 @twin(batch.Batch)

@@ -47,6 +47,7 @@ from ..values.model import (
     Swept,
 )
 from ..values.options import Options, QueueOptions
+from ..values.schedules import CatchUp, Overlap, Schedule
 from ..values.selector import Selector
 from ..values.serializers import Serializer
 from .transactions import Database, Transaction
@@ -463,6 +464,8 @@ class Queue(Twin, Generic[T]):
         timeout: Seconds | None = ...,
     ) -> Ticket: ...
     async def resume(self, tr: Transactor, *, timeout: Seconds | None = ...) -> None: ...
+    @property
+    def schedules(self) -> Schedules: ...
     async def set_options(
         self, tr: Transactor, *, timeout: Seconds | None = ..., **changes: Unpack[Options]
     ) -> QueueOptions: ...
@@ -612,6 +615,47 @@ class Plans(Twin):
     async def show(
         self, tr: Transactor, consumer: str, *, timeout: Seconds | None = ...
     ) -> PlanConsumer: ...
+
+class Schedules(Twin):
+    """The schedules of a queue."""
+    async def delete(self, tr: Transactor, name: str, *, timeout: Seconds | None = ...) -> bool: ...
+    async def get(
+        self, tr: Transactor, name: str, *, timeout: Seconds | None = ...
+    ) -> Schedule | None: ...
+    async def list(
+        self,
+        tr: Transactor,
+        limit: int = ...,
+        *,
+        after: str | None = ...,
+        timeout: Seconds | None = ...,
+    ) -> builtins.list[Schedule]: ...
+    async def pause(
+        self, tr: Transactor, name: str, *, timeout: Seconds | None = ...
+    ) -> Schedule: ...
+    async def resume(
+        self, tr: Transactor, name: str, *, timeout: Seconds | None = ...
+    ) -> Schedule: ...
+    async def run(self, tr: Transactor, name: str, *, timeout: Seconds | None = ...) -> str: ...
+    async def set(
+        self,
+        tr: Transactor,
+        name: str,
+        payload: Any = ...,
+        *,
+        cron: str | None = ...,
+        every: Seconds | None = ...,
+        timezone: str = ...,
+        overlap: Overlap = ...,
+        catch_up: CatchUp = ...,
+        priority: int = ...,
+        headers: Headers | None = ...,
+        ttl: Seconds | None = ...,
+        max_attempts: int | None = ...,
+        backoff: backoffs.Given = ...,
+        key: str | None = ...,
+        timeout: Seconds | None = ...,
+    ) -> Schedule: ...
 
 class Batch(Twin, Generic[T]):
     """As ``fdbqueue.Batch``: a sequence of deliveries, for ``async with``."""

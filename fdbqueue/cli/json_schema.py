@@ -49,7 +49,7 @@ def message_json(message: Message) -> dict[str, Any]:
     }
     return {
         "id": message.id,
-        **_payload(message.payload),
+        **payload(message.payload),
         "priority": message.priority,
         "headers": dict(message.headers),
         "level": message.level,
@@ -186,7 +186,8 @@ def _field(name: str, value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _payload(payload: bytes) -> dict[str, str]:
+def payload(payload: bytes) -> dict[str, str]:
+    """A payload: as text, or in base64 where it is none."""
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:

@@ -51,6 +51,7 @@ GROUPS = {
     "subscription": "queues.subscriptions",
     "history": "messages.history",
     "key": "queues.keys",
+    "schedule": "queues.schedules",
     "sink": "queues.sinks",
     "pipeline": "pipeline",
     "plan": "queues.plans",

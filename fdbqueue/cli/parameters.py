@@ -95,6 +95,14 @@ SelectorOption = Annotated[
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would happen, and change nothing.")]
 
 
+def encoded(payload: str) -> bytes:
+    """The bytes of a payload on the command line."""
+    try:
+        return os.fsencode(payload)
+    except UnicodeEncodeError:
+        raise terminal.CommandError("PAYLOAD contains half of a surrogate pair") from None
+
+
 def pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:
     """A name and its value; raises ``CommandError``."""
     name, equals, value = text.partition("=")

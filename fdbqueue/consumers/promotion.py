@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..messages import delayed
 from ..messages.delivery import lease_expiry
+from ..messages.delivery import promotion as due_messages
 from ..messages.transaction_budget import SIDE_BYTES
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -33,7 +33,7 @@ class Promoted(NamedTuple):
 
 def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     """Issue snapshot reads of what may be due. Awaits the read version: issue other reads first."""
-    return Reads(lease_expiry.reads(tr, scope), delayed.due(tr, scope))
+    return Reads(lease_expiry.reads(tr, scope), due_messages.due(tr, scope))
 
 
 @transactional
@@ -42,7 +42,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
     returned, expired, size = lease_expiry.return_expired(tr, scope, reads.expired)
     ready = due = 0
     if size <= SIDE_BYTES:  # Otherwise another large message would not fit; the next one takes it.
-        ready, due, more = delayed.promote(tr, scope, reads.due)
+        ready, due, more = due_messages.promote(tr, scope, reads.due)
         size += more
     promoted = Promoted(returned + ready, expired + due, max(0, size - SIDE_BYTES))
     if promoted.ready:

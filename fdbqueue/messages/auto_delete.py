@@ -1,6 +1,7 @@
 """Deleting a queue that has been unused for a while, as Qpid deletes auto-delete queues.
 
-Unused: no messages but dead letters, no waiting consumer, no subscription, no consumer of plans.
+Unused: no messages but dead letters, no waiting consumer, no subscription, no consumer of plans, no
+schedule.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _IN_USE = (
     Kind.STATE,
     Kind.SUBSCRIPTION,
     Kind.PLANNER,
+    Kind.SCHEDULE,
 )
 
 

@@ -41,8 +41,9 @@ class Operation:
     ended: Transition | None
 
     def wants(self, message: StoredMessage) -> bool:
-        """Whether the operation takes a message."""
-        return self.wanted(message.envelope.properties(message.position))
+        """Whether the operation takes a message: any but the next ticks of schedules."""
+        envelope = message.envelope
+        return envelope.schedule is None and self.wanted(envelope.properties(message.position))
 
 
 @transactional

@@ -14,7 +14,7 @@ from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
 from ..values.states import PROMOTE, PUT_OFF, State
 from . import delayed, lookup, transitions
-from .delivery import requeue, scan
+from .delivery import promotion, requeue, scan
 from .enqueue import level_order
 from .lookup import Found
 
@@ -72,7 +72,7 @@ def _put(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int)
     lookup.point(tr, scope.keys, message, due)
     delayed.put(tr, scope, due.due_ms, message)
     if due.due_ms <= now_ms:
-        delayed.promote(tr, scope, delayed.due(tr, scope))
+        promotion.promote(tr, scope, promotion.due(tr, scope))
 
 
 def editable(found: Found | None) -> bool:

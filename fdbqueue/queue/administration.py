@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ..consumers import eviction, wakeups
 from ..consumers.registry import Consumer
-from ..errors import TransactionTooLarge
+from ..errors import InvalidArgument, TransactionTooLarge
 from ..messages import editing, inspection, lookup, transitions
 from ..messages import purge as purges
 from ..schema import catalogue, changes
@@ -35,13 +35,15 @@ def cancel(
     """Remove a ready or delayed message; returns whether it was removed.
 
     Leased messages and dead letters stay. One or two round trips. Conflicts with whatever moves
-    the message. Raises ``InvalidArgument`` if it is not an id, ``QueueNotFound``.
+    the message. Raises ``InvalidArgument`` if it is not an id, or that of a schedule's next tick;
+    ``QueueNotFound``.
     """
     queue = queue._bounded(tr, timeout)
 
     def remove(tr: fdb.Transaction) -> bool:
         scope = queue._scope(tr)
         found = lookup.find(tr, scope, lookup.reads(tr, queue._keys, message_id))
+        _check_no_tick(found)
         state = inspection.take_out(tr, scope, found)
         if found is None or state is None:
             return False
@@ -79,6 +81,7 @@ def edit(
         if delay is not None or at is not None:
             due_ms = due(delay or 0.0, at, scope.now_ms(tr)) or 0
         found = lookup.find(tr, scope, lookup.reads(tr, queue._keys, message_id))
+        _check_no_tick(found)
         if found is None or not editing.editable(found):
             return False
         waiting = wakeups.reads(tr, queue._keys, 1)
@@ -87,6 +90,16 @@ def edit(
         return True
 
     return queue._run(tr, change, wrote=bool)
+
+
+def _check_no_tick(found: lookup.Found | None) -> None:
+    name = None if found is None else found.message.envelope.schedule
+    if found is not None and name is not None:
+        raise InvalidArgument(
+            argument="id",
+            value=found.message.id,
+            problem=f"it is the next tick of schedule {name}: pause, change or delete that",
+        )
 
 
 # -- the queue -------------------------------------------------------------------------------

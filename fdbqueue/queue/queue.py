@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .bulk.producer import Producer, Producing
     from .dead_letters import DeadLetters
     from .keys.keys import Keys
+    from .schedules.schedules import Schedules
     from .subscription import Subscription
     from .subscriptions import Subscriptions, Terms
 
@@ -360,6 +361,13 @@ class Queue(Enqueuing[T]):
         from .keys.keys import Keys
 
         return Keys(self)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the queue: messages that come again and again."""
+        from .schedules.schedules import Schedules
+
+        return Schedules(self)
 
     @cached_property
     def plans(self) -> Plans:

@@ -8,6 +8,7 @@ from functools import partial
 from ..consumers import checks as waiting
 from ..messages.checks import audit, side_records, sinks
 from ..messages.checks import plans as auditplans
+from ..messages.checks import schedules as ticking
 from ..messages.checks.audit import Audit
 from ..schema.keys import Kind
 from ..store.binding import fdb
@@ -24,8 +25,8 @@ Pages = Callable[[Audit, bytes], bytes]
 def verify(db: fdb.Database, queue: Queue, *, repair: bool = False) -> Verification:
     """Check the stored state of a queue; returns every defect, and what could not be checked.
 
-    repair: repair what needs no guess: counters, expiries, TAIL, and orphaned cursors and chunks.
-        Other defects need a person.
+    repair: repair what needs no guess: counters, expiries, TAIL, next ticks of schedules, and
+        orphaned cursors and chunks. Other defects need a person.
 
     The queue may be in use. Spans transactions of at most 500 messages or 5 MB each, except for
     what must be read at one version: the scans behind the counters (one level's ready messages, all
@@ -69,6 +70,8 @@ class _Verifier:
         self.staged = self.pages(sinks.attempts)
         self.pages(sinks.pieces)
         self.pages(cursor_checks.cursors)
+        self.pages(ticking.schedules)
+        self.pages(ticking.waiting_ticks)
         for check in (waiting.consumers, waiting.states, waiting.sleepers):
             self.pages(check)
         for check in (waiting.requests, waiting.lines):

@@ -26,6 +26,7 @@ from fdbqueue.queue.bulk.plans import Plans
 from fdbqueue.queue.bulk.sinks import Sink, sinks
 from fdbqueue.queue.dead_letters import DeadLetters
 from fdbqueue.queue.keys.keys import Key, Keys
+from fdbqueue.queue.schedules.schedules import Schedules
 from fdbqueue.queue.subscriptions import Subscriptions
 from fdbqueue.store.binding import fdb
 from tests.flaky import (
@@ -419,7 +420,10 @@ def test_a_bound_of_a_call_must_be_a_time(
     assert list_queues(db, root=space) == []
 
 
-CLASSES = (Queue, Subscription, Subscriptions, DeadLetters, Keys, Key, Plans, Import, Sink)
+CLASSES = (
+    *(Queue, Subscription, Subscriptions, DeadLetters, Keys, Key),
+    *(Plans, Schedules, Import, Sink),
+)
 WAITS_FOR_ROOM = {"enqueue", "enqueue_many", "publish", "publishing", "finish", "finishing"}
 """Methods whose ``timeout`` is the time to wait for room, too."""
 
@@ -473,6 +477,12 @@ ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "DeadLetters.show": lambda known: (known.delivery.id,),
     "DeadLetters.redrive_ids": lambda known: ([known.delivery.id],),
     "DeadLetters.purge_ids": lambda known: ([known.delivery.id],),
+    "Schedules.set": lambda _: ("new",),
+    "Schedules.get": lambda _: ("known",),
+    "Schedules.pause": lambda _: ("known",),
+    "Schedules.resume": lambda _: ("known",),
+    "Schedules.run": lambda _: ("known",),
+    "Schedules.delete": lambda _: ("known",),
     "Plans.show": lambda _: ("nobody",),
     "Plans.messages": lambda _: ("nobody",),
     "Plans.release": lambda _: ("nobody",),
@@ -496,6 +506,7 @@ class Known:
         self.delivery = delivery
         self.ticket = queue.request(db)
         self.other = Queue.create(db, "other", root=space)
+        queue.schedules.set(db, "known", every=3600)
         queue.subscribe(db, "known")
         queue.subscribe(db, "shown", mode="browse")
         self._owners: dict[str, Any] = {
@@ -506,6 +517,7 @@ class Known:
             "Keys": queue.keys,
             "Key": queue.keys["known"],
             "Plans": queue.plans,
+            "Schedules": queue.schedules,
             "Import": Import(queue, "file"),
             "Sink": Sink(queue, "a"),
         }
@@ -518,6 +530,8 @@ class Known:
             called = self._shown.browse
         if (owner, method) == ("Key", "set"):
             called = partial(called, concurrency=5)
+        if (owner, method) == ("Schedules", "set"):
+            called = partial(called, every=60)
         if (owner, method) == ("Import", "enqueue"):
             called = partial(called, since=b"", until=b"1")
         name = f"{owner}.{method}"

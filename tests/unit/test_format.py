@@ -79,6 +79,14 @@ from fdbqueue.schema.codec.plans import (
     unpack_plan,
     unpack_planner,
 )
+from fdbqueue.schema.codec.schedules import Definition as ScheduleDefinition
+from fdbqueue.schema.codec.schedules import (
+    Progress,
+    pack_definition,
+    pack_progress,
+    unpack_definition,
+    unpack_progress,
+)
 from fdbqueue.schema.codec.sinks import (
     Attempt,
     SinkState,
@@ -105,6 +113,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.model import Depth, Due, Position, parse_id
 from fdbqueue.values.options import QueueOptions
+from fdbqueue.values.schedules import Timing
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "format.md"
 
@@ -138,6 +147,7 @@ FULL = Envelope(
     slot=2,
     window=1,
     last_value="eu",
+    schedule="nightly",
 )
 CHUNKED = Envelope(
     b"",
@@ -171,6 +181,10 @@ PLAN = Planned(
     (Claimed(CLAIM, {5: 2}, True), Claimed(CONSUMER, {5: 1}, False, b"\x01")),
 )
 SINK = SinkState(1, 2, 100, 50, 49, (0, 1, 20), 1_700_000_000_000)
+TICKING = ScheduleDefinition(
+    Timing("0 3 * * *", None, "Europe/Berlin", 0), "skip", "last", False, 60_000, PLAIN
+)
+TICKED = Progress(1_700_000_060_000, DUE.to_id(), 1_699_913_600_000, ID, 7, 1)
 ATTEMPTS = [Attempt(CLAIM, 2, 100, 4_000, "orders")]
 ATTEMPT = StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
 RUNS = [
@@ -514,6 +528,18 @@ VECTORS: dict[str, Vector] = {
         QUEUE.replaced("eu", ID),
         EMPTY,
         (QUEUE.replaced.parse, ("eu", ID)),
+    ),
+    "SCHEDULE": Vector(
+        QUEUE.schedule("nightly"),
+        pack_definition(TICKING),
+        (QUEUE.progress.parse, ("nightly",)),
+        (unpack_definition, TICKING),
+    ),
+    "SCHEDULE, progress": Vector(
+        QUEUE.progress("nightly", 0),
+        pack_progress(TICKED),
+        (QUEUE.progress.parse, ("nightly", 0)),
+        (unpack_progress, TICKED),
     ),
     "ATTEMPT": Vector(
         QUEUE.attempt("load", 2, CLAIM),

@@ -29,6 +29,36 @@ app.command()(peers)
 
 
 @app.command()
+def schedules(
+    counts: Annotated[
+        str, Option("--schedules", metavar="N,…", help="Numbers of schedules of one queue.")
+    ] = "0,10000",
+    as_json: AsJson = False,
+) -> None:
+    """Measure what a tick costs while many schedules tick at once, and what they cost otherwise.
+
+    \b
+    Examples:
+      tools/bench schedules
+      tools/bench schedules --schedules 1000 --json
+    """
+    from . import schedules as schedules_
+
+    numbers = [int(text) if text == "0" else _positive(text, 100_000) for text in counts.split(",")]
+    found = []
+    names = ["cron ms", "processor ms", "every ms", "skip ms", "idle %", "idle trips/s"]
+    if not as_json:
+        bench.print_row("", "schedules", *names)
+    for each in schedules_.run(numbers):
+        found.append(each.to_json())
+        if not as_json:
+            number, *figures = each.to_json().values()
+            bench.print_row("ticks", f"{number:,}", *(f"{figure:.2f}" for figure in figures))
+    if as_json:
+        terminal.print_json(found)
+
+
+@app.command()
 def beats(
     consumers: Annotated[
         str, Option(metavar="N,…", help="Numbers of registered consumers.")

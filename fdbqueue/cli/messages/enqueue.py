@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from typing import Annotated
@@ -12,7 +11,7 @@ from fdbqueue.values.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
 from .. import context, durations, terminal
 from ..declarations import Argument, Option
-from ..parameters import AsJson, QueueName, pair
+from ..parameters import AsJson, QueueName, encoded, pair
 
 
 def enqueue(
@@ -117,7 +116,7 @@ def enqueue(
     if resume is not None or as_csv:
         option = "--csv" if as_csv else "--resume"
         raise terminal.CommandError(f"{option} is only for messages on standard input")
-    data = _encoded(payload) if payload is not None else _contents(file)
+    data = encoded(payload) if payload is not None else _contents(file)
     ids = queue.enqueue_many(db, [replace(given, payload=data)])
     if as_json:
         known = _known(1 - ids.new)
@@ -131,13 +130,6 @@ def enqueue(
 def _known(count: int) -> dict[str, int]:
     """The JSON field for messages that existed already, if there are any."""
     return {"known": count} if count else {}
-
-
-def _encoded(payload: str) -> bytes:
-    try:
-        return os.fsencode(payload)
-    except UnicodeEncodeError:
-        raise terminal.CommandError("PAYLOAD contains half of a surrogate pair") from None
 
 
 def _contents(file: str | None) -> bytes:

@@ -43,6 +43,7 @@ class Envelope:
     ``slot`` is the number of the slot of its key that it holds, or held until it died; ``window``
     that of its place in the key's window, until it is taken.
     ``last_value`` is the value of which the queue keeps the newest message only.
+    ``schedule`` is the schedule whose next tick the message is, until it is due.
 
     ``others`` are fields of a later release, by number, and stay with the envelope.
     ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
@@ -72,6 +73,7 @@ class Envelope:
     slot: int | None = None
     window: int | None = None
     last_value: HeaderValue = None
+    schedule: str | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
     others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
@@ -171,6 +173,7 @@ _NAMES = {
     41: "slot",
     42: "window",
     48: "last_value",
+    49: "schedule",
 }
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""

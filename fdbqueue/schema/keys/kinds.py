@@ -66,6 +66,7 @@ class Kind(IntEnum):
     LATEST = 44  # (value) -> id of its newest message; (value, id) -> empty, one that was replaced
     # The line of a subscription: as LEADER and REQUEST, which are those of the queue's own.
     LINE = 45  # (subscription), (subscription, 0), (subscription, read version, claim) -> its line
+    SCHEDULE = 46  # (name) -> definition; (name, 0) -> its next tick, and its last
 
 
 class KindKeys(Generic[*Ts]):

@@ -103,6 +103,8 @@ class QueueKeys:
         self.latest: KindKeys[object] = KindKeys(begin[Kind.LATEST], object)
         self.replaced: KindKeys[object, str]
         self.replaced = KindKeys(begin[Kind.LATEST], object, str, least=1)
+        self.schedule: KindKeys[str] = KindKeys(begin[Kind.SCHEDULE], str)
+        self.progress: KindKeys[str, int] = KindKeys(begin[Kind.SCHEDULE], str, int, least=1)
 
     def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes, float | None]]:
         return QueueKeys, (self.prefix, self.once.timeout)

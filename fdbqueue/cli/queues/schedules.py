@@ -1,0 +1,253 @@
+"""``fdbq schedule …``: messages that come again and again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import fdbqueue
+
+from ...errors import ScheduleNotFound
+from .. import context, durations, json_schema, listings, terminal
+from ..declarations import Argument, Group, Option
+from ..parameters import AsJson, Change, ListOutput, Output, Page, QueueName, encoded, pair
+
+if TYPE_CHECKING:
+    from ...values.schedules import Schedule
+
+LISTED = 100
+
+app = Group(
+    name="schedule",
+    help="Set, list, pause, run and delete schedules, which enqueue a message again and again.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, Argument(metavar="SCHEDULE", help="The name of the schedule.")]
+
+
+@app.command("set")
+def set_(
+    name: QueueName,
+    schedule: Name,
+    payload: Annotated[str, Argument(metavar="PAYLOAD", help="The payload as text.")] = "",
+    cron: Annotated[
+        str | None,
+        Option(metavar="FIELDS", help="When it ticks, as in cron: '0 3 * * *' is daily at three."),
+    ] = None,
+    every: Annotated[
+        float | None, durations.option("How often it ticks, instead of --cron.")
+    ] = None,
+    timezone: Annotated[
+        str, Option(metavar="ZONE", help="The time zone of --cron, such as Europe/Berlin.")
+    ] = "UTC",
+    overlap: Annotated[
+        Literal["queue", "skip"],
+        Option(help="What a tick does while the message before it is not done."),
+    ] = "queue",
+    catch_up: Annotated[
+        Literal["last", "all", "none"],
+        Option(help="Which ticks come late that were missed because nobody was there."),
+    ] = "last",
+    priority: Annotated[int, Option(help="The priority of its messages, 0 to 9.")] = 4,
+    header: Annotated[
+        list[str] | None, Option(metavar="NAME=VALUE", help="A header. Repeatable.")
+    ] = None,
+    ttl: Annotated[float | None, durations.option("How long a message may be delivered.")] = None,
+    max_attempts: Annotated[
+        int | None, Option(help="Dead letter after N failed attempts, not as the queue says.")
+    ] = None,
+    key: Annotated[str | None, Option(metavar="KEY", help="The key of its messages.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a schedule, or change the one of that name.
+
+    Every tick enqueues a message with PAYLOAD. Consumers of the queue see to that. If the times
+    stay as they are, the next tick does, too.
+
+    \b
+    Examples:
+      fdbq schedule set reports nightly all --cron '0 3 * * *' --timezone Europe/Berlin
+      fdbq schedule set reports poll --every 30s --overlap skip
+    """
+    db, queue = context.open_queue(name)
+    found = queue.schedules.set(
+        db,
+        schedule,
+        encoded(payload),
+        cron=cron,
+        every=every,
+        timezone=timezone,
+        overlap=overlap,
+        catch_up=catch_up,
+        priority=priority,
+        headers=dict(pair("--header", each) for each in header or []),
+        ttl=ttl,
+        max_attempts=max_attempts,
+        key=key,
+    )
+    _print(as_json, name, found)
+
+
+@app.command("list")
+def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
+    """List the schedules of a queue. Without --max, the first 100 are listed.
+
+    \b
+    Examples:
+      fdbq schedule list reports
+      fdbq schedule list reports --watch 5
+    """
+    db, queue = context.open_queue(name)
+    limit = page.limit or LISTED
+
+    def look() -> listings.View:
+        now_ms = fdbqueue.Clock().wall_ms()
+        found = queue.schedules.list(db, min(limit + 1, 1_000), after=page.after)
+        shown = found[:limit]
+        return listings.table(
+            ["schedule", "ticks", "next", "last", "fired"],
+            [(each.name, _ticks(each), *_times(each, now_ms), each.fired) for each in shown],
+            [_json(each) for each in shown],
+            f"queue {name} has no schedules",
+            listings.more("schedule", limit, shown[-1].name) if len(found) > limit else None,
+        )
+
+    listings.show(look, output)
+
+
+@app.command()
+def show(name: QueueName, schedule: Name, *, output: Output) -> None:
+    """Show a schedule, its next tick and its last.
+
+    \b
+    Example:
+      fdbq schedule show reports nightly
+    """
+    db, queue = context.open_queue(name)
+
+    def look() -> listings.View:
+        found = queue.schedules.get(db, schedule)
+        if found is None:
+            raise ScheduleNotFound(queue=name, name=schedule)
+        after, before = _times(found, fdbqueue.Clock().wall_ms())
+        fields = [
+            ("schedule", found.name),
+            ("ticks", _ticks(found)),
+            ("next", after),
+            ("last", before),
+            ("message", found.last_id or ""),
+            *(("overlap", found.overlap), ("catch up", found.catch_up)),
+            *(("fired", found.fired), ("skipped", found.skipped)),
+            ("payload", terminal.excerpt(found.payload)),
+        ]
+        return listings.fields(fields, _json(found))
+
+    listings.show(look, output)
+
+
+@app.command()
+def pause(name: QueueName, schedule: Name, as_json: AsJson = False) -> None:
+    """Let no more ticks of a schedule come, until it is resumed.
+
+    \b
+    Example:
+      fdbq schedule pause reports nightly
+    """
+    db, queue = context.open_queue(name)
+    _print(as_json, name, queue.schedules.pause(db, schedule))
+
+
+@app.command()
+def resume(name: QueueName, schedule: Name, as_json: AsJson = False) -> None:
+    """End the pause of a schedule. It goes on with the next tick from now.
+
+    \b
+    Example:
+      fdbq schedule resume reports nightly
+    """
+    db, queue = context.open_queue(name)
+    _print(as_json, name, queue.schedules.resume(db, schedule))
+
+
+@app.command()
+def run(name: QueueName, schedule: Name, as_json: AsJson = False) -> None:
+    """Enqueue the message of a schedule now, beside its ticks, and print its id.
+
+    \b
+    Example:
+      fdbq schedule run reports nightly
+    """
+    db, queue = context.open_queue(name)
+    message_id = queue.schedules.run(db, schedule)
+    value = {"queue": name, "schedule": schedule, "id": message_id}
+    terminal.print_result(as_json, value, message_id)
+
+
+@app.command()
+def delete(name: QueueName, schedule: Name, *, change: Change) -> None:
+    """Delete a schedule. Messages that it has enqueued stay.
+
+    \b
+    Example:
+      fdbq schedule delete reports nightly --yes
+    """
+    db, queue = context.open_queue(name)
+    if queue.schedules.get(db, schedule) is None:
+        raise ScheduleNotFound(queue=name, name=schedule)
+    if not change.dry_run:
+        change.confirm(f"Delete schedule {schedule!r} of queue {name!r}?")
+        queue.schedules.delete(db, schedule)
+    change.print_result(
+        {"queue": name, "schedule": schedule, "deleted": not change.dry_run},
+        f"{change.verb('delete', 'deleted')} schedule {schedule}",
+    )
+
+
+def _ticks(found: Schedule) -> str:
+    if found.every is not None:
+        return f"every {found.every:g} s"
+    return f"{found.cron} {found.timezone}"
+
+
+def _times(found: Schedule, now_ms: int) -> tuple[str, str]:
+    """In how long the next tick comes, and how long ago the last came."""
+    after = "paused" if found.paused else "never"
+    if found.next_ms is not None:
+        late = now_ms - found.next_ms
+        after = f"in {terminal.age(-late)}" if late <= 0 else f"{terminal.age(late)} late"
+    before = "" if found.last_ms is None else f"{terminal.age(now_ms - found.last_ms)} ago"
+    return after, before
+
+
+def _json(found: Schedule) -> dict[str, Any]:
+    times = {"next": found.next_ms, "last": found.last_ms}
+    optional = {
+        "cron": found.cron,
+        "timezone": found.timezone if found.cron else None,
+        "every": found.every,
+        "ttl": found.ttl,
+        "max_attempts": found.max_attempts,
+        "backoff": found.backoff,
+        "key": found.key,
+        "last_id": found.last_id,
+    }
+    return {
+        "schedule": found.name,
+        **json_schema.payload(found.payload),
+        "priority": found.priority,
+        "headers": {**found.headers},
+        "overlap": found.overlap,
+        "catch_up": found.catch_up,
+        "paused": found.paused,
+        "fired": found.fired,
+        "skipped": found.skipped,
+        **{name: value for name, value in optional.items() if value is not None},
+        **{name: json_schema.when(at) for name, at in times.items() if at is not None},
+    }
+
+
+def _print(as_json: bool, queue: str, found: Schedule) -> None:
+    after, _ = _times(found, fdbqueue.Clock().wall_ms())
+    comes = after if found.paused else f"next {after}"
+    text = f"schedule {found.name} of queue {queue}: {_ticks(found)}, {comes}"
+    terminal.print_result(as_json, {"queue": queue, **_json(found)}, text)

@@ -1,0 +1,177 @@
+"""Ticks: the next one of each schedule waits as a delayed message."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...errors import CorruptData, FormatTooNew
+from ...schema.codec.schedules import (
+    Definition,
+    Progress,
+    pack_progress,
+    unpack_definition,
+    unpack_progress,
+)
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb, transactional
+from ...values import schedules
+from ...values.model import RANDOM_BYTES, Due, HeaderValue, Position
+from ...values.schedules import LATE_MS, Step
+from ...values.states import PURGE_DELAYED
+from .. import delayed, lookup, payloads, transitions
+
+NAME_HEADER, TICK_HEADER = "schedule", "tick"
+"""The headers of each message of a schedule: its name, and its time."""
+MAX_SKIPPED = 1_000
+"""How many ticks of a schedule are left out in one transaction."""
+
+log = logging.getLogger("fdbqueue")
+
+
+class Reads(NamedTuple):
+    """The reads of a schedule, issued and not awaited."""
+
+    definition: fdb.Value
+    progress: fdb.Value
+
+
+def reads(tr: fdb.TransactionRead, scope: Scope, name: str) -> Reads:
+    """Issue the reads; on a transaction they conflict with changes and ticks of the schedule."""
+    return Reads(tr.get(scope.keys.schedule(name)), tr.get(scope.keys.progress(name, 0)))
+
+
+def opened(reads: Reads) -> tuple[Definition, Progress] | None:
+    """A schedule; None if there is none. Raises ``CorruptData``, ``FormatTooNew``."""
+    definition, progress = reads.definition.value, reads.progress.value
+    if definition is None:
+        return None
+    return (
+        unpack_definition(definition),
+        Progress() if progress is None else unpack_progress(progress),
+    )
+
+
+def stamped(definition: Definition, name: str, tick_ms: int) -> dict[str, HeaderValue]:
+    """The headers of a message of a schedule."""
+    shown = schedules.shown(tick_ms)
+    return {**definition.envelope.headers, NAME_HEADER: name, TICK_HEADER: shown}
+
+
+@transactional
+def arm(
+    tr: fdb.Transaction, scope: Scope, name: str, definition: Definition, next_ms: int | None
+) -> str:
+    """Let the next tick wait; returns its message's id, empty where there is none. Blind."""
+    if next_ms is None:
+        return ""
+    due = Due(next_ms, os.urandom(RANDOM_BYTES))
+    envelope = replace(
+        definition.envelope,
+        headers=stamped(definition, name, next_ms),
+        enqueued_at_ms=next_ms,
+        schedule=name,
+        id=due.to_id(),
+    )
+    envelope = payloads.store(tr, scope, envelope)
+    position = Position(scope.options.level(envelope.priority), 0, due.random)
+    delayed.schedule(tr, scope, next_ms, StoredMessage(position, envelope))
+    return due.to_id()
+
+
+def fire(
+    tr: fdb.Transaction, scope: Scope, found: Iterable[tuple[StoredMessage, Reads]]
+) -> list[StoredMessage]:
+    """Put the next ticks in the places of those that are due; returns the messages that come now.
+
+    found: the messages of due ticks, read with a conflict and removed from their places, with the
+    reads of their schedules. Where ticks may be left out, reads also the messages before, at
+    snapshot: a few round trips for each. A tick whose schedule cannot be read here waits for a
+    process that can.
+    """
+    fired = []
+    for message, issued in found:
+        try:
+            comes = _fire(tr, scope, message, issued)
+        except (CorruptData, FormatTooNew, LookupError, ValueError, OSError) as error:
+            name = message.envelope.schedule
+            log.error("schedule %s of queue %s cannot tick here: %s", name, scope.name, error)
+            _put_off(tr, scope, message, scope.now_ms(tr) + LATE_MS)
+            continue
+        if comes is not None:
+            fired.append(comes)
+    return fired
+
+
+def _fire(
+    tr: fdb.Transaction, scope: Scope, message: StoredMessage, issued: Reads
+) -> StoredMessage | None:
+    name, known = message.envelope.schedule or "", opened(issued)
+    due_ms = None if known is None else known[1].next_ms
+    if known is None or due_ms is None or known[1].next_id != message.id:
+        transitions.record(tr, scope, PURGE_DELAYED, [message])  # ``verify`` would have told.
+        return None
+    definition, progress = known
+    timing, now_ms = definition.timing, scope.now_ms(tr)
+    step = schedules.step(timing, definition.catch_up, due_ms, now_ms)
+    if definition.overlap == "skip" and step.now_ms and _lives(tr, scope, progress.last_id):
+        skipped = 1
+        while step.next_ms is not None and step.next_ms <= now_ms and skipped < MAX_SKIPPED:
+            step, skipped = Step(None, timing.following(step.next_ms)), skipped + 1
+        progress = progress._replace(skipped=progress.skipped + skipped)
+        step = Step(None, step.next_ms)
+    keys = scope.keys
+    if step.now_ms is None and step.next_ms is not None:
+        headers = stamped(definition, name, step.next_ms)
+        later = replace(message.envelope, headers=headers, enqueued_at_ms=step.next_ms)
+        _put_off(tr, scope, replace(message, envelope=later), step.next_ms)
+        tr[keys.progress(name, 0)] = pack_progress(progress._replace(next_ms=step.next_ms))
+        return None
+    if step.now_ms is None:
+        transitions.record(tr, scope, PURGE_DELAYED, [message])
+        tr[keys.progress(name, 0)] = pack_progress(progress._replace(next_ms=None, next_id=""))
+        return None
+    tr[keys.progress(name, 0)] = pack_progress(
+        Progress(
+            next_ms=step.next_ms,
+            next_id=arm(tr, scope, name, definition, step.next_ms),
+            last_ms=step.now_ms,
+            last_id=message.id,
+            fired=progress.fired + 1,
+            skipped=progress.skipped,
+        )
+    )
+    envelope = replace(
+        message.envelope,
+        schedule=None,
+        headers=stamped(definition, name, step.now_ms),
+        enqueued_at_ms=step.now_ms,
+        expires_at_ms=_expiry(now_ms, definition.ttl_ms),
+    )
+    if envelope.expires_at_ms is not None:
+        tr[keys.mortal(envelope.expires_at_ms, message.id)] = b""
+    return replace(message, envelope=envelope)
+
+
+def _expiry(now_ms: int, ttl_ms: int | None) -> int | None:
+    return None if ttl_ms is None else now_ms + ttl_ms
+
+
+def _put_off(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int) -> None:
+    """Let a tick, removed from its place, wait for another time."""
+    lookup.point(tr, scope.keys, message, Due(due_ms, message.position.random))
+    delayed.put(tr, scope, due_ms, message)
+
+
+def _lives(tr: fdb.Transaction, scope: Scope, message_id: str) -> bool:
+    """Whether a message is not done yet. Snapshot reads."""
+    if not message_id:
+        return False
+    snapshot = tr.snapshot
+    waiting = lookup.find(snapshot, scope, lookup.reads(snapshot, scope.keys, message_id))
+    if waiting is not None:
+        return waiting.death is None
+    return lookup.current(tr, scope, message_id) is not None  # It is leased.

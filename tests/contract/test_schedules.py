@@ -1,0 +1,656 @@
+"""Schedules: each tick comes once, whoever looks, whatever fails, and whichever clock is wrong."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import Delivery, Message, Queue, Worker, transactional, verify
+from fdbqueue.errors import (
+    InvalidArgument,
+    InvalidHeaders,
+    InvalidInput,
+    InvalidPriority,
+    ScheduleNotFound,
+)
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock, assert_depth
+from fdbqueue.values.schedules import Schedule
+from tests.flaky import (
+    CONFLICT,
+    UNKNOWN_COMMITTED,
+    UNKNOWN_LOST,
+    FlakyDatabase,
+)
+from tests.interleaving import Operation, explore
+from tests.patience import DEADLINE
+
+DAY = 86_400
+
+
+@dataclass
+class StoppedClock(ManualClock):
+    """A clock that stands still until it is moved, at a full second."""
+
+    begin_ms: int = field(default_factory=lambda: ManualClock().wall_ms() // 1000 * 1000)
+
+    def wall_ms(self) -> int:
+        return self.begin_ms + int((self.seconds + self.wall_only) * 1000)
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+def queue(db: fdb.Database, space: fdb.Subspace, clock: StoppedClock) -> Queue:
+    return Queue.create(db, "orders", root=space, clock=clock, lease=DAY, backoff=None)
+
+
+def tick(message: Message) -> float:
+    """The tick of a message, in seconds since the epoch."""
+    shown = message.headers["tick"]
+    assert isinstance(shown, str)
+    return datetime.fromisoformat(shown).timestamp()
+
+
+def come(db: fdb.Database, queue: Queue, clock: StoppedClock) -> list[float]:
+    """Take and finish what is ready; returns the ticks, in seconds from the clock's begin."""
+    found = []
+    while held := queue.receive_many(db, 100):
+        found += [tick(each.message) - clock.begin_ms / 1000 for each in held]
+        queue.ack_many(db, held)
+    return found
+
+
+def known(db: fdb.Database, queue: Queue, name: str = "a") -> Schedule:
+    found = queue.schedules.get(db, name)
+    assert found is not None
+    return found
+
+
+def intact(db: fdb.Database, queue: Queue) -> None:
+    checked = verify(db, queue)
+    assert (checked.deviations, checked.unchecked) == ((), ())
+
+
+# -- ticks ------------------------------------------------------------------------------------
+
+
+def test_every_tick_enqueues_the_message_that_was_set(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    made = queue.schedules.set(
+        db,
+        "a",
+        b"a report",
+        every=60,
+        priority=7,
+        headers={"region": "eu"},
+        ttl=30,
+        max_attempts=2,
+        key="reports",
+    )
+    assert (made.next_ms, made.last_ms, made.fired) == (clock.begin_ms + 60_000, None, 0)
+    clock.seconds = 59
+    assert queue.receive(db) is None
+    clock.seconds = 61
+    found = queue.receive(db)
+    assert found is not None
+    message = found.message
+    assert (message.payload, message.priority, message.key) == (b"a report", 7, "reports")
+    assert {**message.headers, "tick": ""} == {"region": "eu", "schedule": "a", "tick": ""}
+    assert tick(message) == clock.begin_ms / 1000 + 60
+    assert message.max_attempts == 2
+    assert message.expires_at_ms == clock.begin_ms + 91_000
+    assert known(db, queue).last_id == message.id
+    assert known(db, queue).fired == 1
+    intact(db, queue)
+    clock.seconds = 180
+    queue.ack(db, found)
+    assert come(db, queue, clock) == [120, 180]
+    intact(db, queue)
+
+
+def test_the_next_tick_waits_as_a_delayed_message_that_only_its_schedule_changes(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.schedules.set(db, "a", b"x", every=60)
+    queue.enqueue(db, b"other", delay=60)
+    assert_depth(db, queue, delayed=2, enqueued=2)
+    (waiting,) = [each for each in queue.messages(db, "delayed") if each.message.payload == b"x"]
+    changes: list[Callable[[], object]] = [
+        lambda: queue.cancel(db, waiting.message.id),
+        lambda: queue.edit(db, waiting.message.id, delay=0),
+    ]
+    for change in changes:
+        with pytest.raises(InvalidArgument, match="the next tick of schedule a"):
+            change()
+    other = Queue.create(db, "else", root=queue._root)
+    assert queue.remove(db, "priority >= 0", state="delayed").taken == 1
+    assert queue.move(db, other, state="delayed").taken == 0
+    assert_depth(db, queue, delayed=1)
+    intact(db, queue)
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "wanted"),
+    [("last", [600]), ("all", [*range(60, 601, 60)]), ("none", [600])],
+)
+def test_ticks_that_were_missed_come_as_asked(
+    db: fdb.Database, queue: Queue, clock: StoppedClock, catch_up: Any, wanted: list[int]
+) -> None:
+    queue.schedules.set(db, "a", every=60, catch_up=catch_up)
+    # Of 540 and 600, the first is more than a minute late, and the second is not.
+    clock.seconds = 601
+    found = come(db, queue, clock)
+    assert found == ([540, *wanted] if catch_up == "last" else wanted)
+    clock.seconds = 660
+    assert come(db, queue, clock) == [660]
+    intact(db, queue)
+
+
+def test_a_tick_is_left_out_while_the_message_before_it_is_not_done(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    queue.schedules.set(db, "a", every=60, overlap="skip")
+    clock.seconds = 60
+    held = queue.receive(db)
+    assert held is not None
+
+    def look(state: Callable[[], object] = lambda: None) -> int:
+        state()
+        clock.seconds += 60
+        queue.sweep(db)
+        return queue.depth(db).ready
+
+    # Leased, ready and put off, it is there
+    assert look() == 0
+    assert look(lambda: queue.release(db, held, delay=0)) == 1
+    again = queue.receive(db)
+    assert again is not None
+    assert look(lambda: queue.release(db, again, delay=3600)) == 0
+    assert known(db, queue).skipped == 3
+    clock.seconds += 3600
+    third = queue.receive(db)
+    assert third is not None
+    assert third.message.id == held.message.id
+    # As a dead letter it is not
+    assert look(lambda: queue.reject(db, third, "no")) == 1
+    assert come(db, queue, clock) == [clock.seconds]
+    assert look() == 1
+    intact(db, queue)
+
+
+def test_a_consumer_that_waits_makes_the_tick_itself(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "orders", root=space)
+    queue.schedules.set(db, "a", b"x", every=1)
+    found = queue.receive(db, wait=DEADLINE)
+    assert found is not None
+    assert found.message.payload == b"x"
+
+
+def test_a_worker_handles_ticks(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "orders", root=space)
+    seen, done = [], threading.Event()
+
+    def handle(message: Message) -> None:
+        seen.append(tick(message))
+        if len(seen) == 2:
+            done.set()
+
+    worker = Worker(db)
+    worker.add(queue, handle)
+    with worker:
+        # When the schedule is made while the worker sleeps
+        queue.schedules.set(db, "a", every=1)
+        assert done.wait(DEADLINE)
+    assert seen[1] - seen[0] == 1
+
+
+# -- changes ----------------------------------------------------------------------------------
+
+
+def test_the_same_again_changes_nothing_and_other_times_begin_anew(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    first = queue.schedules.set(db, "a", b"x", every=60)
+    clock.seconds = 45
+    assert queue.schedules.set(db, "a", b"x", every=60) == first
+    assert_depth(db, queue, enqueued=1)
+    # With the same times, the next tick stays, and has what is set now
+    changed = queue.schedules.set(db, "a", b"y", every=60, priority=9)
+    assert changed.next_ms == first.next_ms
+    clock.seconds = 60
+    (message,) = queue.receive_many(db, 9)
+    assert (message.payload, message.message.priority) == (b"y", 9)
+    changed = queue.schedules.set(db, "a", b"y", every=30)
+    assert changed.next_ms == clock.begin_ms + 90_000
+    assert changed.fired == 1
+    queue.ack(db, message)
+    clock.seconds = 120
+    assert come(db, queue, clock) == [90, 120]
+    intact(db, queue)
+
+
+def test_a_pause_leaves_out_the_ticks_of_the_meantime(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    queue.schedules.set(db, "a", every=60, catch_up="all")
+    assert queue.schedules.pause(db, "a") == queue.schedules.pause(db, "a")
+    assert_depth(db, queue, delayed=0)
+    clock.seconds = 200
+    assert come(db, queue, clock) == []
+    assert queue.schedules.set(db, "a", b"y", every=60, catch_up="all").paused
+    assert_depth(db, queue, delayed=0)
+    intact(db, queue)
+    resumed = queue.schedules.resume(db, "a")
+    assert (resumed.paused, resumed.next_ms) == (False, clock.begin_ms + 240_000)
+    clock.seconds = 240
+    assert come(db, queue, clock) == [240]
+    intact(db, queue)
+
+
+def test_a_run_is_beside_the_ticks(db: fdb.Database, queue: Queue, clock: StoppedClock) -> None:
+    queue.schedules.set(db, "a", b"x", every=60, overlap="skip")
+    clock.seconds = 7
+    message_id = queue.schedules.run(db, "a")
+    assert known(db, queue).last_id == message_id
+    clock.seconds = 60
+    queue.sweep(db)
+    assert known(db, queue).skipped == 1
+    assert come(db, queue, clock) == [7]
+    clock.seconds = 120
+    assert come(db, queue, clock) == [120]
+    queue.schedules.pause(db, "a")
+    queue.schedules.run(db, "a")
+    assert_depth(db, queue, ready=1)
+    intact(db, queue)
+
+
+def test_a_deleted_schedule_leaves_what_has_come(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    queue.schedules.set(db, "a", every=60)
+    clock.seconds = 60
+    queue.sweep(db)
+    assert queue.schedules.delete(db, "a")
+    assert not queue.schedules.delete(db, "a")
+    assert queue.schedules.get(db, "a") is None
+    clock.seconds = 600
+    assert come(db, queue, clock) == [60]
+    everything = queue._keys.kind(Kind.SCHEDULE)
+    assert not list(db.get_range(everything.start, everything.stop))
+    for missing in (queue.schedules.pause, queue.schedules.resume, queue.schedules.run):
+        with pytest.raises(ScheduleNotFound, match="no schedule 'a'"):
+            missing(db, "a")
+    intact(db, queue)
+
+
+def test_schedules_are_part_of_the_callers_transaction(db: fdb.Database, queue: Queue) -> None:
+    @transactional
+    def both(tr: fdb.Transaction, fails: bool) -> None:
+        queue.schedules.set(tr, "a", b"x", every=60)
+        queue.schedules.set(tr, "a", b"y", every=90)
+        assert known(tr, queue).payload == b"y"  # type: ignore[arg-type]
+        queue.schedules.run(tr, "a")
+        if fails:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        both(db, True)
+    assert queue.schedules.list(db) == []
+    both(db, False)
+    assert_depth(db, queue, ready=1, delayed=1)
+    intact(db, queue)
+
+
+def test_schedules_are_listed_by_name_page_by_page(db: fdb.Database, queue: Queue) -> None:
+    names = [f"s{n}" for n in range(7)]
+    for name in names:
+        queue.schedules.set(db, name, every=60)
+    assert [each.name for each in queue.schedules.list(db)] == names
+    assert [each.name for each in queue.schedules.list(db, 3)] == names[:3]
+    assert [each.name for each in queue.schedules.list(db, 3, after="s2")] == names[3:6]
+    assert queue.schedules.list(db, 3, after="s6") == []
+
+
+def test_what_a_schedule_cannot_be_is_refused_before_anything_is_written(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace
+) -> None:
+    wrong: list[tuple[type[InvalidInput], dict[str, Any]]] = [
+        (InvalidArgument, {"cron": "never"}),
+        (InvalidArgument, {"every": 60, "overlap": "both"}),
+        (InvalidArgument, {"every": 60, "catch_up": "some"}),
+        (InvalidArgument, {"every": 60, "payload": bytes(90_001)}),
+        (InvalidArgument, {"every": 60, "ttl": 0}),
+        (InvalidHeaders, {"every": 60, "headers": {"tick": 1}}),
+        (InvalidPriority, {"every": 60, "priority": 10}),
+        (InvalidInput, {"every": 60, "key": ""}),
+    ]
+    for error, terms in wrong:
+        with pytest.raises(error):
+            queue.schedules.set(db, "a", **terms)
+    with pytest.raises(InvalidInput):
+        queue.schedules.set(db, "", every=60)
+    assert queue.schedules.list(db) == []
+    assert_depth(db, queue, enqueued=0)
+
+
+def test_ticks_keep_the_order_of_a_sorted_queue(
+    db: fdb.Database, space: fdb.Subspace, clock: StoppedClock
+) -> None:
+    queue = Queue.create(db, "sorted", root=space, clock=clock, sort="rank", levels=1)
+    for rank in (3, 1, 2):
+        queue.schedules.set(db, f"s{rank}", b"%d" % rank, every=60, headers={"rank": rank})
+    clock.seconds = 60
+    assert [each.payload for each in queue.receive_many(db, 9)] == [b"1", b"2", b"3"]
+    intact(db, queue)
+
+
+# -- clocks, faults, and others at the same time ----------------------------------------------
+
+
+def test_a_clock_that_is_wrong_neither_doubles_nor_drops_a_tick(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    queue.schedules.set(db, "a", every=60)
+
+    def by(wall_only: float) -> Queue:
+        wrong = StoppedClock(clock.seconds, wall_only, begin_ms=clock.begin_ms)
+        return Queue(queue.name, queue._root, clock=wrong)
+
+    clock.seconds = 58
+    # A day ahead is not believed; less than a minute ahead is, and makes the tick come early.
+    assert come(db, by(DAY), clock) == []
+    assert come(db, by(50), clock) == [60]
+    for seconds in range(60, 601, 45):
+        clock.seconds = seconds
+        found = [each for wrong in (-DAY, -50, 50, 0) for each in come(db, by(wrong), clock)]
+        assert found in ([], [(seconds + 50) // 60 * 60]) or found == []
+    clock.seconds = 660
+    come(db, queue, clock)
+    assert known(db, queue).fired == 11
+    intact(db, queue)
+
+
+@pytest.mark.parametrize("fault", [UNKNOWN_COMMITTED, UNKNOWN_LOST, CONFLICT])
+@pytest.mark.parametrize("looks", ["receive", "sweep"])
+def test_a_tick_comes_once_whatever_becomes_of_the_commit(
+    db: fdb.Database, queue: Queue, clock: StoppedClock, fault: str, looks: str
+) -> None:
+    queue.schedules.set(db, "a", every=60)
+    clock.seconds = 60
+    flaky: Any = FlakyDatabase(db, [fault, fault])
+    if looks == "sweep":
+        queue.sweep(flaky)
+    else:
+        assert queue.receive(flaky) is not None
+    depth = queue.depth(db)
+    assert (depth.enqueued, depth.ready + depth.leased, depth.delayed) == (2, 1, 1)
+    assert known(db, queue).fired == 1
+    intact(db, queue)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(None, id="another look"),
+        pytest.param(lambda q, db: q.schedules.set(db, "a", b"new", every=60), id="set"),
+        pytest.param(lambda q, db: q.schedules.pause(db, "a"), id="pause"),
+        pytest.param(lambda q, db: q.schedules.delete(db, "a"), id="delete"),
+        pytest.param(lambda q, db: q.schedules.run(db, "a"), id="run"),
+    ],
+)
+def test_a_tick_in_all_interleavings_with_what_looks_for_it_and_changes_it(
+    db: fdb.Database, space: fdb.Subspace, change: Callable[[Queue, fdb.Database], object] | None
+) -> None:
+    numbers = itertools.count()
+
+    def start() -> tuple[list[Operation], Callable[[list[Any]], None]]:
+        clock = StoppedClock()
+        name = f"q{next(numbers)}"
+        Queue.create(db, name, root=space, clock=clock, contention="first", lease=DAY)
+
+        def fresh() -> Queue:
+            return Queue(name, space, clock=clock)
+
+        fresh().schedules.set(db, "a", b"old", every=60)
+        clock.seconds = 61
+
+        def look(db: fdb.Database) -> Delivery | None:
+            return fresh().receive(db)
+
+        def other(db: fdb.Database) -> object:
+            return look(db) if change is None else change(fresh(), db)
+
+        def check(results: list[Any]) -> None:
+            queue = fresh()
+            assert not any(isinstance(each, Exception) for each in results)
+            intact(db, queue)
+            left = queue.schedules.get(db, "a")
+            clock.seconds = 121
+            found = [each.message for each in results if isinstance(each, Delivery)]
+            found += [each.message for each in queue.receive_many(db, 9)]
+            ticks = sorted(tick(each) - clock.begin_ms / 1000 for each in found)
+            runs = [each for each in ticks if each % 60]
+            # The first tick came, unless it was paused or deleted before; then nothing follows.
+            if left is None or left.paused:
+                assert ticks in ([], [60])
+            else:
+                assert [each for each in ticks if not each % 60] == [60, 120]
+            assert len(runs) == sum(isinstance(each, str) for each in results)
+            intact(db, queue)
+
+        return [look, other], check
+
+    assert explore(db, start) >= 2
+
+
+@pytest.mark.long
+def test_many_who_look_at_once_make_each_tick_once(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    for n in range(30):
+        queue.schedules.set(db, f"s{n}", b"%d" % n, every=60, catch_up="all")
+    clock.seconds = 60 * 5
+    taken: list[tuple[str, float]] = []
+
+    def look() -> None:
+        mine = Queue(queue.name, queue._root, clock=clock)
+        while len(taken) < 150:
+            for each in mine.receive_many(db, 7):
+                taken.append((str(each.message.headers["schedule"]), tick(each.message)))
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    begin = clock.begin_ms / 1000
+    wanted = [(f"s{n}", begin + 60 * k) for n in range(30) for k in range(1, 6)]
+    assert sorted(taken) == sorted(wanted)
+    intact(db, queue)
+
+
+# -- a model ----------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("wait"), st.integers(1, 400)),
+        st.tuples(st.sampled_from(["look", "look", "keep", "finish"])),
+        st.tuples(st.sampled_from(["pause", "resume", "run", "delete"])),
+        st.tuples(st.just("every"), st.sampled_from([10, 60, 90])),
+    ),
+    max_size=25,
+)
+
+
+class Model:
+    """One schedule as its user understands it, in seconds."""
+
+    def __init__(self, catch_up: str, overlap: str) -> None:
+        self.catch_up, self.overlap = catch_up, overlap
+        self.exists = self.paused = False
+        self.start = self.every = self.next = 0
+        self.last_lives = False
+        self.fired: list[int] = []
+
+    def set(self, now: int, every: int) -> None:
+        if not self.exists:
+            self.paused = self.last_lives = False
+        if not self.exists or every != self.every:
+            self.start, self.every, self.next = now, every, now + every
+        self.exists = True
+
+    def following(self, now: int) -> int:
+        return self.start + ((now - self.start) // self.every + 1) * self.every
+
+    def look(self, now: int) -> Iterator[int]:
+        """The ticks that come."""
+        while self.exists and not self.paused and self.next <= now:
+            due = self.next
+            late = now - 60
+            if due < late and self.catch_up != "all":
+                due += (late - 1 - due) // self.every * self.every
+            self.next = due + self.every
+            left_out = self.catch_up == "none" and due < late
+            # One that was missed for good is that, and no more.
+            if left_out or (self.overlap == "skip" and self.last_lives):
+                continue
+            self.last_lives = True
+            yield due
+
+
+@pytest.mark.parametrize("overlap", ["queue", "skip"])
+@pytest.mark.parametrize("catch_up", ["last", "all", "none"])
+def test_a_schedule_does_what_its_user_understands(
+    db: fdb.Database, space: fdb.Subspace, catch_up: Any, overlap: Any
+) -> None:
+    numbers = itertools.count()
+
+    @settings(
+        max_examples=25,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    @given(STEPS)
+    def run(steps: list[tuple[Any, ...]]) -> None:
+        clock = StoppedClock()
+        queue = Queue.create(db, f"q{next(numbers)}", root=space, clock=clock, lease=7 * DAY)
+        model = Model(catch_up, overlap)
+        held: list[Delivery] = []
+        ran: list[str] = []
+
+        def now() -> int:
+            return int(clock.seconds)
+
+        def change(every: int) -> None:
+            how = {"every": every, "catch_up": catch_up, "overlap": overlap}
+            queue.schedules.set(db, "a", **how)
+            model.set(now(), every)
+
+        def finish() -> None:
+            queue.ack_many(db, held) if held else None
+            held.clear()
+            model.last_lives = False
+
+        def look() -> None:
+            queue.sweep(db)
+            wanted = list(model.look(now()))
+            found = queue.receive_many(db, 1_000)
+            held.extend(found)
+            come = [
+                round(tick(each.message) - clock.begin_ms / 1000)
+                for each in found
+                if each.message.id not in ran
+            ]
+            assert come == wanted
+
+        change(60)
+        for name, *values in steps:
+            match name:
+                case "wait":
+                    clock.seconds += values[0]
+                case "every":
+                    change(values[0])
+                case "look":
+                    look()
+                    finish()
+                case "keep":
+                    look()
+                case "finish":
+                    finish() if queue.depth(db).ready == 0 else None
+                case "pause" if model.exists:
+                    queue.schedules.pause(db, "a")
+                    model.paused = True
+                case "resume" if model.exists:
+                    queue.schedules.resume(db, "a")
+                    if model.paused:
+                        model.next = model.following(now())
+                    model.paused = False
+                case "run" if model.exists:
+                    ran.append(queue.schedules.run(db, "a"))
+                    model.last_lives = True
+                case "delete":
+                    assert queue.schedules.delete(db, "a") == model.exists
+                    model.exists = False
+        look()
+        intact(db, queue)
+        queue.delete(db)
+
+    run()
+
+
+# -- verify -----------------------------------------------------------------------------------
+
+
+def test_a_schedule_that_has_lost_its_tick_is_found_and_repaired(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    queue.schedules.set(db, "a", every=60)
+    delayed = queue._keys.kind(Kind.DELAYED)
+    ((key, value),) = [(kv.key, kv.value) for kv in db.get_range(delayed.start, delayed.stop)]
+    del db[key]
+    kinds = {each.kind for each in verify(db, queue).deviations}
+    assert "schedule without tick" in kinds
+    verify(db, queue, repair=True)
+    verify(db, queue, repair=True)  # Counters and places of the tick that was lost.
+    clock.seconds = 60
+    assert come(db, queue, clock) == [60]
+    # And a tick that no schedule knows, which never comes
+    db[queue._keys.delayed(clock.begin_ms + 70_000, b"12345678")] = value
+    assert "tick without schedule" in {each.kind for each in verify(db, queue).deviations}
+    clock.seconds = 71
+    assert come(db, queue, clock) == []
+
+
+def test_a_schedule_of_a_later_release_waits_for_a_process_that_can_read_it(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    queue.schedules.set(db, "a", every=60)
+    queue.schedules.set(db, "b", every=60)
+    key = queue._keys.schedule("a")
+    value = db[key]
+    assert value is not None
+    db[key] = b"\x02" + value[1:]
+    clock.seconds = 61
+    assert [each.message.headers["schedule"] for each in queue.receive_many(db, 9)] == ["b"]
+    assert "unreadable" in {each.kind for each in verify(db, queue).deviations}
+    db[key] = value
+    clock.seconds = 121
+    found = queue.receive_many(db, 9)
+    assert sorted(tick(each.message) - clock.begin_ms / 1000 for each in found) == [60, 120]
+    assert come(db, queue, clock) == [120]
+    intact(db, queue)

@@ -1,0 +1,185 @@
+"""When schedules tick, through changes of clocks, and which ticks come late."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fdbqueue.errors import InvalidArgument
+from fdbqueue.values.schedules import LATE_MS, CatchUp, Timing, shown, step, timing
+
+BERLIN = "Europe/Berlin"
+START = 1_700_000_000_000
+
+
+def ms(text: str) -> int:
+    """A time in UTC."""
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def cron(fields: str, zone: str = BERLIN) -> Timing:
+    return timing(fields, None, zone, START, None)
+
+
+def ticks(each: Timing, after: str, count: int) -> list[str]:
+    """The next ticks, in UTC."""
+    found, moment = [], ms(after)
+    for _ in range(count):
+        following = each.following(moment)
+        assert following is not None
+        moment = following
+        found.append(shown(moment)[:16])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "after", "wanted"),
+    [
+        # Winter and summer: the same time on the wall.
+        ("0 3 * * *", "2026-01-10 12:00", ["2026-01-11T02:00", "2026-01-12T02:00"]),
+        ("0 3 * * *", "2026-07-10 12:00", ["2026-07-11T01:00", "2026-07-12T01:00"]),
+        # 02:30 on 29 March does not exist: right after it, and once.
+        (
+            "30 2 * * *",
+            "2026-03-28 00:00",
+            ["2026-03-28T01:30", "2026-03-29T01:00", "2026-03-30T00:30"],
+        ),
+        # 02:30 on 25 October exists twice: the first time only.
+        (
+            "30 2 * * *",
+            "2026-10-24 00:00",
+            ["2026-10-24T00:30", "2026-10-25T00:30", "2026-10-26T01:30"],
+        ),
+        # The same, seen from between the two.
+        ("30 2 * * *", "2026-10-25 01:10", ["2026-10-26T01:30"]),
+        # By the time that passes.
+        (
+            "*/30 * * * *",
+            "2026-03-29 00:20",
+            ["2026-03-29T00:30", "2026-03-29T01:00", "2026-03-29T01:30"],
+        ),
+        (
+            "*/30 * * * *",
+            "2026-10-25 00:20",
+            ["2026-10-25T00:30", "2026-10-25T01:00", "2026-10-25T01:30", "2026-10-25T02:00"],
+        ),
+        ("0 0 29 2 *", "2026-01-01 00:00", ["2028-02-28T23:00", "2032-02-28T23:00"]),
+        ("0 9 * * MON-FRI", "2026-11-20 12:00", ["2026-11-23T08:00", "2026-11-24T08:00"]),
+    ],
+)
+def test_ticks_go_by_the_clock_on_the_wall(fields: str, after: str, wanted: list[str]) -> None:
+    assert ticks(cron(fields), after, len(wanted)) == wanted
+
+
+@pytest.mark.parametrize("fields", ["*/5 * * * *", "30 2 * * *", "0 3 * * 7", "0 0 1 1 *"])
+@pytest.mark.parametrize("days", [0.001, 0.5, 20])
+def test_the_last_tick_is_that_which_going_through_all_finds(fields: str, days: float) -> None:
+    each = cron(fields)
+    first = each.following(ms("2026-03-27 00:00"))
+    assert first is not None
+    until = first + int(timedelta(days=days).total_seconds() * 1000)
+    last = first
+    while (following := each.following(last)) is not None and following <= until:
+        last = following
+    assert each.last(first, until) == last
+
+
+def test_years_without_anybody_take_no_time_to_pass() -> None:
+    each = cron("* * * * *", "UTC")
+    first, until = ms("2016-01-01 00:00"), ms("2026-01-01 00:00")
+    assert each.last(first, until) == until
+
+
+@given(
+    st.sampled_from([1, 10, 45, 60, 3600]),
+    st.lists(st.integers(0, 500), max_size=30),
+    st.lists(st.integers(-60, 60), min_size=30, max_size=30),
+    st.sampled_from(["last", "all", "none"]),
+)
+def test_no_tick_comes_twice_or_gets_lost_whichever_clock_is_wrong(
+    every: int, pauses: list[int], errors: list[int], catch_up: CatchUp
+) -> None:
+    # Given looks at any time, by clocks that are wrong by up to a minute
+    each = timing(None, every, "UTC", START, None)
+    due, come, now = each.following(START), [], START
+    for pause, error in zip(pauses, errors, strict=False):
+        now += pause * 1000
+        # When what is due by that clock is handled
+        while due is not None and due <= now + error * 1000:
+            comes, following = step(each, catch_up, due, now + error * 1000)
+            assert following is not None
+            assert following > due
+            if comes is not None:
+                come.append(comes)
+            # Then only what was missed by the right clock, too, is left out
+            if comes != due:
+                assert catch_up != "all"
+                assert due < now
+            due = following
+    # And every tick is one of the schedule, and comes once, in order
+    assert come == sorted(set(come))
+    assert all((tick - START) % (every * 1000) == 0 for tick in come)
+    if catch_up == "all":
+        assert due is not None
+        assert come == list(range(START + every * 1000, due, every * 1000))
+
+
+def test_what_is_less_than_a_minute_late_comes_and_what_was_missed_as_asked() -> None:
+    each = timing(None, 10, "UTC", START, None)
+    due = START + 10_000
+    soon, late = due + LATE_MS, due + LATE_MS + 25_000
+    for catch_up in ("last", "all", "none"):
+        assert step(each, catch_up, due, soon) == (due, due + 10_000)
+    assert step(each, "last", due, late) == (due + 20_000, due + 30_000)
+    assert step(each, "all", due, late) == (due, due + 10_000)
+    assert step(each, "none", due, late) == (due + 30_000, due + 40_000)
+    seldom = timing(None, 600, "UTC", START, None)
+    due = START + 600_000
+    assert step(seldom, "last", due, due + LATE_MS + 1) == (due, due + 600_000)
+    assert step(seldom, "none", due, due + LATE_MS + 1) == (None, due + 600_000)
+
+
+def test_an_interval_goes_on_when_it_is_set_again() -> None:
+    first = timing(None, 60, "UTC", START + 17, None)
+    assert first.following(START + 18) == START + 60_000
+    assert timing(None, 60, "UTC", START + 45_000, first) == first
+    assert timing(None, 61, "UTC", START + 45_000, first).start_ms == START + 45_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "every", "zone", "problem"),
+    [
+        (None, None, "UTC", "give cron or every"),
+        ("0 3 * * *", 60, "UTC", "give cron or every"),
+        ("0 3 * *", None, "UTC", "five fields"),
+        ("0 0 3 * * *", None, "UTC", "five fields"),
+        ("61 3 * * *", None, "UTC", "minute"),
+        ("0 0 30 2 *", None, "UTC", "day-of-month"),
+        ("0 3 * * *", None, "Europe/Nowhere", "Europe/Berlin"),
+        ("0 3 * * *", None, "../etc/passwd", "Europe/Berlin"),
+        ("0 3 * * *", None, 7, "Europe/Berlin"),
+        (None, 0.5, "UTC", "1 second"),
+        (None, "60", "UTC", "1 second"),
+        (b"0 3 * * *", None, "UTC", "five fields"),
+    ],
+)
+def test_a_timing_that_makes_no_sense_is_refused(
+    fields: str | None, every: float | None, zone: str, problem: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        timing(fields, every, zone, START, None)
+
+
+def test_the_zones_of_the_tests_are_there() -> None:
+    assert ZoneInfo(BERLIN).utcoffset(datetime(2026, 7, 1)) == timedelta(hours=2)
+
+
+def test_a_tick_that_is_exactly_a_minute_late_was_not_missed() -> None:
+    each = timing(None, 60, "UTC", START, None)
+    due = START + 60_000
+    assert step(each, "none", due, due + 2 * LATE_MS) == (due + 60_000, due + 120_000)
+    assert step(each, "last", due, due + 2 * LATE_MS) == (due, due + 60_000)
