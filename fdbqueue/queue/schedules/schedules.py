@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ...consumers import wakeups
 from ...errors import InvalidArgument, InvalidHeaders
@@ -21,11 +21,9 @@ from ...values.durations import Seconds
 from ...values.model import Headers, NewMessage
 from ...values.options import DEFAULT_PRIORITY, check_name
 from ...values.schedules import CatchUp, Overlap, Schedule, Timing
+from ..enqueue import Enqueuing
 from ..handle import Transactor
 from ..validation import MIN_TTL_SECONDS, draft
-
-if TYPE_CHECKING:
-    from ..queue import Queue
 
 R = TypeVar("R")
 
@@ -40,7 +38,7 @@ class Schedules:
     needs no process of its own. Each tick comes once, and in the order of the ticks.
     """
 
-    def __init__(self, queue: Queue[Any]) -> None:
+    def __init__(self, queue: Enqueuing[Any]) -> None:
         self._queue = queue
 
     def set(
