@@ -30,7 +30,7 @@ WAITS = st.sampled_from(["0", "0.001", "-1", "nan", "x"])
 UNBOUNDED = {"watch", "follow", "store", "install_completion", "show_completion"}
 """Options that make a command go on until it is stopped, or that are about something else."""
 TOO_LONG = 30.0
-ENDLESS = {"top", "serve", "worker", "doctor", "bench", "pipeline"}
+ENDLESS = {"top", "serve", "web", "worker", "doctor", "bench", "pipeline"}
 """Commands that run until they are stopped, take their time to measure, or start Spark."""
 
 

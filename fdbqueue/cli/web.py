@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 from typing import Annotated
@@ -67,7 +68,6 @@ def web(
         users=known,
         allow_actions=allow_actions,
     )
-    listening = _listen(host, port)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -77,12 +77,11 @@ def web(
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     address = f"[{host}]" if ":" in host else host
-    print(f"serving http://{address}:{listening.getsockname()[1]}/")
-    terminal.flush()
-    try:
-        uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt:
-        return
+    with _listen(host, port) as listening:
+        print(f"serving http://{address}:{listening.getsockname()[1]}/")
+        terminal.flush()
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:

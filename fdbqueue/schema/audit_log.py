@@ -37,4 +37,4 @@ def read(
     end = every.stop if before is None else root.audit_line(before)
     mode = fdb.StreamingMode.want_all
     found = tr.snapshot.get_range(every.start, end, limit=limit, reverse=True, streaming_mode=mode)
-    return [unpack_audit(root.audit_stamp(kv.key), kv.value) for kv in found]
+    return [unpack_audit(kv.value, root.audit_stamp(kv.key)) for kv in found]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Depth, Message, NewMessage, Queue, verify
+from fdbqueue import Delivery, Depth, Message, NewMessage, Queue, transactional, verify
 from fdbqueue.errors import InvalidArgument, InvalidName, InvalidOptions
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -259,6 +259,23 @@ def test_a_message_that_waits_for_a_slot_wakes_nobody(db: Database, queue: Queue
     assert db.get(queue._keys.change) == before
     queue.enqueue_many(db, [*keyed("a", 1), *keyed("b", 1)])
     assert db.get(queue._keys.change) != before
+
+
+def test_a_backlog_may_begin_in_a_transaction_that_has_written_history(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(db, "kept", root=space, key_concurrency=1, history_seconds=60)
+
+    @transactional
+    def place(tr: fdb.Transaction) -> None:
+        for payload in (b"1", b"2", b"3"):
+            queue.enqueue(tr, payload, key="k")
+        queue.enqueue_many(tr, [NewMessage(b"4", key="k"), NewMessage(b"5", key="other")])
+
+    place(db)
+    found = queue.receive_many(db, 5)
+    assert [delivery.payload for delivery in found] == [b"1", b"5"]
+    assert not verify(db, queue).deviations
 
 
 def test_those_that_begin_a_backlog_conflict_and_no_slot_is_given_twice(

@@ -24,9 +24,14 @@ from ...values.limits import Allowed
 from ...values.model import Position
 
 
-def last(tr: fdb.Transaction, keys: QueueKeys, key: str) -> fdb.Key:
-    """Issue a snapshot read of the key of the last message that waits."""
-    return tr.snapshot.get_key(fdb.KeySelector.last_less_than(keys.waiting.under(key).stop))
+def last(tr: fdb.Transaction, keys: QueueKeys, key: str) -> fdb.FDBRange:
+    """Issue a snapshot read of the last message that waits.
+
+    A range, since a selector would go on to other kinds of keys where none waits: to lines of the
+    history that the transaction has written, which cannot be read.
+    """
+    every = keys.waiting.under(key)
+    return tr.snapshot.get_range(every.start, every.stop, 1, True, fdb.StreamingMode.exact)
 
 
 def first(tr: fdb.Transaction, keys: QueueKeys, key: str, limit: int) -> fdb.FDBRange:
@@ -36,14 +41,14 @@ def first(tr: fdb.Transaction, keys: QueueKeys, key: str, limit: int) -> fdb.FDB
     return tr.snapshot.get_range(every.start, every.stop, limit=limit, streaming_mode=mode)
 
 
-def number(keys: QueueKeys, key: str, read: fdb.Key) -> int:
+def number(keys: QueueKeys, key: str, read: fdb.FDBRange) -> int:
     """The number of the last message that waits; 0 if none does."""
-    found, begin = read.value, keys.waiting.begin(key)
-    if not found.startswith(begin):
-        return 0
-    if found[len(begin) :] < pack_int(0):
-        return keys.waiting.parse(found)[1]
-    return parse_int(found, len(begin))[0]
+    begin = keys.waiting.begin(key)
+    for kv in read:
+        if kv.key[len(begin) :] < pack_int(0):
+            return keys.waiting.parse(kv.key)[1]
+        return parse_int(kv.key, len(begin))[0]
+    return 0
 
 
 def begin(

@@ -33,7 +33,7 @@ class Reads(NamedTuple):
     """
 
     backlog: fdb.Value
-    last: fdb.Key
+    last: fdb.FDBRange
     limits: Limits | None
 
 

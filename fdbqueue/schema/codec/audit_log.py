@@ -37,10 +37,10 @@ def pack_audit(line: AuditLine) -> bytes:
     return json.dumps({name: getattr(line, name) for name in names}, sort_keys=True).encode()
 
 
-def unpack_audit(stamp: bytes, value: bytes) -> AuditLine:
+def unpack_audit(value: bytes, stamp: bytes = b"") -> AuditLine:
     """A line as it was stored; names that a later release adds are left out."""
     try:
         stored: dict[str, Any] = json.loads(value)
         return AuditLine(stamp, *(stored[name] for name in AuditLine.__match_args__[1:]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(what="the audit log", problem=repr(error)) from None

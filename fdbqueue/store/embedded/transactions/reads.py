@@ -98,6 +98,12 @@ def _hidden(tr: Transaction, snapshot: int) -> bool:
     )
 
 
+def _may_look(tr: Transaction) -> bool:
+    """Whether a read may look at the snapshot first: own writes alone may tell what it asks, and
+    that must take no read version."""
+    return tr.snapshot is not None or not tr.writes.shadows
+
+
 def _reader(tr: Transaction, snapshot: int) -> Reader:
     """The reader for reads of more than one key."""
     writes = None if _hidden(tr, snapshot) else tr.writes
@@ -123,7 +129,7 @@ def fdb_transaction_get_key(
         try:
             start = key + b"\0" if or_equal else key
             found = None
-            if tr.plain and 0 <= offset <= 1:
+            if tr.plain and 0 <= offset <= 1 and _may_look(tr):
                 view = read_view.current(tr)
                 if offset:
                     found = view.edge(start, limit, last=False) or limit
@@ -173,6 +179,7 @@ def fdb_transaction_get_range(
             and begin_offset == end_offset == 1
             and low < high <= SYSTEM
             and limit >= 0 <= target_bytes
+            and _may_look(tr)
         ):
             try:
                 rows, more = read_view.current(tr).range(low, high, bool(reverse), limit, size)
