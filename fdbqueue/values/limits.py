@@ -6,6 +6,8 @@ from typing import TypedDict
 
 from .records import record
 
+MAX_OF_KEY = 1_000
+"""The most slots of a key, and the most places of its window."""
 Allowed = tuple[int | None, int | None]
 """How many slots a key has, and how many places its window; None for any number."""
 
@@ -16,6 +18,7 @@ class OwnLimits(TypedDict, total=False):
 
     concurrency: int | None
     window: int | None
+    weight: int
     paused: bool
 
 
@@ -25,18 +28,25 @@ class KeyLimits:
 
     concurrency: how many of its messages may be out at once, that is ready, leased, or waiting
         for their next attempt; None for any number. window: how many of them may be ready at
-        once, unless they come back; None for as many as are out. paused: whether no more of them
-        become ready.
+        once for each unit of its weight, unless they come back; None for as many as are out.
+    weight: how many turns the key gets where one of weight 1 gets one. paused: whether no more of
+        them become ready.
     """
 
     concurrency: int | None = 1
     window: int | None = None
+    weight: int = 1
     paused: bool = False
+
+    @property
+    def places(self) -> int | None:
+        """How many places its window has; None for any number."""
+        return None if self.window is None else min(self.window * self.weight, MAX_OF_KEY)
 
     @property
     def allowed(self) -> Allowed:
         """How many slots, and places in the window, there are now; None for any number."""
-        return (0 if self.paused else self.concurrency), self.window
+        return (0 if self.paused else self.concurrency), self.places
 
 
 @record

@@ -12,6 +12,7 @@ from ..errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
 from . import backoff, durations
 from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
+from .limits import MAX_OF_KEY
 from .records import record
 
 log = logging.getLogger("fdbqueue")
@@ -38,7 +39,6 @@ MAX_WINDOW = 1_000
 MAX_PAYLOAD = 9_000_000
 """What fits into one transaction together with everything else that an enqueue writes."""
 MAX_BOUND = 10**15
-MAX_OF_KEY = 1_000
 WHEN_FULL = ("reject", "drop-oldest", "block")
 COMPRESSIONS = ("none", "zlib", "zstd")
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -80,6 +80,7 @@ class Options(TypedDict, total=False):
     resume_at: float
     key_concurrency: int | None
     key_window: int | None
+    key_weight: int
     sort: str | None
     last_value: str | None
 
@@ -124,6 +125,8 @@ class QueueOptions:
     key_window: how many messages of one key may be ready at once, unless they come back after a
         delivery or the key has a limit of its own, 1 to 1,000; None for as many as may be out.
         The next message becomes ready when one is taken, behind all others.
+    key_weight: how many turns a key gets, unless it has a weight of its own, 1 to 1,000: its window
+        has so many times ``key_window`` places, at most 1,000. More than 1 needs ``key_window``.
     sort: the header whose values order the messages of a level, ascending, in place of their
         arrival; None for the order of arrival. Fixed when the queue is created.
     last_value: the header of which the queue keeps only the newest message of each value; None to
@@ -153,6 +156,7 @@ class QueueOptions:
     resume_at: float = 0.8
     key_concurrency: int | None = 1
     key_window: int | None = None
+    key_weight: int = 1
     sort: str | None = None
     last_value: str | None = None
 
@@ -190,6 +194,7 @@ class QueueOptions:
             raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
         for limit in ("key_concurrency", "key_window"):
             check_key_limit(limit, getattr(self, limit))
+        check_weight("key_weight", self.key_weight, self.key_window)
         for option in FIXED[1:]:
             if (header := getattr(self, option)) is not None:
                 _header(option, header)
@@ -312,6 +317,18 @@ def check_key_limit(option: str, limit: object) -> None:
     """How many messages of a key may be out, or ready, at once; raises ``InvalidOptions``."""
     if limit is not None:
         _integer(option, limit, 1, MAX_OF_KEY)
+
+
+def check_weight(option: str, weight: object, window: int | None) -> None:
+    """How many turns a key with a window gets; raises ``InvalidOptions``."""
+    _integer(option, weight, 1, MAX_OF_KEY)
+    turns = int(str(weight))
+    if window is None and turns > 1:
+        problem = "needs a window: without one, keys take no turns"
+        raise InvalidOptions(option=option, problem=problem)
+    if (window or 0) * turns > MAX_OF_KEY:
+        problem = f"times the window of {window:,} is more than {MAX_OF_KEY:,} places"
+        raise InvalidOptions(option=option, problem=problem)
 
 
 def _header(option: str, header: object) -> None:

@@ -38,7 +38,13 @@ def test_keys_are_listed_shown_and_limited(db: fdb.Database, fdbq: Fdbq, name: s
     assert fdbq.ok("key", "reset", name, "tenant-17", "--json").json["concurrency"] == 1
     wide = fdbq.ok("key", "set", name, "b", "--concurrency", "none", "--window", "1")
     assert wide.out.endswith(": concurrency none, window 1\n")
+    heavy = fdbq.ok("key", "set", name, "b", "--weight", "3", "--json").json
+    assert (heavy["window"], heavy["weight"]) == (1, 3)
+    assert "weight       3" in fdbq.ok("key", "show", name, "b").out
     assert fdbq("key", "set", name, "b").code == 2
+    refused = fdbq("key", "set", name, "tenant-17", "--weight", "2")
+    assert (refused.code, "needs a window" in refused.err) == (2, True)
+    assert fdbq("key", "set", name, "b", "--weight", "none").code == 2
 
 
 def test_a_limit_that_makes_no_sense_is_refused(fdbq: Fdbq, name: str) -> None:

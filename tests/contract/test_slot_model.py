@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue.errors import InvalidOptions
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -28,7 +30,8 @@ STEPS = st.lists(
         st.tuples(st.just("limit"), st.sampled_from(KEYS), LIMITS),
         st.tuples(st.sampled_from(["pause", "resume", "reset"]), st.sampled_from(KEYS)),
         st.tuples(st.just("window"), st.sampled_from(KEYS), LIMITS),
-        st.tuples(st.just("default"), LIMITS, LIMITS),
+        st.tuples(st.just("weight"), st.sampled_from(KEYS), st.integers(1, 3)),
+        st.tuples(st.just("default"), LIMITS, LIMITS, st.integers(1, 3)),
     ),
     max_size=40,
 )
@@ -38,7 +41,7 @@ class Model:
     """What is out, and what waits. A message is its number; ready ones have their places."""
 
     def __init__(self) -> None:
-        self.default: dict[str, int | None] = {"concurrency": 2, "window": None}
+        self.default: dict[str, Any] = {"concurrency": 2, "window": None, "weight": 1}
         self.own: dict[str, dict[str, Any]] = {key: {} for key in KEYS}
         self.waiting: dict[str, list[int]] = {key: [] for key in KEYS}
         self.slots: dict[str, set[int]] = {key: set() for key in KEYS}
@@ -51,7 +54,13 @@ class Model:
 
     def limits(self, key: str) -> tuple[int | None, int | None]:
         own = {**self.default, **self.own[key]}
-        return (0 if own.get("paused") else own["concurrency"]), own["window"]
+        places = own["window"] and own["window"] * own["weight"]
+        return (0 if own.get("paused") else own["concurrency"]), places
+
+    def may(self, key: str, name: str, value: int | None) -> bool:
+        """Whether a key may have a weight, or lose its window."""
+        own = {**self.own[key], name: value}
+        return own.get("weight", 1) == 1 or {**self.default, **own}["window"] is not None
 
     def free(self, key: str) -> bool:
         held = self.slots[key], self.windows[key]
@@ -181,9 +190,21 @@ def test_keys_do_what_their_model_does(
                 model.own[key]["concurrency"] = limit
                 model.fill(key)
             case ("window", key, limit):
-                queue.keys[key].set(db, window=limit)
-                model.own[key]["window"] = limit
-                model.fill(key)
+                if model.may(key, "window", limit):
+                    queue.keys[key].set(db, window=limit)
+                    model.own[key]["window"] = limit
+                    model.fill(key)
+                else:
+                    with pytest.raises(InvalidOptions):
+                        queue.keys[key].set(db, window=limit)
+            case ("weight", key, weight):
+                if model.may(key, "weight", weight):
+                    queue.keys[key].set(db, weight=weight)
+                    model.own[key]["weight"] = weight
+                    model.fill(key)
+                else:
+                    with pytest.raises(InvalidOptions):
+                        queue.keys[key].set(db, weight=weight)
             case ("pause", key):
                 queue.keys[key].pause(db)
                 model.own[key]["paused"] = True
@@ -195,9 +216,11 @@ def test_keys_do_what_their_model_does(
                 queue.keys[key].reset(db)
                 model.own[key].clear()
                 model.fill(key)
-            case ("default", limit, window):
-                queue.set_options(db, key_concurrency=limit, key_window=window)
-                model.default = {"concurrency": limit, "window": window}
+            case ("default", limit, window, weight):
+                weight = 1 if window is None else weight
+                terms = {"concurrency": limit, "window": window, "weight": weight}
+                queue.set_options(db, **{f"key_{name}": value for name, value in terms.items()})
+                model.default = terms
                 for key in KEYS:
                     model.fill(key)
         for key in KEYS:

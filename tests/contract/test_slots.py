@@ -465,6 +465,71 @@ def test_a_window_of_its_own_gives_a_key_as_many_more_turns(db: Database, queue:
     sound(db, queue)
 
 
+@pytest.mark.parametrize("concurrency", [None, 3])
+def test_keys_take_turns_by_weight(db: Database, queue: Queue, concurrency: int | None) -> None:
+    queue.set_options(db, key_concurrency=concurrency, key_window=1)
+    queue.enqueue_many(db, [*keyed("a", 20), *keyed("b", 40, 100)])
+    # Given a backlog of both, a weight lets messages out at once
+    assert queue.keys["b"].set(db, weight=3).places == 3
+    assert payloads(queue.peek(db, 9)) == [b"0", b"100", b"101", b"102"]
+    shares = []
+    for _ in range(4):
+        got = []
+        for _ in range(8):
+            delivery = queue.receive(db)
+            assert delivery is not None
+            got.append(delivery.message.key)
+            queue.ack(db, delivery)
+        shares.append((got.count("b"), got.count("a")))
+        sound(db, queue)
+    # Then each turn of one key stands beside three of the other, in any run of eight
+    assert shares == [(6, 2)] * 4
+    # And the weight of the queue is that of all others
+    queue.set_options(db, key_window=2, key_weight=2)
+    assert queue.keys["a"].state(db).limits.places == 4
+    assert queue.keys["b"].state(db).limits.places == 6
+    ready = [each.key for each in queue.peek(db, 20)]
+    most = concurrency or 99
+    assert (ready.count("a"), ready.count("b")) == (min(4, most), min(6, most))
+    sound(db, queue)
+    # When the weight falls, nothing is taken back, and none follows
+    queue.keys["b"].reset(db)
+    queue.set_options(db, key_weight=1)
+    assert [each.key for each in queue.peek(db, 20)] == ready
+    found = queue.receive(db)
+    assert found is not None
+    assert len(queue.peek(db, 20)) == len(ready) - 1
+    queue.ack(db, found)
+    sound(db, queue)
+
+
+def test_weights_that_make_no_sense_are_refused(db: Database, queue: Queue) -> None:
+    given: Any
+    for given in ({"weight": 2}, {"weight": 2, "window": None}):
+        with pytest.raises(InvalidOptions, match="needs a window"):
+            queue.keys["a"].set(db, **given)
+    with pytest.raises(InvalidOptions, match="needs a window"):
+        queue.set_options(db, key_weight=2)
+    queue.set_options(db, key_window=2)
+    bad: Any
+    for bad in (0, -1, 1_001, "5", 2.5, True, None):
+        with pytest.raises(InvalidOptions):
+            queue.keys["a"].set(db, weight=bad)
+        with pytest.raises(InvalidOptions):
+            queue.set_options(db, key_weight=bad)
+    with pytest.raises(InvalidOptions, match="more than 1,000 places"):
+        queue.keys["a"].set(db, weight=501)
+    # When a key has a weight, its window cannot go, nor grow beyond what a window may have
+    queue.keys["a"].set(db, weight=500)
+    for window in (None, 3):
+        with pytest.raises(InvalidOptions):
+            queue.keys["a"].set(db, window=window)
+    assert queue.keys.limited(db) == {"a": {"weight": 500}}
+    # And a larger window of the queue stops there
+    queue.set_options(db, key_window=9)
+    assert queue.keys["a"].state(db).limits.places == 1_000
+
+
 @pytest.mark.parametrize("way", ["dequeue", "cancel", "put off", "purge"])
 def test_what_is_ready_no_more_leaves_the_window(db: Database, queue: Queue, way: str) -> None:
     queue.set_options(db, key_concurrency=None, key_window=1)

@@ -475,9 +475,9 @@ VECTORS: dict[str, Vector] = {
     ),
     "LIMITS": Vector(
         QUEUE.limits("customer-7"),
-        pack_limits({"concurrency": 5, "window": None, "paused": True}),
+        pack_limits({"concurrency": 5, "window": None, "weight": 3, "paused": True}),
         (QUEUE.limits.parse, ("customer-7",)),
-        (unpack_limits, {"concurrency": 5, "window": None, "paused": True}),
+        (unpack_limits, {"concurrency": 5, "window": None, "weight": 3, "paused": True}),
     ),
     "WINDOW": Vector(
         QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))

@@ -147,9 +147,10 @@ class Nemesis:
     def _limit_key(self) -> None:
         """Change the limits of a key; nobody else does."""
         name, key = self.random.choice(TAKEN), self.random.choice(KEYS)
+        window, weight = self.random.choice([(1, 1), (2, 1), (1, 3), (None, 1)])
         limits: list[OwnLimits] = [
             {"concurrency": self.random.choice([1, 2, 5])},
-            {"window": self.random.choice([1, 2, None])},
+            {"window": window, "weight": weight},
             {"paused": self.random.choice([True, False, False])},
         ]
         self.warden.limit(name, key, self.random.choice(limits))

@@ -55,7 +55,7 @@ def wrong(state: KeyState, most: int) -> str | None:
 
     most: how many were allowed to be out at some time since fewer were.
     """
-    out, slots, window = len(state.out), state.limits.concurrency, state.limits.window
+    out, slots, window = len(state.out), state.limits.concurrency, state.limits.places
     if slots is not None and out > max(slots, most):
         return f"{out} are out, and {max(slots, most)} may be"
     full = slots is not None and out >= slots

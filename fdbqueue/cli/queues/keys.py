@@ -97,6 +97,7 @@ def show(name: QueueName, key: KeyName, *, output: Output) -> None:
         fields = [
             ("concurrency", "none" if limits.concurrency is None else limits.concurrency),
             ("window", "none" if limits.window is None else limits.window),
+            ("weight", limits.weight),
             ("paused", limits.paused),
             ("out", len(state.out)),
             ("waiting", state.waiting),
@@ -110,7 +111,7 @@ def show(name: QueueName, key: KeyName, *, output: Output) -> None:
 
 def waits_for(state: KeyState, now_ms: int) -> str:
     """What the messages of a key wait for, and how long the first has waited."""
-    slots, window = state.limits.concurrency, state.limits.window
+    slots, window = state.limits.concurrency, state.limits.places
     if state.limits.paused:
         reason = "the key is paused"
     elif slots is not None and len(state.out) >= slots:
@@ -140,6 +141,7 @@ def _limits(limits: KeyLimits) -> dict[str, Any]:
     return {
         "concurrency": limits.concurrency,
         "window": limits.window,
+        "weight": limits.weight,
         "paused": limits.paused,
     }
 
@@ -156,34 +158,44 @@ def set_(
         str | None,
         Option(metavar="N", help="How many of them may be ready at once; none: all that are out."),
     ] = None,
+    weight: Annotated[
+        str | None,
+        Option(metavar="N", help="How many turns the key gets where others get one."),
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Give a key limits of its own, while the queue runs.
 
-    The limits of all other keys are the queue's options key_concurrency and key_window.
+    The limits of all other keys are the queue's options key_concurrency, key_window
+    and key_weight.
 
     \b
     Examples:
       fdbq key set orders tenant-17 --concurrency 5
       fdbq key set orders tenant-17 --concurrency none --window 2
+      fdbq key set orders tenant-17 --weight 3
     """
     own: OwnLimits = {}
     if concurrency is not None:
         own["concurrency"] = _number("--concurrency", concurrency)
     if window is not None:
         own["window"] = _number("--window", window)
+    if weight is not None:
+        own["weight"] = _whole("--weight", weight)
     if not own:
-        raise terminal.CommandError("give --concurrency or --window")
+        raise terminal.CommandError("give --concurrency, --window or --weight")
     db, queue = context.open_queue(name)
     _print(as_json, name, queue.keys[key], queue.keys[key].set(db, **own))
 
 
 def _number(option: str, text: str) -> int | None:
-    if text == "none":
-        return None
+    return None if text == "none" else _whole(option, text, ", or none")
+
+
+def _whole(option: str, text: str, otherwise: str = "") -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise terminal.CommandError(f"{option} {text}: write a number, or none")
+        raise terminal.CommandError(f"{option} {text}: write a number{otherwise}")
     return int(text)
 
 
@@ -226,6 +238,7 @@ def reset(name: QueueName, key: KeyName, as_json: AsJson = False) -> None:
 def _print(as_json: bool, queue: str, key: Key, limits: KeyLimits) -> None:
     shown = [_limit("concurrency", limits.concurrency)]
     shown += [_limit("window", limits.window)] if limits.window is not None else []
+    shown += [_limit("weight", limits.weight)] if limits.weight > 1 else []
     shown += ["paused"] if limits.paused else []
     terminal.print_result(
         as_json,

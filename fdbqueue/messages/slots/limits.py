@@ -8,6 +8,7 @@ from ...schema.codec.slots import pack_limits, unpack_limits
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.limits import KeyLimits, OwnLimits
+from ...values.options import check_weight
 
 
 def effective(scope: Scope, stored: bytes | None) -> KeyLimits:
@@ -26,22 +27,27 @@ def change(
     """Change a key's own limits, and drop some; returns its limits. One round trip.
 
     Conflicts with ends of the key, and with its enqueues but those to a backlog.
+    Raises ``InvalidOptions``.
     """
     row = scope.keys.limits(key)
     own = unpack_limits(tr.get(row).value)
     own.update(changes)
     for name in dropped:
         own.pop(name, None)  # type: ignore[misc]
+    limits = _merged(scope, own)
+    if changes.keys() & {"weight", "window"} and "weight" in own:
+        check_weight("weight", limits.weight, limits.window)
     if own:
         tr[row] = pack_limits(own)
     else:
         del tr[row]
-    return _merged(scope, own)
+    return limits
 
 
 def _merged(scope: Scope, own: OwnLimits) -> KeyLimits:
     return KeyLimits(
         own.get("concurrency", scope.options.key_concurrency),
         own.get("window", scope.options.key_window),
+        own.get("weight", scope.options.key_weight),
         own.get("paused", False),
     )

@@ -81,8 +81,9 @@ class Key:
         concurrency: how many of its messages may be out at once, 1 to 1,000; None for any number.
             If more are out, they stay out, and none follows until fewer are. Messages that became
             ready while there was no limit do not count.
-        window: how many of them may be ready at once, 1 to 1,000; None for as many as are out. A
-            key with twice the window of others gets twice as many turns.
+        window: how many of them may be ready at once, 1 to 1,000; None for as many as are out.
+        weight: how many turns the key gets where others get one, 1 to 1,000: its window has so many
+            times as many places, at most 1,000. Needs a window, its own or the queue's.
         paused: whether no more of its messages become ready.
 
         Raises ``InvalidOptions``, ``InvalidArgument``, ``QueueNotFound``.
@@ -92,7 +93,7 @@ class Key:
         if not own:
             known = ", ".join(OwnLimits.__annotations__)
             raise InvalidArgument(argument="limits", value=None, problem=f"give one of {known}")
-        for name in own.keys() - {"paused"}:
+        for name in own.keys() - {"paused", "weight"}:
             check_key_limit(name, own.get(name))
         if own.get("paused", False) not in (True, False):
             raise InvalidArgument(

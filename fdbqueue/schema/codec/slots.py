@@ -52,6 +52,11 @@ def unpack_limits(value: bytes | None) -> OwnLimits:
         own["concurrency"] = _number("concurrency", stored["concurrency"])
     if "window" in stored:
         own["window"] = _number("window", stored["window"])
+    if "weight" in stored:
+        weight = _number("weight", stored["weight"])
+        if weight is None:
+            raise CorruptData(what="limits of a key", problem="weight is None")
+        own["weight"] = weight
     if stored.get("paused") is True:
         own["paused"] = True
     return own
