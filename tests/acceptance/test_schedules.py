@@ -58,7 +58,8 @@ def test_each_tick_comes_once_though_workers_are_killed(
     assert set(ticks) <= wanted
     assert wanted - set(ticks) <= left
     assert not set(ticks) & left
-    assert verify(db, queue).deviations == ()
+    # A worker that was killed while it waited is listed until its session lapses.
+    assert {each.kind for each in verify(db, queue).deviations} <= {"consumer dead"}
 
 
 def _ticks(first_ms: int) -> itertools.chain[str]:

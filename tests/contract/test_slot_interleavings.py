@@ -101,9 +101,12 @@ def test_ends_against_each_other_and_an_enqueue(
     assert explore(db, start) >= 2
 
 
-@pytest.mark.parametrize("waiting", [0, pytest.param(1, marks=SLOW)])
+@pytest.mark.parametrize(
+    ("enqueues", "waiting"),
+    [(1, 0), pytest.param(2, 0, marks=SLOW), pytest.param(2, 1, marks=SLOW)],
+)
 def test_enqueues_against_each_other_and_an_end(
-    db: fdb.Database, fresh: Callable[..., Any], waiting: int
+    db: fdb.Database, fresh: Callable[..., Any], enqueues: int, waiting: int
 ) -> None:
     def start() -> Start:
         queue, held, _ = fresh(1, waiting)
@@ -113,12 +116,11 @@ def test_enqueues_against_each_other_and_an_end(
             settled(db, queue, 1)
 
         return [
-            enqueue(queue),
-            enqueue(queue),
+            *(enqueue(queue) for _ in range(enqueues)),
             lambda db: queue.ack(db, held[0]),
         ], check
 
-    assert explore(db, start) >= 4
+    assert explore(db, start) >= 2 * enqueues
 
 
 @pytest.mark.slow
@@ -215,8 +217,9 @@ def test_a_hand_over_against_the_cancelling_of_those_that_wait(
         pytest.param(1, 3, marks=SLOW),
     ],
 )
+@pytest.mark.parametrize("enqueues", [0, pytest.param(1, marks=SLOW)])
 def test_a_change_of_the_limit_against_a_hand_over_and_an_enqueue(
-    db: fdb.Database, fresh: Callable[..., Any], waiting: int, new: int | None
+    db: fdb.Database, fresh: Callable[..., Any], waiting: int, new: int | None, enqueues: int
 ) -> None:
     def start() -> Start:
         queue, held, _ = fresh(2, waiting)
@@ -233,14 +236,15 @@ def test_a_change_of_the_limit_against_a_hand_over_and_an_enqueue(
         return [
             lambda db: queue.ack(db, held[0]),
             lambda db: other.keys["a"].set(db, concurrency=new),
-            enqueue(queue),
+            *(enqueue(queue) for _ in range(enqueues)),
         ], check
 
-    assert explore(db, start) >= 4
+    assert explore(db, start) >= 2 + 2 * enqueues
 
 
+@pytest.mark.parametrize("enqueues", [0, pytest.param(1, marks=SLOW)])
 def test_a_pause_against_a_hand_over_and_an_enqueue(
-    db: fdb.Database, fresh: Callable[..., Any]
+    db: fdb.Database, fresh: Callable[..., Any], enqueues: int
 ) -> None:
     def start() -> Start:
         queue, held, _ = fresh(1, 1)
@@ -255,10 +259,10 @@ def test_a_pause_against_a_hand_over_and_an_enqueue(
         return [
             lambda db: queue.ack(db, held[0]),
             other.keys["a"].pause,
-            enqueue(queue),
+            *(enqueue(queue) for _ in range(enqueues)),
         ], check
 
-    assert explore(db, start) >= 4
+    assert explore(db, start) >= 2 + 2 * enqueues
 
 
 def test_a_redrive_against_a_hand_over_and_an_enqueue(

@@ -671,7 +671,7 @@ def test_calls_that_wait_are_listed_and_leave_nothing_behind(db: Database, queue
     sleeps, browses = ConsumerState.INTERESTED, ConsumerState.NON_ACQUIRING
     expected = [("audit", browses, False), ("europe", sleeps, False), ("europe", sleeps, True)]
     eventually(lambda: listed() == expected)
-    put(db, queue, "eu1", "eu2")
+    put(db, queue, "eu1", "eu2", "us1")  # the last one stays for the browser
     for thread in threads:
         thread.join(DEADLINE)
     assert queue.consumers(db) == []

@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,8 +42,10 @@ def events(address: str, query: str = "") -> Iterator[Iterator[tuple[str, Any]]]
     response = connection.getresponse()
 
     def received() -> Iterator[tuple[str, Any]]:
-        name = ""
+        name, until = "", time.monotonic() + DEADLINE
         while line := response.readline().decode().rstrip("\n"):
+            # Signs of life keep the connection from its timeout.
+            assert time.monotonic() < until, "what was expected did not come"
             if line.startswith("event: "):
                 name = line.removeprefix("event: ")
             elif line.startswith("data: "):
