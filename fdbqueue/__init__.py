@@ -42,6 +42,7 @@ _NAMES = {
     "values.states": "State",
     "values.verdicts": "Reject Retry Snooze",
     "worker": "Channel Worker",
+    "queue.continuations.successors": "context",
 }
 """The public names, by the module that defines them."""
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}

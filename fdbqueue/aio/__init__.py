@@ -22,6 +22,7 @@ from .queues import (
     Subscription,
     Subscriptions,
 )
+from .successors import context
 from .transactions import Database, Reads, Transaction, open, transactional
 from .worker import Channel, Worker
 
@@ -42,6 +43,7 @@ __all__ = [
     "Subscriptions",
     "Transaction",
     "Worker",
+    "context",
     "open",
     "transactional",
 ]

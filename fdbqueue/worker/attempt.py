@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from ..errors import HandlerTooSlow, LeaseLost
+from ..errors import HandlerTooSlow, LeaseLost, TransactionTooLarge
 from ..messages.delivery.settle import Refuse, Verdict
 from ..queue import settlement
+from ..queue.continuations.successors import Successors
 from ..queue.queue import Queue
 from ..schema import once
 from ..store.binding import fdb
@@ -36,25 +37,27 @@ def attempt(
     queue: Queue,
     policy: Policy,
     deliveries: Sequence[Delivery],
-    later: Callable[[], bool] = lambda: False,
+    later: Callable[[Successors], bool] = lambda successors: False,
 ) -> Ended | None:
     """Handle messages and settle them; returns the outcome of each.
 
-    later: called when a plain handler has returned; if it returns true, another thread
-        acknowledges the messages, and the result is empty.
+    later: called when a plain handler has returned, with what is to be enqueued; if it returns
+        true, another thread acknowledges the messages, and the result is empty.
 
     Anything that the handler raises fails the attempt. None after a failed batch: nothing of it is
     settled, and its messages must be handled one by one, so that the one at fault is found. Errors
     of the store during a settlement pass through: the leases expire.
     """
-    handler, judged = policy.handler, Judged()
+    handler, judged, successors = policy.handler, Judged(), Successors()
     messages = [delivery.message for delivery in deliveries]
     try:
         with tracing.handling(queue.name, messages):
             if handler.transactional:
                 body = partial(_with_ack, queue=queue, policy=policy, judged=judged)
                 return _settle(deliveries, partial(_commit, db, queue, body), judged.outcomes)
-            judged.returned(queue, policy, deliveries, handler.call(messages))
+            with successors.recorded():
+                found = handler.call(messages)
+            judged.returned(queue, policy, deliveries, found)
     except Snooze as asked:
         rest = partial(queue.release_many, db, delay=asked.seconds)
         return _settle(deliveries, rest, dict.fromkeys(_ids(deliveries), Outcome.SNOOZED))
@@ -70,10 +73,14 @@ def attempt(
             )
             return None
         return failed(db, queue, policy, deliveries, error)
+    if successors and (len(deliveries) > 1 or judged.verdicts):
+        return _settle_whole(db, queue, policy, deliveries, judged, successors)
     if judged.verdicts:
         settle = partial(settlement.carry_out, queue, db, verdicts=judged.verdicts)
         return _settle(deliveries, settle, judged.outcomes)
-    return [] if later() else acknowledge(db, queue, deliveries)
+    if later(successors):
+        return []
+    return follow(db, queue, policy, deliveries, {deliveries[0].token: successors})
 
 
 def handle_settled(queue: Queue, policy: Policy, deliveries: Sequence[Delivery]) -> Ended:
@@ -97,6 +104,99 @@ def handle_settled(queue: Queue, policy: Policy, deliveries: Sequence[Delivery])
 def acknowledge(db: fdb.Database, queue: Queue, deliveries: Sequence[Delivery]) -> Ended:
     """Acknowledge all whose lease still holds, in one transaction."""
     return _settle(deliveries, partial(queue.ack_many, db), {})
+
+
+def follow(
+    db: fdb.Database,
+    queue: Queue,
+    policy: Policy,
+    deliveries: Sequence[Delivery],
+    successors: Mapping[bytes, Successors],
+) -> Ended:
+    """Acknowledge all whose lease still holds, and enqueue what follows them, in one transaction.
+
+    successors: by the token of the delivery. Where they cannot be enqueued, its attempt has failed,
+        and the others are acknowledged without it.
+    """
+    following = {token: each for token, each in successors.items() if each}
+    if not following:
+        return acknowledge(db, queue, deliveries)
+    ended: Ended = []
+    left = deliveries
+    while left:
+        try:
+            return ended + _settle(left, partial(_ack, db, queue, following), {})
+        except _Refused as error:
+            refused, cause = error.delivery, error.cause
+        except TransactionTooLarge as error:
+            if len(left) > 1:
+                raise
+            refused, cause = left[0], error
+        ended += failed(db, queue, policy, [refused], cause)
+        left = [each for each in left if each.token != refused.token]
+    return ended
+
+
+class _Refused(Exception):
+    """Raised where a message cannot be acknowledged, since a successor of it cannot be enqueued."""
+
+    def __init__(self, delivery: Delivery, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.delivery = delivery
+        self.cause = cause
+
+
+def _ack(
+    db: fdb.Database,
+    queue: Queue,
+    successors: Mapping[bytes, Successors],
+    deliveries: Sequence[Delivery],
+) -> None:
+    def body(tr: fdb.Transaction) -> None:
+        queue.ack_many(tr, deliveries)
+        for delivery in deliveries:
+            if delivery.token in successors:
+                try:
+                    successors[delivery.token].enqueue(tr)
+                except fdb.FDBError:
+                    raise
+                except Exception as error:
+                    raise _Refused(delivery, error) from error
+
+    once.run(db, queue._keys.once, body)
+
+
+def _settle_whole(
+    db: fdb.Database,
+    queue: Queue,
+    policy: Policy,
+    deliveries: Sequence[Delivery],
+    judged: Judged,
+    successors: Successors,
+) -> Ended | None:
+    """Settle a batch and enqueue what follows it, or do neither; None where the messages must be
+    handled one by one."""
+
+    def body(tr: fdb.Transaction) -> None:
+        settlement.carry_out(queue, tr, deliveries, judged.verdicts)
+        try:
+            successors.enqueue(tr)
+        except fdb.FDBError:
+            raise
+        except Exception as error:
+            raise _Refused(deliveries[0], error) from error
+
+    try:
+        once.run(db, queue._keys.once, body)
+    except (LeaseLost, _Refused, TransactionTooLarge) as error:
+        if len(deliveries) > 1:
+            log.warning("%d messages of %s go one by one: %s", len(deliveries), queue.name, error)
+            return None
+        if isinstance(error, LeaseLost):
+            return [(deliveries[0], Outcome.LOST)]
+        cause = error.cause if isinstance(error, _Refused) else error
+        return failed(db, queue, policy, deliveries, cause)
+    return [(each, judged.outcomes.get(each.id, Outcome.DONE)) for each in deliveries]
 
 
 def failed(
@@ -177,15 +277,17 @@ def _with_ack(
     judged: Judged,
 ) -> float:
     """Settle and handle in one transaction; returns how many seconds it took."""
-    started = time.monotonic()
+    started, successors = time.monotonic(), Successors()
     messages = [delivery.message for delivery in deliveries]
     if policy.handler.batch is None:
         # The acknowledgement first, so that a lost lease is known before the handler runs.
         queue.ack_many(tr, deliveries)
-        policy.handler.call(messages, tr)
-    else:
-        judged.returned(queue, policy, deliveries, policy.handler.call(messages, tr))
+    with successors.recorded():
+        found = policy.handler.call(messages, tr)
+    if policy.handler.batch is not None:
+        judged.returned(queue, policy, deliveries, found)
         settlement.carry_out(queue, tr, deliveries, judged.verdicts)
+    successors.enqueue(tr)
     return time.monotonic() - started
 
 

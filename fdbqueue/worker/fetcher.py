@@ -13,7 +13,7 @@ from ..store.binding import FAILURES, fdb
 from ..values import backoff
 from ..values.model import Delivery
 from ..values.states import Outcome
-from .attempt import Ended, acknowledge
+from .attempt import Ended, follow
 from .consumer import Fetched, QueueConsumer, SubscriptionConsumer
 from .lease_extender import extend
 from .prefetch import Buffer, Finished
@@ -110,7 +110,7 @@ class Fetcher:
     ) -> None:
         buffer = self.buffer
         fetched = None
-        if finished and not exchanged:
+        if finished and not exchanged and not any(job.successors for job in finished):
             fetched = self._settle_and_fetch(credit, most, finished, begins)
         if fetched is None:
             self._acknowledge(finished)
@@ -163,7 +163,9 @@ class Fetcher:
         ended: Ended = []
         try:
             joined = self.buffer.rows.joined(deliveries)
-            ended = acknowledge(self.state.worker.db, self.buffer.queue, joined)
+            buffer, db = self.buffer, self.state.worker.db
+            following = {job.deliveries[0].token: job.successors for job in finished}
+            ended = follow(db, buffer.queue, buffer.policy, joined, following)
         except BaseException:
             if len(finished) > 1:
                 for job in finished:

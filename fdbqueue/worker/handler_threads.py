@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..errors import QueueError
+from ..queue.continuations.successors import Successors
 from ..store.binding import FAILURES
 from ..values.model import Delivery
 from ..values.states import Outcome
@@ -144,9 +145,9 @@ class HandlerThreads:
         if held:
             self._report(job, handle_settled(buffer.queue, buffer.policy, held))
 
-    def _finish(self, job: Job) -> bool:
+    def _finish(self, job: Job, successors: Successors) -> bool:
         with self.state.lock:
-            return self.state.finish(job)
+            return self.state.finish(job, successors)
 
     def _one_by_one(self, job: Job, deliveries: Sequence[Delivery]) -> None:
         """Handle the messages of a batch by themselves, as far as they are still held."""

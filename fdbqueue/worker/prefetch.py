@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ..consumers.credit import Credit
 from ..messages.delivery.batch import Rows
+from ..queue.continuations.successors import Successors
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..values.backoff import Stored
@@ -34,7 +35,9 @@ LINGER_SECONDS = 0.003
 BATCHES = 10
 """Batches that one transaction takes."""
 MAX_ACKNOWLEDGED = 1_000
-"""Messages that one transaction acknowledges."""
+"""Messages that one transaction acknowledges, and enqueues after them."""
+MAX_SUCCESSOR_BYTES = 1_000_000
+"""Payloads that it enqueues, if they belong to several messages."""
 
 _begun, _token, _level = attrgetter("begun"), attrgetter("token"), attrgetter("message.level")
 
@@ -68,12 +71,14 @@ class Policy:
 class Finished(NamedTuple):
     """Messages that a handler has finished, and that are to be acknowledged.
 
-    seconds: how long the handler took. at: when it returned, by ``time.monotonic``.
+    seconds: how long the handler took. at: when it returned, by ``time.monotonic``. successors:
+    what is to be enqueued with the acknowledgement.
     """
 
     deliveries: Sequence[Delivery]
     seconds: float
     at: float
+    successors: Successors
 
 
 @dataclass(eq=False)
@@ -320,14 +325,16 @@ class Buffer:
         if deliveries:
             self.channel.settled(self, _sizes(deliveries), ())
 
-    def finish(self, deliveries: Sequence[Delivery], seconds: float) -> bool:
+    def finish(
+        self, deliveries: Sequence[Delivery], seconds: float, successors: Successors
+    ) -> bool:
         """Leave running messages to be acknowledged by the fetcher; whether it will.
 
         It does that before it takes any others, so their credit comes back at once.
         """
         if not self.settles or not all(each.token in self.running for each in deliveries):
             return False
-        self.finished.append(Finished(deliveries, seconds, time.monotonic()))
+        self.finished.append(Finished(deliveries, seconds, time.monotonic(), successors))
         self.unsettled.update(map(_token, deliveries))
         self._handled(deliveries)
         return True
@@ -350,10 +357,11 @@ class Buffer:
 
     def take_finished(self) -> list[Finished]:
         """What is to be acknowledged next."""
-        count = messages = 0
+        count = messages = size = 0
         for job in self.finished:
-            messages += len(job.deliveries)
-            if count and messages > MAX_ACKNOWLEDGED:
+            messages += len(job.deliveries) + job.successors.count
+            size += job.successors.bytes
+            if count and (messages > MAX_ACKNOWLEDGED or size > MAX_SUCCESSOR_BYTES):
                 break
             count += 1
         taken, self.finished = self.finished[:count], self.finished[count:]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from ..queue.continuations.successors import Successors
 from ..store.binding import fdb
 from ..store.connection import Connection
 from ..values.model import Delivery
@@ -155,10 +156,10 @@ class State:
         self.jobs.add(job)
         return job
 
-    def finish(self, job: Job) -> bool:
+    def finish(self, job: Job, successors: Successors) -> bool:
         """Leave what a job has handled to be acknowledged by the fetcher; whether it will."""
-        seconds = time.monotonic() - job.began
-        if self.stopping or job.overdue or not job.buffer.finish(job.deliveries, seconds):
+        seconds, buffer = time.monotonic() - job.began, job.buffer
+        if self.stopping or job.overdue or not buffer.finish(job.deliveries, seconds, successors):
             return False
         job.finished = True
         now, free = time.monotonic(), self.is_free()

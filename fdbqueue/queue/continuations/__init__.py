@@ -1,0 +1,1 @@
+"""What comes after messages: successors."""

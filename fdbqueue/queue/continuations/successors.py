@@ -1,0 +1,146 @@
+"""What a handler leaves behind: the messages that follow the one that it handles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple
+
+from ...errors import InvalidArgument
+from ...messages.enqueue.admission import Draft
+from ...store.binding import fdb
+from ...values import backoff as backoffs
+from ...values.durations import Seconds
+from ...values.model import Headers, NewMessage, T
+from ...values.options import DEFAULT_PRIORITY
+from ...values.serializers import BytesSerializer, dumps
+from ..enqueue import Enqueuing
+from ..validation import draft
+
+MAX_SUCCESSORS = 1_000
+"""The most successors of one message, or batch."""
+
+_BYTES = BytesSerializer()
+
+
+class _Successor(NamedTuple):
+    """A message to be enqueued, its payload encoded."""
+
+    message: NewMessage[bytes]
+    content_type: str
+
+    def draft(self, now_ms: int) -> Draft:
+        """The message as it is enqueued at that time."""
+        found = draft(self.message, now_ms, _BYTES)
+        return replace(found, envelope=replace(found.envelope, content_type=self.content_type))
+
+
+class Successors:
+    """What follows a message, or a batch: enqueued in the transaction that acknowledges it."""
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, tuple[Enqueuing, list[_Successor]]] = {}
+        self._closed = False
+        self.count = self.bytes = 0
+        """How many there are, and the bytes of their payloads."""
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def add(self, queue: Enqueuing, message: NewMessage) -> None:
+        """Add one. Raises what ``Queue.enqueue`` raises for its arguments."""
+        if self._closed or self.count == MAX_SUCCESSORS:
+            problem = f"a handler takes up to {MAX_SUCCESSORS:,} of them"
+            if self._closed:
+                problem = "the handler has returned"
+            raise InvalidArgument(argument="then", value=queue, problem=problem)
+        serializer = queue._serializer
+        each = _Successor(
+            replace(message, payload=dumps(serializer, message.payload)), serializer.content_type
+        )
+        each.draft(queue._clock.wall_ms())
+        _, entries = self._entries.setdefault(queue._keys.prefix, (queue, []))
+        entries.append(each)
+        self.count += 1
+        self.bytes += len(each.message.payload)
+
+    def enqueue(self, tr: fdb.Transaction) -> None:
+        """Enqueue all, those of a queue in their order. Raises what ``Queue.enqueue`` raises."""
+        for queue, entries in self._entries.values():
+            now_ms = queue._clock.now_ms(tr)
+            given = [each.draft(now_ms) for each in entries]
+            queue._admit(tr, given, 0.0, queue._keys.once)
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Let ``context.then`` add to these, while a handler runs."""
+        token = _recording.set(self)
+        try:
+            yield
+        finally:
+            self._closed = True
+            _recording.reset(token)
+
+
+_recording: ContextVar[Successors | None] = ContextVar("fdbqueue_successors", default=None)
+
+
+class Context:
+    """What a handler can say about the message that it handles: ``fdbqueue.context``."""
+
+    def then(
+        self,
+        queue: Enqueuing[T],
+        payload: T,
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        headers: Headers | None = None,
+        delay: Seconds = 0.0,
+        at: datetime | None = None,
+        ttl: Seconds | None = None,
+        max_attempts: int | None = None,
+        backoff: backoffs.Given = None,
+        dedup_id: str | None = None,
+        unique: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Enqueue a message in the transaction that acknowledges the one that is handled.
+
+        The arguments are those of ``Queue.enqueue``. ``delay`` and ``ttl`` begin with the
+        acknowledgement. So the successor is enqueued exactly once, and not at all if the handler
+        fails, or the lease is lost. If it cannot be enqueued, as in a full queue, the attempt has
+        failed. The successors of a batch belong to the whole of it, whatever the verdicts on its
+        messages. For handlers that a worker calls, and those of ``fdbqueue.testing``.
+
+        Raises what ``Queue.enqueue`` raises for its arguments, and ``InvalidArgument`` where there
+        is no acknowledgement to come: outside of a handler, with ``settle="before"``, and while
+        browsing.
+        """
+        found = _recording.get()
+        if found is None:
+            raise InvalidArgument(
+                argument="then",
+                value=queue,
+                problem="no acknowledgement comes here: call it in the handler of a worker, which "
+                "neither browses nor settles before",
+            )
+        message = NewMessage(
+            payload,
+            priority,
+            headers,
+            delay=delay,
+            at=at,
+            ttl=ttl,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            dedup_id=dedup_id,
+            unique=unique,
+            key=key,
+        )
+        found.add(queue, message)
+
+
+context = Context()
