@@ -352,7 +352,7 @@ def test_tasks_that_wait_share_a_request_and_are_served_in_their_order(
             found = await task
             assert found is not None
             assert found.payload == b"%d" % n
-            assert not any(each.done() for each in waiting[n + 1 :])
+            assert [each for each in waiting[n + 1 :] if each.done()] == []
             await orders.ack(adb, found)
 
     run(main())
