@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..messages.delivery import lease_expiry
 from ..messages.delivery import promotion as due_messages
+from ..messages.slots import hand_over, rates
 from ..messages.transaction_budget import SIDE_BYTES
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -13,10 +14,14 @@ from . import wakeups
 
 
 class Reads(NamedTuple):
-    """The reads of what may be due, issued and not awaited."""
+    """The reads of what may be due, issued and not awaited.
+
+    timers: of the rates of keys; None if no key of the queue has a rate.
+    """
 
     expired: lease_expiry.Reads
     due: fdb.FDBRange
+    timers: rates.Due | None
 
 
 class Promoted(NamedTuple):
@@ -33,7 +38,11 @@ class Promoted(NamedTuple):
 
 def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     """Issue snapshot reads of what may be due. Awaits the read version: issue other reads first."""
-    return Reads(lease_expiry.reads(tr, scope), due_messages.due(tr, scope))
+    return Reads(
+        lease_expiry.reads(tr, scope),
+        due_messages.due(tr, scope),
+        rates.due(tr, scope) if scope.rated else None,
+    )
 
 
 @transactional
@@ -44,6 +53,10 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
     if size <= SIDE_BYTES:  # Otherwise another large message would not fit; the next one takes it.
         ready, due, more = due_messages.promote(tr, scope, reads.due)
         size += more
+    if reads.timers is not None and size <= SIDE_BYTES:
+        let_out, fired, more = hand_over.fire(tr, scope, reads.timers.waited)
+        fired += rates.tidy(tr, scope, reads.timers.rested)
+        ready, due, size = ready + let_out, due + fired, size + more
     promoted = Promoted(returned + ready, expired + due, max(0, size - SIDE_BYTES))
     if promoted.ready:
         wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, promoted.ready))

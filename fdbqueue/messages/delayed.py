@@ -14,8 +14,6 @@ from ..values.model import Due
 from ..values.states import DEFER, SCHEDULE, Transition
 from . import lookup, transitions
 
-SOON_MS = 10_000
-
 
 @transactional
 def schedule(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
@@ -41,6 +39,6 @@ def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) 
     """Write a delayed message, and wake sleepers if it is due soon. The caller does the rest."""
     key = scope.keys.delayed(due_ms, message.position.random)
     tr[key] = pack_delayed(message.position, message.envelope)
-    if due_ms < scope.now_ms(tr) + SOON_MS:
+    if due_ms < scope.now_ms(tr) + changes.SOON_MS:
         # Sleepers would not look before it is due.
         changes.announce(tr, scope, [message])

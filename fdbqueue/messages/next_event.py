@@ -1,4 +1,5 @@
-"""When the next delayed message is due or the next lease expires."""
+"""When the next delayed message is due, the next lease expires, or the rate of a key lets the next
+message come."""
 
 from __future__ import annotations
 
@@ -16,27 +17,30 @@ class Reads(NamedTuple):
 
     delayed: fdb.FDBRange
     expiry: fdb.FDBRange
+    timer: fdb.FDBRange | None
 
 
 def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
-    """Issue snapshot reads of the first delayed message and the first lease to expire."""
+    """Issue snapshot reads of the first delayed message, lease to expire, and timer of a rate."""
 
-    def first(kind: Kind) -> fdb.FDBRange:
-        keys = scope.keys.kind(kind)
+    def first(keys: slice) -> fdb.FDBRange:
         return tr.snapshot.get_range(
             keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
         )
 
-    return Reads(first(Kind.DELAYED), first(Kind.EXPIRY))
+    timer = first(scope.keys.timer.under(0)) if scope.rated else None
+    return Reads(first(scope.keys.kind(Kind.DELAYED)), first(scope.keys.kind(Kind.EXPIRY)), timer)
 
 
 def next_event_seconds(tr: fdb.Transaction, scope: Scope, reads: Reads) -> float | None:
-    """Seconds until the next delayed message is due or the next lease may expire; None if none.
+    """Seconds until the next delayed message or timer is due, or the next lease may expire; None if
+    none.
 
     Until then a waiting consumer needs to look only if it is woken.
     """
     now_ms = scope.now_ms(tr)
     times = [(scope.keys.delayed.parse(kv.key)[0] - now_ms) / 1000 for kv in reads.delayed]
+    times += [(scope.keys.timer.parse(kv.key)[1] - now_ms) / 1000 for kv in reads.timer or ()]
     for kv in reads.expiry:
         version, _ = scope.keys.parse_expiry(kv.key)
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND

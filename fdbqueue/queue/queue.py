@@ -223,9 +223,10 @@ class Queue(Enqueuing[T]):
         """Change some options; returns all of them.
 
         ``levels``, ``sort`` and ``last_value`` cannot change: they say how messages are stored.
-        With a database, a new ``key_concurrency``, ``key_window`` or ``key_weight`` lets messages
-        of all keys out that no longer have to wait, in as many transactions as that takes;
-        otherwise each key follows when one of its messages ends, or at a sweep. Conflicts with
+        With a database, new limits of keys (``key_concurrency``, ``key_window``, ``key_weight``,
+        ``key_rate`` and ``key_burst``) let messages of all keys out that no longer have to wait, in
+        as many transactions as that takes; otherwise each key follows when one of its messages
+        ends, or at a sweep. Conflicts with
         every operation in flight on the queue. Raises ``InvalidOptions``, ``LevelsFixed``.
         """
 
@@ -242,7 +243,7 @@ class Queue(Enqueuing[T]):
 
         bounded = self._bounded(tr, timeout)
         wanted = bounded._run(tr, change)
-        limits = {"key_concurrency", "key_window", "key_weight"}
+        limits = {"key_concurrency", "key_window", "key_weight", "key_rate", "key_burst"}
         if limits & changes.keys() and not isinstance(tr, fdb.Transaction):
             housekeeping.refill(bounded, tr)
         return wanted

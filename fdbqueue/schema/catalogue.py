@@ -20,14 +20,19 @@ from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Scope
 
-FORMAT_VERSION = 6
-"""1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
+FORMAT_VERSION = 7
+"""That of a queue whose keys have rates, which an older release would not heed. 1 had no identity,
+and 2 other numbers for MOVED and EXPIRY."""
+ORDERED_VERSION = 6
+"""That of a queue with ``sort`` or ``last_value``, likewise."""
 OLDEST_VERSION = 5
-"""That of a queue without ``sort`` and ``last_value``, which an older release would not heed."""
+"""That of all others."""
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
 
+_RATED = {"format": FORMAT_VERSION, "rates": True}
+"""What META has once a key of the queue may have a rate, for good: RATE may be left."""
 _STAMP_OPERAND = bytes(14)
 
 _CHANGES = "_fdbqueue_changes"
@@ -49,9 +54,24 @@ def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
 
     One round trip. Conflicts with every concurrent operation on the queue.
     """
-    stored = json.loads(tr.get(scope.keys.meta).value or b"{}")
+    stored = _stored(tr, scope)
     given = kept(stored.get("options"), options)
     _put(tr, scope.keys, {**stored, "identity": scope.identity, "options": given})
+
+
+@transactional
+def note_rates(tr: fdb.Transaction, scope: Scope) -> None:
+    """Note that keys of a queue may have rates from now on. Read the scope again then.
+
+    As ``change``, but only the first time.
+    """
+    if not scope.rated:
+        _put(tr, scope.keys, {**_stored(tr, scope), **_RATED})
+
+
+def _stored(tr: fdb.Transaction, scope: Scope) -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads(tr.get(scope.keys.meta).value or b"{}")
+    return stored
 
 
 @transactional
@@ -141,10 +161,18 @@ class Entry:
         value = tr.get(keys.meta).value
         if value is None:
             raise QueueNotFound(name=self.name)
-        identity, options = _parsed(value, self.name)
+        identity, options, rated = _parsed(value, self.name)
         subscriptions = subscription_definitions.parse(keys, subscribed)
         return Scope(
-            self.name, identity, self.root, keys, options, self.clock, subscriptions, self.strays
+            self.name,
+            identity,
+            self.root,
+            keys,
+            options,
+            self.clock,
+            subscriptions,
+            self.strays,
+            rated,
         )
 
 
@@ -155,11 +183,13 @@ def _touch(tr: fdb.Transaction) -> None:
 
 
 def _write(tr: fdb.Transaction, keys: QueueKeys, identity: str, options: QueueOptions) -> None:
-    version = FORMAT_VERSION if options.ordered else OLDEST_VERSION
+    version = ORDERED_VERSION if options.ordered else OLDEST_VERSION
     _put(tr, keys, {"format": version, "identity": identity, "options": options.to_json()})
 
 
 def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
+    if stored["options"].get("key_rate") is not None:
+        stored |= _RATED
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
     _touch(tr)
 
@@ -169,7 +199,7 @@ def parsed(value: bytes, name: str) -> QueueOptions:
     return _parsed(value, name)[1]
 
 
-def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions]:
+def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, bool]:
     what = f"queue {name!r}"
     try:
         stored: Any = json.loads(value)
@@ -181,4 +211,4 @@ def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions]:
         identity, given = str(stored["identity"]), stored["options"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None
-    return identity, parse(given, what)
+    return identity, parse(given, what), stored.get("rates") is True

@@ -16,6 +16,8 @@ from .codec.atomic import pack_index
 from .scope import Scope, StoredMessage
 
 ONE = pack_index(1)
+SOON_MS = 10_000
+"""Sleepers look at least as often: of what happens sooner they have to be told."""
 
 
 def announce(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) -> None:

@@ -52,7 +52,7 @@ class Scope:
     each priority. index: which subscriptions want a message; None where there is none. plain_bytes:
     the largest payload that is stored unchanged, with nothing beside its message; negative if the
     queue has bounds, a history, or another order than that of arrival. waited: keys that had a
-    backlog lately, as far as this process knows.
+    backlog lately, as far as this process knows. rated: whether keys may have rates.
     """
 
     __slots__ = (
@@ -64,6 +64,7 @@ class Scope:
         "name",
         "options",
         "plain_bytes",
+        "rated",
         "root",
         "strays",
         "subscriptions",
@@ -80,6 +81,7 @@ class Scope:
         clock: Clock,
         subscriptions: tuple[Definition, ...],
         strays: Chore | None = None,
+        rated: bool = False,
     ) -> None:
         self.name = name
         self.identity = identity
@@ -90,6 +92,7 @@ class Scope:
         self.subscriptions = subscriptions
         self.index = SubscriptionIndex(subscriptions) if subscriptions else None
         self.strays = strays
+        self.rated = rated
         self.levels = tuple(map(options.level, range(options.max_priority + 1)))
         self.plain_bytes = _plain_bytes(options)
         self.waited: set[str] = set()

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
+from . import rates
+from .rates import Rate
 from .records import record
 
 MAX_OF_KEY = 1_000
 """The most slots of a key, and the most places of its window."""
-Allowed = tuple[int | None, int | None]
-"""How many slots a key has, and how many places its window; None for any number."""
+
+
+class Allowed(NamedTuple):
+    """How many slots a key has, and how many places its window, None for any number; and how often
+    its messages may come."""
+
+    slots: int | None
+    places: int | None
+    rate: Rate | None = None
+
+    @property
+    def numbers(self) -> tuple[int | None, int | None]:
+        """How many slots there are, and how many places."""
+        return self.slots, self.places
 
 
 class OwnLimits(TypedDict, total=False):
@@ -20,6 +34,8 @@ class OwnLimits(TypedDict, total=False):
     window: int | None
     weight: int
     paused: bool
+    rate: str | None
+    burst: int
 
 
 @record
@@ -30,13 +46,16 @@ class KeyLimits:
         for their next attempt; None for any number. window: how many of them may be ready at
         once for each unit of its weight, unless they come back; None for as many as are out.
     weight: how many turns the key gets where one of weight 1 gets one. paused: whether no more of
-        them become ready.
+        them become ready. rate: how many of them become ready in how much time, such as "100/min";
+        None for any number. burst: how many of them may do so at once after a rest.
     """
 
     concurrency: int | None = 1
     window: int | None = None
     weight: int = 1
     paused: bool = False
+    rate: str | None = None
+    burst: int = 1
 
     @property
     def places(self) -> int | None:
@@ -45,8 +64,9 @@ class KeyLimits:
 
     @property
     def allowed(self) -> Allowed:
-        """How many slots, and places in the window, there are now; None for any number."""
-        return (0 if self.paused else self.concurrency), self.places
+        """What may be now."""
+        rate = None if self.rate is None else Rate(rates.interval_us(self.rate), self.burst)
+        return Allowed(0 if self.paused else self.concurrency, self.places, rate)
 
 
 @record
@@ -55,9 +75,10 @@ class KeyState:
 
     own: its own limits. out: the ids of its messages that hold a slot, by the number of the slot.
     in_window: how many hold a place in its window.
-    waiting: how many of its messages wait for a slot. since_ms: since when messages have waited
-    without a break; oldest_ms: when the first that waits was enqueued; both None if none waits, and
-    wall clocks in milliseconds.
+    waiting: how many of its messages wait for a slot or their rate. since_ms: since when messages
+    have waited without a break; oldest_ms: when the first that waits was enqueued; both None if
+    none waits. next_ms: when its rate lets the next one become ready; None if it may do so now. All
+    are wall clocks in milliseconds.
     """
 
     key: str
@@ -68,6 +89,7 @@ class KeyState:
     waiting: int
     since_ms: int | None = None
     oldest_ms: int | None = None
+    next_ms: int | None = None
 
 
 @record

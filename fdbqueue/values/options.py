@@ -9,7 +9,7 @@ from dataclasses import asdict, field, fields
 from typing import Any, TypedDict
 
 from ..errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
-from . import backoff, durations
+from . import backoff, durations, rates
 from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
 from .limits import MAX_OF_KEY
@@ -81,6 +81,8 @@ class Options(TypedDict, total=False):
     key_concurrency: int | None
     key_window: int | None
     key_weight: int
+    key_rate: str | None
+    key_burst: int
     sort: str | None
     last_value: str | None
 
@@ -127,6 +129,11 @@ class QueueOptions:
         The next message becomes ready when one is taken, behind all others.
     key_weight: how many turns a key gets, unless it has a weight of its own, 1 to 1,000: its window
         has so many times ``key_window`` places, at most 1,000. More than 1 needs ``key_window``.
+    key_rate: how many messages of one key become ready in how much time, unless the key has a rate
+        of its own: a number and a unit, such as "5/s", "100/min", "10/hour" or "1000/day", at most
+        1,000/s; None for any number. The others wait, and come at even intervals.
+    key_burst: how many messages of one key may become ready at once after a rest, 1 to 1,000. More
+        than 1 needs ``key_rate``.
     sort: the header whose values order the messages of a level, ascending, in place of their
         arrival; None for the order of arrival. Fixed when the queue is created.
     last_value: the header of which the queue keeps only the newest message of each value; None to
@@ -157,6 +164,8 @@ class QueueOptions:
     key_concurrency: int | None = 1
     key_window: int | None = None
     key_weight: int = 1
+    key_rate: str | None = None
+    key_burst: int = 1
     sort: str | None = None
     last_value: str | None = None
 
@@ -195,6 +204,8 @@ class QueueOptions:
         for limit in ("key_concurrency", "key_window"):
             check_key_limit(limit, getattr(self, limit))
         check_weight("key_weight", self.key_weight, self.key_window)
+        check_rate("key_rate", self.key_rate)
+        check_burst("key_burst", self.key_burst, self.key_rate)
         for option in FIXED[1:]:
             if (header := getattr(self, option)) is not None:
                 _header(option, header)
@@ -329,6 +340,23 @@ def check_weight(option: str, weight: object, window: int | None) -> None:
     if (window or 0) * turns > MAX_OF_KEY:
         problem = f"times the window of {window:,} is more than {MAX_OF_KEY:,} places"
         raise InvalidOptions(option=option, problem=problem)
+
+
+def check_rate(option: str, rate: object) -> None:
+    """How many messages may come in how much time; raises ``InvalidOptions``."""
+    if rate is None:
+        return
+    try:
+        rates.interval_us(rate if isinstance(rate, str) else "")
+    except ValueError as error:
+        raise InvalidOptions(option=option, problem=str(error)) from None
+
+
+def check_burst(option: str, burst: object, rate: str | None) -> None:
+    """How many messages of a key with a rate may come at once; raises ``InvalidOptions``."""
+    _integer(option, burst, 1, MAX_OF_KEY)
+    if rate is None and int(str(burst)) > 1:
+        raise InvalidOptions(option=option, problem="needs a rate")
 
 
 def _header(option: str, header: object) -> None:

@@ -690,7 +690,7 @@ def test_only_queues_with_an_order_have_the_new_format(
     db: Database, space: Subspace, reminders: Queue
 ) -> None:
     plain = Queue.create(db, "plain", root=space)
-    assert b'"format": %d,' % catalogue.FORMAT_VERSION in (db[reminders._keys.meta] or b"")
+    assert b'"format": %d,' % catalogue.ORDERED_VERSION in (db[reminders._keys.meta] or b"")
     assert b'"format": %d,' % catalogue.OLDEST_VERSION in (db[plain._keys.meta] or b"")
 
 

@@ -29,6 +29,7 @@ from fdbqueue.schema.codec.slots import Backlog, pack_backlog
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
+from fdbqueue.values.limits import Allowed
 from fdbqueue.values.model import Depth, Position
 from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
@@ -185,7 +186,7 @@ def unrecorded_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def empty_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"1", key="k")
-    db[keys.backlog("k")] = pack_backlog(Backlog(5, (1, None)))
+    db[keys.backlog("k")] = pack_backlog(Backlog(5, Allowed(1, None)))
 
 
 def miscounted_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:

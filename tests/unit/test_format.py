@@ -102,17 +102,23 @@ from fdbqueue.schema.codec.sinks import (
 )
 from fdbqueue.schema.codec.slots import (
     Backlog,
+    Paced,
+    Timer,
     pack_backlog,
     pack_limits,
+    pack_paced,
     unpack_backlog,
     unpack_limits,
+    unpack_paced,
 )
 from fdbqueue.schema.keys import Kind, OnceKeys, RootKeys
 from fdbqueue.schema.subscription_definitions import Definition
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
+from fdbqueue.values.limits import Allowed
 from fdbqueue.values.model import Depth, Due, Position, parse_id
 from fdbqueue.values.options import QueueOptions
+from fdbqueue.values.rates import Rate
 from fdbqueue.values.schedules import Timing
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "format.md"
@@ -247,6 +253,7 @@ def expiry(value: bytes) -> tuple[int, list[bytes]]:
     return wall_ms, split_places(places)
 
 
+PACED = Paced(1_700_000_000_600_000, Rate(600_000, 20), Timer(1, 1_700_000_000_600))
 VECTORS: dict[str, Vector] = {
     "META": Vector(
         QUEUE.meta, META, None, (lambda v: catalogue.parsed(v, "orders"), QueueOptions(levels=3))
@@ -457,15 +464,21 @@ VECTORS: dict[str, Vector] = {
     "SLOT": Vector(QUEUE.slot("customer-7", 2), ID.encode(), (QUEUE.slot.parse, ("customer-7", 2))),
     "BACKLOG": Vector(
         QUEUE.backlog("customer-7"),
-        pack_backlog(Backlog(1_700_000_000_000, (3, None))),
+        pack_backlog(Backlog(1_700_000_000_000, Allowed(3, None))),
         (QUEUE.backlog.parse, ("customer-7",)),
-        (unpack_backlog, Backlog(1_700_000_000_000, (3, None))),
+        (unpack_backlog, Backlog(1_700_000_000_000, Allowed(3, None))),
     ),
     "BACKLOG, after a change": Vector(
         QUEUE.backlog("customer-7"),
         pack_backlog(Backlog(1_700_000_000_000, None)),
         (QUEUE.backlog.parse, ("customer-7",)),
         (unpack_backlog, Backlog(1_700_000_000_000, None)),
+    ),
+    "BACKLOG, with a rate": Vector(
+        QUEUE.backlog("customer-7"),
+        pack_backlog(Backlog(1_700_000_000_000, Allowed(3, None, Rate(600_000, 20)))),
+        (QUEUE.backlog.parse, ("customer-7",)),
+        (unpack_backlog, Backlog(1_700_000_000_000, Allowed(3, None, Rate(600_000, 20)))),
     ),
     "BACKLOG, count": Vector(
         QUEUE.backlog_count("customer-7", 0),
@@ -478,6 +491,26 @@ VECTORS: dict[str, Vector] = {
         pack_limits({"concurrency": 5, "window": None, "weight": 3, "paused": True}),
         (QUEUE.limits.parse, ("customer-7",)),
         (unpack_limits, {"concurrency": 5, "window": None, "weight": 3, "paused": True}),
+    ),
+    "LIMITS, rate": Vector(
+        QUEUE.limits("customer-7"),
+        pack_limits({"rate": "100/min", "burst": 20}),
+        (QUEUE.limits.parse, ("customer-7",)),
+        (unpack_limits, {"rate": "100/min", "burst": 20}),
+    ),
+    "RATE": Vector(
+        QUEUE.rate("customer-7"),
+        pack_paced(PACED),
+        (QUEUE.rate.parse, ("customer-7",)),
+        (
+            unpack_paced,
+            Paced(1_700_000_000_600_000, Rate(600_000, 20), Timer(1, 1_700_000_000_600)),
+        ),
+    ),
+    "TIMER": Vector(
+        QUEUE.timer(1, 1_700_000_000_600, "customer-7"),
+        b"",
+        (QUEUE.timer.parse, (1, 1_700_000_000_600, "customer-7")),
     ),
     "WINDOW": Vector(
         QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))
@@ -685,7 +718,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (4, CorruptData), (7, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (4, CorruptData), (8, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

@@ -98,6 +98,7 @@ def show(name: QueueName, key: KeyName, *, output: Output) -> None:
             ("concurrency", "none" if limits.concurrency is None else limits.concurrency),
             ("window", "none" if limits.window is None else limits.window),
             ("weight", limits.weight),
+            ("rate", _rate(limits)),
             ("paused", limits.paused),
             ("out", len(state.out)),
             ("waiting", state.waiting),
@@ -109,15 +110,25 @@ def show(name: QueueName, key: KeyName, *, output: Output) -> None:
     listings.show(look, output)
 
 
+def _rate(limits: KeyLimits) -> str:
+    if limits.rate is None:
+        return "none"
+    return limits.rate if limits.burst == 1 else f"{limits.rate}, burst {limits.burst}"
+
+
 def waits_for(state: KeyState, now_ms: int) -> str:
     """What the messages of a key wait for, and how long the first has waited."""
-    slots, window = state.limits.concurrency, state.limits.places
-    if state.limits.paused:
+    limits = state.limits
+    slots, window = limits.concurrency, limits.places
+    if limits.paused:
         reason = "the key is paused"
     elif slots is not None and len(state.out) >= slots:
         reason = f"waits for a slot: {len(state.out)} of {slots} out"
     elif window is not None and state.in_window >= window:
         reason = f"waits for a place in the window: {state.in_window} of {window} ready"
+    elif limits.rate is not None:
+        coming = max(0, (state.next_ms or now_ms) - now_ms)
+        reason = f"waits for its rate: next in {terminal.age(coming)}"
     else:
         reason = "waits for the end of a message, since the limits have changed"
     if state.oldest_ms is None:
@@ -126,7 +137,7 @@ def waits_for(state: KeyState, now_ms: int) -> str:
 
 
 def _state(state: KeyState) -> dict[str, Any]:
-    times = {"since": state.since_ms, "oldest": state.oldest_ms}
+    times = {"since": state.since_ms, "oldest": state.oldest_ms, "next": state.next_ms}
     return {
         "key": state.key,
         **_limits(state.limits),
@@ -143,6 +154,8 @@ def _limits(limits: KeyLimits) -> dict[str, Any]:
         "window": limits.window,
         "weight": limits.weight,
         "paused": limits.paused,
+        "rate": limits.rate,
+        "burst": limits.burst,
     }
 
 
@@ -162,19 +175,28 @@ def set_(
         str | None,
         Option(metavar="N", help="How many turns the key gets where others get one."),
     ] = None,
+    rate: Annotated[
+        str | None,
+        Option(metavar="RATE", help="How many of them become ready in how much time; none: any."),
+    ] = None,
+    burst: Annotated[
+        str | None,
+        Option(metavar="N", help="How many of them may do so at once after a rest."),
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Give a key limits of its own, while the queue runs.
 
-    The limits of all other keys are the queue's options key_concurrency, key_window
-    and key_weight.
+    The limits of all other keys are the queue's options key_concurrency, key_window,
+    key_weight, key_rate and key_burst. A rate is a number and one of s, min, hour and day.
 
     \b
     Examples:
       fdbq key set orders tenant-17 --concurrency 5
       fdbq key set orders tenant-17 --concurrency none --window 2
       fdbq key set orders tenant-17 --weight 3
+      fdbq key set orders tenant-17 --rate 100/min --burst 20
     """
     own: OwnLimits = {}
     if concurrency is not None:
@@ -183,8 +205,12 @@ def set_(
         own["window"] = _number("--window", window)
     if weight is not None:
         own["weight"] = _whole("--weight", weight)
+    if rate is not None:
+        own["rate"] = None if rate == "none" else rate
+    if burst is not None:
+        own["burst"] = _whole("--burst", burst)
     if not own:
-        raise terminal.CommandError("give --concurrency, --window or --weight")
+        raise terminal.CommandError("give --concurrency, --window, --weight, --rate or --burst")
     db, queue = context.open_queue(name)
     _print(as_json, name, queue.keys[key], queue.keys[key].set(db, **own))
 
@@ -239,6 +265,7 @@ def _print(as_json: bool, queue: str, key: Key, limits: KeyLimits) -> None:
     shown = [_limit("concurrency", limits.concurrency)]
     shown += [_limit("window", limits.window)] if limits.window is not None else []
     shown += [_limit("weight", limits.weight)] if limits.weight > 1 else []
+    shown += [_limit("rate", _rate(limits))] if limits.rate is not None else []
     shown += ["paused"] if limits.paused else []
     terminal.print_result(
         as_json,

@@ -13,6 +13,7 @@ from functools import partial
 
 from ...messages.delivery import batch, lease, lease_rows, scan, settle
 from ...messages.delivery.lease_rows import Held
+from ...messages.slots import rates
 from ...schema import once
 from ...schema.codec.leases import expiries_end, new_claim
 from ...schema.scope import Scope
@@ -162,6 +163,7 @@ def _attempt(
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     ended = lease_rows.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
+    timer = snapshot.get_key(keys.first_timer) if scope.rated else None
     if ack and not settle.done(tr, scope, ack, ended):
         # The next message of a key has become ready, and may be the first.
         ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
@@ -176,6 +178,7 @@ def _attempt(
         and not options.paused
         and (beside or line.value >= keys.line_end)
         and not (first < keys.delayed_end and first < _due(tr, scope))
+        and not (timer is not None and rates.is_due(scope, timer.value, scope.now_ms(tr)))
         and not (
             expiry.value < keys.expiry_end
             and (

@@ -15,11 +15,11 @@ from ...schema.codec.atomic import pack_counters, unpack_counters
 from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import unpack_lease
 from ...schema.codec.lookup import Place, pack_place, unpack_known, unpack_place
-from ...schema.codec.slots import Backlog, unpack_backlog
+from ...schema.codec.slots import Backlog, unpack_backlog, unpack_paced
 from ...schema.keys import Kind, QueueKeys
 from ...values.model import parse_id
 from .. import lookup as places
-from ..slots import backlog, hand_over, limits, permits
+from ..slots import backlog, hand_over, limits, permits, rates
 from .audit import HOLDERS, Audit
 
 _LIVING = (Kind.READY, Kind.WAITING, Kind.LEASE, Kind.DELAYED)
@@ -238,7 +238,14 @@ def _stuck(audit: Audit, key: str, known: Backlog) -> None:
     # After a change of the limits, the next end of a message that is out counts what is held.
     if any(held) and known.settled != allowed:
         return
-    if all(most is None or count < most for count, most in zip(held, allowed, strict=True)):
+    if all(most is None or count < most for count, most in zip(held, allowed.numbers, strict=True)):
+        paced = snapshot.get(keys.rate(key)).value
+        if allowed.rate and paced is not None:
+            known_rate = unpack_paced(paced)
+            now_ms = audit.scope.now_ms(audit.tr)
+            coming = rates.next_ms(known_rate, allowed.rate, now_ms)
+            if not known_rate.timer.rests and known_rate.timer.due_ms <= coming:
+                return  # Its timer lets the next one out.
         detail = f"messages wait, and {held[0]:,} hold slots, {held[1]:,} places of the window"
         audit.report("backlog stuck", key, detail, partial(_fill, audit, key))
 

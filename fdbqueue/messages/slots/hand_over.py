@@ -17,14 +17,17 @@ from ...store.binding import fdb, transactional
 from ...values.limits import Allowed
 from .. import lookup
 from ..enqueue import index_allocation
-from ..transaction_budget import STEP_BYTES, fitting
+from ..transaction_budget import SIDE_BYTES, STEP_BYTES, fitting, weight
 from . import backlog, limits, permits
-from .permits import Permits
+from .permits import Permit, Permits
+from .rates import Pace
 
 MAX_FILLED = 100
 """The most messages of a key that one transaction gives free slots to."""
 MAX_LOOKED_AT = 500
 """The most rows of keys with a backlog that one transaction looks at."""
+MAX_DUE = 10
+"""The most messages of each key that become ready when its timer is due."""
 
 
 class _Next(NamedTuple):
@@ -32,6 +35,7 @@ class _Next(NamedTuple):
 
     own: fdb.Value
     first: fdb.FDBRange
+    rate: fdb.Value | None
 
 
 class _Reads(NamedTuple):
@@ -146,7 +150,16 @@ def _read(
 
 def _next(tr: fdb.Transaction, scope: Scope, key: str, count: int) -> _Next:
     """Issue the reads of a key's own limits, and of ``count`` messages that wait and another."""
-    return _Next(tr.get(scope.keys.limits(key)), backlog.first(tr, scope.keys, key, count + 1))
+    return _Next(
+        tr.get(scope.keys.limits(key)),
+        backlog.first(tr, scope.keys, key, count + 1),
+        _rate(tr, scope, key),
+    )
+
+
+def _rate(tr: fdb.Transaction, scope: Scope, key: str) -> fdb.Value | None:
+    """Issue a snapshot read of the RATE of a key, if keys of the queue have any."""
+    return tr.snapshot.get(scope.keys.rate(key)) if scope.rated else None
 
 
 def _handed_over(
@@ -157,7 +170,7 @@ def _handed_over(
     # No other message could become ready before: no more can now than one kind has freed.
     counts = [max(map(len, each.freed)) for each in found]
     others = [
-        _others(tr, scope, *one) if one[0].backlog.settled == one[1] else None
+        _others(tr, scope, *one) if one[0].backlog.settled == one[1] and not one[1].rate else None
         for one in zip(found, allowed, counts, strict=True)
     ]
     entries = []
@@ -166,9 +179,9 @@ def _handed_over(
         if held is None:
             if each.waited:
                 backlog.shrink(tr, scope.keys, each.key, each.waited, rows[:1])
-            entries += _filled(tr, scope, each.key)
+            entries += _next_in_time(tr, scope, each, now) if rows else []
             continue
-        kinds = zip(permits.kinds(scope.keys), now, held, each.freed, strict=True)
+        kinds = zip(permits.kinds(scope.keys), now.numbers, held, each.freed, strict=True)
         some = [Permits(tr, kind, each.key, limit, of, n) for kind, limit, of, n in kinds]
         entries += _hand_over(tr, scope, each.key, some, count, rows, each.waited)
     return entries
@@ -179,11 +192,24 @@ def _others(
 ) -> list[fdb.FDBRange | None]:
     """Issue snapshot reads of what is held of the kinds of permit of which fewer than ``count``
     were freed: others of these have to be free."""
-    kinds = zip(permits.kinds(scope.keys), allowed, freed.freed, strict=True)
+    kinds = zip(permits.kinds(scope.keys), allowed.numbers, freed.freed, strict=True)
     return [
         None if limit is None or len(some) == count else permits.held(tr.snapshot, rows, freed.key)
         for rows, limit, some in kinds
     ]
+
+
+def _next_in_time(
+    tr: fdb.Transaction, scope: Scope, freed: _Freed, allowed: Allowed
+) -> list[tuple[int, Envelope]]:
+    """Let what waits of a key become ready that its rate lets come; looks no further if nothing may
+    come yet."""
+    if freed.following.rate is not None:
+        pace = Pace(tr, scope, freed.key, allowed.rate, freed.following.rate)
+        if not pace.left:
+            pace.rely()
+            return []
+    return _filled(tr, scope, freed.key, _filling(tr, scope, freed.key))
 
 
 @transactional
@@ -193,9 +219,34 @@ def fill(tr: fdb.Transaction, scope: Scope, key: str) -> int:
 
     For a limit that has changed. Conflicts with enqueues and ends of the key.
     """
-    entries = _filled(tr, scope, key)
+    entries = _filled(tr, scope, key, _filling(tr, scope, key))
     _make_ready(tr, scope, entries)
     return len(entries)
+
+
+@transactional
+def fire(tr: fdb.Transaction, scope: Scope, timers: fdb.FDBRange) -> tuple[int, int, int]:
+    """Let messages become ready whose time has come by the rates of their keys; returns how many,
+    how many timers were used up, and the weight of the messages.
+
+    timers: those that are due and of which messages wait, see ``rates.due``. One more round trip if
+    there are any, and another if messages become ready. Conflicts with others that use up the same
+    timers, and with enqueues and ends of the same keys, but not with enqueues to a backlog that
+    goes on.
+    """
+    due = [scope.keys.timer.parse(kv.key)[1:] for kv in timers]
+    issued = [_filling(tr, scope, key, MAX_DUE) for _, key in due]
+    entries: list[tuple[int, Envelope]] = []
+    size = fired = 0
+    for (due_ms, key), reads in zip(due, issued, strict=True):
+        if size > SIDE_BYTES:
+            break
+        some = _filled(tr, scope, key, reads, due_ms)
+        entries += some
+        size += sum(weight(envelope) for _, envelope in some)
+        fired += 1
+    _make_ready(tr, scope, entries)
+    return len(entries), fired, size
 
 
 @transactional
@@ -222,24 +273,61 @@ def refill(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]
     return 0, rows[-1].key + b"\x00" if len(rows) == MAX_LOOKED_AT else b""
 
 
-def _filled(tr: fdb.Transaction, scope: Scope, key: str) -> list[tuple[int, Envelope]]:
+class _Filling(NamedTuple):
+    """The reads of all that decides what may become ready of a key, issued and not awaited.
+
+    most: how many messages may become ready at once.
+    """
+
+    backlog: fdb.Value
+    own: fdb.Value
+    held: list[fdb.FDBRange]
+    rate: fdb.Value | None
+    first: fdb.FDBRange
+    most: int
+
+
+def _filling(tr: fdb.Transaction, scope: Scope, key: str, most: int = MAX_FILLED) -> _Filling:
     keys = scope.keys
-    stored, own = tr.get(keys.backlog(key)), tr.get(keys.limits(key))
-    held = [permits.held(tr, rows, key) for rows in permits.kinds(keys)]
-    first = backlog.first(tr, keys, key, MAX_FILLED + 1)
-    if not stored.present():
+    return _Filling(
+        tr.get(keys.backlog(key)),
+        tr.get(keys.limits(key)),
+        [permits.held(tr, rows, key) for rows in permits.kinds(keys)],
+        _rate(tr, scope, key),
+        backlog.first(tr, keys, key, most + 1),
+        most,
+    )
+
+
+def _filled(
+    tr: fdb.Transaction, scope: Scope, key: str, reads: _Filling, due_ms: int | None = None
+) -> list[tuple[int, Envelope]]:
+    """Let what may of a key become ready, all of its permits counted; returns that with its levels.
+
+    due_ms: the time of its timer, to be used up.
+    """
+    keys, stored = scope.keys, reads.backlog
+    allowed = limits.effective(scope, reads.own.value).allowed
+    pace = None if reads.rate is None else Pace(tr, scope, key, allowed.rate, reads.rate)
+    if due_ms is not None and (pace is None or not pace.fire(due_ms)):
         return []
-    allowed = limits.effective(scope, own.value).allowed
-    kinds = zip(permits.kinds(keys), allowed, held, strict=True)
-    some = [Permits(tr, rows, key, limit, those) for rows, limit, those in kinds]
-    rows = first.to_list()
-    fits = fitting(((kv, unpack_delayed(kv.value)[1]) for kv in rows[:MAX_FILLED]), STEP_BYTES)
-    entries = _hand_over(tr, scope, key, some, len(list(fits)), rows)
-    if len(entries) < len(rows):
-        known = unpack_backlog(stored.value)
-        settled = allowed if permits.exhausted(some) else None
-        if known.settled != settled:
-            tr[keys.backlog(key)] = pack_backlog(Backlog(known.since_ms, settled))
+    entries: list[tuple[int, Envelope]] = []
+    if stored.present():
+        kinds = zip(permits.kinds(keys), allowed.numbers, reads.held, strict=True)
+        some: list[Permit] = [Permits(tr, rows, key, limit, those) for rows, limit, those in kinds]
+        some += [] if pace is None else [pace]
+        rows = reads.first.to_list()
+        fits = fitting(((kv, unpack_delayed(kv.value)[1]) for kv in rows[: reads.most]), STEP_BYTES)
+        entries = _hand_over(tr, scope, key, some, len(list(fits)), rows)
+        if len(entries) < len(rows):
+            known = unpack_backlog(stored.value)
+            settled = allowed if allowed.rate or permits.exhausted(some) else None
+            if known.settled != settled:
+                tr[keys.backlog(key)] = pack_backlog(Backlog(known.since_ms, settled))
+            if allowed.rate and pace is not None and all(each.left for each in some):
+                pace.rely()  # The others come at once, in another transaction.
+    if due_ms is not None and pace is not None:
+        pace.rest()
     return entries
 
 
@@ -247,7 +335,7 @@ def _hand_over(
     tr: fdb.Transaction,
     scope: Scope,
     key: str,
-    some: Sequence[Permits],
+    some: Sequence[Permit],
     count: int,
     rows: Sequence[fdb.KeyValue],
     waited: int = 0,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ...schema.codec.atomic import unpack_counters
 from ...schema.codec.delayed import unpack_delayed
-from ...schema.codec.slots import unpack_backlog, unpack_limits
+from ...schema.codec.slots import unpack_backlog, unpack_limits, unpack_paced
 from ...schema.keys import Kind
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.limits import KeyBacklog, KeyState, OwnLimits
-from . import backlog, limits, permits
+from . import backlog, limits, permits, rates
 
 
 @transactional
@@ -19,18 +19,24 @@ def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
     own, known = snapshot.get(keys.limits(key)), snapshot.get(keys.backlog(key))
     count = snapshot.get(keys.backlog_count(key, 0))
     slots, places = (permits.held(snapshot, rows, key) for rows in permits.kinds(keys))
+    paced = snapshot.get(keys.rate(key))
     first = backlog.first(tr, keys, key, 1).to_list()
     (waiting,) = unpack_counters(count.value, 1)
-    waits = known.present()
+    waits, effective = known.present(), limits.effective(scope, own.value)
+    now_ms, next_ms = scope.now_ms(tr), None
+    if paced.present() and effective.allowed.rate:
+        coming = rates.next_ms(unpack_paced(paced.value or b""), effective.allowed.rate, now_ms)
+        next_ms = coming if coming > now_ms else None
     return KeyState(
         key=key,
-        limits=limits.effective(scope, own.value),
+        limits=effective,
         own=unpack_limits(own.value),
         out={keys.slot.parse(kv.key)[1]: kv.value.decode(errors="replace") for kv in slots},
         in_window=sum(1 for _ in places),
         waiting=waiting,
         since_ms=unpack_backlog(known.value).since_ms if waits else None,
         oldest_ms=unpack_delayed(first[0].value)[1].enqueued_at_ms if first else None,
+        next_ms=next_ms,
     )
 
 

@@ -8,7 +8,7 @@ from ...schema.codec.slots import pack_limits, unpack_limits
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.limits import KeyLimits, OwnLimits
-from ...values.options import check_weight
+from ...values.options import check_burst, check_weight
 
 
 def effective(scope: Scope, stored: bytes | None) -> KeyLimits:
@@ -17,8 +17,9 @@ def effective(scope: Scope, stored: bytes | None) -> KeyLimits:
 
 
 def one_at_a_time(scope: Scope, stored: bytes | None) -> bool:
-    """Whether it is an ordering key: its messages follow each other."""
-    return effective(scope, stored).concurrency == 1
+    """Whether it is an ordering key: its messages follow each other, at no rate."""
+    allowed = effective(scope, stored)
+    return allowed.concurrency == 1 and allowed.rate is None
 
 
 def change(
@@ -37,6 +38,8 @@ def change(
     limits = _merged(scope, own)
     if changes.keys() & {"weight", "window"} and "weight" in own:
         check_weight("weight", limits.weight, limits.window)
+    if changes.keys() & {"rate", "burst"} and "burst" in own:
+        check_burst("burst", limits.burst, limits.rate)
     if own:
         tr[row] = pack_limits(own)
     else:
@@ -50,4 +53,6 @@ def _merged(scope: Scope, own: OwnLimits) -> KeyLimits:
         own.get("window", scope.options.key_window),
         own.get("weight", scope.options.key_weight),
         own.get("paused", False),
+        own.get("rate", scope.options.key_rate),
+        own.get("burst", scope.options.key_burst),
     )

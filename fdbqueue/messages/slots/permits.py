@@ -1,13 +1,14 @@
 """Permits: what a message of a key needs to become ready, a slot and a place in the window.
 
 Both are numbers below a limit, each at a key of its own that names the message that holds it. So
-no limit is exceeded, and nothing is counted.
+no limit is exceeded, and nothing is counted. The rate of a key gives a third kind, in ``rates``.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from ...schema.keys import KindKeys, QueueKeys
 from ...store.binding import fdb
@@ -25,6 +26,22 @@ def held(tr: fdb.TransactionRead, rows: KindKeys[str, int], key: str) -> fdb.FDB
     """Issue a read of the permits of one kind that are held."""
     every = rows.under(key)
     return tr.get_range(every.start, every.stop, streaming_mode=fdb.StreamingMode.want_all)
+
+
+class Permit(Protocol):
+    """One kind of permit of a key, in a transaction."""
+
+    over: bool
+
+    @property
+    def left(self) -> bool:
+        """Whether another message may have one."""
+
+    def take(self, message_id: str) -> int | None:
+        """Give one to a message; returns its number, None where it has none."""
+
+    def rely(self) -> None:
+        """See to it that who has to wait is not forgotten: none is left."""
 
 
 class Permits:
@@ -85,20 +102,20 @@ class Permits:
         return n
 
 
-def exhausted(some: Sequence[Permits]) -> bool:
+def exhausted(some: Sequence[Permit]) -> bool:
     """Whether something is used up, and nothing beyond its limit is held."""
     return not all(each.left for each in some) and not any(each.over for each in some)
 
 
-def give(some: Sequence[Permits], ids: Iterable[str]) -> list[Numbers]:
-    """Give messages what they need, until something is used up; conflicts with whoever frees more
-    of that. Returns what each of the first ones got."""
+def give(some: Sequence[Permit], ids: Iterable[str]) -> list[Numbers]:
+    """Give messages what they need, until something is used up, and rely on that. Returns what each
+    of the first ones got."""
     given: list[Numbers] = []
     for message_id in ids:
         lacking = next((each for each in some if not each.left), None)
         if lacking is not None:
             lacking.rely()
             break
-        slot, place = (each.take(message_id) for each in some)
+        slot, place, *_ = [each.take(message_id) for each in some]
         given.append((slot, place))
     return given

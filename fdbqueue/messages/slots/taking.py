@@ -11,18 +11,20 @@ from ...schema.keys import KindKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from . import backlog, limits, permits
-from .permits import Numbers, Permits
+from .permits import Numbers, Permit, Permits
+from .rates import Pace
 
 
 class Limits(NamedTuple):
     """The reads of what a key may do and does, issued and not awaited.
 
     own: its LIMITS. held: by kind of permit, the rows that are held; None if the queue has no such
-    limit, and so probably the key has none.
+    limit, and so probably the key has none. rate: its RATE; None if no key of the queue has a rate.
     """
 
     own: fdb.Value
     held: list[fdb.FDBRange | None]
+    rate: fdb.Value | None
 
 
 class Reads(NamedTuple):
@@ -58,6 +60,7 @@ def _limits(tr: fdb.Transaction, scope: Scope, key: str) -> Limits:
     return Limits(
         tr.get(keys.limits(key)),
         [None if limit is None else permits.held(tr.snapshot, rows, key) for rows, limit in usual],
+        tr.snapshot.get(keys.rate(key)) if scope.rated else None,
     )
 
 
@@ -102,10 +105,12 @@ class Taking:
             scope.note_backlog(key)
             return
         scope.waited.discard(key)
-        own, held = reads.limits or _limits(tr, scope, key)
+        own, held, paced = reads.limits or _limits(tr, scope, key)
         self._allowed = limits.effective(scope, own.value).allowed
-        each = zip(permits.kinds(scope.keys), self._allowed, held, strict=True)
-        self._permits = [self._look(*one) for one in each]
+        each = zip(permits.kinds(scope.keys), self._allowed.numbers, held, strict=True)
+        self._permits: list[Permit] = [self._look(*one) for one in each]
+        if paced is not None:
+            self._permits.append(Pace(tr, scope, key, self._allowed.rate, paced))
 
     def _look(
         self, rows: KindKeys[str, int], limit: int | None, held: fdb.FDBRange | None
@@ -120,7 +125,8 @@ class Taking:
         if not self._waits:
             for given in permits.give(self._permits, [message_id]):
                 return given
-            settled = None if any(each.over for each in self._permits) else self._allowed
+            certain = self._allowed.rate or not any(each.over for each in self._permits)
+            settled = self._allowed if certain else None
             now_ms = self._scope.now_ms(self._tr)
             backlog.begin(self._tr, self._scope.keys, self._key, now_ms, settled)
             self._waits = True

@@ -7,11 +7,12 @@ from typing import Unpack
 from ...consumers import wakeups
 from ...errors import InvalidArgument
 from ...messages.slots import hand_over, inspection, limits
+from ...schema import catalogue
 from ...store.binding import fdb
 from ...values.content import check_count
 from ...values.durations import Seconds
 from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
-from ...values.options import check_key_limit, check_name
+from ...values.options import check_key_limit, check_name, check_rate
 from ..handle import Handle, Transactor
 
 MAX_LISTED = 10_000
@@ -85,6 +86,10 @@ class Key:
         weight: how many turns the key gets where others get one, 1 to 1,000: its window has so many
             times as many places, at most 1,000. Needs a window, its own or the queue's.
         paused: whether no more of its messages become ready.
+        rate: how many of them become ready in how much time, such as "5/s", "100/min", "10/hour" or
+            "1000/day"; None for any number. It counts from the next message on.
+        burst: how many of them may become ready at once after a rest, 1 to 1,000. Needs a rate, its
+            own or the queue's.
 
         Raises ``InvalidOptions``, ``InvalidArgument``, ``QueueNotFound``.
         """
@@ -93,8 +98,9 @@ class Key:
         if not own:
             known = ", ".join(OwnLimits.__annotations__)
             raise InvalidArgument(argument="limits", value=None, problem=f"give one of {known}")
-        for name in own.keys() - {"paused", "weight"}:
+        for name in own.keys() & {"concurrency", "window"}:
             check_key_limit(name, own.get(name))
+        check_rate("rate", own.get("rate"))
         if own.get("paused", False) not in (True, False):
             raise InvalidArgument(
                 argument="paused", value=own["paused"], problem="must be True or False"
@@ -127,6 +133,8 @@ class Key:
         queue = self._queue._bounded(tr, timeout)
 
         def change(tr: fdb.Transaction) -> KeyLimits:
+            if own.get("rate") is not None:
+                catalogue.note_rates(tr, queue._scope(tr))
             scope = queue._scope(tr)
             waiting = wakeups.reads(tr, queue._keys, wakeups.MAX_WOKEN)
             changed = limits.change(tr, scope, self.name, own, dropped)

@@ -1,4 +1,4 @@
-"""The backlog and the own limits of a key."""
+"""The backlog, the own limits and the rate of a key."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ...errors import CorruptData
 from ...values.limits import Allowed, OwnLimits
+from ...values.rates import Rate, interval_us
 from . import pack, unpack
 
 
@@ -13,7 +14,8 @@ class Backlog(NamedTuple):
     """The backlog of a key: since when its messages wait, by the wall clock in milliseconds.
 
     settled: the limits at which no other message could become ready, since all slots were taken, or
-    all places of the window, and no others; None if that is not known.
+    all places of the window, and no others; None if that is not known. Of a key with a rate, the
+    limits that were applied last, whatever the messages wait for.
     """
 
     since_ms: int
@@ -22,7 +24,9 @@ class Backlog(NamedTuple):
 
 def pack_backlog(backlog: Backlog) -> bytes:
     """The stored form of a backlog."""
-    return pack([backlog.since_ms, *(backlog.settled or ())])
+    if backlog.settled is None:
+        return pack([backlog.since_ms])
+    return pack([backlog.since_ms, *backlog.settled.numbers, *(backlog.settled.rate or ())])
 
 
 def unpack_backlog(value: bytes | None) -> Backlog:
@@ -31,7 +35,9 @@ def unpack_backlog(value: bytes | None) -> Backlog:
         case [int(since_ms)]:
             return Backlog(since_ms, None)
         case [int(since_ms), int() | None as slots, int() | None as places]:
-            return Backlog(since_ms, (slots, places))
+            return Backlog(since_ms, Allowed(slots, places))
+        case [int(since_ms), int() | None as slots, int() | None as places, int(us), int(burst)]:
+            return Backlog(since_ms, Allowed(slots, places, Rate(us, burst)))
     raise CorruptData(what="a backlog", problem="it is no list of a time and limits")
 
 
@@ -59,6 +65,13 @@ def unpack_limits(value: bytes | None) -> OwnLimits:
         own["weight"] = weight
     if stored.get("paused") is True:
         own["paused"] = True
+    if "rate" in stored:
+        own["rate"] = _rate(stored["rate"])
+    if "burst" in stored:
+        burst = _number("burst", stored["burst"])
+        if burst is None:
+            raise CorruptData(what="limits of a key", problem="burst is None")
+        own["burst"] = burst
     return own
 
 
@@ -66,3 +79,46 @@ def _number(name: str, value: object) -> int | None:
     if value is None or (type(value) is int and value > 0):
         return value
     raise CorruptData(what="limits of a key", problem=f"{name} is {value!r}")
+
+
+def _rate(rate: object) -> str | None:
+    if rate is None:
+        return None
+    try:
+        text = str(rate)
+        interval_us(text)
+    except ValueError as error:
+        raise CorruptData(what="limits of a key", problem=f"rate {rate!r}: {error}") from None
+    return text
+
+
+class Timer(NamedTuple):
+    """When to look at the rate of a key. rests: 0 if messages wait for that, else 1."""
+
+    rests: int
+    due_ms: int
+
+
+class Paced(NamedTuple):
+    """How far the messages of a key have come by its rate.
+
+    tat_us: the theoretical arrival time of the next one, by the wall clock in microseconds. rate:
+    at which it was found. timer: when to look again, which TIMER repeats.
+    """
+
+    tat_us: int
+    rate: Rate
+    timer: Timer
+
+
+def pack_paced(paced: Paced) -> bytes:
+    """The stored form of how far a key has come."""
+    return pack([paced.tat_us, *paced.rate, *paced.timer])
+
+
+def unpack_paced(value: bytes) -> Paced:
+    """What ``pack_paced`` stored."""
+    match unpack(value, "the rate of a key"):
+        case [int(tat_us), int(us), int(burst), 0 | 1 as rests, int(due_ms)]:
+            return Paced(tat_us, Rate(us, burst), Timer(rests, due_ms))
+    raise CorruptData(what="the rate of a key", problem="it is no list of times")

@@ -67,6 +67,8 @@ class Kind(IntEnum):
     # The line of a subscription: as LEADER and REQUEST, which are those of the queue's own.
     LINE = 45  # (subscription), (subscription, 0), (subscription, read version, claim) -> its line
     SCHEDULE = 46  # (name) -> definition; (name, 0) -> its next tick, and its last
+    RATE = 47  # (key) -> when its next message may become ready, by its rate
+    TIMER = 48  # (0 if its messages wait for it, else 1, due, key) -> empty; when to look at RATE
 
 
 class KindKeys(Generic[*Ts]):

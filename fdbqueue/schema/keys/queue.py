@@ -63,6 +63,7 @@ class QueueKeys:
         self.delayed_end = begin[Kind.DELAYED] + b"\xff"
         self.first_in_line = fdb.KeySelector.first_greater_or_equal(begin[Kind.LEADER])
         self.line_end = self.line.requests.stop
+        self.first_timer = fdb.KeySelector.first_greater_or_equal(begin[Kind.TIMER])
         # All other kinds.
         self.planned: KindKeys[bytes, int] = KindKeys(self.lease_prefix, bytes, int)
         self.subscription: KindKeys[str] = KindKeys(begin[Kind.SUBSCRIPTION], str)
@@ -92,6 +93,8 @@ class QueueKeys:
         self.backlog: KindKeys[str] = KindKeys(begin[Kind.BACKLOG], str)
         self.backlog_count: KindKeys[str, int] = KindKeys(begin[Kind.BACKLOG], str, int, least=1)
         self.limits: KindKeys[str] = KindKeys(begin[Kind.LIMITS], str)
+        self.rate: KindKeys[str] = KindKeys(begin[Kind.RATE], str)
+        self.timer: KindKeys[int, int, str] = KindKeys(begin[Kind.TIMER], int, int, str)
         self.planner: KindKeys[str] = KindKeys(begin[Kind.PLANNER], str)
         self.plan: KindKeys[str, int] = KindKeys(begin[Kind.PLAN], str, int)
         self.sink: KindKeys[str] = KindKeys(begin[Kind.SINK], str)

@@ -1,0 +1,53 @@
+"""Checks of the rates of keys, page by page: each RATE has its TIMER, and the reverse."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...errors import CorruptData, FormatTooNew
+from ...schema.codec.slots import Paced, unpack_paced
+from ...schema.keys import Kind
+from .audit import Audit
+
+
+def rates(audit: Audit, begin: bytes) -> bytes:
+    """Something looks at every rate when it is due."""
+    keys = audit.scope.keys
+    rows, following = audit.page(Kind.RATE, begin)
+    found = []
+    for kv in rows:
+        (key,) = keys.rate.parse(kv.key)
+        known = _opened(kv.value)
+        if known is None:
+            audit.report("unreadable", key, "the rate of a key")
+            continue
+        timer = keys.timer(*known.timer, key)
+        found.append((key, timer, audit.reads.get(timer)))
+    for key, timer, there in found:
+        if not there.present():
+            repair = partial(audit.tr.set, timer, b"")
+            audit.report("rate astray", key, "nothing looks at it when it is due", repair)
+    return following
+
+
+def timers(audit: Audit, begin: bytes) -> bytes:
+    """Every timer is that of a rate."""
+    keys = audit.scope.keys
+    rows, following = audit.page(Kind.TIMER, begin)
+    found = [(kv.key, keys.timer.parse(kv.key)) for kv in rows]
+    stored = [audit.reads.get(keys.rate(key)) for _, (*_, key) in found]
+    for (timer, (*named, key)), value in zip(found, stored, strict=True):
+        known = _opened(value.value) if value.present() else None
+        if value.present() and known is None:
+            continue  # ``rates`` reports it.
+        if known is None or list(known.timer) != named:
+            repair = partial(audit.tr.clear, timer)
+            audit.report("timer astray", key, "the rate of the key does not name it", repair)
+    return following
+
+
+def _opened(value: bytes | None) -> Paced | None:
+    try:
+        return unpack_paced(value or b"")
+    except (CorruptData, FormatTooNew):
+        return None

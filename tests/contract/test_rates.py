@@ -1,0 +1,582 @@
+"""Rates of keys: so many messages become ready in so much time, and the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue.errors import InvalidOptions
+from fdbqueue.messages.slots import hand_over, rates
+from fdbqueue.schema import catalogue
+from fdbqueue.schema.codec.slots import Timer, pack_paced, unpack_paced
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.values.limits import KeyLimits
+from tests.patience import DEADLINE
+
+Database = fdb.Database
+
+
+class StillClock(ManualClock):
+    """A clock that stands still unless the test moves it."""
+
+    def __init__(self, **given: float) -> None:
+        super().__init__(**given)
+        self._began = super().wall_ms()
+
+    def wall_ms(self) -> int:
+        return self._began + round((self.seconds + self.wall_only) * 1000)
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(
+        db,
+        "jobs",
+        root=space,
+        key_concurrency=None,
+        key_rate="6/min",
+        max_attempts=2,
+        backoff=None,
+        clock=clock,
+    )
+
+
+def keyed(count: int, begin: int = 0, key: str | None = "a") -> list[NewMessage]:
+    return [NewMessage(b"%d" % n, headers={"n": n}, key=key) for n in range(begin, begin + count)]
+
+
+def come(db: Database, queue: Queue) -> list[int]:
+    """What has become ready, taken and acknowledged."""
+    found: list[int] = []
+    while some := queue.receive_many(db, 100):
+        queue.ack_many(db, some)
+        found += (int(each.payload) for each in some)
+    return found
+
+
+def left(db: Database, queue: Queue) -> int:
+    """How many rows there are of what is stored about keys, limits excepted."""
+    kinds = (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG, Kind.RATE, Kind.TIMER)
+    ranges = [queue._keys.kind(kind) for kind in kinds]
+    return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
+
+
+def sound(db: Database, queue: Queue) -> None:
+    assert verify(db, queue).deviations == ()
+
+
+def test_messages_of_a_key_come_at_even_intervals(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    queue.enqueue_many(db, [*keyed(4), *keyed(1, 10, "b"), *keyed(1, 20, None)])
+    assert come(db, queue) == [0, 10, 20]
+    sound(db, queue)
+    for n in (1, 2, 3):
+        clock.seconds += 9.999
+        assert come(db, queue) == []
+        clock.seconds += 0.001
+        assert come(db, queue) == [n]
+        sound(db, queue)
+    # And the next one waits for its time, whether or not others are there
+    queue.enqueue(db, b"4", key="a")
+    assert come(db, queue) == []
+    clock.seconds += 10
+    assert come(db, queue) == [4]
+
+
+def test_as_many_as_the_burst_come_at_once_after_a_rest(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    queue.set_options(db, key_burst=3)
+    queue.enqueue_many(db, keyed(8))
+    assert come(db, queue) == [0, 1, 2]
+    clock.seconds += 25
+    assert come(db, queue) == [3, 4]
+    clock.seconds += 5
+    assert come(db, queue) == [5]
+    clock.seconds += 1_000
+    assert come(db, queue) == [6, 7]
+    queue.enqueue_many(db, keyed(8, 10))
+    assert come(db, queue) == [10]
+    sound(db, queue)
+
+
+def test_a_key_that_rests_leaves_nothing(db: Database, queue: Queue, clock: StillClock) -> None:
+    queue.enqueue_many(db, [*keyed(3), *keyed(2, 10, "b")])
+    assert left(db, queue) > 0
+    for _ in range(4):
+        come(db, queue)
+        clock.seconds += 10
+    assert come(db, queue) == []
+    queue.sweep(db)
+    assert left(db, queue) == 0
+    sound(db, queue)
+
+
+# -- what counts ------------------------------------------------------------------------------
+
+
+def test_a_message_that_comes_back_was_counted_already(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    queue.keys["a"].set(db, concurrency=2)
+    queue.enqueue_many(db, keyed(3))
+    (held,) = queue.receive_many(db, 9)
+    queue.release(db, held)
+    (held,) = queue.receive_many(db, 9)
+    queue.release(db, held, delay=5)
+    clock.seconds += 5
+    (held,) = queue.receive_many(db, 9)
+    clock.seconds += 31  # its lease lapses, and three intervals pass
+    # (After it has lapsed it is delivered alone)
+    assert [int(queue.receive_many(db, 9)[0].payload) for _ in range(2)] == [0, 1]
+    sound(db, queue)
+
+
+def test_a_message_that_waits_for_its_time_holds_no_slot(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    queue.keys["a"].set(db, concurrency=2, window=1)
+    queue.enqueue_many(db, keyed(4))
+    state = queue.keys["a"].state(db)
+    assert (len(state.out), state.in_window, state.waiting) == (1, 1, 3)
+    clock.seconds += 30
+    assert queue.sweep(db).promoted == 0
+    # Then the window is full, and the next comes when its place is free, since its time has come
+    (first,) = queue.receive_many(db, 9)
+    (second,) = queue.receive_many(db, 9)
+    assert [first.payload, second.payload] == [b"0", b"1"]
+    sound(db, queue)
+    # And when its time has not come, nor does it come when a slot is free
+    queue.ack_many(db, [first, second])
+    assert queue.receive_many(db, 9) == []
+    sound(db, queue)
+    clock.seconds += 10
+    assert [int(each.payload) for each in queue.receive_many(db, 9)] == [2]
+    sound(db, queue)
+
+
+def test_an_ordering_key_with_a_rate_keeps_its_order(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    queue.set_options(db, key_concurrency=1, key_burst=2)
+    queue.enqueue_many(db, keyed(6))
+    got: list[int] = []
+    for _ in range(12):
+        held = queue.receive_many(db, 9)
+        assert len(held) <= 1
+        if held and len(got) == 2:
+            queue.release(db, held[0])
+            held = queue.receive_many(db, 9)
+        queue.ack_many(db, held)
+        got += [int(each.payload) for each in held]
+        sound(db, queue)
+        clock.seconds += 5
+    assert got == list(range(6))
+
+
+def test_delayed_messages_count_when_they_are_due_and_redriven_ones_again(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    for n in range(3):
+        queue.enqueue(db, b"%d" % n, key="a", delay=60)
+    assert queue.keys["a"].state(db).next_ms is None
+    clock.seconds += 60
+    (first,) = queue.receive_many(db, 9)
+    assert queue.keys["a"].state(db).waiting == 2
+    queue.reject(db, first, "bad")
+    assert queue.dead.redrive(db) == 1
+    assert queue.keys["a"].state(db).waiting == 3
+    got = []
+    for _ in range(3):
+        clock.seconds += 10
+        got += come(db, queue)
+        sound(db, queue)
+    assert (got[-1], len(set(got))) == (int(first.payload), 3)
+
+
+def test_a_message_that_expires_while_it_waits_takes_no_turn(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    queue.enqueue(db, b"0", key="a")
+    queue.enqueue(db, b"1", key="a", ttl=5)
+    queue.enqueue(db, b"2", key="a")
+    assert come(db, queue) == [0]
+    clock.seconds += 6
+    queue.sweep(db)
+    sound(db, queue)
+    clock.seconds += 4
+    assert come(db, queue) == [2]
+
+
+@pytest.mark.parametrize("way", ["cancel", "purge", "move", "priority"])
+def test_what_becomes_of_the_first_that_waits(
+    db: Database, queue: Queue, space: fdb.Subspace, clock: StillClock, way: str
+) -> None:
+    ids = queue.enqueue_many(db, keyed(4))
+    assert come(db, queue) == [0]
+    wanted = [2, 3]
+    match way:
+        case "cancel":
+            assert queue.cancel(db, ids[1])
+        case "purge":
+            assert queue.purge(db) == 3
+            queue.enqueue_many(db, keyed(2, 2))
+        case "move":
+            other = Queue.create(db, "other", root=space, clock=clock)
+            assert queue.move(db, other, "n = 1").taken == 1
+            sound(db, other)
+        case "priority":
+            assert queue.edit(db, ids[1], priority=9)
+            wanted = [1, 2, 3]
+    sound(db, queue)
+    # Then the next one comes when its time has come, no sooner and no later
+    for n in wanted:
+        clock.seconds += 9.9
+        assert come(db, queue) == []
+        clock.seconds += 0.1
+        assert come(db, queue) == [n]
+    clock.seconds += 10
+    queue.sweep(db)
+    assert left(db, queue) == 0
+
+
+def test_a_paused_key_lets_none_come_whatever_its_rate(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    queue.enqueue_many(db, keyed(3))
+    assert come(db, queue) == [0]
+    queue.keys["a"].pause(db)
+    clock.seconds += 60
+    assert come(db, queue) == []
+    sound(db, queue)
+    queue.keys["a"].resume(db)
+    assert come(db, queue) == [1]
+    clock.seconds += 10
+    assert come(db, queue) == [2]
+    sound(db, queue)
+
+
+def test_keys_that_waited_long_all_come(db: Database, queue: Queue, clock: StillClock) -> None:
+    many = rates.MAX_TIDIED + 20
+    queue.set_options(db, key_burst=hand_over.MAX_DUE + 5)
+    queue.enqueue_many(db, [NewMessage(b"0", key=f"key {n}") for n in range(many)])
+    for _ in range(30):
+        queue.enqueue(db, b"0", key="key 7")
+    for each in queue.receive_many(db, 500):
+        queue.ack(db, each)
+    clock.seconds += 1_000
+    assert len(come(db, queue)) == 15
+    clock.seconds += 1_000
+    assert len(come(db, queue)) == 1
+    clock.seconds += 1_000
+    queue.sweep(db)
+    assert left(db, queue) == 0
+
+
+def test_a_stream_plans_no_message_before_its_time(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    queue.set_options(db, key_concurrency=1, key_burst=2)
+    queue.enqueue_many(db, keyed(4))
+    run = queue.plans.planner("stream")
+    mark, seen = run.begin(db), []
+    for _ in range(6):
+        until = run.next(db, mark)
+        pieces = run.pieces(db, mark, until, 1)
+        pages = [page for piece in pieces for page in run.read(db, piece)]
+        seen.append([each.envelope.payload for page in pages for each in page])
+        mark = until
+        sound(db, queue)
+        clock.seconds += 6
+    # An acknowledged message lets the next one come that the rate allows
+    assert [one for some in seen for one in some] == [b"0", b"1", b"2", b"3"]
+    assert max(map(len, seen)) == 1
+
+
+# -- conflicts --------------------------------------------------------------------------------
+
+
+def conflicts(db: Database, operations: Sequence[Callable[[fdb.Transaction], Any]]) -> int:
+    """Of transactions that all begin before any commits, how many have to try again."""
+    transactions = [db.create_transaction() for _ in operations]
+    for operation, tr in zip(operations, transactions, strict=True):
+        operation(tr)
+    failed = 0
+    for tr in transactions:
+        try:
+            tr.commit().wait()
+        except fdb.FDBError as error:
+            if error.code != 1020:
+                raise
+            failed += 1
+    return failed
+
+
+def enqueuing(queue: Queue, key: str, tr: fdb.Transaction) -> None:
+    queue.enqueue(tr, b"9", key=key)
+
+
+def acking(queue: Queue, one: Delivery, tr: fdb.Transaction) -> None:
+    queue.ack(tr, one)
+
+
+@pytest.mark.parametrize("concurrency", [None, 2])
+def test_producers_of_a_rated_key_with_a_backlog_conflict_with_nobody(
+    db: Database, queue: Queue, clock: StillClock, concurrency: int | None
+) -> None:
+    queue.keys["a"].set(db, concurrency=concurrency)
+    queue.enqueue_many(db, keyed(5))
+    held = queue.receive(db)
+    assert held is not None
+    clock.seconds += 10
+    # Neither with a receive that lets the next one come
+    producers = [partial(enqueuing, queue, "a") for _ in range(20)]
+    assert not conflicts(db, [*producers, queue.receive, *producers])
+    assert queue.keys["a"].state(db).waiting == 3 + 40
+    # Nor with an end
+    assert not conflicts(db, [*producers, partial(acking, queue, held), *producers])
+    # Nor do those of different keys
+    assert not conflicts(db, [partial(enqueuing, queue, f"key {n}") for n in range(20)])
+    sound(db, queue)
+
+
+def test_producers_of_a_rated_key_without_a_backlog_never_exceed_the_rate(
+    db: Database, queue: Queue
+) -> None:
+    queue.set_options(db, key_burst=3)
+    failed = conflicts(db, [lambda tr: queue.enqueue(tr, b"0", key="a") for _ in range(10)])
+    assert failed == 9, "each that comes moves the time of the next"
+
+
+# -- changes of rates -------------------------------------------------------------------------
+
+
+def test_a_key_that_waited_for_a_slow_rate_does_not_wait_for_its_old_time(
+    db: Database, queue: Queue, clock: StillClock
+) -> None:
+    tenant = queue.keys["a"]
+    tenant.set(db, rate="1/day")
+    queue.enqueue_many(db, keyed(9))
+    assert come(db, queue) == [0]
+    assert tenant.set(db, rate="6/min", burst=2) == KeyLimits(None, rate="6/min", burst=2)
+    for n in (1, 2, 3):
+        clock.seconds += 10
+        assert come(db, queue) == [n]
+    # And back to a slower one: what was owed stays owed
+    tenant.set(db, rate="1/hour", burst=1)
+    clock.seconds += 20
+    assert come(db, queue) == [4]
+    clock.seconds += 3_599
+    assert come(db, queue) == []
+    clock.seconds += 1
+    assert come(db, queue) == [5]
+    sound(db, queue)
+    tenant.set(db, rate=None, burst=1)
+    assert come(db, queue) == [6, 7, 8]
+    clock.seconds += 3_600
+    queue.sweep(db)
+    assert left(db, queue) == 0
+    tenant.reset(db)
+    assert queue.keys.limited(db) == {}
+
+
+@pytest.mark.parametrize("composed", [False, True], ids=["by itself", "in a transaction"])
+def test_the_rate_of_the_queue_changes_for_all_keys(
+    db: Database, queue: Queue, clock: StillClock, composed: bool
+) -> None:
+    queue.set_options(db, key_rate="1/day")
+    queue.enqueue_many(db, [*keyed(4), *keyed(2, 10, "b")])
+    assert come(db, queue) == [0, 10]
+    if composed:
+        tr = db.create_transaction()
+        queue.set_options(tr, key_rate="6/min")
+        tr.commit().wait()
+        queue.sweep(db)
+    else:
+        queue.set_options(db, key_rate="6/min")
+    assert come(db, queue) == []
+    clock.seconds += 10
+    assert sorted(come(db, queue)) == [1, 11]
+    sound(db, queue)
+    queue.set_options(db, key_rate=None)
+    assert come(db, queue) == [2, 3]
+    sound(db, queue)
+
+
+def test_a_rate_where_there_was_none_counts_from_then_on(
+    db: Database, space: fdb.Subspace, clock: StillClock
+) -> None:
+    plain = Queue.create(db, "plain", root=space, key_concurrency=2, clock=clock)
+    plain.enqueue_many(db, keyed(6))
+    before = db[plain._keys.meta]
+    assert b'"format": %d,' % catalogue.OLDEST_VERSION in (before or b"")
+    # When a key gets a rate, an older release refuses the queue from then on
+    plain.keys["a"].set(db, rate="6/min")
+    assert b'"format": %d,' % catalogue.FORMAT_VERSION in (db[plain._keys.meta] or b"")
+    held = plain.receive_many(db, 9)
+    assert [each.payload for each in held] == [b"0", b"1"]
+    plain.ack_many(db, held)
+    (held_,) = plain.receive_many(db, 9)
+    assert held_.payload == b"2"
+    sound(db, plain)
+    plain.keys["a"].reset(db)
+    assert [each.payload for each in plain.receive_many(db, 9)] == [b"3"]
+    clock.seconds += 10
+    plain.sweep(db)
+    assert db.get_range(plain._keys.kind(Kind.RATE).start, plain._keys.kind(Kind.RATE).stop) == []
+    assert b'"format": %d,' % catalogue.FORMAT_VERSION in (db[plain._keys.meta] or b"")
+
+
+def test_rates_that_make_no_sense_are_refused(db: Database, queue: Queue) -> None:
+    bad: Any
+    for bad in ("", "5", "5/", "/s", "0/s", "-1/s", "5/m", "5.5/s", "1001/s", 5, "٣/s", "9" * 99):
+        with pytest.raises(InvalidOptions, match="rate"):
+            queue.keys["a"].set(db, rate=bad)
+        with pytest.raises(InvalidOptions, match="rate"):
+            queue.set_options(db, key_rate=bad)
+    for bad in (0, -1, 1_001, "5", 2.5, True, None):
+        with pytest.raises(InvalidOptions, match="burst"):
+            queue.keys["a"].set(db, burst=bad)
+        with pytest.raises(InvalidOptions, match="burst"):
+            queue.set_options(db, key_burst=bad)
+    with pytest.raises(InvalidOptions, match="needs a rate"):
+        queue.keys["a"].set(db, rate=None, burst=2)
+    with pytest.raises(InvalidOptions, match="needs a rate"):
+        queue.set_options(db, key_rate=None, key_burst=2)
+    assert queue.keys.limited(db) == {}
+    assert queue.keys["a"].set(db, rate="60000/min", burst=1_000).rate == "60000/min"
+
+
+# -- clocks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("off", [86_400.0, -86_400.0])
+def test_a_clock_that_is_a_day_off_neither_stops_a_key_nor_floods_it(
+    db: Database, queue: Queue, space: fdb.Subspace, clock: StillClock, off: float
+) -> None:
+    wrong = Queue("jobs", space, clock=StillClock(wall_only=off))
+    wrong.enqueue_many(db, keyed(4))
+    assert come(db, wrong) == [0]
+    assert come(db, queue) == []
+    # (The wrong one goes by the database's time, which a clock that stands still is behind.)
+    clock.seconds += 60
+    assert come(db, queue) == [1]
+    clock.seconds += 10
+    assert come(db, queue) == [2]
+    assert come(db, wrong) == []
+
+
+@pytest.mark.parametrize("off", [50.0, -50.0])
+def test_clocks_that_differ_let_no_more_come_than_fit_into_the_difference(
+    db: Database, queue: Queue, space: fdb.Subspace, clock: StillClock, off: float
+) -> None:
+    other = StillClock(wall_only=off)
+    beside = Queue("jobs", space, clock=other)
+    queue.enqueue_many(db, keyed(99))
+    for _ in range(30):
+        come(db, beside)
+        come(db, queue)
+        clock.seconds += 10
+        other.seconds += 10
+    gone = 99 - queue.keys["a"].state(db).waiting
+    # In thirty intervals: as many more, or fewer, as fit into what believed clocks may differ by
+    assert 30 - 7 <= gone <= 30 + 7
+    sound(db, queue)
+
+
+# -- waiting ----------------------------------------------------------------------------------
+
+
+def test_a_consumer_that_waits_gets_the_next_message_when_its_time_comes(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(db, "soon", root=space, key_concurrency=None, key_rate="20/s")
+    queue.enqueue_many(db, keyed(5))
+    got = []
+    for _ in range(5):
+        found = queue.receive(db, wait=DEADLINE)
+        assert found is not None
+        got.append(int(found.payload))
+        queue.ack(db, found)
+    assert got == [0, 1, 2, 3, 4]
+
+
+def test_a_subscription_gets_the_next_message_when_its_time_comes(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(db, "soon", root=space, key_concurrency=None, key_rate="20/s")
+    wanting = queue.subscribe(db, "all", selector="n >= 0")
+    queue.enqueue_many(db, [NewMessage(b"x", headers={"n": n}, key="a") for n in range(4)])
+    got = []
+    for _ in range(4):
+        found = wanting.receive(db, wait=DEADLINE)
+        assert found is not None
+        got.append(found.message.headers["n"])
+        queue.ack(db, found)
+    assert got == [0, 1, 2, 3]
+
+
+# -- verification -----------------------------------------------------------------------------
+
+
+def lost_timer(db: Database, queue: Queue) -> None:
+    del db[queue._keys.kind(Kind.TIMER)]
+
+
+def timer_of_nothing(db: Database, queue: Queue) -> None:
+    db[queue._keys.timer(0, 5, "other")] = b""
+
+
+def late_timer(db: Database, queue: Queue) -> None:
+    keys = queue._keys
+    known = unpack_paced(db[keys.rate("a")] or b"")
+    late = Timer(0, known.timer.due_ms + 86_400_000)
+    del db[keys.timer(*known.timer, "a")]
+    db[keys.timer(*late, "a")] = b""
+    db[keys.rate("a")] = pack_paced(known._replace(timer=late))
+
+
+def lost_rate(db: Database, queue: Queue) -> None:
+    del db[queue._keys.kind(Kind.RATE)]
+    del db[queue._keys.kind(Kind.TIMER)]
+
+
+@pytest.mark.parametrize(
+    ("harm", "kinds"),
+    [
+        (lost_timer, {"rate astray"}),
+        (timer_of_nothing, {"timer astray"}),
+        (late_timer, {"backlog stuck"}),
+        (lost_rate, {"backlog stuck"}),
+    ],
+)
+def test_what_would_stop_a_rated_key_is_found_and_mended(
+    db: Database,
+    queue: Queue,
+    clock: StillClock,
+    harm: Callable[[Database, Queue], None],
+    kinds: set[str],
+) -> None:
+    queue.enqueue_many(db, keyed(4))
+    got = come(db, queue)
+    sound(db, queue)
+    harm(db, queue)
+    assert {each.kind for each in verify(db, queue).deviations} == kinds
+    assert all(each.repaired for each in verify(db, queue, repair=True).deviations)
+    sound(db, queue)
+    for _ in range(4):
+        got += come(db, queue)
+        clock.seconds += 10
+    assert got == [0, 1, 2, 3]
