@@ -10,21 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ...schema.codec.atomic import pack_counters
 from ...schema.codec.delayed import pack_message
 from ...schema.codec.envelopes import pack_envelope
 from ...schema.codec.lookup import Turn, pack_place
 from ...schema.codec.slots import Backlog, pack_backlog
-from ...schema.keys import QueueKeys
+from ...schema.keys import QueueKeys, SlotKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...store.client import pack_int, parse_int
 from ...values.limits import Allowed
 from ...values.model import Position
 
+N = TypeVar("N")
+"""What has slots."""
 
-def last(tr: fdb.Transaction, keys: QueueKeys, key: str) -> fdb.FDBRange:
+
+def last(tr: fdb.Transaction, keys: SlotKeys[N], key: N) -> fdb.FDBRange:
     """Issue a snapshot read of the last message that waits.
 
     A range, since a selector would go on to other kinds of keys where none waits: to lines of the
@@ -34,14 +38,14 @@ def last(tr: fdb.Transaction, keys: QueueKeys, key: str) -> fdb.FDBRange:
     return tr.snapshot.get_range(every.start, every.stop, 1, True, fdb.StreamingMode.exact)
 
 
-def first(tr: fdb.Transaction, keys: QueueKeys, key: str, limit: int) -> fdb.FDBRange:
+def first(tr: fdb.Transaction, keys: SlotKeys[N], key: N, limit: int) -> fdb.FDBRange:
     """Issue a snapshot read of the first messages that wait."""
     every = keys.waiting.under(key)
     mode = fdb.StreamingMode.want_all
     return tr.snapshot.get_range(every.start, every.stop, limit=limit, streaming_mode=mode)
 
 
-def number(keys: QueueKeys, key: str, read: fdb.FDBRange) -> int:
+def number(keys: SlotKeys[N], key: N, read: fdb.FDBRange) -> int:
     """The number of the last message that waits; 0 if none does."""
     begin = keys.waiting.begin(key)
     for kv in read:
@@ -52,7 +56,7 @@ def number(keys: QueueKeys, key: str, read: fdb.FDBRange) -> int:
 
 
 def begin(
-    tr: fdb.Transaction, keys: QueueKeys, key: str, now_ms: int, settled: Allowed | None
+    tr: fdb.Transaction, keys: SlotKeys[N], key: N, now_ms: int, settled: Allowed | None
 ) -> None:
     """Note that messages of a key wait from now on."""
     tr[keys.backlog(key)] = pack_backlog(Backlog(now_ms, settled))
@@ -110,7 +114,7 @@ def put_first(
 
 
 def shrink(
-    tr: fdb.Transaction, keys: QueueKeys, key: str, taken: int, rest: Sequence[fdb.KeyValue]
+    tr: fdb.Transaction, keys: SlotKeys[N], key: N, taken: int, rest: Sequence[fdb.KeyValue]
 ) -> None:
     """Note that ``taken`` messages of a key wait no more, already removed.
 
@@ -126,12 +130,12 @@ def shrink(
     del tr[keys.backlog_count(key, 0)]
 
 
-def leave(tr: fdb.Transaction, keys: QueueKeys, taken: Mapping[str, int]) -> None:
+def leave(tr: fdb.Transaction, keys: SlotKeys[N], taken: Mapping[N, int]) -> None:
     """As ``shrink``, for several keys. One round trip."""
     rests = {key: first(tr, keys, key, 1) for key in taken}
     for key, rest in rests.items():
         shrink(tr, keys, key, taken[key], rest.to_list())
 
 
-def _count(tr: fdb.Transaction, keys: QueueKeys, key: str, change: int) -> None:
+def _count(tr: fdb.Transaction, keys: SlotKeys[N], key: N, change: int) -> None:
     tr.add(keys.backlog_count(key, 0), pack_counters((change,)))

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from ...schema.keys import KindKeys, QueueKeys
+from ...schema.keys import KindKeys, SlotKeys
 from ...store.binding import fdb
 
+N = TypeVar("N")
+"""What has slots."""
 Numbers = tuple[int | None, int | None]
 """The slot and the place in the window that a message holds; None for one that it does not need."""
 
 
-def kinds(keys: QueueKeys) -> tuple[KindKeys[str, int], KindKeys[str, int]]:
+def kinds(keys: SlotKeys[N]) -> tuple[KindKeys[N, int], KindKeys[N, int]]:
     """Where slots are, and where the places of windows are."""
     return keys.slot, keys.window
 
 
-def held(tr: fdb.TransactionRead, rows: KindKeys[str, int], key: str) -> fdb.FDBRange:
+def held(tr: fdb.TransactionRead, rows: KindKeys[N, int], key: N) -> fdb.FDBRange:
     """Issue a read of the permits of one kind that are held."""
     every = rows.under(key)
     return tr.get_range(every.start, every.stop, streaming_mode=fdb.StreamingMode.want_all)
@@ -44,7 +46,7 @@ class Permit(Protocol):
         """See to it that who has to wait is not forgotten: none is left."""
 
 
-class Permits:
+class Permits(Generic[N]):
     """The slots of a key, or the places of its window, in a transaction.
 
     limit: how many there are; None for any number, which are not stored. held: the rows that were
@@ -55,8 +57,8 @@ class Permits:
     def __init__(
         self,
         tr: fdb.Transaction,
-        rows: KindKeys[str, int],
-        key: str,
+        rows: KindKeys[N, int],
+        key: N,
         limit: int | None,
         held: fdb.FDBRange | None,
         freed: Sequence[int] = (),

@@ -114,7 +114,7 @@ class Taking:
 
     def _look(
         self, rows: KindKeys[str, int], limit: int | None, held: fdb.FDBRange | None
-    ) -> Permits:
+    ) -> Permits[str]:
         if held is None and limit is not None:  # A limit that the queue does not have.
             held = permits.held(self._tr.snapshot, rows, self._key)
         return Permits(self._tr, rows, self._key, limit, held)

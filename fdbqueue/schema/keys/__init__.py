@@ -10,6 +10,7 @@ from .line import LineKeys
 from .once import OnceKeys
 from .queue import CLAIM_BYTES, LOWEST, QueueKeys
 from .root import DEFAULT_ROOT, RootKeys
+from .slots import SlotKeys
 
 __all__ = [
     "CLAIM_BYTES",
@@ -22,4 +23,5 @@ __all__ = [
     "OnceKeys",
     "QueueKeys",
     "RootKeys",
+    "SlotKeys",
 ]

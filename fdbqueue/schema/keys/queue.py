@@ -12,6 +12,7 @@ from .kinds import Kind, KindKeys, unpacked, within
 from .levels import Levels
 from .line import LineKeys
 from .once import OnceKeys
+from .slots import SlotKeys
 
 CLAIM_BYTES = 16
 LOWEST = b"\x00"
@@ -21,7 +22,7 @@ _LEASE_BYTES = 370
 _PREFIXES = 16
 
 
-class QueueKeys:
+class QueueKeys(SlotKeys[str]):
     """The keys of one queue, below its prefix.
 
     Most kinds have an attribute of their name, which packs and parses their keys. Keys that many
@@ -36,6 +37,7 @@ class QueueKeys:
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         self.prefix = prefix
         self._kinds = begin = {kind: prefix + packed for kind, packed in _KINDS.items()}
+        super().__init__(begin, str)
         self.lease_bytes = _LEASE_BYTES + _PREFIXES * len(prefix)
         self.levels = Levels(prefix)
         self.once = OnceKeys(begin[Kind.ONCE], timeout)
@@ -86,13 +88,6 @@ class QueueKeys:
         self.unique: KindKeys[str] = KindKeys(begin[Kind.UNIQUE], str)
         self.mortal: KindKeys[int, str] = KindKeys(begin[Kind.MORTAL], int, str)
         self.imported: KindKeys[str] = KindKeys(begin[Kind.IMPORT], str)
-        self.waiting: KindKeys[str, int, bytes]
-        self.waiting = KindKeys(begin[Kind.WAITING], str, int, bytes)
-        self.slot: KindKeys[str, int] = KindKeys(begin[Kind.SLOT], str, int)
-        self.window: KindKeys[str, int] = KindKeys(begin[Kind.WINDOW], str, int)
-        self.backlog: KindKeys[str] = KindKeys(begin[Kind.BACKLOG], str)
-        self.backlog_count: KindKeys[str, int] = KindKeys(begin[Kind.BACKLOG], str, int, least=1)
-        self.limits: KindKeys[str] = KindKeys(begin[Kind.LIMITS], str)
         self.rate: KindKeys[str] = KindKeys(begin[Kind.RATE], str)
         self.timer: KindKeys[int, int, str] = KindKeys(begin[Kind.TIMER], int, int, str)
         self.planner: KindKeys[str] = KindKeys(begin[Kind.PLANNER], str)
