@@ -120,8 +120,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "chaosrun", "--history", directory, "--seed", "4"),
-            *("--operations", "300", "--seconds", str(DEADLINE / 2)),
-            *("--processes", "6", "--every", "1"),
+            *("--operations", "100", "--seconds", str(DEADLINE / 2)),
+            *("--processes", "3", "--every", "1"),
         ],
         check=False,
         capture_output=True,
