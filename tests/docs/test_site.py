@@ -18,8 +18,8 @@ from tests.patience import DEADLINE
 from tools import mkdocs_docstrings
 
 ROOT = Path(__file__).parent.parent.parent
-ELSEWHERE = {"fdbqueue.fdb", "fdbqueue.Headers", "fdbqueue.errors", "fdbqueue.metrics"}
-"""The official bindings, an alias, and modules with pages of their own."""
+ELSEWHERE = {f"fdbqueue.{name}" for name in ("fdb", "Headers", "context", "errors", "metrics")}
+"""The official bindings, an alias, an instance, and modules with pages of their own."""
 
 
 @pytest.fixture(scope="module")

@@ -152,6 +152,8 @@ class Nemesis:
             {"concurrency": self.random.choice([1, 2, 5])},
             {"window": window, "weight": weight},
             {"paused": self.random.choice([True, False, False])},
+            {"rate": self.random.choice(["5/s", "20/s"]), "burst": self.random.choice([1, 5])},
+            {"rate": None, "burst": 1},
         ]
         self.warden.limit(name, key, self.random.choice(limits))
         self.counts["changes of limits"] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 
 from fdbqueue.values.limits import KeyState, OwnLimits
@@ -10,6 +11,8 @@ from .history import Recorder
 from .place import KEYS, QUEUES, TAKEN, Place
 
 WARDEN = "warden"
+LATE_SECONDS = 20.0
+"""How long a message whose rate lets it come may wait until somebody is there who looks."""
 
 
 class Warden:
@@ -23,6 +26,7 @@ class Warden:
         self._place = place
         self._recorder = recorder
         self._most: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._waits: dict[tuple[str, str], tuple[int | None, float]] = {}
 
     def limit(self, name: str, key: str, own: OwnLimits) -> None:
         """Change limits of a key. Whether or not the commit succeeds, what it asked for counts."""
@@ -37,11 +41,21 @@ class Warden:
             for key in KEYS:
                 state = self._place.queues[name].keys[key].state(self._place.db)
                 most = self._most[name, key]
-                if found := wrong(state, most):
+                if found := wrong(state, most, self._late(name, state)):
                     self._recorder.note(WARDEN, "limit", name, key=key, found=found)
                 slots = state.limits.concurrency or 0
                 if len(state.out) <= slots:
                     self._most[name, key] = slots
+
+    def _late(self, name: str, state: KeyState) -> bool:
+        """Whether the first message that waits could have come long ago. Where a key has a rate, a
+        consumer lets it come, and those are killed and stopped."""
+        now = time.monotonic()
+        first, since = self._waits.get((name, state.key), (None, now))
+        if state.limits.rate is None or state.next_ms is not None or first != state.oldest_ms:
+            since = now
+        self._waits[name, state.key] = state.oldest_ms, since
+        return state.limits.rate is None or now - since > LATE_SECONDS
 
     def free(self) -> None:
         """Drop all limits of single keys, so that everything can be drained."""
@@ -50,17 +64,18 @@ class Warden:
                 self._place.queues[name].keys[key].reset(self._place.db)
 
 
-def wrong(state: KeyState, most: int) -> str | None:
+def wrong(state: KeyState, most: int, late: bool) -> str | None:
     """What a key's limits do not allow, at one version; None if all is right.
 
-    most: how many were allowed to be out at some time since fewer were.
+    most: how many were allowed to be out at some time since fewer were. late: whether a message
+        that waits and need not is wrong by now.
     """
     out, slots, window = len(state.out), state.limits.concurrency, state.limits.places
     if slots is not None and out > max(slots, most):
         return f"{out} are out, and {max(slots, most)} may be"
     full = slots is not None and out >= slots
     full = full or (window is not None and state.in_window >= window)
-    if state.waiting and not state.limits.paused and not full:
+    if late and state.waiting and not state.limits.paused and not full:
         return (
             f"{state.waiting} wait, {out} of {slots} are out, {state.in_window} of {window} ready"
         )
