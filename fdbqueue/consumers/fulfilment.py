@@ -182,7 +182,7 @@ def serve(
                 line.remove(tr, supply.line, one.index, one.claim)
             answers[one.claim] = []
             unserved.remove(one)
-        if leaving and not shares.refused:
+        if leaving and not shares.refused and not offered.limited:
             supply.rely_on_emptiness(tr, scope)
         exhausted = not late
     returning = [] if exhausted else sorted(returning, key=lambda claim: claim in ours)

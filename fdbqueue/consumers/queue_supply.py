@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..messages import time_to_live
-from ..messages.delivery import head, lease, scan
+from ..messages.delivery import head, in_flight, lease, scan
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
@@ -59,7 +59,10 @@ class QueueSupply:
         Disposes of expired messages on the way. A paused queue has no messages."""
         if not shares.demand or scope.options.paused:
             return Offered(exhausted=shares.demand > 0)
-        found, bounded = _first(tr, scope.keys, *issued, shares.demand)
+        room = in_flight.room(tr, scope, shares.demand)
+        if not room:
+            return Offered(exhausted=True, limited=True)
+        found, bounded = _first(tr, scope.keys, *issued, room)
         now_ms = scope.now_ms(tr)
         expired = [message for message in found if not time_to_live.deliverable(message, now_ms)]
         scan.watch(tr, scope.keys, expired)
@@ -68,8 +71,9 @@ class QueueSupply:
             if not shares.offer(message):
                 return Offered(exhausted=shares.refused)
             scan.watch(tr, scope.keys, [message])
-        all_read = len(living) < shares.demand and not bounded and not expired
-        return Offered(exhausted=all_read)
+        all_read = len(living) < room and not bounded and not expired
+        limited = len(living) == room < shares.demand
+        return Offered(exhausted=all_read or limited, limited=limited)
 
     def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> Look:
         """Snapshot reads of the first messages, and of what is due."""
@@ -125,6 +129,9 @@ def take(
         excess = promoted.excess
         if promoted.ready:
             issued = look(tr, scope, demand)
+    wanted = in_flight.room(tr, scope, demand.max_messages)
+    if not wanted:
+        return []
     beside = excess + settled * scope.keys.lease_bytes
     room = max(MIN_BATCH_BYTES, scan.BATCH_BYTES - beside)
     if isinstance(issued.ready, relaxed.Reads):
@@ -135,8 +142,8 @@ def take(
             lambda: relaxed.pick(tr, scope, relaxed.reads(tr, scope, demand.max_messages), room),
         )
     else:
-        found = scan.conflicting(tr, scope.keys, issued.ready, demand.max_messages, room)
-        messages = head.first(tr, scope, demand.max_messages, found)
+        found = scan.conflicting(tr, scope.keys, issued.ready, wanted, room)
+        messages = head.first(tr, scope, wanted, found)
     messages = head.together(messages, suspects=demand.suspects)
     seconds = scope.options.lease if demand.seconds is None else demand.seconds
     terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)

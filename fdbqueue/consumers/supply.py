@@ -79,12 +79,14 @@ class Offered:
 
     exhausted: whether no message is left that a request of the round could take. closed: whether
     the subscription has closed itself. reached: where the next round goes on, for a scan that has
-    not come to the end and whose place is not stored.
+    not come to the end and whose place is not stored. limited: whether the queue's limit of
+    messages in flight held messages back.
     """
 
     exhausted: bool
     closed: bool = False
     reached: Mapping[int, bytes] | None = None
+    limited: bool = False
 
 
 class Supply(Protocol):

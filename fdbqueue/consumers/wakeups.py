@@ -34,6 +34,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..errors import CorruptData
+from ..messages.delivery import in_flight
 from ..schema import once
 from ..schema.changes import ONE
 from ..schema.codec.consumers import (
@@ -199,7 +200,7 @@ def register(
         return (asleep,)
     if not mine:
         tr[key] = pack_guard(consumer)
-    return asleep, Watched(changes, change.value)
+    return asleep, Watched(changes, change.value), *_freed(tr, scope)
 
 
 @transactional
@@ -220,7 +221,7 @@ def suspend(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, *, more: b
     role = role_of(guard)
     guards = role is not None and role.id == consumer.id
     if guards and not more:
-        return (Watched(changes, change.value),)
+        return Watched(changes, change.value), *_freed(tr, scope)
     if guards:
         _hand_over(tr, keys, consumer, sleepers)
     elif more:
@@ -299,6 +300,16 @@ def wait(watches: Sequence[Watch], seconds: float) -> bool:
     for watch in watches:
         watch.cancel()
     return woken
+
+
+def _freed(tr: fdb.Transaction, scope: Scope) -> Signal:
+    """What else a guard waits for: the end of a lease, if the queue may have no more in flight.
+
+    The caller has taken what it takes. One round trip, none in a queue without a limit.
+    """
+    if scope.options.max_in_flight is None or not in_flight.full(tr, scope):
+        return ()
+    return (Watched(scope.keys.freed, tr.snapshot.get(scope.keys.freed).value),)
 
 
 def role_of(guard: fdb.Value | fdb.KeyValue) -> ConsumerRef | None:

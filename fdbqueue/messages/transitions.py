@@ -13,6 +13,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.states import ENDS, State, Transition
 from . import history, payloads
+from .delivery import in_flight
 from .slots import hand_over
 
 
@@ -80,6 +81,9 @@ def _counted(
 ) -> None:
     for level, (count, size) in tallies.items():
         counters.record(tr, scope.keys, transition, level, count, size)
+    limited = scope.options.max_in_flight is not None
+    if limited and tallies and transition.source is State.LEASED:
+        in_flight.freed(tr, scope)
 
 
 def _tidy(

@@ -14,6 +14,7 @@ from ..messages import editing, inspection, lookup, transitions
 from ..messages import purge as purges
 from ..schema import catalogue, changes
 from ..schema.codec.consumers import ConsumerRef
+from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.durations import Seconds
 from ..values.model import Swept
@@ -185,9 +186,13 @@ def _set_paused(queue: Handle, tr: fdb.Transaction, paused: bool) -> None:
     if scope.options.paused != paused:
         catalogue.change(tr, scope, replace(scope.options, paused=paused))
     if not paused:
-        # Sleeping consumers look again: the first through the bell, the others when woken.
-        changes.ring(tr, scope)
-        wakeups.wake(tr, queue._keys, wakeups.reads(tr, queue._keys, wakeups.MAX_WOKEN))
+        look_again(tr, scope)
+
+
+def look_again(tr: fdb.Transaction, scope: Scope) -> None:
+    """Let sleeping consumers look again: the first through the bell, the others when woken."""
+    changes.ring(tr, scope)
+    wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, wakeups.MAX_WOKEN))
 
 
 def purge(

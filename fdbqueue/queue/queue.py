@@ -239,6 +239,8 @@ class Queue(Enqueuing[T]):
                 if before != after:
                     raise LevelsFixed(name=self.name, option=option, stored=before, given=after)
             catalogue.change(tr, scope, wanted)
+            if stored.max_in_flight != wanted.max_in_flight:
+                administration.look_again(tr, scope)
             return wanted
 
         bounded = self._bounded(tr, timeout)

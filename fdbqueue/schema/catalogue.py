@@ -20,9 +20,11 @@ from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Scope
 
-FORMAT_VERSION = 7
-"""That of a queue whose keys have rates, which an older release would not heed. 1 had no identity,
+FORMAT_VERSION = 8
+"""That of a queue with ``max_in_flight``, which an older release would not heed. 1 had no identity,
 and 2 other numbers for MOVED and EXPIRY."""
+RATED_VERSION = 7
+"""That of a queue whose keys have rates, likewise."""
 ORDERED_VERSION = 6
 """That of a queue with ``sort`` or ``last_value``, likewise."""
 OLDEST_VERSION = 5
@@ -31,7 +33,7 @@ IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
 
-_RATED = {"format": FORMAT_VERSION, "rates": True}
+_RATED = {"rates": True}
 """What META has once a key of the queue may have a rate, for good: RATE may be left."""
 _STAMP_OPERAND = bytes(14)
 
@@ -188,8 +190,14 @@ def _write(tr: fdb.Transaction, keys: QueueKeys, identity: str, options: QueueOp
 
 
 def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
+    needs = int(stored["format"])
     if stored["options"].get("key_rate") is not None:
         stored |= _RATED
+    if stored.get("rates"):
+        needs = max(needs, RATED_VERSION)
+    if stored["options"].get("max_in_flight") is not None:
+        needs = FORMAT_VERSION
+    stored["format"] = needs
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
     _touch(tr)
 

@@ -75,6 +75,7 @@ class Options(TypedDict, total=False):
     compress_from: int
     max_messages: int | None
     max_bytes: int | None
+    max_in_flight: int | None
     when_full: str
     dropped: str
     resume_at: float
@@ -116,6 +117,8 @@ class QueueOptions:
     compress_from: the smallest payload in bytes that is compressed, if that makes it smaller.
     max_messages: how many ready, delayed and leased messages the queue holds; 1 or more.
     max_bytes: how many bytes the payloads of ready messages may have in all; 1 or more.
+    max_in_flight: how many messages may be leased at once, 1 or more; None for any number. Not with
+        the contention mode "relaxed". ``dequeue`` and ``get`` lease nothing.
     when_full: what an enqueue beyond these bounds does: "reject" it, "drop-oldest" messages, the
         least urgent first and none more urgent, or "block" until there is room.
     dropped: what happens to messages that make room: "drop" them, or make them "dead" letters.
@@ -158,6 +161,7 @@ class QueueOptions:
     compress_from: int = 10_000
     max_messages: int | None = None
     max_bytes: int | None = None
+    max_in_flight: int | None = None
     when_full: str = "reject"
     dropped: str = "drop"
     resume_at: float = 0.8
@@ -193,9 +197,12 @@ class QueueOptions:
         _integer("window", self.window, 2, MAX_WINDOW)
         _integer("max_payload", self.max_payload, 1, MAX_PAYLOAD)
         _integer("compress_from", self.compress_from, 0, MAX_PAYLOAD)
-        for bound in ("max_messages", "max_bytes"):
+        for bound in ("max_messages", "max_bytes", "max_in_flight"):
             if getattr(self, bound) is not None:
                 _integer(bound, getattr(self, bound), 1, MAX_BOUND)
+        if self.max_in_flight is not None and self.contention == "relaxed":
+            problem = "not in the contention mode relaxed: it needs takers that exclude each other"
+            raise InvalidOptions(option="max_in_flight", problem=problem)
         if self.when_full != "reject" and self.max_messages is None and self.max_bytes is None:
             problem = f"{self.when_full!r} needs max_messages or max_bytes"
             raise InvalidOptions(option="when_full", problem=problem)

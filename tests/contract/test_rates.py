@@ -417,7 +417,7 @@ def test_a_rate_where_there_was_none_counts_from_then_on(
     assert b'"format": %d,' % catalogue.OLDEST_VERSION in (before or b"")
     # When a key gets a rate, an older release refuses the queue from then on
     plain.keys["a"].set(db, rate="6/min")
-    assert b'"format": %d,' % catalogue.FORMAT_VERSION in (db[plain._keys.meta] or b"")
+    assert b'"format": %d,' % catalogue.RATED_VERSION in (db[plain._keys.meta] or b"")
     held = plain.receive_many(db, 9)
     assert [each.payload for each in held] == [b"0", b"1"]
     plain.ack_many(db, held)
@@ -429,7 +429,7 @@ def test_a_rate_where_there_was_none_counts_from_then_on(
     clock.seconds += 10
     plain.sweep(db)
     assert db.get_range(plain._keys.kind(Kind.RATE).start, plain._keys.kind(Kind.RATE).stop) == []
-    assert b'"format": %d,' % catalogue.FORMAT_VERSION in (db[plain._keys.meta] or b"")
+    assert b'"format": %d,' % catalogue.RATED_VERSION in (db[plain._keys.meta] or b"")
 
 
 def test_rates_that_make_no_sense_are_refused(db: Database, queue: Queue) -> None:

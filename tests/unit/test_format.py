@@ -512,6 +512,7 @@ VECTORS: dict[str, Vector] = {
         b"",
         (QUEUE.timer.parse, (1, 1_700_000_000_600, "customer-7")),
     ),
+    "IN_FLIGHT": Vector(QUEUE.freed, pack_index(3), None, (unpack_index, 3)),
     "WINDOW": Vector(
         QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))
     ),
@@ -718,7 +719,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (4, CorruptData), (8, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (4, CorruptData), (9, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

@@ -56,7 +56,7 @@ from ...values.model import Delivery, LeasedMessage
 from ...values.records import record
 from ...values.states import LEASE
 from .. import payloads, transitions
-from . import lease_rows, scan
+from . import in_flight, lease_rows, scan
 
 T = TypeVar("T")
 
@@ -163,6 +163,8 @@ def assign(
         for terms, messages in given
         for message in messages
     ]
+    if taken:
+        in_flight.exclude(tr, scope)
     scan.remove(tr, scope.keys, taken, cut=True)
     transitions.record(tr, scope, LEASE, taken)
     return [_assign(tr, scope, terms, messages) for terms, messages in given]

@@ -17,7 +17,7 @@ from ...store.binding import fdb, transactional
 from ...values.records import record
 from ...values.states import ACK, DROP, RELEASE, State
 from .. import dead_letters, transitions
-from . import lease_rows, redelivery
+from . import in_flight, lease_rows, redelivery
 from .lease_rows import Held
 
 _ACKNOWLEDGED = counters.unit(ACK)
@@ -53,6 +53,8 @@ def done(
             counts[row.level] = counts.get(row.level, 0) + total
         else:
             others += map(lease_rows.message_of, row.leases(scope.keys))
+    if counts and scope.options.max_in_flight is not None:
+        in_flight.freed(tr, scope)
     for level, total in counts.items():
         tr.add(levels[level].count, _ONE if total == _ACKNOWLEDGED else counters.operand(total))
     return not others or transitions.record(tr, scope, ACK, others) == 0

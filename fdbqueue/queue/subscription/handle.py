@@ -417,6 +417,7 @@ class Subscription:
             resume=resume,
             admits=admits,
             looks_on=looks_on,
+            leases=use is not acquire.remove,
         )
         signal, patience = wakeups.Signal(), POLL_SECONDS
         if waiter is not None and found.empty and waits and not closed:

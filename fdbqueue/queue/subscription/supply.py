@@ -8,7 +8,7 @@ from ...consumers import line, promotion, wakeups
 from ...consumers.line import Demand
 from ...consumers.supply import CLOSED, Offered, Shares
 from ...errors import InvalidArgument, SubscriptionNotFound
-from ...messages.delivery import scan
+from ...messages.delivery import in_flight, scan
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...schema.subscription_definitions import Definition, Mode
@@ -72,7 +72,9 @@ class SubscriptionSupply:
             apart=False,
         )
         reached = found.reached if self.known(scope).timed and found.unfinished else None
-        return Offered(found.ended or shares.refused, closed, reached)
+        given = sum(map(len, shares.given))
+        limited = given < shares.demand and in_flight.room(tr, scope, given + 1) <= given
+        return Offered(found.ended or shares.refused or limited, closed, reached, limited)
 
     def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> None:
         """As ``issue``."""
@@ -129,12 +131,21 @@ class SubscriptionSupply:
         admits: Callable[[StoredMessage], bool] = lambda _: True,
         apart: bool = True,
         looks_on: bool = False,
+        leases: bool = True,
     ) -> tuple[Found, bool]:
         """The first matching messages, and whether the subscription has closed itself for want of
-        any; arguments as in ``acquire.first``. A paused queue has none."""
+        any; arguments as in ``acquire.first``. A paused queue has none.
+
+        leases: whether they are to be leased, if they are taken; then the queue's limit of messages
+            in flight holds.
+        """
         definition = self.known(scope)
         if scope.options.paused and mode is Mode.ACQUIRE:
             return Found([], True, {}), False
+        if mode is Mode.ACQUIRE and leases and limit:
+            limit = in_flight.room(tr, scope, limit)
+            if not limit:
+                return Found([], True, {}), False
         if mode is Mode.BROWSE:
             found = browse.advance(tr, scope, definition, limit)
         else:

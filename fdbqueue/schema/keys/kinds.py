@@ -69,6 +69,7 @@ class Kind(IntEnum):
     SCHEDULE = 46  # (name) -> definition; (name, 0) -> its next tick, and its last
     RATE = 47  # (key) -> when its next message may become ready, by its rate
     TIMER = 48  # (0 if its messages wait for it, else 1, due, key) -> empty; when to look at RATE
+    IN_FLIGHT = 49  # () -> counter of leases that ended; (0): never written, takers conflict there
 
 
 class KindKeys(Generic[*Ts]):

@@ -31,6 +31,7 @@ class QueueKeys(SlotKeys[str]):
     lease_bytes: about how many bytes a lease, or its end, adds to each message: counters, keys and
         conflict ranges, each with the queue's prefix.
     place_begin: where the elements of a READY key begin.
+    freed, taking: a counter of ended leases, and where takers conflict (see ``in_flight``).
     recount: never written; two repairs of counters at once conflict here. Before all levels.
     """
 
@@ -46,6 +47,8 @@ class QueueKeys(SlotKeys[str]):
         self.meta_end = self.meta + b"\x00"
         self.change = begin[Kind.CHANGE]
         self.idle = begin[Kind.IDLE]
+        self.freed = begin[Kind.IN_FLIGHT]
+        self.taking = self.freed + pack_int(0)
         self.recount = begin[Kind.COUNT]
         # Hot keys, packed by methods.
         self.ready_prefix = begin[Kind.READY]

@@ -1,0 +1,323 @@
+"""``max_in_flight``: never more messages are leased, and whoever waits for one to end is woken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import Queue, verify
+from fdbqueue.consumers import wakeups
+from fdbqueue.errors import FormatTooNew, InvalidOptions
+from fdbqueue.schema import catalogue
+from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.worker import Worker
+from tests.patience import DEADLINE
+
+Database = fdb.Database
+MODES = ("auto", "first", "staged")
+
+
+def make(db: Database, space: fdb.Subspace, limit: int = 2, **options: Any) -> Queue:
+    clock = options.pop("clock", ManualClock())
+    return Queue.create(
+        db, "jobs", root=space, clock=clock, max_in_flight=limit, backoff=None, **options
+    )
+
+
+def filled(db: Database, space: fdb.Subspace, limit: int = 2, **options: Any) -> Queue:
+    queue = make(db, space, limit, **options)
+    queue.enqueue_many(db, [b"%d" % n for n in range(8)])
+    return queue
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_more_are_leased_than_allowed(db: Database, space: fdb.Subspace, mode: str) -> None:
+    queue = filled(db, space, contention=mode)
+    first, second = queue.receive(db), queue.receive(db)
+    assert first is not None
+    assert second is not None
+    assert queue.receive(db) is None
+    queue.ack(db, first)
+    third = queue.receive(db)
+    assert third is not None
+    assert (third.payload, queue.receive(db)) == (b"2", None)
+    assert queue.depth(db).leased == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_gets_as_many_as_are_left(db: Database, space: fdb.Subspace, mode: str) -> None:
+    queue = filled(db, space, 3, contention=mode)
+    batch = queue.receive_batch(db, 2)
+    assert batch is not None
+    assert len(batch) == 2
+    assert [each.payload for each in queue.receive_many(db, 5)] == [b"2"]
+    assert queue.receive_many(db, 5) == []
+    assert queue.receive_batch(db, 5) is None or not queue.receive_batch(db, 5)
+
+
+def test_an_acknowledgement_makes_room_in_its_own_transaction(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = filled(db, space, 1)
+    (held,) = queue.receive_many(db, 5)
+    for n in range(1, 5):
+        (held,) = queue.receive_many(db, 5, ack=[held])
+        assert held.payload == b"%d" % n
+
+
+ENDS: dict[str, Callable[[Queue, Database, Any], object]] = {
+    "ack": lambda queue, db, held: queue.ack(db, held),
+    "release": lambda queue, db, held: queue.release(db, held, delay=0),
+    "put off": lambda queue, db, held: queue.release(db, held, delay=60),
+    "reject": lambda queue, db, held: queue.reject(db, held, "bad"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_whatever_ends_a_lease_makes_room(db: Database, space: fdb.Subspace, end: str) -> None:
+    queue = filled(db, space, 1)
+    held = queue.receive(db)
+    assert queue.receive(db) is None
+    ENDS[end](queue, db, held)
+    assert queue.receive(db) is not None
+    assert queue.receive(db) is None
+
+
+def test_a_lease_that_expires_makes_room(db: Database, space: fdb.Subspace) -> None:
+    clock = ManualClock()
+    queue = filled(db, space, 1, clock=clock, lease=10)
+    queue.receive(db)
+    clock.seconds += 5
+    assert queue.receive(db) is None
+    clock.seconds += 6
+    again = queue.receive(db)
+    assert again is not None
+    assert again.payload == b"0"
+
+
+def test_subscriptions_share_the_limit(db: Database, space: fdb.Subspace) -> None:
+    queue = make(db, space, 2)
+    ones, twos = (queue.subscribe(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
+    for _, n in product(range(3), (1, 2)):
+        queue.enqueue(db, b"", headers={"n": n})
+    held = ones.receive_many(db, 1) + twos.receive_many(db, 1)
+    assert len(held) == 2
+    assert ones.receive_many(db, 1) + twos.receive_many(db, 1) == []
+    queue.ack(db, held[0])
+    assert len(twos.receive_many(db, 3)) == 1
+    # Nothing is leased by these.
+    assert ones.get_at_most_once(db) is not None
+    assert queue.depth(db).leased == 2
+
+
+def test_of_two_takers_at_once_one_tries_again(db: Database, space: fdb.Subspace) -> None:
+    queue = filled(db, space, 3)
+    queue.receive(db)
+    first, second = db.create_transaction(), db.create_transaction()
+    assert len(queue.receive_many(first, 5)) == len(queue.receive_many(second, 5)) == 2
+    first.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        second.commit().wait()
+    assert queue.depth(db).leased == 3
+
+
+def test_a_plan_takes_as_many_as_are_left(db: Database, space: fdb.Subspace) -> None:
+    queue = filled(db, space, 3)
+    held = queue.receive(db)
+    run = queue.plans.planner("stream")
+    run.next(db, run.begin(db), messages=8)
+    assert queue.depth(db).leased == 3
+    assert queue.receive(db) is None
+    assert held is not None
+    queue.ack(db, held)
+    assert queue.receive(db) is not None
+
+
+def test_takers_of_different_messages_exclude_each_other(db: Database, space: fdb.Subspace) -> None:
+    queue = make(db, space, 1)
+    ones, twos = (queue.subscribe(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
+    queue.enqueue(db, b"", headers={"n": 1})
+    queue.enqueue(db, b"", headers={"n": 2})
+    first, second = db.create_transaction(), db.create_transaction()
+    assert len(ones.receive_many(first, 1)) == len(twos.receive_many(second, 1)) == 1
+    first.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        second.commit().wait()
+    assert queue.depth(db).leased == 1
+
+
+def test_an_end_conflicts_with_no_taker(db: Database, space: fdb.Subspace) -> None:
+    queue = filled(db, space)
+    held = queue.receive(db)
+    assert held is not None
+    taking, ending = db.create_transaction(), db.create_transaction()
+    assert queue.receive(taking) is not None
+    queue.ack(ending, held)
+    taking.commit().wait()
+    ending.commit().wait()
+
+
+@fdb.transactional
+def fall_asleep(tr: fdb.Transaction, queue: Queue) -> wakeups.Signal:
+    return wakeups.register(tr, queue._scope(tr), ConsumerRef(b"c" * 16))
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_end_wakes_the_guard_of_a_full_queue(
+    db: Database, space: fdb.Subspace, end: str
+) -> None:
+    queue = make(db, space, 1)
+    queue.enqueue(db, b"")
+    held = queue.receive(db)
+    watches = wakeups.arm(db, fall_asleep(db, queue))
+    ENDS[end](queue, db, held)
+    assert wakeups.wait(watches, DEADLINE)
+
+
+def test_a_guard_that_has_room_watches_no_ends(db: Database, space: fdb.Subspace) -> None:
+    queue = make(db, space, 2)
+    queue.enqueue_many(db, [b"", b""])
+    queue.receive(db)
+    assert [each.key for each in fall_asleep(db, queue)][1:] == [queue._keys.change]
+    queue.receive(db)
+    watched = [each.key for each in fall_asleep(db, queue)]
+    assert watched[1:] == [queue._keys.change, queue._keys.freed]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_who_waits_is_woken_by_an_end(db: Database, space: fdb.Subspace, mode: str) -> None:
+    queue = filled(db, space, 1, contention=mode)
+    held = queue.receive(db)
+    assert held is not None
+    found: list[Any] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
+    )
+    waiting.start()
+    while not any(each.state for each in queue.consumers(db)):
+        assert waiting.is_alive()
+    queue.ack(db, held)
+    waiting.join(DEADLINE / 2)
+    assert [each.payload for each in found] == [b"1"]
+
+
+def test_a_higher_limit_wakes_who_waits(db: Database, space: fdb.Subspace) -> None:
+    queue = filled(db, space, 1)
+    queue.receive(db)
+    found: list[Any] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
+    )
+    waiting.start()
+    while not any(each.state for each in queue.consumers(db)):
+        assert waiting.is_alive()
+    queue.set_options(db, max_in_flight=2)
+    waiting.join(DEADLINE / 2)
+    assert [each.payload for each in found] == [b"1"]
+
+
+def test_workers_keep_to_the_limit(db: Database, space: fdb.Subspace) -> None:
+    queue = make(db, space, 2)
+    queue.enqueue_many(db, [b"%d" % n for n in range(40)])
+    most, done, over = 0, 0, threading.Event()
+    lock = threading.Lock()
+
+    def handle(_: object) -> None:
+        nonlocal most, done
+        leased = queue.depth(db).leased
+        with lock:
+            most, done = max(most, leased), done + 1
+            if done == 40:
+                over.set()
+
+    with Worker(db, 3).add(queue, handle), Worker(db, 3).add(queue, handle):
+        assert over.wait(DEADLINE)
+    assert most == 2
+    assert verify(db, queue).ok
+
+
+def test_a_lower_limit_takes_nothing_back(db: Database, space: fdb.Subspace) -> None:
+    queue = filled(db, space, 3)
+    held = queue.receive_many(db, 3)
+    queue.set_options(db, max_in_flight=1)
+    for delivery in held:
+        assert queue.receive(db) is None
+        queue.ack(db, delivery)
+    assert queue.receive(db) is not None
+
+
+def test_a_limit_of_a_running_queue_counts_what_is_leased(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(db, "jobs", root=space)
+    queue.enqueue_many(db, [b""] * 3)
+    held = queue.receive_many(db, 2)
+    queue.set_options(db, max_in_flight=2)
+    assert queue.receive(db) is None
+    queue.ack(db, held[0])
+    assert queue.receive(db) is not None
+
+
+def test_a_relaxed_queue_is_refused(db: Database, space: fdb.Subspace) -> None:
+    with pytest.raises(InvalidOptions, match="relaxed"):
+        Queue.create(db, "jobs", root=space, contention="relaxed", max_in_flight=2)
+    queue = make(db, space)
+    with pytest.raises(InvalidOptions, match="relaxed"):
+        queue.set_options(db, contention="relaxed")
+    for wrong in (0, -1, True, 1.5):
+        with pytest.raises(InvalidOptions, match="max_in_flight"):
+            queue.set_options(db, max_in_flight=wrong)  # type: ignore[arg-type]
+
+
+def test_an_older_release_refuses_the_queue(
+    db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make(db, space)
+    Queue.create(db, "plain", root=space).set_options(db, max_in_flight=3)
+    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.RATED_VERSION)
+    for name in (queue.name, "plain"):
+        with pytest.raises(FormatTooNew):
+            Queue.open(db, name, root=space)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(st.tuples(st.sampled_from("tmarl"), st.integers(0, 4)), max_size=25))
+def test_the_limit_holds_and_nothing_waits_beside_room(
+    db: Database, space: fdb.Subspace, steps: list[tuple[str, int]]
+) -> None:
+    space = space[uuid4().bytes]
+    queue = make(db, space, 3)
+    queue.enqueue_many(db, [b""] * 60)
+    limit, held = 3, list[Any]()
+    for step, n in steps:
+        room = max(0, limit - len(held))
+        match step:
+            case "t":
+                found = [each for each in [queue.receive(db)] if each]
+                assert len(found) == min(1, room)
+                held += found
+            case "m":
+                found = list(queue.receive_many(db, n + 1))
+                assert len(found) == min(n + 1, room)
+                held += found
+            case "a" | "r" if held:
+                one = held.pop(n % len(held))
+                if step == "a":
+                    queue.ack(db, one)
+                else:
+                    queue.release(db, one, delay=0)
+            case "l":
+                limit = n + 1
+                queue.set_options(db, max_in_flight=limit)
+        assert queue.depth(db).leased == len(held)
