@@ -64,6 +64,7 @@ from ..values.model import (
     Message,
     MessageState,
     NewMessage,
+    OnConflict,
     PlanConsumer,
     Progress,
     Swept,

@@ -42,6 +42,7 @@ from ..values.model import (
     Message,
     MessageState,
     NewMessage,
+    OnConflict,
     PlanConsumer,
     Progress,
     Swept,
@@ -220,6 +221,8 @@ class Queue(Twin, Generic[T]):
         backoff: backoffs.Given = ...,
         dedup_id: str | None = ...,
         unique: str | None = ...,
+        on_conflict: OnConflict = ...,
+        max_delay: Seconds | None = ...,
         key: str | None = ...,
         timeout: Seconds = ...,
     ) -> str: ...

@@ -1,4 +1,4 @@
-"""Changing the priority and the time of waiting messages."""
+"""Changing what waits: the priority and the time of a message, and what it says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ..errors import InvalidArgument
 from ..schema import counters
 from ..schema.codec.atomic import pack_index
 from ..schema.codec.delayed import pack_delayed
+from ..schema.codec.envelopes import Envelope
 from ..schema.codec.lookup import Turn
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
@@ -30,10 +31,20 @@ def edit(
     In another level it goes behind all others; it keeps its id. Raises ``InvalidPriority``, and
     ``InvalidArgument`` for a time if the message waits for a slot of its key.
     """
+    old = found.message.envelope
+    change(tr, scope, found, old if priority is None else replace(old, priority=priority), due_ms)
+
+
+def change(
+    tr: fdb.Transaction, scope: Scope, found: Found, envelope: Envelope, due_ms: int | None
+) -> None:
+    """``edit`` with an envelope of the same key in place of the one that waits.
+
+    The caller has written what belongs to it, and removed what belonged to the other.
+    """
     old, place = found.message, found.place
-    priority = old.envelope.priority if priority is None else priority
-    level = scope.options.level(priority)
-    envelope = replace(old.envelope, priority=priority, id=old.id, window=None)
+    level = scope.options.level(envelope.priority)
+    envelope = replace(envelope, id=old.id, window=None)
     new = StoredMessage(replace(old.position, level=level), envelope, turn=old.turn)
     if isinstance(place, Turn):
         if due_ms is not None:
@@ -43,7 +54,8 @@ def edit(
                 problem="the message waits for a slot of its key, not for a time",
             )
         tr[lookup.key(scope.keys, place)] = pack_delayed(new.position, envelope)
-        counters.shift(tr, scope.keys, State.READY, old.position.level, level, envelope.size)
+        counters.shift(tr, scope.keys, State.READY, old.position.level, level, old.envelope.size)
+        counters.resize(tr, scope.keys, level, envelope.size - old.envelope.size)
         return
     if level != old.position.level and old.position.index:
         (new,) = level_order.assign(tr, scope, [(level, envelope)])

@@ -15,7 +15,7 @@ from ..schema.codec import blocks
 from ..schema.codec.dead_letters import unpack_dead
 from ..schema.codec.delayed import unpack_delayed
 from ..schema.codec.envelopes import open_envelope
-from ..schema.codec.leases import Lease, unpack_until
+from ..schema.codec.leases import Lease, unpack_lease, unpack_until
 from ..schema.codec.lookup import DeadRecord, Place, PlannedPlace, Turn, pack_place, unpack_place
 from ..schema.codec.plans import Claimed, unpack_plan
 from ..schema.keys import Kind, QueueKeys
@@ -153,6 +153,22 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
         if leased is not None:
             return leased
     return None
+
+
+def lease(tr: fdb.Transaction, keys: QueueKeys, message_id: str) -> tuple[bytes, Lease] | None:
+    """The lease of a message that is alone in its row, and the key of that; None if there is none,
+    or a plan has the message.
+
+    Two round trips. Conflicts with whatever changes the lease. Raises ``InvalidArgument`` if it is
+    no id.
+    """
+    moved = tr.get(keys.moved(message_id)).value
+    place = parse_id(message_id) if moved is None else unpack_place(moved)
+    if not isinstance(place, Position):
+        return None
+    row = keys.lease_at(place)
+    value = tr.get(row).value
+    return None if value is None else (row, unpack_lease(value))
 
 
 def _lease(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> lease_rows.Read | None:

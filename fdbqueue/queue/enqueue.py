@@ -18,7 +18,7 @@ from ..values import backoff as backoffs
 from ..values import durations, serializers
 from ..values.content import check_headers
 from ..values.durations import Seconds
-from ..values.model import Enqueued, Headers, NewMessage, T
+from ..values.model import Enqueued, Headers, NewMessage, OnConflict, T
 from ..values.options import DEFAULT_PRIORITY, check_name
 from ..values.serializers import BytesSerializer, Serializer
 from .handle import Handle, Transactor, composed
@@ -53,6 +53,8 @@ class Enqueuing(Handle, Generic[T]):
         backoff: backoffs.Given = None,
         dedup_id: str | None = None,
         unique: str | None = None,
+        on_conflict: OnConflict = "keep",
+        max_delay: Seconds | None = None,
         key: str | None = None,
         timeout: Seconds = TIMEOUT_SECONDS,
     ) -> str:
@@ -71,6 +73,11 @@ class Enqueuing(Handle, Generic[T]):
             one (option ``dedup_window``), nothing is written, and that message's id is returned.
         unique: a name of the same kind. If a message with the same one is ready, delayed or
             leased, nothing is written, and that message's id is returned.
+        on_conflict: what happens to a ready or delayed message with the same unique key. "replace"
+            gives it what this one says; it keeps its id, place and time. "debounce" also puts it
+            off, by ``delay`` or until ``at``. A leased one goes on without the key, which this one
+            takes over. See docs/delivery.md.
+        max_delay: seconds after its first enqueue until which a message is put off at most.
         key: what messages share that wait for each other, also a name. At most
             ``key_concurrency`` messages of one key are out at once, and the next one becomes ready
             when one is done, dead or gone, in the order of their enqueues whatever their
@@ -86,11 +93,13 @@ class Enqueuing(Handle, Generic[T]):
         messages of one level, the one whose enqueue returned before the other began is delivered
         first. Raises
         ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
-        ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
+        ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``, and
+        ``MessagePlanned`` if it is to replace a message that a plan has.
         """
         plain = (
             (at is None and ttl is None and dedup_id is None and unique is None)
             and (max_attempts is None and backoff is None and timeout is TIMEOUT_SECONDS)
+            and (on_conflict == "keep" and max_delay is None)
             and (type(delay) is float and delay == 0.0)
         )
         message_id = self._enqueue_plain(tr, payload, priority, headers, key) if plain else None
@@ -108,6 +117,8 @@ class Enqueuing(Handle, Generic[T]):
             dedup_id=dedup_id,
             unique=unique,
             key=key,
+            on_conflict=on_conflict,
+            max_delay=max_delay,
         )
         return self.enqueue_many(tr, [message], timeout=timeout)[0]
 
@@ -155,7 +166,8 @@ class Enqueuing(Handle, Generic[T]):
 
         One round trip for all; conflicts as in ``enqueue``. Raises what ``enqueue`` raises,
         ``InvalidArgument`` for no messages at all, and with a database ``TransactionTooLarge`` for
-        more than a transaction takes. After an error nothing is written.
+        more than a transaction takes. After an error nothing is written, but in your own
+        transaction after ``QueueFull`` if some replace others.
         """
         limited = self._patient(tr, timeout)
         given = drafts(messages, self._clock.now_ms(tr), self._serializer)
@@ -182,13 +194,15 @@ class Enqueuing(Handle, Generic[T]):
             scope = self._scope(tr)
             waiting = wakeups.reads(tr, self._keys, ready)
             admitted = admission.admit(tr, scope, given, resuming)
-            if admitted.new:
+            if admitted.new or admitted.replaced:
                 wakeups.wake(tr, self._keys, waiting)
             return admitted
 
         def attempt(resuming: bool) -> Enqueued:
             body = partial(put, resuming=resuming)
-            admitted = composed(tr, once_keys, body, wrote=lambda admitted: admitted.new > 0)
+            admitted = composed(
+                tr, once_keys, body, wrote=lambda done: done.new + done.replaced > 0
+            )
             return Enqueued(admitted.ids, admitted.new)
 
         return back_pressure.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)

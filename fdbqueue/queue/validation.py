@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 import msgpack
 
@@ -15,7 +15,7 @@ from ..values import backoff
 from ..values.backoff import MAX_DELAY_SECONDS, check_delay
 from ..values.content import check_headers, check_payload
 from ..values.durations import Seconds
-from ..values.model import NewMessage
+from ..values.model import NewMessage, OnConflict
 from ..values.options import DEFAULT_PRIORITY, MAX_LEVELS, check_attempts, check_name
 from ..values.serializers import BytesSerializer, Serializer, check_content_type, dumps
 
@@ -56,7 +56,8 @@ def _bare(message: NewMessage) -> bool:
         and (message.at is None and message.ttl is None and message.ttl_ends_at is None)
         and (message.max_attempts is None and message.backoff is None)
         and (message.dedup_id is None and message.unique is None and message.key is None)
-        and message.content_type is None
+        and (message.content_type is None and message.on_conflict == "keep")
+        and message.max_delay is None
     )
 
 
@@ -89,7 +90,25 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Dra
         unique=_name(message.unique),
         key=_name(message.key),
     )
-    return Draft(envelope, due_ms, _name(message.dedup_id))
+    limit_ms = _conflict(message)
+    return Draft(envelope, due_ms, _name(message.dedup_id), message.on_conflict, limit_ms)
+
+
+def _conflict(message: NewMessage[Any]) -> int | None:
+    """``max_delay`` in milliseconds, once ``on_conflict`` is known to be valid."""
+    given = message.on_conflict
+    if given not in get_args(OnConflict):
+        problem = 'must be "keep", "replace" or "debounce"'
+        raise InvalidArgument(argument="on_conflict", value=given, problem=problem)
+    if given != "keep" and message.unique is None:
+        problem = "needs a unique key"
+        raise InvalidArgument(argument="on_conflict", value=given, problem=problem)
+    if message.max_delay is None:
+        return None
+    if given != "debounce":
+        problem = 'is for on_conflict="debounce"'
+        raise InvalidArgument(argument="max_delay", value=message.max_delay, problem=problem)
+    return int(check_delay("max_delay", message.max_delay) * 1000)
 
 
 def _name(name: str | None) -> str | None:

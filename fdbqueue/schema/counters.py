@@ -71,6 +71,12 @@ def shift(
 
 
 @transactional
+def resize(tr: fdb.Transaction, keys: QueueKeys, level: int, difference: int) -> None:
+    """Count bytes more, or less, in the payload of a ready message of ``level``. Blind."""
+    if difference:
+        tr.add(keys.count(level), operand(difference * BYTE))
+
+
 def depths(tr: fdb.Transaction, keys: QueueKeys) -> dict[int, Depth]:
     """The counters of every level that ever had a message. One snapshot read, no conflicts."""
     return parse(keys, reads(tr, keys))

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, ParamSpec
 
 from ..errors import InvalidArgument
 from .durations import Seconds
@@ -104,6 +104,10 @@ def parse_id(message_id: str) -> Position | Due:
     raise InvalidArgument(argument="id", value=message_id, problem="not a message id")
 
 
+OnConflict = Literal["keep", "replace", "debounce"]
+"""What an enqueue does if a waiting message holds its unique key."""
+
+
 @record
 class NewMessage(Generic[T_co]):
     """One message to enqueue, with the arguments of ``Queue.enqueue`` and two for messages that
@@ -126,13 +130,15 @@ class NewMessage(Generic[T_co]):
     key: str | None = None
     content_type: str | None = None
     ttl_ends_at: datetime | None = None
+    on_conflict: OnConflict = "keep"
+    max_delay: Seconds | None = None
 
 
 class Enqueued(list[str]):
     """The ids that ``Queue.enqueue_many`` returns, in the order of its messages.
 
     new: how many messages were added. The others had a known dedup id or unique key; each has the
-    id of the message that was there already.
+    id of the message that was there already, or replaced it.
     """
 
     def __init__(self, ids: Iterable[str], new: int) -> None:

@@ -11,19 +11,25 @@ from ...schema.codec.envelopes import Envelope, unpack_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.content import check_payload
-from ...values.model import RANDOM_BYTES, Due, Position
+from ...values.model import RANDOM_BYTES, Due, OnConflict, Position
 from ...values.records import record
 from .. import delayed, payloads
-from . import append, bounds, dedup, index_allocation, last_values, level_order
+from . import append, bounds, dedup, index_allocation, last_values, level_order, unique_keys
 
 
 @record
 class Draft:
-    """A message that is to come in; ``due_ms`` is None where it is ready at once."""
+    """A message that is to come in; ``due_ms`` is None where it is ready at once.
+
+    ``on_conflict`` says what happens if another holds its unique key, ``max_delay_ms`` how long
+    after its first enqueue that one may be put off.
+    """
 
     envelope: Envelope
     due_ms: int | None = None
     dedup_id: str | None = None
+    on_conflict: OnConflict = "keep"
+    max_delay_ms: int | None = None
 
     @property
     def names(self) -> list[tuple[str, str]]:
@@ -50,10 +56,12 @@ class Plain(NamedTuple):
 
 @record
 class Admitted:
-    """The ids of messages in the order of their drafts, and how many of them are new."""
+    """The ids of messages in the order of their drafts, how many of them are new, and how many
+    replaced what a waiting message said."""
 
     ids: list[str]
     new: int
+    replaced: int = 0
 
 
 def counted(given: Plain | Sequence[Draft]) -> tuple[int, int]:
@@ -81,6 +89,8 @@ def admit(
         drafts = given.drafts()
     else:
         return _admit_plain(tr, scope, given)
+    if any(draft.on_conflict != "keep" for draft in drafts):
+        return _admit_in_turn(tr, scope, drafts, resuming)
     for draft in drafts if scope.options.ordered else ():
         level_order.check(scope.options, draft.envelope.headers, draft.envelope.key)
     now_ms = scope.now_ms(tr)
@@ -110,6 +120,58 @@ def admit(
     for n, twin in twins.items():
         ids[n] = ids[twin]
     return Admitted([ids[n] for n in range(len(drafts))], len(new))
+
+
+def _admit_in_turn(
+    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resuming: bool
+) -> Admitted:
+    """``admit`` one after the other, so that each finds what those before it have left. Some are
+    written before ``QueueFull`` is raised for another."""
+    for draft in drafts:
+        check_payload(draft.envelope.payload, scope.options.max_payload)
+        scope.options.level(draft.envelope.priority)
+        if scope.options.ordered:
+            level_order.check(scope.options, draft.envelope.headers, draft.envelope.key)
+    each = [
+        admit(tr, scope, [draft], resuming)
+        if draft.on_conflict == "keep"
+        else _replace(tr, scope, draft, resuming)
+        for draft in drafts
+    ]
+    return Admitted(
+        [one.ids[0] for one in each],
+        sum(one.new for one in each),
+        sum(one.replaced for one in each),
+    )
+
+
+def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) -> Admitted:
+    """Let in a message that may replace what a waiting one says."""
+    now_ms = scope.now_ms(tr)
+    plain = replace(draft, on_conflict="keep")
+    names = dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
+    holder = dedup.holder(names, now_ms)
+    found = None if holder is None else unique_keys.waiting(tr, scope, holder)
+    if holder is None or found is None:
+        if holder is not None and draft.envelope.unique is not None:
+            unique_keys.take_over(tr, scope, holder, draft.envelope.unique)
+        return admit(tr, scope, [plain], resuming)
+    due_ms = None
+    if draft.on_conflict == "debounce":
+        due_ms = unique_keys.due(found, draft.due_ms or now_ms, draft.max_delay_ms, now_ms)
+    if unique_keys.stays(scope, found, draft.envelope):
+        unique_keys.put(tr, scope, found, draft.envelope, due_ms)
+        message = found.message
+        if draft.dedup_id is not None:
+            dedup.remember(tr, scope, draft.dedup_id, message, now_ms)
+        return Admitted([message.id], 0, 1)
+    if due_ms is None and isinstance(found.place, Due):
+        due_ms = found.place.due_ms
+    began = found.message.envelope.enqueued_at_ms
+    unique_keys.end(tr, scope, found)
+    envelope = replace(draft.envelope, enqueued_at_ms=began)
+    again = replace(plain, envelope=envelope, due_ms=due_ms)
+    return Admitted(admit(tr, scope, [again], resuming).ids, 0, 1)
 
 
 def _admit_plain(tr: fdb.Transaction, scope: Scope, given: Plain) -> Admitted:

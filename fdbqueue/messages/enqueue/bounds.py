@@ -181,6 +181,15 @@ def _crowd(tr: fdb.Transaction, scope: Scope) -> int:
     return CROWD << min(tried.retries, 4)
 
 
+def check_growth(tr: fdb.Transaction, scope: Scope, found: fdb.FDBRange | None, grown: int) -> None:
+    """Check that there is room for bytes that a ready message grows by. Raises ``QueueFull``."""
+    if found is None or grown <= 0:
+        return
+    load = held(sum(counters.parse(scope.keys, found).values(), Depth()))
+    if excess(scope.options, load + Load(0, grown)).size:
+        raise _full(scope, load, Load(0, grown))
+
+
 def _full(scope: Scope, load: Load, new: Load) -> QueueFull:
     options = scope.options
     return QueueFull(

@@ -50,6 +50,12 @@ def existing(found: Reads, now_ms: int) -> str | None:
     return None if holder is None else holder.decode()
 
 
+def holder(found: Reads, now_ms: int) -> str | None:
+    """The id of the message that holds the unique key, unless the dedup id is known."""
+    known = existing(Reads(found.windows, None), now_ms)
+    return existing(found, now_ms) if known is None else None
+
+
 def remember(
     tr: fdb.Transaction, scope: Scope, dedup_id: str | None, message: StoredMessage, now_ms: int
 ) -> None:

@@ -13,7 +13,14 @@ from dataclasses import replace
 from functools import partial
 
 from ...consumers import wakeups
-from ...errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished, TransactionTooLarge
+from ...errors import (
+    InvalidArgument,
+    PayloadTooLarge,
+    QueueFull,
+    QueueNotFound,
+    SinkUnfinished,
+    TransactionTooLarge,
+)
 from ...messages.enqueue import back_pressure, level_order
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
@@ -255,6 +262,12 @@ class Stager:
     def add(self, message: NewMessage) -> None:
         """Stage any message. Raises what ``Queue.enqueue`` raises for its arguments."""
         made = draft(message, self._now_ms, BUILT_IN["bytes"])
+        if made.on_conflict != "keep":
+            raise InvalidArgument(
+                argument="on_conflict",
+                value=made.on_conflict,
+                problem="a sink stages messages, which replace none: use enqueue_many",
+            )
         envelope = replace(made.envelope, content_type=self._content_type)
         check_payload(envelope.payload, self._largest)
         level = self._options.level(envelope.priority)

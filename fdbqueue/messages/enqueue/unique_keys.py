@@ -1,0 +1,106 @@
+"""Replacing what waits: an enqueue whose unique key a waiting message holds.
+
+The message stays one and keeps its id, and gets what the new one says. So it keeps its place, too:
+however often it is replaced, its turn comes. In a queue that sorts, keeps last values or is
+browsed, and under another key, it cannot stay where it is: it ends as one of a last value does, and
+the new one comes in. Attempts belong to what was attempted: they begin again.
+
+A message that is leased is left alone, since its consumer has read it. It gives its unique key up,
+and the new message comes in behind it with that: nothing that an enqueue says is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import MessagePlanned
+from ...schema.codec.envelopes import Envelope, open_envelope, pack_envelope
+from ...schema.codec.leases import pack_lease
+from ...schema.scope import Scope
+from ...schema.subscription_definitions import Mode
+from ...store.binding import fdb
+from ...values.model import Due, Position
+from ...values.states import REPLACE_DELAYED, REPLACE_READY, State
+from .. import editing, inspection, lookup, payloads, transitions
+from ..lookup import Found
+from . import bounds
+
+
+def waiting(tr: fdb.Transaction, scope: Scope, message_id: str) -> Found | None:
+    """The message that holds a unique key, if it can be replaced. Conflicts with what moves it."""
+    found = lookup.find(tr, scope, lookup.reads(tr, scope.keys, message_id))
+    return found if editing.editable(found) else None
+
+
+def take_over(tr: fdb.Transaction, scope: Scope, message_id: str, unique: str) -> None:
+    """Take its unique key from a message that is leased. Conflicts with its settlement.
+
+    Raises ``MessagePlanned`` if a plan has it: those are settled all together.
+    """
+    keys = scope.keys
+    leased = lookup.lease(tr, keys, message_id)
+    if leased is None:
+        planned = lookup.current(tr, scope, message_id)
+        if planned is None or planned.state is not State.LEASED:
+            return  # This release cannot read it.
+        raise MessagePlanned(message_id=message_id, consumer=planned.consumer)
+    row, lease = leased
+    envelope = replace(open_envelope(lease.envelope), unique=None)
+    tr[row] = pack_lease(lease._replace(envelope=pack_envelope(envelope)))
+    del tr[keys.unique(unique)]
+
+
+def due(found: Found, asked_ms: int, max_delay_ms: int | None, now_ms: int) -> int | None:
+    """When a message that is put off is due; None if its time stays as it is.
+
+    asked_ms: when it shall be due. max_delay_ms: how long after its first enqueue at most.
+    """
+    place, envelope = found.place, found.message.envelope
+    if not isinstance(place, Position | Due):
+        return None  # It waits for a slot of its key, not for a time.
+    if max_delay_ms is not None:
+        asked_ms = min(asked_ms, envelope.enqueued_at_ms + max_delay_ms)
+    if isinstance(place, Position):
+        return asked_ms if asked_ms > now_ms else None
+    # One that rests after an attempt rests no shorter.
+    return max(asked_ms, place.due_ms) if found.message.position.index else asked_ms
+
+
+def stays(scope: Scope, found: Found, envelope: Envelope) -> bool:
+    """Whether a message can keep its place as it gets another envelope: nobody who browses the
+    queue may have passed it as it was."""
+    options = scope.options
+    ready = isinstance(found.place, Position) or bool(found.message.position.index)
+    browsed = any(each.mode is Mode.BROWSE for each in scope.subscriptions)
+    return (
+        not (ready and browsed)
+        and not options.ordered
+        and options.last_value is None
+        and found.message.envelope.key == envelope.key
+    )
+
+
+def put(
+    tr: fdb.Transaction, scope: Scope, found: Found, envelope: Envelope, due_ms: int | None
+) -> None:
+    """Give a message that stays another envelope, and perhaps another time. Raises
+    ``QueueFull`` and ``PayloadTooLarge``, before anything is written."""
+    keys, old = scope.keys, found.message
+    grown = envelope.size - old.envelope.size
+    if not isinstance(found.place, Due):
+        bounds.check_growth(tr, scope, bounds.reads(tr, scope), grown)
+    envelope = payloads.store(tr, scope, envelope)
+    payloads.remove(tr, keys, old.envelope)
+    if old.envelope.expires_at_ms is not None:
+        del tr[keys.mortal(old.envelope.expires_at_ms, old.id)]
+    if envelope.expires_at_ms is not None:
+        tr[keys.mortal(envelope.expires_at_ms, old.id)] = b""
+    envelope = replace(envelope, enqueued_at_ms=old.envelope.enqueued_at_ms, slot=old.envelope.slot)
+    editing.change(tr, scope, found, envelope, due_ms)
+
+
+def end(tr: fdb.Transaction, scope: Scope, found: Found) -> None:
+    """End a message that another is to replace elsewhere."""
+    state = inspection.take_out(tr, scope, found)
+    transition = REPLACE_DELAYED if state is State.DELAYED else REPLACE_READY
+    transitions.record(tr, scope, transition, [found.message])

@@ -1,0 +1,338 @@
+"""Enqueues with a unique key that a message holds already: keep, replace, debounce."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fdbqueue import Depth, NewMessage, Queue, verify
+from fdbqueue.errors import InvalidArgument, MessagePlanned, QueueFull
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.values.states import State
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def created(db: Database, space: Subspace, clock: ManualClock, **options: Any) -> Queue:
+    return Queue.create(db, "orders", root=space, clock=clock, **options)
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
+    return created(db, space, clock)
+
+
+def replaced(db: Database, queue: Queue, payload: bytes, **given: Any) -> str:
+    given = {"unique": "u", "on_conflict": "replace", **given}
+    return queue.enqueue(db, payload, **given)
+
+
+def taken(db: Database, queue: Queue) -> list[bytes]:
+    """The payloads of all ready messages, in order; they are acknowledged."""
+    deliveries = queue.receive_many(db, 100)
+    queue.ack_many(db, deliveries)
+    return [each.message.payload for each in deliveries]
+
+
+def sound(db: Database, queue: Queue) -> None:
+    found = verify(db, queue)
+    assert found.ok, found
+
+
+def test_a_ready_message_is_replaced_in_its_place(db: Database, queue: Queue) -> None:
+    first = replaced(db, queue, b"old", headers={"n": 1})
+    queue.enqueue(db, b"other")
+    assert replaced(db, queue, b"newer", headers={"n": 2}, max_attempts=3) == first
+    state = queue.get(db, first)
+    assert state is not None
+    assert state.message.headers == {"n": 2}
+    assert state.message.max_attempts == 3
+    assert queue.depth(db) == Depth(enqueued=2, ready=2, ready_bytes=10)
+    sound(db, queue)
+    assert taken(db, queue) == [b"newer", b"other"]
+    assert replaced(db, queue, b"next") != first
+
+
+def test_another_priority_moves_it(db: Database, queue: Queue) -> None:
+    first = replaced(db, queue, b"old", priority=1)
+    queue.enqueue(db, b"other", priority=5)
+    assert replaced(db, queue, b"new", priority=9) == first
+    sound(db, queue)
+    assert taken(db, queue) == [b"new", b"other"]
+
+
+def test_a_delayed_message_keeps_its_time(db: Database, queue: Queue, clock: ManualClock) -> None:
+    first = replaced(db, queue, b"old", delay=60)
+    assert replaced(db, queue, b"new") == first
+    assert taken(db, queue) == []
+    sound(db, queue)
+    clock.seconds += 61
+    assert taken(db, queue) == [b"new"]
+
+
+def test_debounce_puts_off_until_it_is_quiet(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    ids = set()
+    for n in range(4):
+        ids.add(replaced(db, queue, b"%d" % n, on_conflict="debounce", delay=10))
+        clock.seconds += 9
+        assert taken(db, queue) == []
+    assert len(ids) == 1
+    sound(db, queue)
+    clock.seconds += 2
+    assert taken(db, queue) == [b"3"]
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+
+
+def test_debounce_ends_with_max_delay(db: Database, queue: Queue, clock: ManualClock) -> None:
+    for n in range(4):
+        replaced(db, queue, b"%d" % n, on_conflict="debounce", delay=10, max_delay=25)
+        clock.seconds += 7
+    assert taken(db, queue) == [b"3"]
+
+
+def test_a_ready_message_is_put_off_but_not_beyond_its_limit(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    first = replaced(db, queue, b"a")
+    replaced(db, queue, b"b", on_conflict="debounce", delay=10, max_delay=15)
+    state = queue.get(db, first)
+    assert state is not None
+    assert state.state is State.DELAYED
+    clock.seconds += 20
+    queue.sweep(db)
+    queue.enqueue(db, b"other")
+    replaced(db, queue, b"c", on_conflict="debounce", delay=10, max_delay=15)
+    sound(db, queue)
+    assert taken(db, queue) == [b"c", b"other"]
+
+
+@pytest.mark.parametrize("mode", ["replace", "debounce"])
+@pytest.mark.parametrize("end", ["ack", "release", "reject", "lapse"])
+def test_a_leased_message_gives_its_key_up(
+    db: Database, queue: Queue, clock: ManualClock, mode: Any, end: str
+) -> None:
+    first = replaced(db, queue, b"old")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    # When another comes while it is being handled
+    second = replaced(db, queue, b"new", on_conflict=mode)
+    assert second != first
+    sound(db, queue)
+    # Then that one has the key from now on, whatever becomes of the first
+    assert replaced(db, queue, b"newer", on_conflict=mode) == second
+    match end:
+        case "ack":
+            queue.ack(db, delivery)
+        case "release":
+            queue.release(db, delivery)
+        case "reject":
+            queue.reject(db, delivery, "bad")
+        case _:
+            clock.seconds += 3600
+    sound(db, queue)
+    assert replaced(db, queue, b"newest", on_conflict=mode) == second
+    # One whose lease has expired is delivered alone.
+    back = [b"old"] if end in ("release", "lapse") else []
+    assert taken(db, queue) + taken(db, queue) == [*back, b"newest"]
+    assert replaced(db, queue, b"after") not in (first, second)
+
+
+def test_a_key_is_taken_over_from_a_message_that_has_moved(db: Database, queue: Queue) -> None:
+    first = replaced(db, queue, b"old", priority=1)
+    queue.edit(db, first, priority=7)
+    delivery = queue.receive(db)
+    assert delivery is not None
+    second = replaced(db, queue, b"new")
+    assert second != first
+    sound(db, queue)
+    queue.ack(db, delivery)
+    sound(db, queue)
+    assert taken(db, queue) == [b"new"]
+
+
+def test_a_message_of_a_plan_cannot_be_replaced(db: Database, queue: Queue) -> None:
+    first = replaced(db, queue, b"old")
+    queue.enqueue_many(db, [b"%d" % n for n in range(3)])
+    run = queue.plans.planner("stream")
+    run.next(db, run.begin(db), messages=3)
+    with pytest.raises(MessagePlanned, match=first):
+        replaced(db, queue, b"new")
+    assert queue.enqueue(db, b"new", unique="u") == first
+    sound(db, queue)
+
+
+def test_taking_a_key_over_against_the_acknowledgement(db: Database, queue: Queue) -> None:
+    replaced(db, queue, b"old")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    tr = db.create_transaction()
+    queue.enqueue(tr, b"new", unique="u", on_conflict="replace")
+    queue.ack(db, delivery)
+    with pytest.raises(fdb.FDBError) as raised:
+        tr.commit().wait()
+    assert raised.value.code == 1020
+    assert replaced(db, queue, b"new")
+    sound(db, queue)
+
+
+def test_attempts_begin_again(db: Database, queue: Queue, clock: ManualClock) -> None:
+    first = replaced(db, queue, b"old")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.release(db, delivery, error="bad")
+    state = queue.get(db, first)
+    assert state is not None
+    assert state.message.attempts == 1
+    replaced(db, queue, b"new")
+    state = queue.get(db, first)
+    assert state is not None
+    assert (state.message.attempts, state.message.last_error) == (0, None)
+    sound(db, queue)
+    clock.seconds += 3600
+    assert taken(db, queue) == [b"new"]
+
+
+def test_chunks_and_times_to_live_are_those_of_the_last(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    replaced(db, queue, b"a" * 200_000, ttl=10)
+    replaced(db, queue, b"b" * 300_000, ttl=100)
+    sound(db, queue)
+    clock.seconds += 50
+    assert taken(db, queue) == [b"b" * 300_000]
+    for kind in (Kind.CHUNK, Kind.MORTAL, Kind.UNIQUE):
+        every = queue._keys.kind(kind)
+        assert len(db.get_range(every.start, every.stop)) == 0
+    replaced(db, queue, b"a" * 200_000, delay=5)
+    replaced(db, queue, b"small", delay=5)
+    sound(db, queue)
+    chunks = queue._keys.kind(Kind.CHUNK)
+    assert len(db.get_range(chunks.start, chunks.stop)) == 0
+
+
+def test_the_last_of_a_batch_counts(db: Database, queue: Queue) -> None:
+    batch = [
+        NewMessage(b"%d" % n, unique="u", on_conflict="replace", headers={"n": n}) for n in range(3)
+    ]
+    ids = queue.enqueue_many(db, [b"before", *batch, NewMessage(b"kept", unique="u"), b"after"])
+    assert ids.new == 3
+    assert len(set(ids)) == 3
+    sound(db, queue)
+    assert taken(db, queue) == [b"before", b"2", b"after"]
+
+
+def test_a_message_with_a_key_keeps_its_turn(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"first", key="k")
+    waits = replaced(db, queue, b"old", key="k")
+    queue.enqueue(db, b"last", key="k")
+    assert replaced(db, queue, b"newer", key="k", on_conflict="debounce", delay=5) == waits
+    assert queue.depth(db).ready_bytes == 14
+    sound(db, queue)
+    assert [taken(db, queue) for _ in range(3)] == [[b"first"], [b"newer"], [b"last"]]
+
+
+def test_another_key_takes_another_place(db: Database, queue: Queue) -> None:
+    replaced(db, queue, b"old", key="k")
+    queue.enqueue(db, b"behind", key="k")
+    replaced(db, queue, b"new", key="other")
+    sound(db, queue)
+    assert taken(db, queue) == [b"behind", b"new"]
+    assert queue.depth(db) == Depth(enqueued=3, done=2, purged=1)
+
+
+def test_in_a_sorted_queue_it_takes_the_place_of_its_header(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = created(db, space, clock, sort="rank")
+    replaced(db, queue, b"old", headers={"rank": 1})
+    queue.enqueue(db, b"second", headers={"rank": 2})
+    replaced(db, queue, b"new", headers={"rank": 3})
+    sound(db, queue)
+    assert taken(db, queue) == [b"second", b"new"]
+
+
+def test_last_value_queues(db: Database, space: Subspace, clock: ManualClock) -> None:
+    queue = created(db, space, clock, last_value="symbol")
+    replaced(db, queue, b"a1", headers={"symbol": "a"})
+    replaced(db, queue, b"b1", headers={"symbol": "b"})
+    queue.enqueue(db, b"a2", headers={"symbol": "a"})
+    queue.enqueue(db, b"b2", headers={"symbol": "b"})
+    sound(db, queue)
+    assert taken(db, queue) == [b"a2", b"b2"]
+
+
+def test_a_subscription_that_has_passed_it_sees_what_it_says_now(
+    db: Database, queue: Queue
+) -> None:
+    browser = queue.subscribe(db, "browser", mode="browse")
+    replaced(db, queue, b"old")
+    assert [each.payload for each in browser.browse(db, 10)] == [b"old"]
+    replaced(db, queue, b"new")
+    assert [each.payload for each in browser.browse(db, 10)] == [b"new"]
+    sound(db, queue)
+
+
+def test_a_bounded_queue_has_room_for_what_replaces(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = created(db, space, clock, max_messages=1, max_bytes=100)
+    replaced(db, queue, b"old")
+    replaced(db, queue, b"x" * 100)
+    with pytest.raises(QueueFull):
+        replaced(db, queue, b"x" * 101, timeout=0)
+    assert taken(db, queue) == [b"x" * 100]
+
+
+def test_it_is_part_of_the_transaction(db: Database, queue: Queue) -> None:
+    replaced(db, queue, b"old")
+    tr = db.create_transaction()
+    queue.enqueue(tr, b"new", unique="u", on_conflict="replace")
+    assert [each.payload for each in queue.peek(db)] == [b"old"]
+    tr.commit().wait()
+    assert [each.payload for each in queue.peek(db)] == [b"new"]
+
+
+@pytest.mark.parametrize("other", ["take", "cancel", "replace", "put off"])
+def test_of_two_at_once_one_comes_first(db: Database, queue: Queue, other: str) -> None:
+    first = replaced(db, queue, b"old")
+    tr = db.create_transaction()
+    queue.enqueue(tr, b"new", unique="u", on_conflict="replace")
+    if other == "take":
+        assert queue.receive(db) is not None
+    elif other == "cancel":
+        assert queue.cancel(db, first)
+    elif other == "replace":
+        replaced(db, queue, b"between")
+    else:
+        assert queue.edit(db, first, delay=5)
+    with pytest.raises(fdb.FDBError) as raised:
+        tr.commit().wait()
+    assert raised.value.code == 1020
+    sound(db, queue)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"on_conflict": "never", "unique": "u"},
+        {"on_conflict": "replace"},
+        {"on_conflict": "replace", "unique": "u", "max_delay": 5},
+        {"max_delay": 5},
+        {"on_conflict": "debounce", "unique": "u", "max_delay": -1},
+    ],
+)
+def test_wrong_arguments_are_refused(db: Database, queue: Queue, given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        queue.enqueue(db, b"a", **given)
+    assert queue.depth(db) == Depth()
