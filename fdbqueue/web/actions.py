@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ..consumers.registry import Consumer
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, ScheduleNotFound
 from ..values.options import check_name
 from ..values.records import record
 from ..values.selector import Selector
@@ -19,6 +19,7 @@ from .site import Query, Site
 COUNT_SECONDS = 5.0
 PAGE = 1_000
 STATES = ("ready", "delayed")
+GIVEN = ("target", "message", "consumer", "schedule")
 
 
 @record
@@ -26,7 +27,7 @@ class Terms:
     """What an action is about.
 
     state: of which messages, ready or delayed. target: the queue to move to. message: only the one
-    with this id. consumer: the id of a consumer.
+    with this id. consumer: the id of a consumer. schedule: the name of one.
     """
 
     queue: str
@@ -35,11 +36,12 @@ class Terms:
     target: str = ""
     message: str = ""
     consumer: str = ""
+    schedule: str = ""
 
     @classmethod
     def of(cls, query: Query) -> Terms:
         """The terms in a query or a form; raises ``InvalidName``, ``InvalidSelector``."""
-        given = {name: query.get(name, "") for name in ("target", "message", "consumer")}
+        given = {name: query.get(name, "") for name in GIVEN}
         state = query.get("state", "ready")
         if state not in STATES:
             raise InvalidArgument(argument="state", value=state, problem="must be ready or delayed")
@@ -47,8 +49,8 @@ class Terms:
 
     def given(self) -> dict[str, str]:
         """The terms that say something, as a part of a form and of the audit log."""
-        terms = {"state": self.state, "target": self.target, **self.filter.query()}
-        terms |= {"message": self.message, "consumer": self.consumer}
+        terms = {"state": self.state, **self.filter.query()}
+        terms |= {name: getattr(self, name) for name in GIVEN}
         return {name: text for name, text in terms.items() if text}
 
 
@@ -70,6 +72,10 @@ class Action:
     count: Callable[[Site, Terms], Counted]
     steps: Callable[[Site, Terms], Iterable[int]]
     lost: bool = False
+
+    def of(self, count: int) -> str:
+        """The unit, of so many."""
+        return self.unit.removesuffix("s") if count == 1 else self.unit
 
 
 # -- how many ----------------------------------------------------------------------------------
@@ -127,6 +133,12 @@ def _consumer(site: Site, terms: Terms) -> Counted:
 
 def _whole(site: Site, terms: Terms) -> Counted:
     return site.queue(terms.queue).depth(site.db).ready, True
+
+
+def _schedule(site: Site, terms: Terms) -> Counted:
+    if site.queue(terms.queue).schedules.get(site.db, terms.schedule) is None:
+        raise ScheduleNotFound(queue=terms.queue, name=terms.schedule)
+    return 1, True
 
 
 # -- how ---------------------------------------------------------------------------------------
@@ -193,6 +205,21 @@ def _resume(site: Site, terms: Terms) -> Iterator[int]:
     yield ready
 
 
+def _pause_schedule(site: Site, terms: Terms) -> Iterator[int]:
+    site.queue(terms.queue).schedules.pause(site.db, terms.schedule)
+    yield 1
+
+
+def _resume_schedule(site: Site, terms: Terms) -> Iterator[int]:
+    site.queue(terms.queue).schedules.resume(site.db, terms.schedule)
+    yield 1
+
+
+def _run_schedule(site: Site, terms: Terms) -> Iterator[int]:
+    site.queue(terms.queue).schedules.run(site.db, terms.schedule)
+    yield 1
+
+
 # -- parts -------------------------------------------------------------------------------------
 
 
@@ -228,5 +255,8 @@ ACTIONS = {
     "evict": Action("Remove {}, and end what it holds?", "removed", "consumers", _consumer, _evict),
     "pause": Action("Pause delivery of {}?", "waiting", "ready messages", _whole, _pause),
     "resume": Action("Resume delivery of {}?", "in delivery", "ready messages", _whole, _resume),
+    "pause-schedule": Action("Pause {}?", "paused", "schedules", _schedule, _pause_schedule),
+    "resume-schedule": Action("Resume {}?", "resumed", "schedules", _schedule, _resume_schedule),
+    "run-schedule": Action("Run {} now?", "run", "schedules", _schedule, _run_schedule),
 }
 """The actions, by the names that the audit log has for them."""

@@ -25,6 +25,7 @@ from .pages.keys import keys
 from .pages.message import message, payload
 from .pages.overview import Overview
 from .pages.queue import queue
+from .pages.schedules import schedules
 from .pages.streams import streams
 from .pages.subscriptions import subscriptions
 from .site import Site
@@ -38,6 +39,7 @@ PAGES: dict[str, Callable[[Site, Request], Response]] = {
     "consumers": consumers,
     "subscriptions": subscriptions,
     "keys": keys,
+    "schedules": schedules,
     "streams": streams,
     "history": history,
 }

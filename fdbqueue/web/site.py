@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from ..errors import InvalidInput, QueueError, QueueNotFound
+from ..errors import InvalidInput, QueueError, QueueNotFound, ScheduleNotFound
 from ..queue.queue import Queue
 from ..store.binding import FAILURES, fdb
 from ..values.options import check_name
@@ -30,6 +30,7 @@ TABS = {
     "consumers": ("Consumers", "consumers"),
     "subscriptions": ("Subscriptions", "subscriptions"),
     "keys": ("Keys", "keys"),
+    "schedules": ("Schedules", "schedules"),
     "streams": ("Plans and sinks", "streams"),
     "history": ("History", "history"),
 }
@@ -96,7 +97,7 @@ class Site:
         def answer(request: Request) -> Response:
             try:
                 return page(request)
-            except QueueNotFound as error:
+            except (QueueNotFound, ScheduleNotFound) as error:
                 return self._failed(request, 404, error)
             except InvalidInput as error:
                 return self._failed(request, 400, error)

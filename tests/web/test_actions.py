@@ -99,10 +99,10 @@ def test_dead_letters_that_a_filter_matches_are_redriven_and_logged(
         ("purge-dead", {"selector": "n > 0"}, "2 dead letters removed.", (2, 1, 1)),
         ("move-dead", {"target": "other"}, "3 dead letters moved.", (2, 1, 0)),
         ("purge", {}, "2 messages removed.", (0, 1, 3)),
-        ("purge", {"selector": "n = 10"}, "1 messages removed.", (1, 1, 3)),
-        ("purge", {"state": "delayed"}, "1 messages removed.", (2, 0, 3)),
-        ("move", {"target": "other", "selector": "n = 10"}, "1 messages moved.", (1, 1, 3)),
-        ("move", {"target": "other", "state": "delayed"}, "1 messages moved.", (2, 0, 3)),
+        ("purge", {"selector": "n = 10"}, "1 message removed.", (1, 1, 3)),
+        ("purge", {"state": "delayed"}, "1 message removed.", (2, 0, 3)),
+        ("move", {"target": "other", "selector": "n = 10"}, "1 message moved.", (1, 1, 3)),
+        ("move", {"target": "other", "state": "delayed"}, "1 message moved.", (2, 0, 3)),
     ],
 )
 def test_an_action_does_what_it_says_and_no_more(
@@ -140,9 +140,9 @@ def test_one_message_is_cancelled_one_dead_letter_redriven_and_one_removed(
     first, second = (each.id for each in queue.dead.list(db))
     waiting = queue.enqueue(db, b"x")
 
-    assert act(acting, "cancel", message=waiting)[1] == "1 messages removed."
-    assert act(acting, "redrive", message=first)[1] == "1 dead letters ready again."
-    assert act(acting, "purge-dead", message=second)[1] == "1 dead letters removed."
+    assert act(acting, "cancel", message=waiting)[1] == "1 message removed."
+    assert act(acting, "redrive", message=first)[1] == "1 dead letter ready again."
+    assert act(acting, "purge-dead", message=second)[1] == "1 dead letter removed."
     assert act(acting, "cancel", message=waiting)[0] == "Remove 0 messages?"
     assert (queue.depth(db).ready, queue.depth(db).dead) == (1, 0)
 
@@ -160,7 +160,7 @@ def test_a_queue_is_paused_and_resumed(
 def test_a_consumer_is_evicted(db: fdb.Database, queue: Queue[bytes], acting: TestClient) -> None:
     gone = consumers.register(db, queue, "gone")
     consumers.register(db, queue, "stays")
-    assert act(acting, "evict", consumer=gone.id.hex())[1] == "1 consumers removed."
+    assert act(acting, "evict", consumer=gone.id.hex())[1] == "1 consumer removed."
     assert [each.name for each in queue.consumers(db)] == ["stays"]
 
 
@@ -181,6 +181,28 @@ def test_what_fails_is_said_and_logged(
     _, failed = log(db, space)
     assert failed.state == "failed"
     assert "did not end in time" in failed.what["error"]
+
+
+def test_schedules_are_paused_resumed_and_run(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], acting: TestClient
+) -> None:
+    queue.schedules.set(db, "nightly", b"x", every=3600)
+
+    def known() -> tuple[bool, int]:
+        found = queue.schedules.get(db, "nightly")
+        assert found is not None
+        return found.paused, queue.depth(db).ready
+
+    told = act(acting, "pause-schedule", schedule="nightly")
+    assert told == ("Pause 1 schedule?", "1 schedule paused.")
+    assert known() == (True, 0)
+    assert act(acting, "resume-schedule", schedule="nightly")[1] == "1 schedule resumed."
+    assert known() == (False, 0)
+    assert act(acting, "run-schedule", schedule="nightly")[1] == "1 schedule run."
+    assert known() == (False, 1)
+    done = [(each.action, each.what["schedule"]) for each in log(db, space) if each.state == "done"]
+    names = ("pause-schedule", "resume-schedule", "run-schedule")
+    assert done == [(name, "nightly") for name in names]
 
 
 def test_what_cannot_be_logged_does_not_begin(
@@ -210,6 +232,8 @@ def test_a_target_that_is_not_there_is_refused_before_anything_moves(
         ("purge", {"state": "leased"}, 400),
         ("purge", {"reason": "a"}, 400),
         ("explode", {}, 404),
+        ("run-schedule", {"schedule": "nowhere"}, 404),
+        ("run-schedule", {}, 400),
     ):
         asking = {"action": action, "queue": "orders", **terms}
         assert acting.get("/ask", params=asking).status_code == status, action
@@ -253,11 +277,13 @@ def test_a_viewer_may_not_act_and_sees_no_action(
 ) -> None:
     message_id = queue.enqueue(db, b"x")
     bury(db, queue, "a")
+    queue.schedules.set(db, "nightly", every=3600)
     consumers.register(db, queue, "billing")
     for path, query in (
         ("/queue", {}),
         ("/dead", {}),
         ("/consumers", {}),
+        ("/schedules", {}),
         ("/message", {"id": message_id}),
     ):
         asking = {"queue": "orders", **query}

@@ -52,6 +52,7 @@ def test_pages_are_live_harmless_and_as_wide_as_the_screen(
 ) -> None:
     queue = Queue.create(db, HOSTILE, root=space, max_attempts=1)
     message_id = queue.enqueue(db, HOSTILE.encode(), headers={HOSTILE: HOSTILE})
+    queue.schedules.set(db, HOSTILE, every=3600)
     name = quote(HOSTILE, safe="")
     with serving(application(db, root=space, allow_actions=True)) as address:
         browser.get(f"http://{address}/")
@@ -71,6 +72,7 @@ def test_pages_are_live_harmless_and_as_wide_as_the_screen(
                 f"consumers?queue={name}",
                 f"subscriptions?queue={name}",
                 f"keys?queue={name}",
+                f"schedules?queue={name}",
                 f"streams?queue={name}",
                 f"history?queue={name}",
                 f"ask?action=purge&queue={name}",
@@ -92,5 +94,5 @@ def test_an_operator_purges_with_the_keyboard(
         browser.get(f"http://{address}/ask?action=purge&queue=orders")
         browser.find_element(By.CSS_SELECTOR, "button.danger").send_keys("\ue007")  # Enter
         eventually(lambda: browser.find_elements(By.CSS_SELECTOR, "p.done"))
-        assert shown(browser, "p.done") == "1 messages removed."
+        assert shown(browser, "p.done") == "1 message removed."
     assert queue.depth(db).ready == 0

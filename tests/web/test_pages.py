@@ -285,6 +285,34 @@ def test_subscriptions_have_cursors_and_lag(
     assert cells(odd)[2] == "3"
 
 
+def test_schedules_show_their_ticks(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    queue.schedules.set(db, "a <b>", every=90)
+    queue.schedules.set(db, "nightly", cron="0 3 * * *", timezone="Europe/Berlin")
+    queue.schedules.pause(db, "nightly")
+    message_id = queue.schedules.run(db, "nightly")
+    known = queue.schedules.get(db, "a <b>")
+    assert known is not None
+
+    every, nightly = rows(get(pages, "/schedules", queue="orders"))
+
+    assert "a &lt;b&gt;" in every
+    assert "<b>" not in every
+    assert cells(every)[0] == "every 90 s"
+    assert f'data-due="{known.next_ms}"' in every
+    assert "paused" in nightly
+    assert cells(nightly)[0] == "0 3 * * * Europe/Berlin"
+    assert cells(nightly)[1] == "\u2013"
+    assert f"id={message_id}" in nightly
+    first = get(pages, "/schedules", queue="orders", limit=1)
+    assert len(rows(first)) == 1
+    assert "after=a+%3Cb%3E" in first
+    second = get(pages, "/schedules", queue="orders", limit=1, after="a <b>")
+    assert "nightly" in rows(second)[0]
+    assert "Next page" not in second
+
+
 def test_keys_show_who_waits_and_who_holds_a_slot(
     db: fdb.Database, queue: Queue[bytes], pages: TestClient
 ) -> None:
