@@ -91,6 +91,7 @@ class Nemesis:
         self.random = random.Random(f"nemesis:{self.seed}")
         self.warden = Warden(self.place, self.recorder)
         self.paused: dict[str, float] = {}
+        self.limited: dict[str, int] = {}
         self.killed: dict[str, float] = {}
         """When each process was killed, by its name and ``time.monotonic``."""
         self.full = False
@@ -104,6 +105,7 @@ class Nemesis:
             (self._options, 2),
             (self._pause_queue, 1),
             (self._limit_key, 2),
+            (self._limit_queue, 1),
         ]
         if self.server is not None:
             deeds.append((self._strike_server, 0.4))
@@ -121,7 +123,7 @@ class Nemesis:
         """End every misfortune."""
         for victim in self.victims:
             victim.resume()
-        self._mend()
+        self._mend(healing=True)
         self.warden.free()
         for name in TAKEN:
             self._set(name, contention=name, lease=LEASE, backoff=None, window=16)
@@ -157,6 +159,14 @@ class Nemesis:
         ]
         self.warden.limit(name, key, self.random.choice(limits))
         self.counts["changes of limits"] += 1
+
+    def _limit_queue(self) -> None:
+        """Let a queue have few messages in flight. While it may, it may look empty."""
+        name = self.random.choice([name for name in TAKEN if name != "relaxed"])
+        if name not in self.limited:
+            self.limited[name] = self.recorder.begin("nemesis", "paused", name)
+            self.warden.limit_queue(name, self.random.choice([1, 3, 8]))
+            self.counts["limits of queues"] += 1
 
     def _options(self) -> None:
         name = self.random.choice(TAKEN)
@@ -200,13 +210,17 @@ class Nemesis:
 
     # -- healing -----------------------------------------------------------------------------
 
-    def _mend(self) -> None:
+    def _mend(self, healing: bool = False) -> None:
         if self.full:
             for victim in self.victims:
                 victim.limit(resource.RLIM_INFINITY)
             self.full = False
         for name in list(self.paused):
             self._resume_queue(name)
+        for name in list(self.limited):
+            if healing or self.random.random() < 0.3:
+                self.warden.limit_queue(name, None)
+                self.recorder.end("nemesis", self.limited.pop(name))
 
     def _resume_queue(self, name: str) -> None:
         self.place.queues[name].resume(self.place.db)

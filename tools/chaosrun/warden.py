@@ -26,6 +26,7 @@ class Warden:
         self._place = place
         self._recorder = recorder
         self._most: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._in_flight: dict[str, tuple[int, int]] = {}
         self._waits: dict[tuple[str, str], tuple[int | None, float]] = {}
 
     def limit(self, name: str, key: str, own: OwnLimits) -> None:
@@ -35,8 +36,23 @@ class Warden:
         self._most[name, key] = max(asked, self._most[name, key], default)
         self._place.queues[name].keys[key].set(self._place.db, **own)
 
+    def limit_queue(self, name: str, limit: int | None) -> None:
+        """Change how many messages of a queue may be in flight; None for as many as come."""
+        queue = self._place.queues[name]
+        self._in_flight.pop(name, None)
+        queue.set_options(self._place.db, max_in_flight=limit)
+        if limit is not None:
+            # From this version on no more can be than the limit, or than are now.
+            self._in_flight[name] = limit, max(limit, queue.depth(self._place.db).leased)
+
     def look(self) -> None:
-        """Look at all keys."""
+        """Look at all keys, and at what is in flight."""
+        for name, (limit, most) in self._in_flight.items():
+            leased = self._place.queues[name].depth(self._place.db).leased
+            if leased > most:
+                told = f"{leased} are in flight, and {most} may be"
+                self._recorder.note(WARDEN, "limit", name, key="", found=told)
+            self._in_flight[name] = limit, max(limit, min(most, leased))
         for name in TAKEN:
             for key in KEYS:
                 state = self._place.queues[name].keys[key].state(self._place.db)
