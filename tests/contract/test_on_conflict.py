@@ -262,14 +262,19 @@ def test_in_a_sorted_queue_it_takes_the_place_of_its_header(
     assert taken(db, queue) == [b"second", b"new"]
 
 
-def test_last_value_queues(db: Database, space: Subspace, clock: ManualClock) -> None:
+def test_in_a_queue_of_last_values_it_is_that_of_its_header(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
     queue = created(db, space, clock, last_value="symbol")
     replaced(db, queue, b"a1", headers={"symbol": "a"})
+    replaced(db, queue, b"a2", headers={"symbol": "a"})
+    sound(db, queue)
     replaced(db, queue, b"b1", headers={"symbol": "b"})
-    queue.enqueue(db, b"a2", headers={"symbol": "a"})
+    sound(db, queue)
+    assert [each.payload for each in queue.peek(db)] == [b"b1"]
     queue.enqueue(db, b"b2", headers={"symbol": "b"})
     sound(db, queue)
-    assert taken(db, queue) == [b"a2", b"b2"]
+    assert taken(db, queue) == [b"b2"]
 
 
 def test_a_subscription_that_has_passed_it_sees_what_it_says_now(
@@ -292,6 +297,37 @@ def test_a_bounded_queue_has_room_for_what_replaces(
     with pytest.raises(QueueFull):
         replaced(db, queue, b"x" * 101, timeout=0)
     assert taken(db, queue) == [b"x" * 100]
+
+
+@pytest.mark.parametrize("how", ["in its place", "another key", "sorted", "browsed", "leased"])
+@pytest.mark.parametrize("full", ["reject", "drop-oldest"])
+def test_a_full_queue_refuses_before_anything_is_written(
+    db: Database, space: Subspace, clock: ManualClock, how: str, full: str
+) -> None:
+    sort = "rank" if how == "sorted" else None
+    queue = created(db, space, clock, max_bytes=100, when_full=full, sort=sort)
+    if how == "browsed":
+        queue.subscribe(db, "browser", mode="browse")
+    first = replaced(db, queue, b"old", headers={"rank": 1})
+    delivery = queue.receive(db) if how == "leased" else None
+    # When a caller goes on after the refusal
+    tr = db.create_transaction()
+    with pytest.raises(QueueFull):
+        queue.enqueue(
+            tr,
+            b"x" * 101,
+            unique="u",
+            on_conflict="replace",
+            headers={"rank": 1},
+            key="k" if how == "another key" else None,
+        )
+    tr.commit().wait()
+    # Then the message is there still, with its key
+    sound(db, queue)
+    assert queue.enqueue(db, b"new", unique="u", headers={"rank": 1}) == first
+    if delivery is not None:
+        queue.release(db, delivery)
+    assert taken(db, queue) == [b"old"]
 
 
 def test_it_is_part_of_the_transaction(db: Database, queue: Queue) -> None:

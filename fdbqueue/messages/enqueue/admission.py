@@ -146,7 +146,8 @@ def _admit_in_turn(
 
 
 def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) -> Admitted:
-    """Let in a message that may replace what a waiting one says."""
+    """Let in a message that may replace what a waiting one says. Raises ``QueueFull`` before
+    anything is written."""
     now_ms = scope.now_ms(tr)
     plain = replace(draft, on_conflict="keep")
     names = dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
@@ -154,6 +155,8 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) ->
     found = None if holder is None else unique_keys.waiting(tr, scope, holder)
     if holder is None or found is None:
         if holder is not None and draft.envelope.unique is not None:
+            entry = _level(scope, draft), draft.envelope
+            bounds.make_room(tr, scope, bounds.reads(tr, scope), [entry], resuming)
             unique_keys.take_over(tr, scope, holder, draft.envelope.unique)
         return admit(tr, scope, [plain], resuming)
     due_ms = None
@@ -167,11 +170,14 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) ->
         return Admitted([message.id], 0, 1)
     if due_ms is None and isinstance(found.place, Due):
         due_ms = found.place.due_ms
-    began = found.message.envelope.enqueued_at_ms
+    old = found.message.envelope
+    leaves = 0 if isinstance(found.place, Due) else old.size
+    comes = draft.envelope.size if due_ms is None else 0
+    bounds.check_room(scope, bounds.reads(tr, scope), bounds.Load(0, comes - leaves))
     unique_keys.end(tr, scope, found)
-    envelope = replace(draft.envelope, enqueued_at_ms=began)
+    envelope = replace(draft.envelope, enqueued_at_ms=old.enqueued_at_ms)
     again = replace(plain, envelope=envelope, due_ms=due_ms)
-    return Admitted(admit(tr, scope, [again], resuming).ids, 0, 1)
+    return Admitted(admit(tr, scope, [again]).ids, 0, 1)
 
 
 def _admit_plain(tr: fdb.Transaction, scope: Scope, given: Plain) -> Admitted:
