@@ -14,7 +14,19 @@ from typing import Any
 import pytest
 import tenacity
 
-from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Retry, Snooze, Worker, aio, context
+from fdbqueue import (
+    Depth,
+    Message,
+    NewMessage,
+    Queue,
+    Reject,
+    Retry,
+    Snooze,
+    Worker,
+    aio,
+    context,
+    verify,
+)
 from fdbqueue.errors import InvalidArgument, InvalidPayload
 from fdbqueue.queue.continuations.successors import MAX_SUCCESSORS
 from fdbqueue.store.binding import fdb
@@ -313,6 +325,19 @@ def test_successors_of_a_message_keep_their_order_and_their_options(
     assert len(values.receive_many(db, 10)) == 3
     clock.seconds += 2
     assert len(values.receive_many(db, 10)) == 1
+
+
+def test_a_successor_may_replace_one_that_waits(
+    db: Database, orders: Queue, parcels: Queue
+) -> None:
+    def handle(message: Message) -> None:
+        context.then(parcels, message.payload, unique="of ann", on_conflict="replace")
+
+    for n in range(3):
+        orders.enqueue(db, b"%d" % n)
+    drain(db, orders, handle)
+    assert [each.payload for each in parcels.peek(db, 10)] == [b"2"]
+    assert verify(db, parcels).ok
 
 
 def test_a_successor_may_be_in_the_same_queue(db: Database, orders: Queue) -> None:

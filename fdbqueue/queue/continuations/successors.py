@@ -14,7 +14,7 @@ from ...messages.enqueue.admission import Draft
 from ...store.binding import fdb
 from ...values import backoff as backoffs
 from ...values.durations import Seconds
-from ...values.model import Headers, NewMessage, T
+from ...values.model import Headers, NewMessage, OnConflict, T
 from ...values.options import DEFAULT_PRIORITY
 from ...values.serializers import BytesSerializer, dumps
 from ..enqueue import Enqueuing
@@ -105,6 +105,8 @@ class Context:
         backoff: backoffs.Given = None,
         dedup_id: str | None = None,
         unique: str | None = None,
+        on_conflict: OnConflict = "keep",
+        max_delay: Seconds | None = None,
         key: str | None = None,
     ) -> None:
         """Enqueue a message in the transaction that acknowledges the one that is handled.
@@ -139,6 +141,8 @@ class Context:
             dedup_id=dedup_id,
             unique=unique,
             key=key,
+            on_conflict=on_conflict,
+            max_delay=max_delay,
         )
         found.add(queue, message)
 
