@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..schema.codec.consumers import (
     ConsumerRecord,
@@ -231,6 +233,35 @@ def _mark_holder(
     unlisted = Consumer(holder.token, "", 0, None, "", 0, now_ms, now_ms, False, b"", subscription)
     for one in holding or [unlisted]:
         found[one.id] = replace(one, holder=True)
+
+
+class ListReads(NamedTuple):
+    """The reads of ``counted``, issued and not awaited."""
+
+    states: fdb.FDBRange
+    requests: tuple[fdb.FDBRange, fdb.FDBRange]
+
+
+def list_reads(tr: fdb.Transaction, keys: QueueKeys) -> ListReads:
+    """Issue snapshot reads of who is on which list, and who stands in line."""
+    listed = keys.kind(Kind.STATE)
+    states = tr.snapshot.get_range(listed.start, listed.stop)
+    return ListReads(states, line.read_all(tr, keys))
+
+
+def counted(keys: QueueKeys, reads: ListReads, at: Moment) -> Counter[ConsumerState]:
+    """How many of ``consumers`` are in each state."""
+    found: dict[bytes, ConsumerState] = {}
+    registered = set()
+    for kv in reads.states:
+        _, state, _, consumer = keys.parse_state(kv.key)
+        found[consumer] = ConsumerState(max(state, found.get(consumer, state)))
+        if unpack_state(kv.value)[0]:
+            registered.add(holder_of(consumer))
+    for _, index, claim, request in line.parse_all(keys, reads.requests):
+        if holder_of(claim) not in registered and line.alive(at.version, index, request):
+            found[claim] = ConsumerState.INTERESTED
+    return Counter(found.values())
 
 
 @transactional

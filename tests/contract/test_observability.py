@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+from typing import Any
 
 import pytest
 from opentelemetry import context, trace
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from fdbqueue import Message, NewMessage, Queue
 from fdbqueue.consumers import wakeups
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
 from fdbqueue.schema import once
 from fdbqueue.schema.codec.consumers import ConsumerRef
@@ -63,10 +65,89 @@ def test_a_collector_tells_how_a_queue_stands(
     assert b"fdbqueue_messages" in generate_latest(registry)
 
 
-def test_a_collector_shows_the_keys_with_the_longest_backlogs_and_no_others(
+def test_pending_is_what_there_is_work_for(
     db: Database, queue: Queue, clock: ManualClock, registry: CollectorRegistry
 ) -> None:
     registry.register(QueueCollector(db, [queue]))
+
+    def value(name: str) -> float | None:
+        return registry.get_sample_value(f"fdbqueue_{name}", {"queue": "orders"})
+
+    # Given two that are ready, one that is leased, and three that are not due
+    queue.enqueue_many(db, [b"1", b"2", b"3"])
+    queue.receive(db)
+    queue.enqueue_many(db, [NewMessage(b"x", delay=60)] * 3)
+    assert (value("pending_messages"), value("due_age_seconds")) == (3, 0)
+    # When these are due, and no consumer has made them ready
+    clock.seconds += 90
+    # Then one of them counts, as no message is counted by reading it
+    assert value("pending_messages") == 4
+    assert 30 <= (value("due_age_seconds") or 0) < 35
+    # When a consumer comes, then all of them count
+    queue.receive(db)
+    assert (value("pending_messages"), value("due_age_seconds")) == (6, 0)
+
+
+def test_pausing_is_shown(db: Database, queue: Queue, registry: CollectorRegistry) -> None:
+    registry.register(QueueCollector(db, [queue]))
+    paused = []
+    for change in (queue.pause, queue.resume):
+        change(db)
+        paused.append(registry.get_sample_value("fdbqueue_paused", {"queue": "orders"}))
+    assert paused == [1, 0]
+
+
+def test_a_collector_shows_no_more_queues_than_it_may(
+    db: Database, space: fdb.Subspace, registry: CollectorRegistry
+) -> None:
+    # Given four queues, one of which another release has written
+    queues = [Queue.create(db, f"queue-{n}", root=space) for n in range(4)]
+    db[queues[1]._keys.meta] = b"of another release"
+    registry.register(QueueCollector(db, queues, most=3))
+
+    def counted(state: str) -> float | None:
+        return registry.get_sample_value("fdbqueue_queues", {"state": state})
+
+    shown = [registry.get_sample_value("fdbqueue_paused", {"queue": each.name}) for each in queues]
+    assert shown == [0, None, 0, None]
+    assert [counted(state) for state in ("shown", "unreadable", "left out")] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("wrong", [{"most": 0}, {"keys": -1}, {"keys": 1_001}, {"timeout": -1}])
+def test_a_collector_refuses_bounds_that_make_no_sense(db: Database, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+        QueueCollector(db, [], **wrong)
+
+
+def test_a_scrape_reads_as_much_for_many_messages_as_for_few(
+    db: Database, queue: Queue, clock: ManualClock, registry: CollectorRegistry, rows: list[int]
+) -> None:
+    registry.register(QueueCollector(db, [queue]))
+
+    def fill(count: int) -> None:
+        for each in [
+            NewMessage(b"x", headers={"n": 1}),
+            NewMessage(b"x", delay=1, headers={"n": 1}),
+        ]:
+            queue.enqueue_many(db, [each] * count)
+
+    def scraped() -> int:
+        rows.clear()
+        list(registry.collect())
+        return sum(rows)
+
+    fill(1)
+    clock.seconds += 60
+    few = scraped()
+    assert few
+    fill(300)
+    assert scraped() == few
+
+
+def test_a_collector_shows_the_keys_with_the_longest_backlogs_and_no_others(
+    db: Database, queue: Queue, clock: ManualClock, registry: CollectorRegistry
+) -> None:
+    registry.register(QueueCollector(db, [queue], keys=10))
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"fdbqueue_{name}", {"queue": "orders", **labels})

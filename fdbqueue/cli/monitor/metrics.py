@@ -29,11 +29,31 @@ def serve(
     ] = 9_808,
     host: Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     names: Annotated[list[str] | None, queue_option("Only this queue. Repeatable.")] = None,
+    most: Annotated[
+        int,
+        Option(
+            "--max-queues",
+            metavar="COUNT",
+            min=1,
+            max=1_000_000,
+            help="Show the first queues only.",
+        ),
+    ] = 1_000,
+    keys: Annotated[
+        int,
+        Option(
+            metavar="COUNT",
+            min=0,
+            max=1_000,
+            help="Show by name the keys of each queue with the most messages that wait.",
+        ),
+    ] = 0,
 ) -> None:
     """Serve metrics of the queues at /metrics, until Ctrl-C.
 
-    Depths by level and state, the age of the oldest message, totals, and consumers by state. Every
-    scrape reads them from the store, so one such process is enough.
+    Depths by level and state, the load that is pending, the age of the oldest message, totals, and
+    consumers by state. Every scrape reads them from the store, so one such process is enough. It
+    reads counters, and of the messages only the first of each level.
 
     \b
     Example:
@@ -51,7 +71,7 @@ def serve(
     for queue in queues() if names else []:
         queue.options(db)  # raises QueueNotFound
     registry = CollectorRegistry()
-    registry.register(QueueCollector(db, queues))
+    registry.register(QueueCollector(db, queues, most=most, keys=keys))
     # A failed scrape is answered with 500; wsgiref would also print a traceback.
     handlers: Any = import_module("wsgiref.handlers")
     handlers.BaseHandler.log_exception = lambda _, error: terminal.print_error(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...schema.codec.atomic import unpack_counters
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.slots import unpack_backlog, unpack_limits, unpack_paced
-from ...schema.keys import Kind
+from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.limits import KeyBacklog, KeyState, OwnLimits
@@ -43,12 +45,23 @@ def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
 @transactional
 def backlogs(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> list[KeyBacklog]:
     """The keys of which messages wait, in their order. One snapshot read, no conflicts."""
-    keys = scope.keys
+    return parse_backlogs(scope.keys, backlog_reads(tr, scope.keys, limit, after))
+
+
+def backlog_reads(
+    tr: fdb.Transaction, keys: QueueKeys, limit: int, after: str | None
+) -> fdb.FDBRange:
+    """Issue the read of ``backlogs``."""
     every = keys.kind(Kind.BACKLOG)
     begin = every.start if after is None else keys.backlog.under(after).stop
+    return tr.snapshot.get_range(begin, every.stop, limit=2 * limit)
+
+
+def parse_backlogs(keys: QueueKeys, rows: Iterable[fdb.KeyValue]) -> list[KeyBacklog]:
+    """The keys of which messages wait, as they were read."""
     since: dict[str, int] = {}
     counts: dict[str, int] = {}
-    for kv in tr.snapshot.get_range(begin, every.stop, limit=2 * limit):
+    for kv in rows:
         key, *count = keys.backlog_count.parse(kv.key)
         if count:
             (counts[key],) = unpack_counters(kv.value, 1)

@@ -1,0 +1,154 @@
+"""What a scrape tells of queues."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ..consumers.states import ConsumerState
+from ..queue.queue import Queue
+from ..schema import once
+from ..schema.keys import RootKeys
+from ..store.binding import fdb
+from ..values import durations
+from ..values.content import check_count
+from ..values.durations import Seconds
+from ..values.states import ENDS, State
+from . import snapshots
+from .snapshots import MOST_KEYS, Snapshot
+
+MOST_QUEUES = 1_000
+TIMEOUT_SECONDS = 10.0
+BATCH = 100
+"""How many queues one transaction reads."""
+KNOWN = ("shown", "unreadable", "left out")
+
+
+class QueueCollector(Collector):
+    """Collects how queues stand: depths by level and state, the load that is pending, the age of
+    the oldest message, totals, consumers, and how many keys have messages that wait.
+
+    queues: the queues, or a function that returns them, so that new queues are included.
+    most: how many queues it shows at most, the first ones. keys: how many keys it shows by name
+        of each queue, those with the most messages that wait, of the first thousand; every name
+        makes a time series. timeout: how long one transaction may take, in seconds; None for no
+        limit.
+
+    Register it with a registry of prometheus_client. A scrape takes two round trips of snapshot
+    reads for every 100 queues, without conflicts, and reads no message but the first of each level.
+    Deleted queues are left out. Raises ``InvalidArgument``.
+    """
+
+    def __init__(
+        self,
+        db: fdb.Database,
+        queues: Iterable[Queue] | Callable[[], Iterable[Queue]],
+        *,
+        most: int = MOST_QUEUES,
+        keys: int = 0,
+        timeout: Seconds | None = TIMEOUT_SECONDS,
+    ) -> None:
+        self._db = db
+        self._queues = queues if callable(queues) else lambda: queues
+        self._most = check_count("most", most, 1_000_000)
+        self._keys = keys and check_count("keys", keys, MOST_KEYS)
+        self._timeout = durations.limit("timeout", timeout)
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the metrics."""
+        known = Counter(dict.fromkeys(KNOWN, 0))
+        families = _Families(self._keys)
+        queues = [*self._queues()]
+        known["left out"] = max(0, len(queues) - self._most)
+        for start in range(0, min(len(queues), self._most), BATCH):
+            some = queues[start : min(start + BATCH, self._most)]
+            read = partial(snapshots.take, queues=some)
+            keys = RootKeys(some[0]._root, self._timeout).once
+            for found in once.run(self._db, keys, read, wrote=lambda _: False):
+                known["unreadable" if found is None else "shown"] += 1
+                if found is not None:
+                    families.add(found)
+        counted = GaugeMetricFamily(
+            "fdbqueue_queues", "Queues that are shown, and that are not.", labels=["state"]
+        )
+        for state in KNOWN:
+            counted.add_metric([state], known[state])
+        yield counted
+        yield from families.all
+
+
+class _Families:
+    """The metrics of queues, one after another. keys: how many keys of each are shown by name."""
+
+    def __init__(self, keys: int) -> None:
+        self.keys = keys
+        self.messages = _gauge("messages", "Messages by level and state.", "level", "state")
+        self.pending = _gauge(
+            "pending_messages", "Messages to be handled: ready, leased, or delayed and due."
+        )
+        self.sizes = _gauge("ready_bytes", "Payload bytes of the ready messages.")
+        self.enqueued = _counter("enqueued", "Messages enqueued so far.")
+        self.ended = _counter("ended", "Messages ended so far, by final state.", "state")
+        self.ages = _gauge(
+            "oldest_ready_age_seconds",
+            "Age of the oldest message that is first of its level; 0 if none is ready.",
+        )
+        self.overdue = _gauge(
+            "due_age_seconds", "For how long the first delayed message has been due; 0 if none is."
+        )
+        self.paused = _gauge("paused", "Whether deliveries are paused.")
+        self.consumers = _gauge("consumers", "Consumers by state.", "state")
+        self.backlogs = _gauge("keys_waiting", "Keys of which messages wait, up to 1,000.")
+        self.since = _gauge(
+            "key_backlog_age_seconds",
+            "How long messages of a key have waited without a break, at most; 0 if none waits.",
+        )
+        self.waiting = _gauge(
+            "key_waiting", "Messages of a key that wait for a slot; the keys with the most.", "key"
+        )
+
+    @property
+    def all(self) -> list[Metric]:
+        """All of them."""
+        return [each for each in vars(self).values() if isinstance(each, Metric)]
+
+    def add(self, found: Snapshot) -> None:
+        """Add a queue."""
+        name, total = found.queue, found.total
+
+        def seconds(since_ms: int | None) -> float:
+            return 0.0 if since_ms is None else max(0, found.now_ms - since_ms) / 1000
+
+        for level, depth in sorted(found.depths.items()):
+            for state in State:
+                if state not in ENDS:
+                    self.messages.add_metric(
+                        [name, str(level), state.value], getattr(depth, state.value)
+                    )
+        self.pending.add_metric([name], found.pending)
+        self.sizes.add_metric([name], total.ready_bytes)
+        self.enqueued.add_metric([name], total.enqueued)
+        for state in sorted(ENDS, key=lambda state: state.value):
+            self.ended.add_metric([name, state.value], getattr(total, state.value))
+        self.ages.add_metric([name], seconds(found.oldest_ms))
+        self.overdue.add_metric([name], seconds(found.due_ms))
+        self.paused.add_metric([name], found.paused)
+        for one in ConsumerState:
+            self.consumers.add_metric([name, one.name.lower()], found.consumers[one])
+        most = sorted(found.backlogs, key=lambda each: each.waiting, reverse=True)
+        self.backlogs.add_metric([name], len(most))
+        self.since.add_metric([name], seconds(min((each.since_ms for each in most), default=None)))
+        for each in most[: self.keys]:
+            self.waiting.add_metric([name, each.key], each.waiting)
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"fdbqueue_{name}", text, labels=["queue", *labels])
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"fdbqueue_{name}", text, labels=["queue", *labels])

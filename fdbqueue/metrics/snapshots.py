@@ -1,0 +1,112 @@
+"""What a scrape reads of queues: counters and first rows, never every message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import field, replace
+from typing import NamedTuple
+
+from ..consumers import registry, sessions
+from ..consumers.states import ConsumerState
+from ..errors import CorruptData, FormatTooNew
+from ..messages import age
+from ..messages.slots import inspection as keys
+from ..queue.queue import Queue
+from ..schema import catalogue, counters
+from ..schema.keys import Kind, QueueKeys
+from ..store.binding import fdb
+from ..values.limits import KeyBacklog
+from ..values.model import Depth
+from ..values.records import record
+
+MOST_KEYS = 1_000
+"""How many keys of which messages wait are read of a queue."""
+
+
+@record
+class Snapshot:
+    """One queue, as one transaction reads it; times are wall clocks in milliseconds.
+
+    oldest_ms: when the oldest of the first ready messages was enqueued. due_ms: since when the
+    first delayed message is due. Both None if there is none.
+    """
+
+    queue: str
+    now_ms: int
+    paused: bool
+    depths: dict[int, Depth]
+    oldest_ms: int | None = None
+    due_ms: int | None = None
+    consumers: Counter[ConsumerState] = field(default_factory=Counter)
+    backlogs: Sequence[KeyBacklog] = ()
+
+    @property
+    def total(self) -> Depth:
+        """The counters of all levels together."""
+        return sum(self.depths.values(), Depth())
+
+    @property
+    def levels(self) -> list[int]:
+        """The levels with ready messages."""
+        return [level for level, depth in self.depths.items() if depth.ready]
+
+    @property
+    def pending(self) -> int:
+        """How many messages there is work for. Of the delayed ones that are due, one counts: the
+        next consumer makes them ready."""
+        total = self.total
+        return total.ready + total.leased + (self.due_ms is not None)
+
+
+class _Reads(NamedTuple):
+    meta: fdb.Value
+    counts: fdb.FDBRange
+    delayed: fdb.FDBRange
+    lists: registry.ListReads
+    backlogs: fdb.FDBRange
+
+
+def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[Snapshot | None]:
+    """Snapshots of queues, None for each that this release cannot read; without those that are
+    gone. Two round trips for all together, at snapshot isolation: no conflicts."""
+    issued = [(queue, _reads(tr, queue._keys)) for queue in queues]
+    found = [
+        (queue._keys, _opened(tr, queue, reads)) for queue, reads in issued if reads.meta.present()
+    ]
+    firsts = [age.reads(tr, of, [] if one is None else one.levels) for of, one in found]
+    return [
+        None if one is None else replace(one, oldest_ms=age.oldest_ms(of, first))
+        for (of, one), first in zip(found, firsts, strict=True)
+    ]
+
+
+def _reads(tr: fdb.Transaction, of: QueueKeys) -> _Reads:
+    delayed = of.kind(Kind.DELAYED)
+    mode = fdb.StreamingMode.exact
+    return _Reads(
+        tr.snapshot.get(of.meta),
+        counters.reads(tr, of),
+        tr.snapshot.get_range(delayed.start, delayed.stop, limit=1, streaming_mode=mode),
+        registry.list_reads(tr, of),
+        keys.backlog_reads(tr, of, MOST_KEYS, None),
+    )
+
+
+def _opened(tr: fdb.Transaction, queue: Queue, reads: _Reads) -> Snapshot | None:
+    """All but the age of messages; None if this release cannot read the queue."""
+    of, now_ms = queue._keys, queue._clock.now_ms(tr)
+    try:
+        options = catalogue.parsed(reads.meta.value or b"", queue.name)
+    except (CorruptData, FormatTooNew):
+        return None
+    dues = [of.delayed.parse(kv.key)[0] for kv in reads.delayed]
+    return Snapshot(
+        queue.name,
+        now_ms,
+        options.paused,
+        counters.parse(of, reads.counts),
+        due_ms=next((due_ms for due_ms in dues if due_ms <= now_ms), None),
+        consumers=registry.counted(of, reads.lists, sessions.now(tr, queue._clock)),
+        backlogs=keys.parse_backlogs(of, reads.backlogs),
+    )
