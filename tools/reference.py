@@ -1,20 +1,18 @@
 """Generates the parts of the documentation that come from the code. Run it after changing either.
 
-It generates all of docs/cli.md and of fdbqueue/aio/queues.pyi, and in other pages the text between
-a comment that names this file and the comment "end". A test fails if a page is out of date.
+It generates all of docs/cli.md, docs/fdbq.1 and fdbqueue/aio/queues.pyi, and in other pages the
+text between a comment that names this file and the comment "end". A test fails if a page is out of
+date.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import typer.main
 from aio_stubs import TARGET, stubs
+from cli_pages import manual, markdown
 
-from fdbqueue.cli.main import app
 from fdbqueue.consumers.states import MOVES
 from fdbqueue.values.states import TRANSITIONS, State
 
@@ -25,7 +23,8 @@ def pages() -> dict[Path, str]:
     """Every page with generated text, as it should be."""
     docs = ROOT / "docs"
     return {
-        docs / "cli.md": cli(),
+        docs / "cli.md": markdown(),
+        docs / "fdbq.1": manual(),
         docs / "guarantees.md": _with(docs / "guarantees.md", "states", states()),
         docs / "storage.md": _with(docs / "storage.md", "kinds", kinds()),
         docs / "workers.md": _with(docs / "workers.md", "moves", moves()),
@@ -79,83 +78,6 @@ def kinds() -> str:
         key, value = re.split(r" -> |: ", comment, maxsplit=1)
         lines.append(f"| {name} | {number} | `{key}` | {value} |")
     return "\n".join(lines) + "\n"
-
-
-# -- the command line -------------------------------------------------------------------------
-
-
-def cli() -> str:
-    """The page on the command line."""
-    command = typer.main.get_command(app)
-    parts = [
-        "# The command line",
-        "",
-        "Manage queues, messages and consumers from a shell with `fdbq`.",
-        "",
-        "- Exit codes are 0 for success, 1 for a failure, 2 for wrong usage or invalid input, and",
-        "  130 for an interrupt. An error is one line on standard error, starting with `fdbq:`.",
-        "- A DURATION is a number of seconds, or for example `250ms`, `15m`, `1h30m` or `7d`.",
-        "- [json.md](json.md) describes what `--json` prints.",
-        "- A command that removes or moves something asks first. Use `--dry-run` to see what it",
-        "  would do, and `--yes` to skip the question.",
-        "",
-        "tools/reference.py generates this page from the help of the commands.",
-        "",
-    ]
-    return "\n".join([*parts, *_command(command, "fdbq", 2)]).rstrip() + "\n"
-
-
-def _command(command: Any, path: str, depth: int) -> Iterator[str]:
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    children = getattr(command, "commands", {})
-    usage = [path, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)]
-    yield from ("#" * depth + f" {path}", "", "```text")
-    yield " ".join([*usage, *(["COMMAND …"] if children else [])])
-    yield from ("```", "", *_help(command.help or ""))
-    if options or arguments:
-        yield from ("| | |", "|---|---|")
-        for parameter in arguments:
-            yield f"| `{_argument(parameter)}` | {_escaped(parameter.help or '')} |"
-        for parameter in options:
-            yield f"| `{_option(parameter)}` | {_escaped(_described(parameter))} |"
-        yield ""
-    if command.epilog:
-        yield from (command.epilog, "")
-    for name, child in children.items():
-        yield from _command(child, f"{path} {name}", depth + 1)
-
-
-def _help(text: str) -> Iterator[str]:
-    for paragraph in text.strip().split("\n\n"):
-        if paragraph.startswith("\b"):
-            title, *examples = paragraph.removeprefix("\b").strip().splitlines()
-            yield from (title, "", "```text", *(line.strip() for line in examples), "```", "")
-        else:
-            yield from (" ".join(paragraph.split()), "")
-
-
-def _argument(parameter: Any) -> str:
-    name = parameter.metavar or parameter.name.upper()
-    return str(name) if parameter.required else f"[{name}]"
-
-
-def _option(parameter: Any) -> str:
-    names = ", ".join(parameter.opts)
-    if parameter.is_flag:
-        return names
-    return f"{names} {parameter.metavar}"
-
-
-def _described(parameter: Any) -> str:
-    text = str(parameter.help or "")
-    if parameter.is_flag or parameter.default in (None, [], "") or callable(parameter.default):
-        return text
-    return f"{text} Default: {getattr(parameter.default, 'value', parameter.default)}."
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage import sampling
 from fdbqueue.store.embedded.storage.database import Database
 from fdbqueue.store.embedded.storage.snapshots import Snapshot
-from fdbqueue.store.embedded.transactions import lifecycle, writes
+from fdbqueue.store.embedded.transactions import lifecycle, reads, writes
 from fdbqueue.store.embedded.transactions.transaction import Transaction, live
 from tests.patience import DEADLINE
 
@@ -210,6 +210,12 @@ def test_the_size_of_a_long_range_is_estimated_from_a_sample(
     assert 0.8 < estimate(b"", b"\xff") / (count * size) < 1.2
     cuts = db.create_transaction().get_range_split_points(b"", b"\xff", count * size // 10).wait()
     assert 8 <= len(cuts) <= 13
+    for limit, wanted in ((0, [b"", b"\xff"]), (3, [*cuts[:4], b"\xff"]), (-1, cuts)):
+        reader = db.create_transaction()  # as bindings from 8.0 on ask for a limit
+        future = reads.fdb_transaction_get_range_split_points_with_limit(
+            reader.tpointer, b"", 0, b"\xff", 1, count * size // 10, limit
+        )
+        assert future.value == wanted
 
     db.clear_range(b"key/05000", b"key/10000")
     assert 0.8 < estimate(b"", b"\xff") / (count * 2 // 3 * size) < 1.2

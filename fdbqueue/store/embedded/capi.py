@@ -26,6 +26,8 @@ from .transactions import lifecycle, read_view, reads, writes
 from .transactions.transaction import Handle, Transaction, live
 
 LATEST_API_VERSION = 730
+_LATEST_BINDINGS = 800
+"""The latest API version of bindings that the engine can stand below."""
 _OLDEST_API_VERSION = 13
 _pack_pointer = struct.Struct("P").pack_into
 
@@ -78,7 +80,9 @@ class Library:
                 return codes.VERSION_ALREADY_SET
             if runtime > header:
                 return codes.VERSION_BAD
-            if header > LATEST_API_VERSION or runtime < _OLDEST_API_VERSION:
+            if header > _LATEST_BINDINGS or not (
+                _OLDEST_API_VERSION <= runtime <= LATEST_API_VERSION
+            ):
                 return codes.VERSION_UNSUPPORTED
             self._api_version = runtime
             return 0
@@ -172,6 +176,10 @@ class Library:
             return 0
 
         def fdb_tenant_get_id(handle: int) -> Future:
+            return failed(codes.TENANT_NOT_FOUND)
+
+        # Of bindings 7.4
+        def fdb_tenant_list_blobbified_ranges(handle: int, *range_and_limit: Any) -> Future:
             return failed(codes.TENANT_NOT_FOUND)
 
         # Futures

@@ -251,10 +251,19 @@ def fdb_transaction_get_estimated_range_size_bytes(
             return Future(error=error)
 
 
-def fdb_transaction_get_range_split_points(
-    handle: Handle, begin: bytes, begin_length: int, end: bytes, end_length: int, chunk: int
+def fdb_transaction_get_range_split_points_with_limit(
+    handle: Handle,
+    begin: bytes,
+    begin_length: int,
+    end: bytes,
+    end_length: int,
+    chunk: int,
+    limit: int,
 ) -> Future:
-    """Keys that cut a range into chunks of about a given size, its ends included."""
+    """Keys that cut a range into chunks of about a given size, its ends included.
+
+    At most limit keys between the ends, if it is not negative. Bindings from 8.0 on call this.
+    """
     tr = live[handle]
     with tr.lock:
         try:
@@ -266,6 +275,8 @@ def fdb_transaction_get_range_split_points(
             points = [begin]
             filled = 0
             for key, size in _sizes(tr, begin, end):
+                if len(points) - 1 == limit:
+                    break
                 if filled >= chunk:
                     points.append(key)
                     filled = 0
@@ -275,6 +286,15 @@ def fdb_transaction_get_range_split_points(
             return Future(points)
         except Exception as error:
             return Future(error=error)
+
+
+def fdb_transaction_get_range_split_points(
+    handle: Handle, begin: bytes, begin_length: int, end: bytes, end_length: int, chunk: int
+) -> Future:
+    """As the function above, without a limit."""
+    return fdb_transaction_get_range_split_points_with_limit(
+        handle, begin, begin_length, end, end_length, chunk, -1
+    )
 
 
 def _sizes(tr: Transaction, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
