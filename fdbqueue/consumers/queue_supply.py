@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..messages import time_to_live
-from ..messages.delivery import head, in_flight, lease, scan
+from ..messages.delivery import head, lease, limits, scan
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
@@ -59,7 +59,7 @@ class QueueSupply:
         Disposes of expired messages on the way. A paused queue has no messages."""
         if not shares.demand or scope.options.paused:
             return Offered(exhausted=shares.demand > 0)
-        room = in_flight.room(tr, scope, shares.demand)
+        room = limits.room(tr, scope, shares.demand)
         if not room:
             return Offered(exhausted=True, limited=True)
         found, bounded = _first(tr, scope.keys, *issued, room)
@@ -129,7 +129,7 @@ def take(
         excess = promoted.excess
         if promoted.ready:
             issued = look(tr, scope, demand)
-    wanted = in_flight.room(tr, scope, demand.max_messages)
+    wanted = limits.room(tr, scope, demand.max_messages)
     if not wanted:
         return []
     beside = excess + settled * scope.keys.lease_bytes

@@ -34,7 +34,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..errors import CorruptData
-from ..messages.delivery import in_flight
+from ..messages.delivery import limits
 from ..schema import once
 from ..schema.changes import ONE
 from ..schema.codec.consumers import (
@@ -307,7 +307,7 @@ def _freed(tr: fdb.Transaction, scope: Scope) -> Signal:
 
     The caller has taken what it takes. One round trip, none in a queue without a limit.
     """
-    if scope.options.max_in_flight is None or not in_flight.full(tr, scope):
+    if not limits.crowded(tr, scope):
         return ()
     return (Watched(scope.keys.freed, tr.snapshot.get(scope.keys.freed).value),)
 

@@ -1,5 +1,5 @@
-"""When the next delayed message is due, the next lease expires, or the rate of a key lets the next
-message come."""
+"""When the next delayed message is due, the next lease expires, or a rate lets the next message
+come."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
+from .delivery import limits
 
 
 class Reads(NamedTuple):
@@ -33,8 +34,10 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
 
 
 def next_event_seconds(tr: fdb.Transaction, scope: Scope, reads: Reads) -> float | None:
-    """Seconds until the next delayed message or timer is due, or the next lease may expire; None if
-    none.
+    """Seconds until the next delayed message or timer is due, the next lease may expire, or the
+    queue's rate lets somebody take the next message; None if none.
+
+    One round trip if the queue has a rate: it sees what the transaction takes.
 
     Until then a waiting consumer needs to look only if it is woken.
     """
@@ -45,4 +48,7 @@ def next_event_seconds(tr: fdb.Transaction, scope: Scope, reads: Reads) -> float
         version, _ = scope.keys.parse_expiry(kv.key)
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND
         times.append(max(by_version, (unpack_expiry(kv.value)[0] - now_ms) / 1000))
+    paced = limits.next_seconds(tr, scope)
+    if paced is not None:
+        times.append(paced)
     return max(0.0, min(times)) if times else None

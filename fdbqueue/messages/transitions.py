@@ -13,7 +13,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.states import ENDS, State, Transition
 from . import history, payloads
-from .delivery import in_flight
+from .delivery import limits
 from .slots import hand_over
 
 
@@ -83,7 +83,7 @@ def _counted(
         counters.record(tr, scope.keys, transition, level, count, size)
     limited = scope.options.max_in_flight is not None
     if limited and tallies and transition.source is State.LEASED:
-        in_flight.freed(tr, scope)
+        limits.freed(tr, scope)
 
 
 def _tidy(

@@ -12,7 +12,7 @@ from ..consumers import line, promotion, receiving
 from ..consumers.line import Ticket
 from ..consumers.receiving.attempt import MAX_MESSAGES
 from ..errors import ExpiredBacklog, InvalidArgument, LeaseLost, TransactionTooLarge
-from ..messages.delivery import head
+from ..messages.delivery import head, limits
 from ..schema.codec.leases import new_claim
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
@@ -384,6 +384,8 @@ def _first(
         if scope.options.paused:
             return [], acquire.Found([], True, {})
         promotion.promote(tr, scope, promotion.reads(tr, scope))
+        if not limits.room(tr, scope, 1, leases=use is not acquire.remove):
+            return [], acquire.Found([], True, {})
         # Arrivals that do not even match could make it fail again and again.
         strict = composes or next(first, False)
         found = acquire.first(tr, scope, wanted, 1, strict=strict, resume=resume)

@@ -239,7 +239,7 @@ class Queue(Enqueuing[T]):
                 if before != after:
                     raise LevelsFixed(name=self.name, option=option, stored=before, given=after)
             catalogue.change(tr, scope, wanted)
-            if stored.max_in_flight != wanted.max_in_flight:
+            if (stored.max_in_flight, stored.pace) != (wanted.max_in_flight, wanted.pace):
                 administration.look_again(tr, scope)
             return wanted
 

@@ -79,6 +79,7 @@ class _Verifier:
         self.pages(side_records.known)
         self.pages(rates.rates)
         self.pages(rates.timers)
+        self.whole("the pace of the queue", rates.pace)
         self.whole("owners of chunks, names, pointers and turns", side_records.check)
         self.counters()
         return self.result()

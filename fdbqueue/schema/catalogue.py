@@ -20,9 +20,11 @@ from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Scope
 
-FORMAT_VERSION = 8
-"""That of a queue with ``max_in_flight``, which an older release would not heed. 1 had no identity,
-and 2 other numbers for MOVED and EXPIRY."""
+FORMAT_VERSION = 9
+"""That of a queue with a ``rate``, which an older release would not heed. 1 had no identity, and 2
+other numbers for MOVED and EXPIRY."""
+LIMITED_VERSION = 8
+"""That of a queue with ``max_in_flight``, likewise."""
 RATED_VERSION = 7
 """That of a queue whose keys have rates, likewise."""
 ORDERED_VERSION = 6
@@ -196,6 +198,8 @@ def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
     if stored.get("rates"):
         needs = max(needs, RATED_VERSION)
     if stored["options"].get("max_in_flight") is not None:
+        needs = max(needs, LIMITED_VERSION)
+    if stored["options"].get("rate") is not None:
         needs = FORMAT_VERSION
     stored["format"] = needs
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()

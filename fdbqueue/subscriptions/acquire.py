@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..messages import payloads, time_to_live, transitions
-from ..messages.delivery import lease, scan
+from ..messages.delivery import lease, limits, scan
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
@@ -159,6 +159,8 @@ def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage])
     """Remove them for good."""
     # Read before the messages end, which removes their chunks.
     found = load(tr, scope, messages)
+    if messages:
+        limits.count(tr, scope, len(messages), leases=False)
     scan.remove(tr, scope.keys, messages, cut=True)
     transitions.record(tr, scope, DEQUEUE, messages)
     return found

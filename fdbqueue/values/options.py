@@ -13,6 +13,7 @@ from . import backoff, durations, rates
 from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
 from .limits import MAX_OF_KEY
+from .rates import Rate
 from .records import record
 
 log = logging.getLogger("fdbqueue")
@@ -76,6 +77,8 @@ class Options(TypedDict, total=False):
     max_messages: int | None
     max_bytes: int | None
     max_in_flight: int | None
+    rate: str | None
+    burst: int
     when_full: str
     dropped: str
     resume_at: float
@@ -119,6 +122,11 @@ class QueueOptions:
     max_bytes: how many bytes the payloads of ready messages may have in all; 1 or more.
     max_in_flight: how many messages may be leased at once, 1 or more; None for any number. Not with
         the contention mode "relaxed". ``dequeue`` and ``get`` lease nothing.
+    rate: how many messages are taken in how much time, again after a release or a failure, too: a
+        number and a unit, such as "5/s", "100/min", "10/hour" or "1000/day", at most 1,000/s; None
+        for any number. Not with the contention mode "relaxed".
+    burst: how many messages may be taken at once after a rest, 1 to 1,000. More than 1 needs
+        ``rate``.
     when_full: what an enqueue beyond these bounds does: "reject" it, "drop-oldest" messages, the
         least urgent first and none more urgent, or "block" until there is room.
     dropped: what happens to messages that make room: "drop" them, or make them "dead" letters.
@@ -162,6 +170,8 @@ class QueueOptions:
     max_messages: int | None = None
     max_bytes: int | None = None
     max_in_flight: int | None = None
+    rate: str | None = None
+    burst: int = 1
     when_full: str = "reject"
     dropped: str = "drop"
     resume_at: float = 0.8
@@ -200,9 +210,12 @@ class QueueOptions:
         for bound in ("max_messages", "max_bytes", "max_in_flight"):
             if getattr(self, bound) is not None:
                 _integer(bound, getattr(self, bound), 1, MAX_BOUND)
-        if self.max_in_flight is not None and self.contention == "relaxed":
-            problem = "not in the contention mode relaxed: it needs takers that exclude each other"
-            raise InvalidOptions(option="max_in_flight", problem=problem)
+        check_rate("rate", self.rate)
+        check_burst("burst", self.burst, self.rate)
+        for option in ("max_in_flight", "rate"):
+            if getattr(self, option) is not None and self.contention == "relaxed":
+                problem = "not in the contention mode relaxed: its takers do not exclude each other"
+                raise InvalidOptions(option=option, problem=problem)
         if self.when_full != "reject" and self.max_messages is None and self.max_bytes is None:
             problem = f"{self.when_full!r} needs max_messages or max_bytes"
             raise InvalidOptions(option="when_full", problem=problem)
@@ -243,6 +256,11 @@ class QueueOptions:
     def ordered(self) -> bool:
         """Whether a header has a say in where messages stand, or which of them stay."""
         return self.sort is not None or self.last_value is not None
+
+    @property
+    def pace(self) -> Rate | None:
+        """The rate as it is applied."""
+        return None if self.rate is None else Rate(rates.interval_us(self.rate), self.burst)
 
     @property
     def max_priority(self) -> int:
@@ -360,7 +378,7 @@ def check_rate(option: str, rate: object) -> None:
 
 
 def check_burst(option: str, burst: object, rate: str | None) -> None:
-    """How many messages of a key with a rate may come at once; raises ``InvalidOptions``."""
+    """How many messages may come at once at a rate; raises ``InvalidOptions``."""
     _integer(option, burst, 1, MAX_OF_KEY)
     if rate is None and int(str(burst)) > 1:
         raise InvalidOptions(option=option, problem="needs a rate")

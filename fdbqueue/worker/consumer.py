@@ -16,7 +16,7 @@ from ..consumers.line import Demand
 from ..consumers.states import ConsumerState
 from ..errors import LeaseLost, QueueError
 from ..messages import next_event
-from ..messages.delivery import in_flight, scan, settle
+from ..messages.delivery import limits, scan, settle
 from ..messages.delivery.lease_rows import Held
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
@@ -307,7 +307,7 @@ class QueueConsumer:
         found, head = looked.found, looked.head
         alone = not begins and head is not None and head.envelope.suspect
         left = looked.unfinished or (head is not None and bool(found or looked.full or alone))
-        more = left and not scope.options.paused and not in_flight.full(tr, scope)
+        more = left and not scope.options.paused and not limits.full(tr, scope)
         if looked.full or alone:
             signal = wakeups.suspend(tr, scope, me, more=more)
         elif looked.closed:

@@ -53,6 +53,17 @@ def test_no_more_are_leased_than_allowed(db: Database, space: fdb.Subspace, mode
     assert queue.depth(db).leased == 2
 
 
+def test_what_a_selector_takes_is_in_flight(db: Database, space: fdb.Subspace) -> None:
+    queue = make(db, space, 1)
+    for _ in range(2):
+        queue.enqueue(db, b"", headers={"n": 1})
+    held = queue.receive_matching(db, "n = 1")
+    assert held is not None
+    assert queue.receive_matching(db, "n = 1") is None
+    queue.ack(db, held)
+    assert queue.receive_matching(db, "n = 1") is not None
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_batch_gets_as_many_as_are_left(db: Database, space: fdb.Subspace, mode: str) -> None:
     queue = filled(db, space, 3, contention=mode)

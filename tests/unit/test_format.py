@@ -103,13 +103,16 @@ from fdbqueue.schema.codec.sinks import (
 from fdbqueue.schema.codec.slots import (
     Backlog,
     Paced,
+    Reached,
     Timer,
     pack_backlog,
     pack_limits,
     pack_paced,
+    pack_reached,
     unpack_backlog,
     unpack_limits,
     unpack_paced,
+    unpack_reached,
 )
 from fdbqueue.schema.keys import Kind, OnceKeys, RootKeys
 from fdbqueue.schema.subscription_definitions import Definition
@@ -513,6 +516,12 @@ VECTORS: dict[str, Vector] = {
         (QUEUE.timer.parse, (1, 1_700_000_000_600, "customer-7")),
     ),
     "IN_FLIGHT": Vector(QUEUE.freed, pack_index(3), None, (unpack_index, 3)),
+    "PACE": Vector(
+        QUEUE.pace,
+        pack_reached(Reached(1_700_000_000_600_000, Rate(600_000, 20))),
+        None,
+        (unpack_reached, Reached(1_700_000_000_600_000, Rate(600_000, 20))),
+    ),
     "WINDOW": Vector(
         QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))
     ),
@@ -719,7 +728,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (4, CorruptData), (9, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (4, CorruptData), (10, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

@@ -161,11 +161,12 @@ class Nemesis:
         self.counts["changes of limits"] += 1
 
     def _limit_queue(self) -> None:
-        """Let a queue have few messages in flight. While it may, it may look empty."""
+        """Let a queue have few messages in flight, or a rate. Meanwhile it may look empty."""
         name = self.random.choice([name for name in TAKEN if name != "relaxed"])
         if name not in self.limited:
             self.limited[name] = self.recorder.begin("nemesis", "paused", name)
-            self.warden.limit_queue(name, self.random.choice([1, 3, 8]))
+            limits = [(1, None), (3, None), (8, None), (None, "20/s"), (3, "50/s")]
+            self.warden.limit_queue(name, *self.random.choice(limits))
             self.counts["limits of queues"] += 1
 
     def _options(self) -> None:

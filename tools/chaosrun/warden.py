@@ -36,11 +36,12 @@ class Warden:
         self._most[name, key] = max(asked, self._most[name, key], default)
         self._place.queues[name].keys[key].set(self._place.db, **own)
 
-    def limit_queue(self, name: str, limit: int | None) -> None:
-        """Change how many messages of a queue may be in flight; None for as many as come."""
+    def limit_queue(self, name: str, limit: int | None, rate: str | None = None) -> None:
+        """Change how many messages of a queue may be in flight, and taken in how much time; None
+        for as many as come."""
         queue = self._place.queues[name]
         self._in_flight.pop(name, None)
-        queue.set_options(self._place.db, max_in_flight=limit)
+        queue.set_options(self._place.db, max_in_flight=limit, rate=rate)
         if limit is not None:
             # From this version on no more can be than the limit, or than are now.
             self._in_flight[name] = limit, max(limit, queue.depth(self._place.db).leased)

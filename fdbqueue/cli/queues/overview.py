@@ -131,17 +131,28 @@ def show(name: QueueName, *, output: Output) -> None:
     db, queue = context.open_queue(name)
 
     def look() -> listings.View:
+        from fdbqueue.messages.delivery import limits
         from fdbqueue.queue.bulk.sinks import undecided_rows
 
         found = of(db, queue)
         staged = undecided_rows(db, queue) if found.unreadable is None else {}
-        return _fields(name, found, sum(sink.rows for sink in staged.values()))
+        coming = None
+        if found.unreadable is None and found.options.rate is not None:
+            coming = queue._read(db, lambda tr: limits.next_seconds(tr, queue._scope(tr)))
+        return _fields(name, found, sum(sink.rows for sink in staged.values()), coming)
 
     listings.show(look, output)
 
 
-def _fields(name: str, found: fdbqueue.queue.overview.Surveyed, staged: int) -> listings.View:
+def _fields(
+    name: str, found: fdbqueue.queue.overview.Surveyed, staged: int, coming: float | None
+) -> listings.View:
+    """A queue. coming: in how many seconds its rate lets the next message be taken; None if it does
+    so now."""
     stored = found.options
+    limit = stored.max_in_flight
+    in_flight = [] if limit is None else [("in flight", f"{found.depth.leased:,} of {limit:,}")]
+    paced = "now" if coming is None else f"in {coming:.3g} s"
     levels = sorted(found.levels.items())
     columns = (*STATES, "ready_bytes")
     return listings.fields(
@@ -153,6 +164,8 @@ def _fields(name: str, found: fdbqueue.queue.overview.Surveyed, staged: int) -> 
             ("lease", f"{stored.lease:g} s"),
             *_changed_options(stored),
             *((state.replace("_", " "), count) for state, count in asdict(found.depth).items()),
+            *in_flight,
+            *([("next by its rate", paced)] if stored.rate is not None else []),
             *([("staged rows", f"{staged:,} (fdbq sink list)")] if staged else []),
         ],
         {
@@ -161,6 +174,7 @@ def _fields(name: str, found: fdbqueue.queue.overview.Surveyed, staged: int) -> 
             "options": stored.to_json(),
             "depth": asdict(found.depth),
             "staged": staged,
+            "next_seconds": coming,
             "levels": {str(level): asdict(depth) for level, depth in levels},
         },
         listings.table(

@@ -177,6 +177,7 @@ def _attempt(
         (access.common or leads)
         and not options.paused
         and options.max_in_flight is None
+        and options.rate is None
         and (beside or line.value >= keys.line_end)
         and not (first < keys.delayed_end and first < _due(tr, scope))
         and not (timer is not None and rates.is_due(scope, timer.value, scope.now_ms(tr)))

@@ -1,11 +1,12 @@
-"""Checks of the rates of keys, page by page: each RATE has its TIMER, and the reverse."""
+"""Checks of the rates of keys, page by page: each RATE has its TIMER, and the reverse; and of the
+queue's own rate."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec.slots import Paced, unpack_paced
+from ...schema.codec.slots import Paced, unpack_paced, unpack_reached
 from ...schema.keys import Kind
 from .audit import Audit
 
@@ -28,6 +29,20 @@ def rates(audit: Audit, begin: bytes) -> bytes:
             repair = partial(audit.tr.set, timer, b"")
             audit.report("rate astray", key, "nothing looks at it when it is due", repair)
     return following
+
+
+def pace(audit: Audit) -> None:
+    """It can be read how far the queue has come by its rate. To repair it is to begin anew."""
+    key = audit.scope.keys.pace
+    value = audit.reads.get(key)
+    if value.present():
+        try:
+            unpack_reached(value.value or b"")
+        except FormatTooNew:
+            audit.report("unreadable", "", "how far the queue has come by its rate")
+        except CorruptData:
+            repair = partial(audit.tr.clear, key)
+            audit.report("pace unreadable", "", "how far the queue has come by its rate", repair)
 
 
 def timers(audit: Audit, begin: bytes) -> bytes:

@@ -9,7 +9,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.states import DEQUEUE
 from .. import payloads, time_to_live, transitions
-from . import scan
+from . import limits, scan
 
 MAX_DISPOSED = 1_000
 """The most expired messages that one transaction removes to reach others."""
@@ -77,11 +77,16 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     taken, so the order is serializable; with no enqueue behind it, unless there is nothing to
     take. Raises ``ExpiredBacklog``.
     """
+    limit = limits.room(tr, scope, limit, leases=False)
+    if not limit:
+        return []
     found = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit), limit)
     taken = first(tr, scope, limit, found)
     # Issued before the messages end, which removes their chunks.
     chunks = payloads.reads(tr, scope.keys, taken)
     taken = payloads.load(taken, chunks)
+    if taken:
+        limits.count(tr, scope, len(taken), leases=False)
     scan.remove(tr, scope.keys, taken, cut=True)
     transitions.record(tr, scope, DEQUEUE, taken)
     return taken

@@ -56,7 +56,7 @@ from ...values.model import Delivery, LeasedMessage
 from ...values.records import record
 from ...values.states import LEASE
 from .. import payloads, transitions
-from . import in_flight, lease_rows, scan
+from . import lease_rows, limits, scan
 
 T = TypeVar("T")
 
@@ -164,7 +164,7 @@ def assign(
         for message in messages
     ]
     if taken:
-        in_flight.exclude(tr, scope)
+        limits.count(tr, scope, len(taken))
     scan.remove(tr, scope.keys, taken, cut=True)
     transitions.record(tr, scope, LEASE, taken)
     return [_assign(tr, scope, terms, messages) for terms, messages in given]

@@ -17,7 +17,7 @@ from ...store.binding import fdb, transactional
 from ...values.records import record
 from ...values.states import ACK, DROP, RELEASE, State
 from .. import dead_letters, transitions
-from . import in_flight, lease_rows, redelivery
+from . import lease_rows, limits, redelivery
 from .lease_rows import Held
 
 _ACKNOWLEDGED = counters.unit(ACK)
@@ -54,7 +54,7 @@ def done(
         else:
             others += map(lease_rows.message_of, row.leases(scope.keys))
     if counts and scope.options.max_in_flight is not None:
-        in_flight.freed(tr, scope)
+        limits.freed(tr, scope)
     for level, total in counts.items():
         tr.add(levels[level].count, _ONE if total == _ACKNOWLEDGED else counters.operand(total))
     return not others or transitions.record(tr, scope, ACK, others) == 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 from ...schema import changes
-from ...schema.codec.slots import Paced, Timer, pack_paced, unpack_paced
+from ...schema.codec.slots import Paced, Reached, Timer, pack_paced, unpack_paced
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.clocks import BELIEVED_MS
@@ -85,7 +85,7 @@ def tidy(tr: fdb.Transaction, scope: Scope, timers: fdb.FDBRange) -> int:
     return len(due)
 
 
-def tat_us(known: Paced | None, rate: Rate, now_us: int) -> int:
+def tat_us(known: Paced | Reached | None, rate: Rate, now_us: int) -> int:
     """The theoretical arrival time of the next message; ``now_us`` if that has passed.
 
     It is never more than the burst ahead of the clock that set it. So what is further ahead comes
@@ -97,9 +97,15 @@ def tat_us(known: Paced | None, rate: Rate, now_us: int) -> int:
     return max(now_us, min(known.tat_us, most + (_SKEW_US if known.rate == rate else 0)))
 
 
-def next_ms(known: Paced | None, rate: Rate, now_ms: int) -> int:
+def next_ms(known: Paced | Reached | None, rate: Rate, now_ms: int) -> int:
     """When the next message may come: ``now_ms``, or later."""
     return max(now_ms, _ms(tat_us(known, rate, now_ms * 1_000) - rate.tolerance_us))
+
+
+def may_come(known: Paced | Reached | None, rate: Rate, now_us: int) -> int:
+    """How many messages may come now."""
+    early = now_us + rate.tolerance_us - tat_us(known, rate, now_us)
+    return max(0, early // rate.interval_us + 1)
 
 
 @final

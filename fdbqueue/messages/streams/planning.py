@@ -23,7 +23,7 @@ from ...values.model import Position
 from ...values.records import record
 from ...values.states import LEASE, State
 from .. import lookup, time_to_live, transitions
-from ..delivery import in_flight
+from ..delivery import limits as queue_limits
 from ..enqueue import index_allocation
 from ..slots import backlog
 from ..transaction_budget import STEP_BYTES
@@ -134,7 +134,7 @@ def fill(
     batch, plan = opened.current or (opened.state.last + 1, Planned(scope.now_ms(tr)))
     taken = _take(tr, scope, limits, plan, at_most)
     if taken.rows:
-        in_flight.exclude(tr, scope)
+        queue_limits.count(tr, scope, taken.count)
     _remove(tr, scope, taken)
     time_to_live.expire(tr, scope, State.READY, taken.expired)
     time_to_live.reject_unreadable(tr, scope, State.READY, taken.unreadable)
@@ -177,7 +177,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         return taken
     now_ms = scope.now_ms(tr)
     count = at_most if limits.messages is None else min(at_most, limits.messages - plan.messages)
-    count = in_flight.room(tr, scope, count)
+    count = queue_limits.room(tr, scope, count)
     if not count:
         taken.ended = True
         return taken

@@ -8,7 +8,7 @@ from ...consumers import line, promotion, wakeups
 from ...consumers.line import Demand
 from ...consumers.supply import CLOSED, Offered, Shares
 from ...errors import InvalidArgument, SubscriptionNotFound
-from ...messages.delivery import in_flight, scan
+from ...messages.delivery import limits, scan
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...schema.subscription_definitions import Definition, Mode
@@ -73,7 +73,7 @@ class SubscriptionSupply:
         )
         reached = found.reached if self.known(scope).timed and found.unfinished else None
         given = sum(map(len, shares.given))
-        limited = given < shares.demand and in_flight.room(tr, scope, given + 1) <= given
+        limited = given < shares.demand and limits.room(tr, scope, given + 1) <= given
         return Offered(found.ended or shares.refused or limited, closed, reached, limited)
 
     def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> None:
@@ -137,13 +137,13 @@ class SubscriptionSupply:
         any; arguments as in ``acquire.first``. A paused queue has none.
 
         leases: whether they are to be leased, if they are taken; then the queue's limit of messages
-            in flight holds.
+            in flight holds, too.
         """
         definition = self.known(scope)
         if scope.options.paused and mode is Mode.ACQUIRE:
             return Found([], True, {}), False
-        if mode is Mode.ACQUIRE and leases and limit:
-            limit = in_flight.room(tr, scope, limit)
+        if mode is Mode.ACQUIRE and limit:
+            limit = limits.room(tr, scope, limit, leases=leases)
             if not limit:
                 return Found([], True, {}), False
         if mode is Mode.BROWSE:

@@ -99,6 +99,30 @@ class Timer(NamedTuple):
     due_ms: int
 
 
+class Reached(NamedTuple):
+    """How far the messages of a queue have come by its rate.
+
+    tat_us: the theoretical arrival time of the next one, by the wall clock in microseconds. rate:
+    at which it was found.
+    """
+
+    tat_us: int
+    rate: Rate
+
+
+def pack_reached(reached: Reached) -> bytes:
+    """The stored form of how far a queue has come."""
+    return pack([reached.tat_us, *reached.rate])
+
+
+def unpack_reached(value: bytes) -> Reached:
+    """What ``pack_reached`` stored."""
+    match unpack(value, "the pace of a queue"):
+        case [int(tat_us), int(us), int(burst)]:
+            return Reached(tat_us, Rate(us, burst))
+    raise CorruptData(what="the pace of a queue", problem="it is no list of times")
+
+
 class Paced(NamedTuple):
     """How far the messages of a key have come by its rate.
 

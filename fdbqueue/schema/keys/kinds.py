@@ -70,6 +70,7 @@ class Kind(IntEnum):
     RATE = 47  # (key) -> when its next message may become ready, by its rate
     TIMER = 48  # (0 if its messages wait for it, else 1, due, key) -> empty; when to look at RATE
     IN_FLIGHT = 49  # () -> counter of leases that ended; (0): never written, takers conflict there
+    PACE = 50  # () -> when the next message may be taken, by the rate of the queue
 
 
 class KindKeys(Generic[*Ts]):

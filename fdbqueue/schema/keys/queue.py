@@ -31,7 +31,8 @@ class QueueKeys(SlotKeys[str]):
     lease_bytes: about how many bytes a lease, or its end, adds to each message: counters, keys and
         conflict ranges, each with the queue's prefix.
     place_begin: where the elements of a READY key begin.
-    freed, taking: a counter of ended leases, and where takers conflict (see ``in_flight``).
+    freed, taking: a counter of ended leases, and where takers conflict (see ``limits``). pace:
+        how far the queue has come by its rate.
     recount: never written; two repairs of counters at once conflict here. Before all levels.
     """
 
@@ -49,6 +50,7 @@ class QueueKeys(SlotKeys[str]):
         self.idle = begin[Kind.IDLE]
         self.freed = begin[Kind.IN_FLIGHT]
         self.taking = self.freed + pack_int(0)
+        self.pace = begin[Kind.PACE]
         self.recount = begin[Kind.COUNT]
         # Hot keys, packed by methods.
         self.ready_prefix = begin[Kind.READY]

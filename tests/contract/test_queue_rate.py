@@ -1,0 +1,335 @@
+"""``rate``: messages are taken no faster, and whoever waits for the next one is woken by time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import Queue, verify
+from fdbqueue.errors import CorruptData, FormatTooNew, InvalidOptions
+from fdbqueue.messages import next_event
+from fdbqueue.schema import catalogue
+from fdbqueue.schema.codec.slots import Reached, pack_reached, unpack_reached
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import Clock
+from fdbqueue.values.rates import Rate
+from fdbqueue.worker import Worker
+from tests.patience import DEADLINE
+from tests.still_clock import StillClock
+
+Database = fdb.Database
+SYSTEM = Clock()
+MODES = ("auto", "first", "staged")
+
+
+def make(db: Database, space: fdb.Subspace, rate: str = "1/s", **options: Any) -> Queue:
+    """A queue with a rate and, unless told otherwise, a clock that stands still."""
+    clock = options.pop("clock", StillClock())
+    return Queue.create(db, "jobs", root=space, clock=clock, rate=rate, backoff=None, **options)
+
+
+def filled(db: Database, space: fdb.Subspace, rate: str = "1/s", **options: Any) -> Queue:
+    queue = make(db, space, rate, **options)
+    queue.enqueue_many(db, [b"%d" % n for n in range(8)])
+    return queue
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_messages_are_taken_no_faster(db: Database, space: fdb.Subspace, mode: str) -> None:
+    clock = StillClock()
+    queue = filled(db, space, "2/s", burst=2, contention=mode, clock=clock)
+    assert [queue.receive(db) is not None for _ in range(3)] == [True, True, False]
+    clock.seconds += 0.4
+    assert queue.receive(db) is None
+    clock.seconds += 0.1
+    third = queue.receive(db)
+    assert third is not None
+    assert (third.payload, queue.receive(db)) == (b"2", None)
+    clock.seconds += 20
+    assert len(queue.receive_many(db, 10)) == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_gets_as_many_as_may_come(db: Database, space: fdb.Subspace, mode: str) -> None:
+    clock = StillClock()
+    queue = filled(db, space, burst=5, contention=mode, clock=clock)
+    batch = queue.receive_batch(db, 2)
+    assert batch is not None
+    assert len(batch) == 2
+    assert len(queue.receive_many(db, 10)) == 3
+    assert queue.receive_many(db, 10) == []
+    clock.seconds += 2
+    assert len(queue.receive_many(db, 10)) == 2
+
+
+TAKES: dict[str, Callable[[Queue, Database], object]] = {
+    "receive": lambda queue, db: queue.receive(db),
+    "receive matching": lambda queue, db: queue.receive_matching(db, "n = 1"),
+    "dequeue": lambda queue, db: queue.dequeue_at_most_once(db),
+    "dequeue matching": lambda queue, db: queue.dequeue_matching_at_most_once(db, "n = 1"),
+    "subscription": lambda queue, db: queue.subscribe(db, "all").receive(db),
+    "get": lambda queue, db: queue.subscribe(db, "all").get_at_most_once(db),
+}
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_whoever_takes_a_message_is_counted(db: Database, space: fdb.Subspace, take: str) -> None:
+    clock = StillClock()
+    queue = make(db, space, clock=clock)
+    queue.subscribe(db, "all")
+    for _ in range(3):
+        queue.enqueue(db, b"", headers={"n": 1})
+    assert TAKES[take](queue, db) is not None
+    for other in TAKES.values():
+        assert other(queue, db) is None
+    clock.seconds += 1
+    assert TAKES[take](queue, db) is not None
+
+
+def test_a_plan_takes_as_many_as_may_come(db: Database, space: fdb.Subspace) -> None:
+    clock = StillClock()
+    queue = filled(db, space, burst=3, clock=clock)
+    run = queue.plans.planner("stream")
+    run.next(db, run.begin(db), messages=8)
+    assert queue.depth(db).leased == 3
+    assert queue.receive(db) is None
+    clock.seconds += 1
+    assert queue.receive(db) is not None
+
+
+def test_what_comes_back_counts_again(db: Database, space: fdb.Subspace) -> None:
+    clock = StillClock()
+    queue = make(db, space, clock=clock)
+    queue.enqueue(db, b"")
+    held = queue.receive(db)
+    assert held is not None
+    queue.release(db, held, delay=0)
+    assert queue.receive(db) is None
+    clock.seconds += 1
+    assert queue.receive(db) is not None
+
+
+def test_both_limits_hold(db: Database, space: fdb.Subspace) -> None:
+    clock = StillClock()
+    queue = filled(db, space, burst=3, max_in_flight=2, clock=clock)
+    held = queue.receive_many(db, 5)
+    assert len(held) == 2
+    queue.ack_many(db, held)
+    assert len(queue.receive_many(db, 5)) == 1
+    clock.seconds += 3
+    assert len(queue.receive_many(db, 5)) == 1
+
+
+def test_of_two_takers_at_once_one_tries_again(db: Database, space: fdb.Subspace) -> None:
+    queue = make(db, space)
+    ones, twos = (queue.subscribe(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
+    queue.enqueue(db, b"", headers={"n": 1})
+    queue.enqueue(db, b"", headers={"n": 2})
+    first, second = db.create_transaction(), db.create_transaction()
+    assert len(ones.receive_many(first, 1)) == len(twos.receive_many(second, 1)) == 1
+    first.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        second.commit().wait()
+
+
+def test_enqueues_and_ends_conflict_with_no_taker(db: Database, space: fdb.Subspace) -> None:
+    queue = filled(db, space, burst=2)
+    held = queue.receive(db)
+    assert held is not None
+    taking, ending, adding = (db.create_transaction() for _ in range(3))
+    assert queue.receive(taking) is not None
+    queue.ack(ending, held)
+    queue.enqueue(adding, b"")
+    for transaction in (taking, ending, adding):
+        transaction.commit().wait()
+
+
+def test_a_sleeper_looks_again_when_the_next_message_may_come(
+    db: Database, space: fdb.Subspace
+) -> None:
+    clock = StillClock()
+    queue = filled(db, space, "4/s", clock=clock)
+
+    @fdb.transactional
+    def sleeps(tr: fdb.Transaction) -> float | None:
+        scope = queue._scope(tr)
+        return next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+
+    assert sleeps(db) is None
+    assert queue.dequeue_at_most_once(db) is not None
+    assert sleeps(db) == 0.25
+    clock.seconds += 0.25
+    assert sleeps(db) is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_who_waits_gets_the_next_message_in_time(
+    db: Database, space: fdb.Subspace, mode: str
+) -> None:
+    queue = filled(db, space, "10/s", contention=mode, clock=SYSTEM)
+    for n in range(4):
+        found = queue.receive(db, wait=DEADLINE)
+        assert found is not None
+        assert found.payload == b"%d" % n
+
+
+def test_a_higher_rate_wakes_who_waits(db: Database, space: fdb.Subspace) -> None:
+    queue = filled(db, space, "1/day", clock=SYSTEM)
+    assert queue.receive(db) is not None
+    found: list[Any] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
+    )
+    waiting.start()
+    while not any(each.state for each in queue.consumers(db)):
+        assert waiting.is_alive()
+    queue.set_options(db, rate="10/s")
+    waiting.join(DEADLINE / 2)
+    assert [each.payload for each in found] == [b"1"]
+
+
+def test_workers_keep_to_the_rate(db: Database, space: fdb.Subspace) -> None:
+    queue = make(db, space, "100/s", burst=3, clock=SYSTEM)
+    begun_us = time.time_ns() // 1_000
+    queue.enqueue_many(db, [b""] * 30)
+    over = threading.Semaphore(0)
+
+    def handle(_: object) -> None:
+        over.release()
+
+    with Worker(db, 3).add(queue, handle), Worker(db, 3).add(queue, handle):
+        for _ in range(30):
+            assert over.acquire(timeout=DEADLINE)
+    # Each of them moved the next one on.
+    assert unpack_reached(db[queue._keys.pace] or b"").tat_us >= begun_us + 30 * 10_000
+    assert verify(db, queue).ok
+
+
+def test_a_clock_far_ahead_stops_a_queue_for_two_minutes_at_most(
+    db: Database, space: fdb.Subspace
+) -> None:
+    clock = StillClock()
+    queue = filled(db, space, clock=clock)
+    assert queue.receive(db) is not None
+    far = Reached(unpack_reached(db[queue._keys.pace] or b"").tat_us + 10**12, Rate(10**6, 1))
+    db[queue._keys.pace] = pack_reached(far)
+    assert queue.receive(db) is None
+    clock.seconds += 100
+    assert queue.receive(db) is None
+    clock.seconds += 22
+    assert queue.receive(db) is not None
+
+
+def test_a_pace_that_cannot_be_read_is_reported_and_begins_anew(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = filled(db, space, "1/day")
+    assert queue.receive(db) is not None
+    assert verify(db, queue).ok
+    db[queue._keys.pace] = b"\x01\xc1"
+    with pytest.raises(CorruptData):
+        queue.receive(db)
+    assert {each.kind for each in verify(db, queue).deviations} == {"pace unreadable"}
+    verify(db, queue, repair=True)
+    assert verify(db, queue).ok
+    assert queue.receive(db) is not None
+
+
+def test_wrong_rates_are_refused(db: Database, space: fdb.Subspace) -> None:
+    with pytest.raises(InvalidOptions, match="relaxed"):
+        Queue.create(db, "jobs", root=space, contention="relaxed", rate="1/s")
+    queue = make(db, space)
+    with pytest.raises(InvalidOptions, match="relaxed"):
+        queue.set_options(db, contention="relaxed")
+    for wrong in ("", "5", "5/week", "0/s", "1001/s", "-1/s", 5, True):
+        with pytest.raises(InvalidOptions, match="rate"):
+            queue.set_options(db, rate=wrong)  # type: ignore[arg-type]
+    for burst in (0, 1_001, "2"):
+        with pytest.raises(InvalidOptions, match="burst"):
+            queue.set_options(db, burst=burst)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptions, match="burst"):
+        Queue.create(db, "others", root=space, burst=2)
+
+
+def test_an_older_release_refuses_the_queue(
+    db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make(db, space)
+    Queue.create(db, "plain", root=space).set_options(db, rate="3/min")
+    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.LIMITED_VERSION)
+    for name in (queue.name, "plain"):
+        with pytest.raises(FormatTooNew):
+            Queue.open(db, name, root=space)
+
+
+def test_without_its_rate_a_queue_is_as_before(db: Database, space: fdb.Subspace) -> None:
+    clock = StillClock()
+    queue = filled(db, space, "1/day", clock=clock)
+    assert len(queue.receive_many(db, 8)) == 1
+    queue.set_options(db, rate=None)
+    assert len(queue.receive_many(db, 8)) == 7
+    queue.enqueue(db, b"")
+    queue.set_options(db, rate="1/s")
+    # What came at the old rate holds it up for no longer than the new one could.
+    assert queue.receive(db) is None
+    clock.seconds += 1
+    assert queue.receive(db) is not None
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["take", "many", "dequeue", "release", "ack", "pass"]), st.integers(0, 4)
+    ),
+    max_size=25,
+)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=STEPS, per_second=st.integers(1, 8), burst=st.integers(1, 4))
+def test_as_many_come_as_a_bucket_has_tokens(
+    db: Database,
+    space: fdb.Subspace,
+    steps: list[tuple[str, int]],
+    per_second: int,
+    burst: int,
+) -> None:
+    clock = StillClock()
+    queue = make(db, space[uuid4().bytes], f"{per_second}/s", burst=burst, clock=clock)
+    queue.enqueue_many(db, [b""] * 60)
+    # In microseconds, as the rate is: a bucket of tokens that fills by itself.
+    interval = -(-1_000_000 // per_second)
+    tokens, held = burst * interval, list[Any]()
+    for step, n in steps:
+        whole = tokens // interval
+        found = 0
+        match step:
+            case "take":
+                got = queue.receive(db)
+                held += [got] if got else []
+                found, wanted = int(got is not None), 1
+            case "many":
+                more = list(queue.receive_many(db, n + 1))
+                held += more
+                found, wanted = len(more), n + 1
+            case "dequeue":
+                found, wanted = int(queue.dequeue_at_most_once(db) is not None), 1
+            case "pass":
+                clock.seconds += n / 8
+                tokens, wanted = min(burst * interval, tokens + n * 125_000), 0
+            case _:
+                wanted = 0
+                if held and step == "ack":
+                    queue.ack(db, held.pop())
+                elif held:
+                    queue.release(db, held.pop(), delay=0)
+        assert found == min(wanted, whole)
+        tokens -= found * interval
