@@ -381,7 +381,7 @@ def check_burst(option: str, burst: object, rate: str | None) -> None:
     """How many messages may come at once at a rate; raises ``InvalidOptions``."""
     _integer(option, burst, 1, MAX_OF_KEY)
     if rate is None and int(str(burst)) > 1:
-        raise InvalidOptions(option=option, problem="needs a rate")
+        raise InvalidOptions(option=option, problem="needs a rate; without one, it is 1")
 
 
 def _header(option: str, header: object) -> None:

@@ -92,6 +92,16 @@ def test_a_queue_is_created_listed_shown_and_deleted(fdbq: Fdbq, name: str) -> N
     assert shown["levels"]["0"]["ready_bytes"] == len("urgent")
     assert "ready" in fdbq.ok("queue", "show", other).out
 
+    fdbq.ok("queue", "set", other, "max_in_flight=5", "rate=1/day")
+    assert re.search(
+        r"in flight +0 of 5\n.*next by its rate +now", fdbq.ok("queue", "show", other).out
+    )
+    fdbq.ok("receive", other)
+    assert re.search(
+        r"in flight +1 of 5\n.*next by its rate +in 8.* s", fdbq.ok("queue", "show", other).out
+    )
+    assert fdbq.ok("queue", "show", other, "--json").json["next_seconds"] > 86_000
+
     assert fdbq.ok("queue", "delete", other, "--yes", "--json").json == {
         "queue": other,
         "deleted": True,
