@@ -1,4 +1,4 @@
-"""What a handler of asyncio leaves behind."""
+"""What a handler of asyncio knows, and leaves behind."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from .twins import to_original
 
 class Context:
     """As ``fdbqueue.context``."""
+
+    @property
+    def cancelled(self) -> bool:
+        """As ``fdbqueue.context.cancelled``."""
+        return successors.context.cancelled
 
     def then(self, queue: Queue, payload: Any, **how: Any) -> None:
         """As ``fdbqueue.context.then``. It waits for nothing, so it is no coroutine."""

@@ -171,6 +171,25 @@ def lease(tr: fdb.Transaction, keys: QueueKeys, message_id: str) -> tuple[bytes,
     return None if value is None else (row, unpack_lease(value))
 
 
+def held(
+    tr: fdb.Transaction, scope: Scope, reads: Reads
+) -> tuple[lease_rows.Read, Lease, StoredMessage] | None:
+    """The lease of a message, with its read and its message; None if there is none, or a plan has
+    the message.
+
+    reads: those of ``find``, which found nothing. One more round trip. Conflicts with whatever
+    changes the lease.
+    """
+    moved = reads.moved.value
+    place = reads.named if moved is None else unpack_place(moved)
+    issued = _lease(tr, scope.keys, place)
+    lease = None if issued is None else lease_rows.leased(issued)
+    if issued is None or lease is None or lease.planned:
+        return None
+    message = lease_rows.message_of(lease)
+    return (issued, lease, message) if message.id == reads.id else None
+
+
 def _lease(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> lease_rows.Read | None:
     return lease_rows.read(tr, keys, keys.lease_at(place)) if isinstance(place, Position) else None
 
@@ -192,6 +211,7 @@ def _leased(
         state=State.LEASED,
         lease_expires_at_ms=None if lease.planned else ends.wall_ms,
         consumer=lease.consumer,
+        cancelled=message.envelope.cancelled,
     )
 
 

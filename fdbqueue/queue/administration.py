@@ -12,12 +12,14 @@ from ..consumers.registry import Consumer
 from ..errors import InvalidArgument, TransactionTooLarge
 from ..messages import editing, inspection, lookup, transitions
 from ..messages import purge as purges
+from ..messages.delivery import cancellation
 from ..schema import catalogue, changes
 from ..schema.codec.consumers import ConsumerRef
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.durations import Seconds
 from ..values.model import Swept
+from ..values.states import State
 from . import housekeeping
 from .handle import Handle, Transactor, finished
 from .validation import due
@@ -35,23 +37,29 @@ def cancel(
 ) -> bool:
     """Remove a ready or delayed message; returns whether it was removed.
 
-    Leased messages and dead letters stay. One or two round trips. Conflicts with whatever moves
-    the message. Raises ``InvalidArgument`` if it is not an id, or that of a schedule's next tick;
+    A leased message is never delivered again: if it is acknowledged, it is done; else it ends with
+    its lease. Its handler sees that as ``context.cancelled``, and ``get`` says so. It gives up its
+    unique key. Messages of a plan, and dead letters, stay. One or two round trips, three for a
+    leased message. Conflicts with whatever moves the message, and with settlements of its row of
+    leases; the first time that a queue cancels a leased message, with every concurrent operation
+    on the queue. Raises ``InvalidArgument`` if it is not an id, or that of a schedule's next tick;
     ``QueueNotFound``.
     """
     queue = queue._bounded(tr, timeout)
 
-    def remove(tr: fdb.Transaction) -> bool:
+    def remove(tr: fdb.Transaction) -> State | None:
         scope = queue._scope(tr)
-        found = lookup.find(tr, scope, lookup.reads(tr, queue._keys, message_id))
+        reads = lookup.reads(tr, queue._keys, message_id)
+        found = lookup.find(tr, scope, reads)
         _check_no_tick(found)
+        if found is None:
+            return State.LEASED if cancellation.request(tr, scope, reads) else None
         state = inspection.take_out(tr, scope, found)
-        if found is None or state is None:
-            return False
-        transitions.record(tr, scope, purges.REMOVED[state], [found.message])
-        return True
+        if state is not None:
+            transitions.record(tr, scope, purges.REMOVED[state], [found.message])
+        return state
 
-    return queue._run(tr, remove, wrote=bool)
+    return queue._run(tr, remove, wrote=bool) in (State.READY, State.DELAYED)
 
 
 def edit(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from ..errors import InvalidArgument, LeaseLost
@@ -153,11 +152,11 @@ class Batch(Together, Generic[T]):
 
         As ``Queue.extend``. This batch can still be settled.
         """
-        ends = settlement.extended_until(self._queue, tr, self, lease, timeout=timeout)
+        extended = settlement.extended_until(self._queue, tr, self, lease, timeout=timeout)
         found = self._deliveries
-        if isinstance(found, Taken):
-            return self._of(found.until(ends))
-        return self._of([replace(each, expires_at_ms=ends) for each in found])
+        if isinstance(found, Taken) and not extended.cancelled:
+            return self._of(found.until(extended.until_ms))
+        return self._of([extended.of(each) for each in found])
 
     def __enter__(self) -> Self:
         if self._db is None:

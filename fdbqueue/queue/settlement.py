@@ -12,7 +12,6 @@ committed. The ``_many`` operations settle all deliveries or none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..consumers import wakeups
@@ -20,6 +19,7 @@ from ..errors import InvalidArgument
 from ..messages.delivery import lease as leases
 from ..messages.delivery import lease_extension
 from ..messages.delivery import settle as settling
+from ..messages.delivery.lease_extension import Extended
 from ..messages.delivery.settle import Refuse, Return, Verdict
 from ..store.binding import fdb
 from ..values.backoff import check_delay
@@ -78,7 +78,8 @@ def extend(
 ) -> Delivery:
     """Let a lease end ``lease`` seconds from now (None: the queue's own lease time).
 
-    Returns the delivery with its new expiry. Raises ``InvalidOptions``.
+    Returns the delivery with its new expiry, and whether it was cancelled. Raises
+    ``InvalidOptions``.
     """
     queue = queue._bounded(tr, timeout)
     return extend_many(queue, tr, [delivery], lease)[0]
@@ -93,8 +94,8 @@ def extend_many(
     timeout: Seconds | None = None,
 ) -> list[Delivery]:
     """Let several leases end later. As ``extend``."""
-    ends = extended_until(queue, tr, deliveries, lease, timeout=timeout)
-    return [replace(delivery, expires_at_ms=ends) for delivery in deliveries]
+    extended = extended_until(queue, tr, deliveries, lease, timeout=timeout)
+    return [extended.of(delivery) for delivery in deliveries]
 
 
 def extended_until(
@@ -104,14 +105,14 @@ def extended_until(
     lease: Seconds | None,
     *,
     timeout: Seconds | None,
-) -> int:
-    """Let several leases end later; returns when, in milliseconds of the wall clock."""
+) -> Extended:
+    """Let several leases end later."""
     queue = queue._bounded(tr, timeout)
     checked(deliveries)
     each = list(deliveries)
     wanted = None if lease is None else check_lease("lease", lease)
 
-    def extend(tr: fdb.Transaction) -> int:
+    def extend(tr: fdb.Transaction) -> Extended:
         scope = queue._scope(tr)
         seconds = scope.options.lease if wanted is None else wanted
         return lease_extension.extend(tr, scope, each, seconds)

@@ -20,9 +20,11 @@ from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Scope
 
-FORMAT_VERSION = 9
-"""That of a queue with a ``rate``, which an older release would not heed. 1 had no identity, and 2
-other numbers for MOVED and EXPIRY."""
+FORMAT_VERSION = 12
+"""That of a queue in which a leased message was cancelled, which an older release would deliver
+again. 1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
+PACED_VERSION = 9
+"""That of a queue with a ``rate``, which an older release would not heed."""
 LIMITED_VERSION = 8
 """That of a queue with ``max_in_flight``, likewise."""
 RATED_VERSION = 7
@@ -37,6 +39,8 @@ STRAYS_SECONDS = 10.0
 
 _RATED = {"rates": True}
 """What META has once a key of the queue may have a rate, for good: RATE may be left."""
+_CANCELS = {"cancels": True}
+"""What META has once a leased message was cancelled, for good."""
 _STAMP_OPERAND = bytes(14)
 
 _CHANGES = "_fdbqueue_changes"
@@ -71,6 +75,13 @@ def note_rates(tr: fdb.Transaction, scope: Scope) -> None:
     """
     if not scope.rated:
         _put(tr, scope.keys, {**_stored(tr, scope), **_RATED})
+
+
+@transactional
+def note_cancels(tr: fdb.Transaction, scope: Scope) -> None:
+    """Note that leased messages may be cancelled from now on. As ``note_rates``."""
+    if not scope.cancels:
+        _put(tr, scope.keys, {**_stored(tr, scope), **_CANCELS})
 
 
 def _stored(tr: fdb.Transaction, scope: Scope) -> dict[str, Any]:
@@ -165,7 +176,7 @@ class Entry:
         value = tr.get(keys.meta).value
         if value is None:
             raise QueueNotFound(name=self.name)
-        identity, options, rated = _parsed(value, self.name)
+        identity, options, rated, cancels = _parsed(value, self.name)
         subscriptions = subscription_definitions.parse(keys, subscribed)
         return Scope(
             self.name,
@@ -177,6 +188,7 @@ class Entry:
             subscriptions,
             self.strays,
             rated,
+            cancels,
         )
 
 
@@ -200,6 +212,8 @@ def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
     if stored["options"].get("max_in_flight") is not None:
         needs = max(needs, LIMITED_VERSION)
     if stored["options"].get("rate") is not None:
+        needs = max(needs, PACED_VERSION)
+    if stored.get("cancels"):
         needs = FORMAT_VERSION
     stored["format"] = needs
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
@@ -211,7 +225,7 @@ def parsed(value: bytes, name: str) -> QueueOptions:
     return _parsed(value, name)[1]
 
 
-def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, bool]:
+def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, bool, bool]:
     what = f"queue {name!r}"
     try:
         stored: Any = json.loads(value)
@@ -223,4 +237,5 @@ def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, bool]:
         identity, given = str(stored["identity"]), stored["options"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None
-    return identity, parse(given, what), stored.get("rates") is True
+    noted = stored.get("rates") is True, stored.get("cancels") is True
+    return identity, parse(given, what), *noted

@@ -53,9 +53,11 @@ class Scope:
     the largest payload that is stored unchanged, with nothing beside its message; negative if the
     queue has bounds, a history, or another order than that of arrival. waited: keys that had a
     backlog lately, as far as this process knows. rated: whether keys may have rates.
+    cancels: whether leased messages may have been cancelled.
     """
 
     __slots__ = (
+        "cancels",
         "clock",
         "identity",
         "index",
@@ -82,6 +84,7 @@ class Scope:
         subscriptions: tuple[Definition, ...],
         strays: Chore | None = None,
         rated: bool = False,
+        cancels: bool = False,
     ) -> None:
         self.name = name
         self.identity = identity
@@ -93,6 +96,7 @@ class Scope:
         self.index = SubscriptionIndex(subscriptions) if subscriptions else None
         self.strays = strays
         self.rated = rated
+        self.cancels = cancels
         self.levels = tuple(map(options.level, range(options.max_priority + 1)))
         self.plain_bytes = _plain_bytes(options)
         self.waited: set[str] = set()

@@ -204,7 +204,9 @@ class Delivery:
 
     ``token`` is the lease's unguessable name, and the right to settle the message, once.
     ``attempt`` is 1 until an attempt has failed. Unless extended, the lease is safe until
-    ``expires_at_ms``, in milliseconds of the receiver's wall clock.
+    ``expires_at_ms``, in milliseconds of the receiver's wall clock. ``cancelled``: whether the
+    message was cancelled before it was read, or extended, as this delivery. Then it is never
+    delivered again.
     """
 
     message: Message
@@ -212,6 +214,7 @@ class Delivery:
     attempt: int
     expires_at_ms: int
     begun: bool = field(default=False, repr=False, compare=False)
+    cancelled: bool = field(default=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -250,7 +253,8 @@ class MessageState:
 
     ``due_at_ms`` is set while it is delayed, ``lease_expires_at_ms`` and ``consumer`` while it is
     leased (no expiry in a plan), ``death`` while it is a dead letter. Times are wall clocks in
-    milliseconds. ``waits_for_key``: it is ready, but waits for a slot of its key.
+    milliseconds. ``waits_for_key``: it is ready, but waits for a slot of its key. ``cancelled``: it
+    is leased, and never delivered again.
     """
 
     message: Message
@@ -260,6 +264,7 @@ class MessageState:
     consumer: str = ""
     death: Death | None = None
     waits_for_key: bool = False
+    cancelled: bool = False
 
     @property
     def id(self) -> str:

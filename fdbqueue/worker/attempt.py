@@ -10,7 +10,7 @@ from functools import partial
 from ..errors import HandlerTooSlow, LeaseLost, TransactionTooLarge
 from ..messages.delivery.settle import Refuse, Verdict
 from ..queue import settlement
-from ..queue.continuations.successors import Successors
+from ..queue.continuations.successors import Successors, handling
 from ..queue.queue import Queue
 from ..schema import once
 from ..store.binding import fdb
@@ -38,9 +38,11 @@ def attempt(
     policy: Policy,
     deliveries: Sequence[Delivery],
     later: Callable[[Successors], bool] = lambda successors: False,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Ended | None:
     """Handle messages and settle them; returns the outcome of each.
 
+    cancelled: tells the handler whether all of them are known to have been cancelled.
     later: called when a plain handler has returned, with what is to be enqueued; if it returns
         true, another thread acknowledges the messages, and the result is empty.
 
@@ -51,7 +53,7 @@ def attempt(
     handler, judged, successors = policy.handler, Judged(), Successors()
     messages = [delivery.message for delivery in deliveries]
     try:
-        with tracing.handling(queue.name, messages):
+        with tracing.handling(queue.name, messages), handling(cancelled):
             if handler.transactional:
                 body = partial(_with_ack, queue=queue, policy=policy, judged=judged)
                 return _settle(deliveries, partial(_commit, db, queue, body), judged.outcomes)

@@ -127,7 +127,14 @@ class HandlerThreads:
         self._begin(job, job.deliveries)
         later = partial(self._finish, job)
         joined = buffer.rows.joined(job.deliveries)
-        ended = attempt(self.db, buffer.queue, buffer.policy, joined, later)
+        ended = attempt(
+            self.db,
+            buffer.queue,
+            buffer.policy,
+            joined,
+            later,
+            partial(buffer.cancelled, job.deliveries),
+        )
         if ended is None:
             self._one_by_one(job, job.deliveries)
         elif ended:
@@ -160,7 +167,13 @@ class HandlerThreads:
                 buffer.consumer.give_back(rest)
                 return
             if self._begin(job, [delivery]):
-                ended = attempt(self.db, buffer.queue, buffer.policy, [delivery])
+                ended = attempt(
+                    self.db,
+                    buffer.queue,
+                    buffer.policy,
+                    [delivery],
+                    cancelled=partial(buffer.cancelled, [delivery]),
+                )
                 self._report(job, ended or [])
                 with state.lock:
                     if not job.overdue:

@@ -130,7 +130,15 @@ class LeaseExtender:
         with self.state.lock:
             held = [delivery for delivery in buffer.held() if due(delivery)]
         extended = extend(self.state, buffer, held)
+        self._end_cancelled(buffer)
         self._renewed.update((delivery.token, now) for delivery in extended)
+
+    def _end_cancelled(self, buffer: Buffer) -> None:
+        """Give back what was cancelled before a handler has begun with it: so it ends."""
+        with self.state.lock:
+            gone = buffer.give_up_cancelled()
+        if gone and buffer.consumer is not None:
+            buffer.consumer.give_back(gone)
 
     def _next_beat(self) -> float:
         """Seconds until the next sign of life."""

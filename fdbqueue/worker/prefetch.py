@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -393,6 +393,20 @@ class Buffer:
     def holds(self, delivery: Delivery) -> bool:
         """Whether a message is running, and its lease not known to be gone."""
         return delivery.token in self.running and delivery.token not in self.lost
+
+    def cancelled(self, deliveries: Iterable[Delivery]) -> bool:
+        """Whether running messages are all known to have been cancelled. Needs no lock."""
+        held = [self.running.get(each.token) for each in deliveries]
+        return all(each is not None and each.cancelled for each in held)
+
+    def give_up_cancelled(self) -> list[Delivery]:
+        """Take out the prefetched messages that are known to have been cancelled, to be given
+        back."""
+        gone = [each for each in self.prefetched if each.cancelled]
+        if gone:
+            self.prefetched = [each for each in self.prefetched if not each.cancelled]
+            self.gave_back(gone)
+        return gone
 
     def lose(self, token: bytes) -> bool:
         """A lease is gone; returns whether the message was still held."""

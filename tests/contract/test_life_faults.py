@@ -110,6 +110,13 @@ class Scene:
         assert queue.cancel(self.flaky, later)
         queue.enqueue(self.flaky, b"dropped")
         queue.reject(self.flaky, self.take(queue), "spam", drop=True)
+        running = queue.enqueue(self.flaky, b"cancelled", unique="job")
+        delivery = self.take(queue)
+        assert not queue.cancel(self.flaky, running)
+        assert queue.enqueue(self.flaky, b"another", unique="job") != running
+        assert queue.extend(self.flaky, delivery).cancelled
+        queue.release(self.flaky, delivery, error="stopped")
+        queue.ack(self.flaky, self.take(queue))
         ids = queue.enqueue_many(self.flaky, [NewMessage(b"x"), NewMessage(b"y", delay=9 * MINUTE)])
         assert all(queue.cancel(self.flaky, message_id) for message_id in ids)
         queue.pause(self.flaky)

@@ -85,6 +85,7 @@ class Record:
     value: HeaderValue = None
     newest: bool = False  # of its value
     replaced: bool = False  # by a newer one, while it was not ready
+    cancelled: bool = False  # while it is leased
 
 
 HEADER = "value"
@@ -214,6 +215,9 @@ class Life(RuleBasedStateMachine):
 
     def give_back(self, record: Record, delay: float) -> None:
         record.holder = None
+        if record.cancelled:
+            self.end(record, "purged")
+            return
         if not self.alive(record):
             self.expire(record)
         elif delay:
@@ -224,7 +228,7 @@ class Life(RuleBasedStateMachine):
     def fail(self, record: Record, delay: float | None) -> None:
         record.attempts += 1
         record.released = 0
-        if record.attempts >= 2:
+        if record.attempts >= 2 and not record.cancelled:
             self.die(record)
         else:
             self.give_back(record, self.rest if delay is None else delay)
@@ -447,7 +451,7 @@ class Life(RuleBasedStateMachine):
         self.lost.append(record.holder)
         record.attempts += 1
         record.error = "no"
-        if drop:
+        if drop or record.cancelled:
             self.end(record, "purged")
         else:
             self.die(record)
@@ -458,6 +462,7 @@ class Life(RuleBasedStateMachine):
         record = data.draw(st.sampled_from(self.of(State.LEASED)))
         assert record.holder is not None
         record.holder = self.queue.extend(self.db, record.holder)
+        assert record.holder.cancelled == record.cancelled
         record.lease_until = self.now + int(LEASE * 1000)
 
     @precondition(lambda self: bool(self.lost))
@@ -524,6 +529,8 @@ class Life(RuleBasedStateMachine):
         assert self.queue.cancel(self.db, record.id) == can
         if can:
             self.end(record, "purged")
+        elif record.state is State.LEASED:
+            record.cancelled, record.unique = True, None
 
     @precondition(lambda self: bool(self.of(State.DEAD)))
     @rule(data=st.data(), purge=st.booleans())
@@ -636,6 +643,7 @@ class Life(RuleBasedStateMachine):
             found = self.queue.get(self.db, record.id)
             assert found is not None
             assert (found.state, found.message.attempts) == (record.state, record.attempts)
+            assert found.cancelled == record.cancelled
         result = verify(self.db, self.queue)
         assert not result.deviations, result
         self.queue.resume(self.db)

@@ -728,7 +728,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (4, CorruptData), (10, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (4, CorruptData), (13, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

@@ -300,6 +300,7 @@ def listed(
             token=token,
             attempt=envelope.attempts + 1,
             expires_at_ms=ends.wall_ms,
+            cancelled=envelope.cancelled,
         )
         expired = not lease.planned and over(ends, version, now_ms)
         leases.append(LeasedMessage(delivery, lease.consumer, expired, lease.planned))
@@ -344,6 +345,7 @@ def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
         attempt=message.envelope.attempts + 1,
         expires_at_ms=lease.expiry_ms,
         begun=lease.begun,
+        cancelled=message.envelope.cancelled,
     )
 
 

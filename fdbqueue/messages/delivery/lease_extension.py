@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from ...schema.codec.leases import Lease, pack_expiry, pack_until, unpack_until
 from ...schema.keys import CLAIM_BYTES, QueueKeys
@@ -13,11 +15,24 @@ from ...values.model import Delivery
 from . import lease, lease_rows
 
 
+class Extended(NamedTuple):
+    """What an extension tells: the new end, in milliseconds of the wall clock, and the tokens of
+    those whose messages were cancelled."""
+
+    until_ms: int
+    cancelled: Collection[bytes] = ()
+
+    def of(self, delivery: Delivery) -> Delivery:
+        """A delivery that was extended."""
+        ended = delivery.token in self.cancelled
+        return replace(delivery, expires_at_ms=self.until_ms, cancelled=ended)
+
+
 @transactional
 def extend(
     tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], seconds: float
-) -> int:
-    """Let leases end ``seconds`` from now; returns that end in milliseconds of the wall clock.
+) -> Extended:
+    """Let leases end ``seconds`` from now.
 
     One round trip. Fails if one of the leases is settled or expires meanwhile, or one of its claim
     is extended; aborts only expiries, and such extensions. Raises what ``lease.end`` raises.
@@ -32,9 +47,17 @@ def extend(
     for held in leases:
         together.setdefault(held.claim, []).append(held)
     until = lease.ending(tr, scope, seconds)
-    for claim, leases in together.items():
-        _extend(tr, keys, claim, leases, unpack_until(ends[claim].value), until)
-    return until.wall_ms
+    for claim, some in together.items():
+        _extend(tr, keys, claim, some, unpack_until(ends[claim].value), until)
+    if not scope.cancels:
+        return Extended(until.wall_ms)
+    # Nothing else makes a lease less plain than its message is; so few are opened.
+    cancelled = [
+        one.token
+        for one, held in zip(deliveries, leases, strict=True)
+        if not held.plain and lease_rows.message_of(held).envelope.cancelled
+    ]
+    return Extended(until.wall_ms, cancelled)
 
 
 def _extend(

@@ -346,6 +346,17 @@ def _remove_spans(tr: fdb.Transaction, issued: Sequence[Read]) -> list[Read | No
     return left
 
 
+def rewrite(tr: fdb.Transaction, keys: QueueKeys, read: Read, lease: Lease) -> None:
+    """Store a lease that was read with a conflict, in a row of its own from now on."""
+    token = lease.claim + lease.place
+    row = read.shared if isinstance(read, _InSpan) else None
+    if row is not None:
+        conflict(tr, [read])
+        del row.block.left[blocks.number_in(lease.place)]
+        row.write(tr)
+    tr[lease_key(keys, token)] = pack_lease(lease)
+
+
 # -- ending leases ----------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from ...store.binding import fdb, transactional
 from ...values import backoff
 from ...values.options import QueueOptions
 from ...values.records import record
-from ...values.states import REPLACE_LEASED, State, Transition
+from ...values.states import CANCEL, REPLACE_LEASED, State, Transition
 from .. import dead_letters, delayed, time_to_live, transitions
 from ..enqueue import last_values
 from . import requeue
@@ -28,6 +28,7 @@ class Disposition(Enum):
     DEFER = "to its place, after a delay"
     REJECT = "to the dead letters"
     EXPIRE = "to the end of its time to live"
+    CANCEL = "to the end that was asked for"
 
 
 FREE_RELEASES = 3
@@ -66,12 +67,14 @@ def decide(
     error: str | None = None,
     delay: float | None = None,
 ) -> Verdict:
-    """Decide what happens to a message.
+    """Decide what happens to a message: one that was cancelled ends.
 
     failure: how the attempt failed, as the reason of a dead letter; None if it does not count.
     error: the text to keep. delay: in seconds; None for the backoff of the message or the queue,
     and without a failure for ``release_delay``.
     """
+    if envelope.cancelled:
+        return Verdict(Disposition.CANCEL, envelope)
     if failure is None and delay is None:
         delay = release_delay(envelope.released)
         envelope = replace(envelope, released=envelope.released + 1)
@@ -123,6 +126,7 @@ def carry_out(
     """
     ready: list[StoredMessage] = []
     expired: list[StoredMessage] = []
+    cancelled: list[StoredMessage] = []
     died: list[tuple[StoredMessage, str]] = []
     for held, verdict in verdicts:
         message = StoredMessage(held.position, verdict.envelope, held.consumer)
@@ -135,11 +139,14 @@ def carry_out(
                 died.append((message, verdict.reason))
             case Disposition.EXPIRE:
                 expired.append(message)
+            case Disposition.CANCEL:
+                cancelled.append(message)
     ready = last_values.remaining(tr, scope, REPLACE_LEASED, ready)
     requeue.put_back(tr, scope, ready)
     transitions.record(tr, scope, returned, ready)
     dead_letters.add(tr, scope, State.LEASED, died)
     time_to_live.expire(tr, scope, State.LEASED, expired)
-    ended = [*expired, *(message for message, _ in died)]
+    transitions.record(tr, scope, CANCEL, cancelled)
+    ended = [*expired, *cancelled, *(message for message, _ in died)]
     # When one with an ordering key ends, the next one becomes ready.
     return len(ready) + sum(message.envelope.key is not None for message in ended)

@@ -19,6 +19,7 @@ from ...values.states import ACK, DROP, RELEASE, State
 from .. import dead_letters, transitions
 from . import lease_rows, limits, redelivery
 from .lease_rows import Held
+from .redelivery import Disposition
 
 _ACKNOWLEDGED = counters.unit(ACK)
 _ONE = counters.operand(_ACKNOWLEDGED)
@@ -111,6 +112,8 @@ def settle(
                     options, envelope, now_ms, failure=failure, error=error, delay=delay
                 )
                 returned.append((message, decided))
+            case Refuse() if message.envelope.cancelled:
+                returned.append((message, redelivery.Verdict(Disposition.CANCEL, message.envelope)))
             case Refuse(reason, drop):
                 envelope = message.envelope.failed(reason)
                 failed = StoredMessage(message.position, envelope, message.consumer)

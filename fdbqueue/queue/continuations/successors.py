@@ -1,8 +1,8 @@
-"""What a handler leaves behind: the messages that follow the one that it handles."""
+"""What a handler knows of the message that it handles, and the messages that follow it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -88,8 +88,32 @@ class Successors:
 _recording: ContextVar[Successors | None] = ContextVar("fdbqueue_successors", default=None)
 
 
+_cancelled: ContextVar[Callable[[], bool] | None] = ContextVar("fdbqueue_cancelled", default=None)
+
+
+@contextmanager
+def handling(cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Let ``context.cancelled`` ask ``cancelled``, while a handler runs."""
+    token = _cancelled.set(cancelled)
+    try:
+        yield
+    finally:
+        _cancelled.reset(token)
+
+
 class Context:
-    """What a handler can say about the message that it handles: ``fdbqueue.context``."""
+    """What a handler learns and says about the message that it handles: ``fdbqueue.context``."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the message was cancelled while it is handled; of a batch, whether all were.
+
+        A worker learns it when it extends the lease. If the handler returns, the message is done
+        all the same; if it raises anything, the message ends, and is not handled again. Costs
+        nothing, so ask often. False outside of a handler.
+        """
+        ask = _cancelled.get()
+        return ask is not None and ask()
 
     def then(
         self,

@@ -44,6 +44,7 @@ class Envelope:
     that of its place in the key's window, until it is taken.
     ``last_value`` is the value of which the queue keeps the newest message only.
     ``schedule`` is the schedule whose next tick the message is, until it is due.
+    ``cancelled`` is set on a leased message that ends with its lease, whatever comes of that.
 
     ``others`` are fields of a later release, by number, and stay with the envelope.
     ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
@@ -74,6 +75,7 @@ class Envelope:
     window: int | None = None
     last_value: HeaderValue = None
     schedule: str | None = None
+    cancelled: bool = False
     content: bytes | None = field(default=None, compare=False, repr=False)
     others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
@@ -174,6 +176,7 @@ _NAMES = {
     42: "window",
     48: "last_value",
     49: "schedule",
+    50: "cancelled",
 }
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""

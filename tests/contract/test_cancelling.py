@@ -1,0 +1,444 @@
+"""Cancelling messages that are leased: none is delivered again, and what is done is done."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fdbqueue import (
+    Delivery,
+    Depth,
+    Message,
+    NewMessage,
+    Queue,
+    Reject,
+    Retry,
+    Snooze,
+    Worker,
+    aio,
+    context,
+    verify,
+)
+from fdbqueue.errors import FormatTooNew, LeaseLost
+from fdbqueue.queue import housekeeping
+from fdbqueue.schema import catalogue
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock, drain
+from fdbqueue.values.states import State
+from tests.flaky import (
+    CONFLICT,
+    UNKNOWN_COMMITTED,
+    UNKNOWN_LOST,
+    FlakyDatabase,
+)
+from tests.interleaving import Operation, explore
+from tests.patience import DEADLINE, eventually
+from tests.still_clock import StillClock
+
+Database = fdb.Database
+Settlement = Callable[[Queue, Database, Delivery], object]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(
+        db, "jobs", root=space, lease=60, backoff=None, history_seconds=3_600, clock=clock
+    )
+
+
+def taken(db: Database, queue: Queue) -> Delivery:
+    found = queue.receive(db)
+    assert found is not None
+    return found
+
+
+def expired(queue: Queue, db: Database, delivery: Delivery) -> None:
+    clock = queue._clock
+    assert isinstance(clock, ManualClock)
+    clock.seconds += 61
+    queue.sweep(db)
+
+
+FAILURES: dict[str, Settlement] = {
+    "release": lambda queue, db, each: queue.release(db, each),
+    "release later": lambda queue, db, each: queue.release(db, each, delay=5),
+    "release with an error": lambda queue, db, each: queue.release(db, each, error="no"),
+    "reject": lambda queue, db, each: queue.reject(db, each, "bad"),
+    "drop": lambda queue, db, each: queue.reject(db, each, "bad", drop=True),
+    "expire": expired,
+}
+
+
+@pytest.mark.parametrize("end", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("others", [0, 3])
+def test_whatever_ends_its_lease_it_is_never_delivered_again(
+    db: Database, queue: Queue, end: Settlement, others: int
+) -> None:
+    # Also in a row with others
+    job, *_ = queue.enqueue_many(db, [b"x"] * (1 + others))
+    delivery, *rest = queue.receive_many(db, 1 + others)
+    assert delivery.id == job
+    assert not queue.cancel(db, job), "it is not removed"
+    state = queue.get(db, job)
+    assert state is not None
+    assert (state.state, state.cancelled) == (State.LEASED, True)
+    queue.ack_many(db, rest)
+    end(queue, db, delivery)
+    assert queue.get(db, job) is None
+    assert queue.depth(db) == Depth(enqueued=others + 1, done=others, purged=1)
+    assert [each.transition for each in queue.history(db) if each.id == job][-1] == "cancel"
+    with pytest.raises(LeaseLost):
+        queue.ack(db, delivery)
+    assert verify(db, queue).ok
+
+
+def test_what_is_acknowledged_is_done_with_its_effects(db: Database, queue: Queue) -> None:
+    job, delivery = queue.enqueue(db, b"job"), taken(db, queue)
+    queue.cancel(db, job)
+    queue.ack(db, delivery)
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+    assert verify(db, queue).ok
+
+
+def test_it_is_cancelled_once(db: Database, queue: Queue) -> None:
+    job = queue.enqueue(db, b"job")
+    taken(db, queue)
+    for _ in range(2):
+        assert not queue.cancel(db, job)
+    assert queue.depth(db).leased == 1
+    assert not queue.cancel(db, "05-0000000000ff-0123456789abcdef")
+
+
+@pytest.mark.parametrize("count", [2, 9, 300])
+def test_others_of_its_row_stay_as_they_are(db: Database, queue: Queue, count: int) -> None:
+    ids = queue.enqueue_many(db, [b"%d" % n for n in range(count)])
+    held = queue.receive_many(db, count)
+    gone = {ids[0], ids[count // 2], ids[-1]}
+    for each in gone:
+        queue.cancel(db, each)
+    assert verify(db, queue).ok
+    assert {each.delivery.id for each in queue.leases(db) if each.delivery.cancelled} == gone
+    renewed = queue.extend_many(db, held)
+    assert {each.id for each in renewed if each.cancelled} == gone
+    queue.release_many(db, renewed)
+    assert queue.depth(db) == Depth(
+        enqueued=count,
+        ready=count - len(gone),
+        purged=len(gone),
+        ready_bytes=sum(len(b"%d" % n) for n in range(count) if ids[n] not in gone),
+    )
+    assert [each.id for each in queue.peek(db, count)] == [each for each in ids if each not in gone]
+    assert verify(db, queue).ok
+
+
+def test_a_batch_learns_it_and_is_settled_by_its_verdicts(db: Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, [b"%d" % n for n in range(20)])
+    batch = queue.receive_batch(db, 20)
+    assert not any(each.cancelled for each in batch.extend(db))
+    for each in ids[:4]:
+        queue.cancel(db, each)
+    batch = batch.extend(db)
+    assert [each.id for each in batch if each.cancelled] == ids[:4]
+    batch.settle(
+        db, {ids[0]: Retry(), ids[1]: Reject("bad"), ids[2]: Snooze(1), ids[9]: Retry(seconds=0)}
+    )
+    depth = queue.depth(db)
+    assert (depth.done, depth.purged, depth.ready, depth.dead) == (16, 3, 1, 0)
+    assert verify(db, queue).ok
+
+
+def test_a_receiver_without_a_worker_learns_it(db: Database, queue: Queue) -> None:
+    job, delivery = queue.enqueue(db, b"job"), taken(db, queue)
+    assert not queue.extend(db, delivery).cancelled
+    queue.cancel(db, job)
+    assert queue.extend(db, delivery).cancelled
+    named = queue.delivery(db, delivery.token)
+    assert named is not None
+    assert named.cancelled
+
+
+def test_it_gives_its_unique_key_up_at_once(db: Database, queue: Queue) -> None:
+    job = queue.enqueue(db, b"job", unique="u")
+    delivery = taken(db, queue)
+    queue.cancel(db, job)
+    other = queue.enqueue(db, b"other", unique="u")
+    assert other != job
+    queue.release(db, delivery)
+    assert queue.enqueue(db, b"other", unique="u") == other, "the other one holds it now"
+    assert verify(db, queue).ok
+
+
+def test_its_end_hands_its_slot_on_and_makes_room_in_flight(
+    db: Database, space: fdb.Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "slots", root=space, clock=clock, max_in_flight=1)
+    job, _, other = queue.enqueue_many(
+        db, [NewMessage(b"1", key="a"), NewMessage(b"2", key="a"), NewMessage(b"3", key="b")]
+    )
+    delivery = taken(db, queue)
+    queue.cancel(db, job)
+    assert queue.receive(db) is None, "it is still being handled"
+    queue.release(db, delivery)
+    assert queue.get(db, job) is None
+    left = [queue.get(db, each.id) for each in queue.peek(db, 9)]
+    assert sorted(each.message.payload for each in left if each) == [b"2", b"3"]
+    queue.ack(db, taken(db, queue))
+    queue.ack(db, taken(db, queue))
+    assert queue.get(db, other) is None
+    assert queue.depth(db) == Depth(enqueued=3, done=2, purged=1)
+    assert verify(db, queue).ok
+
+
+def test_a_subscription_does_not_get_it_again(db: Database, queue: Queue) -> None:
+    subscription = queue.subscribe(db, "red", selector="colour = 'red'")
+    job = queue.enqueue(db, b"job", headers={"colour": "red"})
+    delivery = subscription.receive(db)
+    assert delivery is not None
+    queue.cancel(db, job)
+    queue.release(db, delivery)
+    assert subscription.receive(db) is None
+    assert queue.depth(db).purged == 1
+
+
+def test_a_message_of_a_plan_stays(db: Database, queue: Queue) -> None:
+    job = queue.enqueue(db, b"job")
+    run = queue.plans.planner("stream")
+    run.next(db, run.begin(db))
+    assert not queue.cancel(db, job)
+    state = queue.get(db, job)
+    assert state is not None
+    assert (state.state, state.cancelled) == (State.LEASED, False)
+
+
+def test_a_transaction_of_the_caller_sees_what_it_has_cancelled(db: Database, queue: Queue) -> None:
+    job, delivery = queue.enqueue(db, b"job"), taken(db, queue)
+
+    @fdb.transactional
+    def cancel_and_look(tr: fdb.Transaction) -> tuple[bool, bool]:
+        queue.cancel(tr, job)
+        state = queue.get(tr, job)
+        assert state is not None
+        return state.cancelled, queue.extend(tr, delivery).cancelled
+
+    assert cancel_and_look(db) == (True, True)
+
+
+def test_an_older_release_refuses_the_queue(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = queue.enqueue(db, b"job")
+    queue.cancel(db, queue.enqueue(db, b"ready"))
+    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.PACED_VERSION)
+    taken(db, Queue(queue.name, queue._root))
+    monkeypatch.undo()
+    queue.cancel(db, job)
+    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.PACED_VERSION)
+    with pytest.raises(FormatTooNew):
+        Queue(queue.name, queue._root).receive(db)
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+@pytest.mark.parametrize("times", [1, 2])
+def test_whatever_becomes_of_its_commit_it_is_cancelled(
+    db: Database, queue: Queue, fault: str, times: int
+) -> None:
+    job = queue.enqueue(db, b"job")
+    delivery = taken(db, queue)
+    shaky: Any = FlakyDatabase(db, [fault] * times)
+    assert not queue.cancel(shaky, job)
+    shaky = FlakyDatabase(db, [fault] * times)
+    queue.release(shaky, delivery)
+    assert queue.depth(db) == Depth(enqueued=1, purged=1)
+    events = [each.transition for each in queue.history(db)]
+    assert events.count("cancel") == 1
+    assert verify(db, queue).ok
+
+
+# -- interleavings ----------------------------------------------------------------------------
+
+
+ENDS: dict[str, Settlement] = {
+    "ack": lambda queue, db, each: queue.ack(db, each),
+    "release": lambda queue, db, each: queue.release(db, each),
+    "reject": lambda queue, db, each: queue.reject(db, each, "bad"),
+    "extend": lambda queue, db, each: queue.extend(db, each),
+    # The one step of a sweep that ends leases
+    "expire": lambda queue, db, each: queue._run(db, partial(housekeeping._promote, queue)),
+}
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["the first", "a later one"])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_cancellation_against_what_ends_the_lease(
+    db: Database, space: fdb.Subspace, end: str, known: bool
+) -> None:
+    numbers = itertools.count()
+    seen = set()
+
+    def start() -> tuple[list[Operation], Callable[[list[Any]], None]]:
+        clock = StillClock()
+        name = f"q{next(numbers)}"
+        queue = Queue.create(
+            db, name, root=space, levels=1, backoff=None, contention="first", clock=clock
+        )
+        if known:
+            other = queue.enqueue(db, b"other")
+            other_delivery = taken(db, queue)
+            queue.cancel(db, other)
+            queue.release(db, other_delivery)
+        job = queue.enqueue(db, b"job", key="a", unique="u", max_attempts=1)
+        delivery = taken(db, queue)
+        if end == "expire":
+            clock.seconds += 3_600
+        rival = Queue(name, space, clock=clock)
+
+        def check(results: list[Any]) -> None:
+            cancelled, ended = results
+            assert not isinstance(ended, Exception), ended
+            assert verify(db, queue).deviations == ()
+            depth, state = queue.depth(db), queue.get(db, job)
+            purged = depth.purged - known
+            if end == "ack":
+                assert (depth.done, purged, cancelled) == (1, 0, False)
+            elif end == "extend":
+                assert state is not None
+                assert (state.cancelled, cancelled) == (True, False)
+                seen.add(ended.cancelled)
+                queue.release(db, ended)
+                assert queue.depth(db).purged - known == 1
+            else:
+                # It is over, or it came back first and was removed, or it is a dead letter.
+                assert (depth.ready, depth.leased) == (0, 0)
+                assert depth.dead + purged == 1
+                assert not cancelled or purged
+                seen.add((cancelled, depth.dead))
+            assert queue.receive(db) is None
+            other = queue.enqueue(db, b"new", key="a", unique="u")
+            assert other != job
+            assert taken(db, queue).id == other
+
+        operations = [
+            lambda db: rival.cancel(db, job),
+            lambda db: ENDS[end](queue, db, delivery),
+        ]
+        return operations, check
+
+    assert explore(db, start) >= 2
+    if end == "extend":
+        assert seen == {False, True}
+    elif end != "ack":
+        assert len(seen) > 1, "either may come first"
+
+
+# -- handlers ---------------------------------------------------------------------------------
+
+
+def noticed(found: threading.Event) -> None:
+    """Wait until the handler that runs is told."""
+    eventually(lambda: context.cancelled)
+    found.set()
+
+
+@pytest.fixture
+def brief(db: Database, space: fdb.Subspace) -> Queue:
+    """A queue whose leases are extended often."""
+    return Queue.create(db, "brief", root=space, lease=1, backoff=None)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("batch", [None, 2])
+def test_a_handler_is_told(db: Database, brief: Queue, raises: bool, batch: int | None) -> None:
+    begun, found = threading.Event(), threading.Event()
+    after = Queue.create(db, "after", root=brief._root)
+
+    def handle(messages: Any) -> None:
+        assert not context.cancelled
+        context.then(after, b"next")
+        begun.set()
+        noticed(found)
+        if raises:
+            raise RuntimeError("stopped")
+
+    ids = brief.enqueue_many(db, [b"x"] * (batch or 1))
+    with Worker(db, 1).add(brief, handle, batch=batch):
+        assert begun.wait(DEADLINE)
+        for each in ids:
+            brief.cancel(db, each)
+        eventually(lambda: brief.depth(db).leased == 0)
+    assert found.is_set()
+    depth = brief.depth(db)
+    assert (depth.done, depth.purged) == ((0, len(ids)) if raises else (len(ids), 0))
+    assert after.depth(db).ready == (not raises)
+    assert not context.cancelled, "no handler runs here"
+    assert verify(db, brief).ok
+
+
+def test_a_coroutine_is_told(db: Database, brief: Queue) -> None:
+    job = brief.enqueue(db, b"x")
+    begun = threading.Event()
+
+    async def handle(message: Message) -> None:
+        begun.set()
+        while not aio.context.cancelled:
+            await asyncio.sleep(0.01)
+        raise RuntimeError("stopped")
+
+    async def run() -> None:
+        adb = aio.Database(db)
+        queue = await aio.Queue.open(adb, "brief", root=brief._root)
+        worker = aio.Worker(adb, 1).add(queue, handle)
+        running = asyncio.create_task(worker.run())
+        assert await asyncio.to_thread(begun.wait, DEADLINE)
+        await queue.cancel(adb, job)
+        await asyncio.to_thread(eventually, lambda: brief.depth(db).leased == 0)
+        worker.stop()
+        await running
+
+    asyncio.run(run())
+    assert brief.depth(db) == Depth(enqueued=1, purged=1)
+
+
+def test_what_a_worker_has_prefetched_is_not_begun(db: Database, brief: Queue) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    handled: list[bytes] = []
+
+    def handle(message: Message) -> None:
+        handled.append(message.payload)
+        begun.set()
+        assert go_on.wait(DEADLINE)
+
+    first, second = brief.enqueue_many(db, [b"first", b"second"])
+    with Worker(db, 1, prefetch=2).add(brief, handle):
+        assert begun.wait(DEADLINE)
+        eventually(lambda: brief.depth(db).leased == 2)
+        brief.cancel(db, second)
+        eventually(lambda: brief.depth(db).purged == 1)
+        go_on.set()
+        eventually(lambda: brief.depth(db).done == 1)
+    assert handled == [b"first"]
+    assert brief.get(db, first) is None
+
+
+def test_a_handler_that_fails_after_it_is_not_called_again(db: Database, queue: Queue) -> None:
+    calls = []
+
+    def handle(message: Message) -> None:
+        calls.append(message.id)
+        queue.cancel(db, message.id)
+        raise Retry(seconds=0)
+
+    queue.enqueue(db, b"job")
+    drain(db, queue, handle, failures=True)
+    assert len(calls) == 1
+    assert queue.depth(db) == Depth(enqueued=1, purged=1)
