@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 from ..errors import MissingPackage
@@ -76,12 +77,18 @@ def web(
         lifespan="off",
         timeout_graceful_shutdown=STOP_SECONDS,
     )
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            app.state.end_streams()
+            super().handle_exit(sig, frame)
+
     address = f"[{host}]" if ":" in host else host
     with _listen(host, port) as listening:
         print(f"serving http://{address}:{listening.getsockname()[1]}/")
         terminal.flush()
         with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+            Server(config).run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from ..consumers.wakeups import Watch
@@ -25,6 +25,8 @@ NAMES = 10_000
 """How many names of queues one transaction reads."""
 BATCH = 1_000
 """How many queues one transaction reads."""
+PREPARED = 2_000
+"""Of how many queues keys and options stay prepared: making them takes longer than reading."""
 
 Found: TypeAlias = "dict[str, Surveyed]"
 Watches: TypeAlias = dict[str, list[Watch]]
@@ -45,7 +47,7 @@ class Surveyed:
     @property
     def depth(self) -> Depth:
         """How many messages are in which state."""
-        return sum(self.levels.values(), Depth())
+        return Depth.total(self.levels.values())
 
 
 def list_queues(
@@ -90,7 +92,7 @@ def survey(
     Raises ``InvalidName``, ``InvalidArgument``, ``OperationTimedOut``.
     """
     root_keys = RootKeys(root, durations.limit("timeout", timeout))
-    keys = {name: root_keys.queue(check_name(name)) for name in names}
+    keys = {name: _keys(root.key(), check_name(name)) for name in names}
     return composed(tr, root_keys.once, _survey, keys, wrote=lambda _: False)
 
 
@@ -119,7 +121,7 @@ def watch(
     not see the first message of a level that comes delayed, nor new options. Cancel them.
     """
     root_keys = RootKeys(root, durations.limit("timeout", timeout))
-    keys = {name: root_keys.queue(check_name(name)) for name in names}
+    keys = {name: _keys(root.key(), check_name(name)) for name in names}
 
     def read(tr: fdb.Transaction) -> tuple[Found, Watches]:
         found = _survey(tr, keys)
@@ -145,17 +147,19 @@ def ready_since_ms(
     reads: no conflicts.
     """
     root_keys = RootKeys(root, durations.limit("timeout", timeout))
-    levels = {
-        name: [level for level, depth in seen.levels.items() if depth.ready]
+    wanted = [
+        (
+            name,
+            _keys(root.key(), name),
+            [level for level, depth in seen.levels.items() if depth.ready],
+        )
         for name, seen in found
         if seen.unreadable is None
-    }
+    ]
 
     def read(tr: fdb.Transaction) -> dict[str, int]:
-        reads = {
-            name: age.reads(tr, root_keys.queue(name), wanted) for name, wanted in levels.items()
-        }
-        oldest = {name: age.oldest_ms(root_keys.queue(name), each) for name, each in reads.items()}
+        reads = [(name, keys, age.reads(tr, keys, levels)) for name, keys, levels in wanted]
+        oldest = {name: age.oldest_ms(keys, firsts) for name, keys, firsts in reads}
         return {name: at_ms for name, at_ms in oldest.items() if at_ms is not None}
 
     return composed(tr, root_keys.once, read, wrote=lambda _: False)
@@ -167,6 +171,15 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts]
 
 
+@lru_cache(PREPARED)
+def _keys(root: bytes, name: str) -> QueueKeys:
+    """The keys of a queue, for reads in transactions of others."""
+    return RootKeys(fdb.Subspace(rawPrefix=root)).queue(name)
+
+
+_options = lru_cache(PREPARED)(catalogue.parsed)
+
+
 def _survey(tr: fdb.Transaction, keys: dict[str, QueueKeys]) -> Found:
     reads = [
         (name, tr.snapshot.get(queue.meta), counters.reads(tr, queue))
@@ -176,10 +189,9 @@ def _survey(tr: fdb.Transaction, keys: dict[str, QueueKeys]) -> Found:
     for name, meta, counts in reads:
         value = meta.value
         if value is not None:
-            options, unreadable = QueueOptions(), None
             try:
-                options = catalogue.parsed(value, name)
+                options, unreadable = _options(value, name), None
             except (CorruptData, FormatTooNew) as error:
-                unreadable = str(error)
+                options, unreadable = QueueOptions(), str(error)
             found[name] = Surveyed(options, counters.parse(keys[name], counts), unreadable)
     return found

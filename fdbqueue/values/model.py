@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, ParamSpec
 
 from ..errors import InvalidArgument
@@ -337,7 +338,15 @@ class Depth:
     ready_bytes: int = 0
 
     def __add__(self, other: Depth) -> Depth:
-        return Depth(*(getattr(self, n) + getattr(other, n) for n in self.__match_args__))
+        return Depth.total((self, other))
+
+    @staticmethod
+    def total(depths: Iterable[Depth]) -> Depth:
+        """The sum of several."""
+        return Depth(*map(sum, zip(*map(_counters, depths), strict=True)))
+
+
+_counters = attrgetter(*Depth.__match_args__)
 
 
 @record

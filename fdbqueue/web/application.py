@@ -67,10 +67,13 @@ def application(
     secret: signs forms; processes that serve the same pages share it. By default a random one.
     name: what the pages call the store.
 
-    It reads the store only for requests, and while a page is open.
+    It reads the store only for requests, and while a page is open. Streams of events last as long
+    as their pages: a server that waits for them as it stops calls ``state.end_streams()`` first, in
+    the thread of its event loop.
     """
     site = Site(db, root, name=name or str(describe(db)), actions=allow_actions)
     overview, acting = Overview(site), Acting(site)
+    events = Events(site, overview)
     routes = [
         Route("/", site.answering(overview)),
         *(Route(f"/{path}", site.answering(partial(page, site))) for path, page in PAGES.items()),
@@ -78,7 +81,7 @@ def application(
         Route("/act", acting.act, methods=["POST"]),
         Route("/run", site.answering(acting.run)),
         Route("/audit", site.answering(acting.audit)),
-        Route("/events", Events(site, overview).__call__),
+        Route("/events", events.__call__),
         Mount("/static", StaticFiles(packages=[("fdbqueue.web", "static")]), name="static"),
     ]
     guard = Middleware(
@@ -89,4 +92,6 @@ def application(
         anybody=Role.OPERATOR if allow_actions else Role.VIEWER,
         secret=secrets.token_bytes(32) if secret is None else secret,
     )
-    return Starlette(routes=routes, middleware=[guard])
+    app = Starlette(routes=routes, middleware=[guard])
+    app.state.end_streams = events.end
+    return app

@@ -1,23 +1,45 @@
-"""Server-sent events: a page hears of changes, and a row of the overview comes with it."""
+"""Server-sent events: a page hears of changes, and a row of the overview comes with it.
+
+What is new is rendered once for all viewers of the same page, by one task of theirs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from .pages.overview import Overview
-from .site import Site
-from .watcher import Change
+from ..errors import QueueError
+from ..store.binding import FAILURES
+from .pages.overview import Overview, selection
+from .site import Site, link
+from .watcher import Change, Watcher
 
 BEAT_SECONDS = 15.0
 """A sign of life, so that neither side keeps a connection that the other has lost."""
 REST_SECONDS = 0.3
 MAX_VIEWERS = 200
+MAX_BEHIND = 8
+"""How many events wait for a viewer that reads slowly; then it is told to fetch the page."""
+
+News: TypeAlias = Callable[[frozenset[str] | None], object]
+log = logging.getLogger("fdbqueue.web")
+
+
+def event(name: str, data: object) -> bytes:
+    """One event as it is sent."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+CHANGED = event("changed", {})
+END = b""
 
 
 class Events:
@@ -26,11 +48,19 @@ class Events:
     def __init__(self, site: Site, overview: Overview) -> None:
         self._site = site
         self._overview = overview
+        self._feeds: dict[tuple[str, ...], Feed] = {}
         self._streams = 0
+        self._ending = False
+
+    def end(self) -> None:
+        """End all streams, since the server stops; call it in the thread of the event loop."""
+        self._ending = True
+        for feed in self._feeds.values():
+            feed.end()
 
     async def __call__(self, request: Request) -> Response:
         """Of one queue, or of all that the overview shows with the same query."""
-        if self._streams >= MAX_VIEWERS:
+        if self._ending or self._streams >= MAX_VIEWERS:
             return PlainTextResponse("Too many pages are open.\n", 503, {"retry-after": "30"})
         return StreamingResponse(
             self._stream(request),
@@ -38,46 +68,131 @@ class Events:
             headers={"x-accel-buffering": "no"},
         )
 
-    async def _stream(self, request: Request) -> AsyncIterator[str]:
-        queue = request.query_params.get("queue")
-        loop, stirred = asyncio.get_running_loop(), asyncio.Event()
-        names: set[str] = set()
-        everything = False
-        first = True  # the page may be older than the stream
-        stirred.set()
-
-        def note(change: Change) -> None:
-            nonlocal everything
-            names.update(change.names if queue is None else change.names & {queue})
-            everything = everything or change.everything
-            if everything or names:
-                stirred.set()
-
+    async def _stream(self, request: Request) -> AsyncIterator[bytes]:
         self._streams += 1
-        leave = self._site.watcher.follow(lambda change: loop.call_soon_threadsafe(note, change))
+        feed = self._feed(request)
+        viewer = feed.join()
         try:
-            yield "retry: 2000\n\n"
+            yield b"retry: 2000\n\n"
             while True:
                 try:
-                    await asyncio.wait_for(stirred.wait(), BEAT_SECONDS)
+                    async with asyncio.timeout(BEAT_SECONDS):
+                        found = await viewer.get()
                 except TimeoutError:
-                    yield ": still here\n\n"
+                    yield b": still here\n\n"
                     continue
-                stirred.clear()
-                moved, changed = None if first else frozenset(names), everything
-                names.clear()
-                everything = first = False
-                if changed or queue is not None:
-                    yield event("changed", {})
-                else:
-                    news = await run_in_threadpool(self._overview.news, request, moved)
-                    yield event("rows", news)
-                await asyncio.sleep(REST_SECONDS)
+                if found == END:
+                    return
+                yield found
         finally:
             self._streams -= 1
+            feed.leave(viewer)
+
+    def _feed(self, request: Request) -> Feed:
+        """That of all viewers of this page. Rows are the same for all users."""
+        query, url = request.query_params, link(request)
+        queue = query.get("queue")
+        wanted = selection(query)
+        key = (url(""), *wanted.values()) if queue is None else (url(""), queue)
+        if key not in self._feeds:
+            self._feeds[key] = Feed(
+                self._site.watcher,
+                partial(self._overview.news, wanted, url),
+                queue,
+                ended=partial(self._forget, key),
+            )
+        return self._feeds[key]
+
+    def _forget(self, key: tuple[str, ...], ended: Feed) -> None:
+        if self._feeds.get(key) is ended:
+            del self._feeds[key]
+
+
+class Feed:
+    """What is new on one page, for all its viewers; a task works while there are any.
+
+    news: the data of an event for the queues that have moved, or for all if it is given None.
+    queue: whose page it is, if not the overview; it fetches itself whenever the queue has moved.
+    """
+
+    def __init__(
+        self, watcher: Watcher, news: News, queue: str | None, ended: Callable[[Feed], object]
+    ) -> None:
+        self._watcher = watcher
+        self._news = news
+        self._queue = queue
+        self._ended = ended
+        self._viewers: set[asyncio.Queue[bytes]] = set()
+        self._fresh: set[asyncio.Queue[bytes]] = set()
+        self._stirred = asyncio.Event()
+        self._moved: set[str] = set()
+        self._everything = False
+        self._task: asyncio.Task[None] | None = None
+
+    def join(self) -> asyncio.Queue[bytes]:
+        """The events of a new viewer. The first has everything: its page may be older."""
+        viewer: asyncio.Queue[bytes] = asyncio.Queue(MAX_BEHIND)
+        self._viewers.add(viewer)
+        self._fresh.add(viewer)
+        self._stirred.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return viewer
+
+    def leave(self, viewer: asyncio.Queue[bytes]) -> None:
+        """A viewer has gone."""
+        self._viewers.discard(viewer)
+        self._fresh.discard(viewer)
+        if not self._viewers and self._task is not None:
+            self._task.cancel()
+            self._ended(self)
+
+    def end(self) -> None:
+        """End the streams of all viewers."""
+        for viewer in self._viewers:
+            _give(viewer, END)
+
+    def _note(self, change: Change) -> None:
+        names = change.names if self._queue is None else change.names & {self._queue}
+        self._moved |= names
+        self._everything = self._everything or change.everything
+        if names or change.everything:
+            self._stirred.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        leave = self._watcher.follow(lambda change: loop.call_soon_threadsafe(self._note, change))
+        try:
+            while True:
+                await self._stirred.wait()
+                self._stirred.clear()
+                await self._round()
+                await asyncio.sleep(REST_SECONDS)
+        except (*FAILURES, QueueError) as error:
+            log.warning("no news for %d pages, which ask again: %s", len(self._viewers), error)
+        finally:
             leave()
+            self._ended(self)
+            self.end()
+
+    async def _round(self) -> None:
+        fresh, moved, everything = self._fresh, frozenset(self._moved), self._everything
+        known = self._viewers - fresh
+        self._fresh, self._moved, self._everything = set(), set(), False
+        if everything or self._queue is not None:
+            for viewer in known | fresh:
+                _give(viewer, CHANGED)
+            return
+        for viewers, names in ((fresh, None), (known, moved)):
+            if viewers and (names is None or names):
+                rows = event("rows", await run_in_threadpool(self._news, names))
+                for viewer in viewers:
+                    _give(viewer, rows)
 
 
-def event(name: str, data: object) -> str:
-    """One event as it is sent."""
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+def _give(viewer: asyncio.Queue[bytes], found: bytes) -> None:
+    if viewer.full():
+        while not viewer.empty():
+            viewer.get_nowait()
+        found = found and CHANGED
+    viewer.put_nowait(found)

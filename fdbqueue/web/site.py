@@ -24,6 +24,7 @@ from .watcher import TIMEOUT_SECONDS, Watcher
 
 EXCERPT = 160
 Query: TypeAlias = Mapping[str, str]
+Url: TypeAlias = Callable[..., str]
 TABS = {
     "queue": ("Messages", "queue"),
     "dead": ("Dead letters", "dead_letters"),
@@ -52,6 +53,7 @@ class Site:
         self.templates = Environment(
             loader=PackageLoader("fdbqueue.web"),
             autoescape=True,
+            auto_reload=False,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -116,7 +118,7 @@ def user_of(request: Request) -> User:
     return found
 
 
-def link(request: Request) -> Callable[..., str]:
+def link(request: Request) -> Url:
     """How pages name each other: below the place where they are mounted, with a query."""
     base = request.scope.get("root_path", "").rstrip("/")
 

@@ -24,6 +24,7 @@ from ..queue.overview import Surveyed
 from ..store import status
 from ..store.binding import FAILURES, fdb
 from ..store.clocks import METADATA_VERSION
+from ..values.model import Depth
 from ..values.records import record
 
 TICK_SECONDS = 1.0
@@ -59,6 +60,7 @@ class View:
 
     name: str
     seen: Surveyed
+    depth: Depth = Depth()
     rate_in: float = 0.0
     rate_out: float = 0.0
     samples: tuple[Sample, ...] = field(default=(), compare=False, repr=False)
@@ -66,7 +68,7 @@ class View:
 
 @record
 class Look:
-    """All queues, as they were last seen.
+    """All queues in the order of their names, as they were last seen.
 
     at: when, in seconds of the monotonic clock. conflicts: of the whole cluster, per second.
     failed: why the store cannot be read; then the rest is from before.
@@ -103,6 +105,7 @@ class Watcher:
         self._moved: set[str] = set()
         self._watches: dict[str, list[Watch]] = {}
         self._history: dict[str, deque[Sample]] = {}
+        self._ages: dict[str, tuple[Surveyed, int | None]] = {}
         self._look = Look({})
         self._full_at = self._status_at = float("-inf")
         self._full_took = 0.0
@@ -119,13 +122,20 @@ class Watcher:
 
     def ages(self, views: Iterable[View]) -> dict[str, int]:
         """Since when the oldest ready message of each queue waits, in wall clock milliseconds."""
-        held = [(view.name, view.seen) for view in views if view.seen.depth.ready]
-        found: dict[str, int] = {}
-        for start in range(0, len(held), AGES):
-            found |= overview.ready_since_ms(
-                self.db, held[start : start + AGES], root=self.root, timeout=TIMEOUT_SECONDS
-            )
-        return found
+        held = {view.name: view.seen for view in views if view.depth.ready}
+        known = self._ages
+        # What has moved was seen anew, even if it has the same depth.
+        unknown = [
+            (name, seen)
+            for name, seen in held.items()
+            if name not in known or known[name][0] is not seen
+        ]
+        for start in range(0, len(unknown), AGES):
+            some = unknown[start : start + AGES]
+            found = overview.ready_since_ms(self.db, some, root=self.root, timeout=TIMEOUT_SECONDS)
+            known |= {name: (seen, found.get(name)) for name, seen in some}
+        ages = {name: known[name][1] for name in held}
+        return {name: since_ms for name, since_ms in ages.items() if since_ms is not None}
 
     def follow(self, notify: Notify) -> Callable[[], None]:
         """Call ``notify`` in the watcher's thread after each change; returns how to end that."""
@@ -189,7 +199,11 @@ class Watcher:
             self._look = Look(before.views, before.at, before.conflicts, str(error))
             self._full_at = float("-inf")
         views = self._look.views
-        names = {name for name, view in views.items() if view != before.views.get(name)}
+        names = {
+            name
+            for name, view in views.items()
+            if view is not (known := before.views.get(name)) and view != known
+        }
         other = views.keys() != before.views.keys() or self._look.failed != before.failed
         return Change(frozenset(names), other)
 
@@ -216,11 +230,13 @@ class Watcher:
         began = time.monotonic()
         self._take_moved()
         names = overview.list_queues(self.db, root=self.root, timeout=TIMEOUT_SECONDS)
+        names.sort(key=overview.natural)
         found: dict[str, Surveyed] = {}
         for start in range(0, len(names), overview.BATCH):
             found |= self._read(names[start : start + overview.BATCH], watch=watch)
         for gone in self._history.keys() - found.keys():
             del self._history[gone]
+            self._ages.pop(gone, None)
             _cancel(self._watches.pop(gone, []))
         self._show(found, {})
         if watch:
@@ -280,7 +296,7 @@ class Watcher:
             max(0, new - old) / passed if passed > 0 else 0.0
             for old, new in ((base.enqueued, now.enqueued), (base.done, now.done))
         )
-        return View(name, seen, rate_in, rate_out, tuple(samples))
+        return View(name, seen, depth, rate_in, rate_out, tuple(samples))
 
 
 def _cancel(watches: Iterable[Watch]) -> None:

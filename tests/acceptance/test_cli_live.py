@@ -186,7 +186,11 @@ def test_web_pages_are_served_to_those_who_may_see_them(
             urllib.request.Request(told[1], headers=token), timeout=DEADLINE
         ) as answer:
             text = answer.read().decode()
-        stopped(process)
+        events = urllib.request.Request(f"{told[1]}events", headers=token)
+        with urllib.request.urlopen(events, timeout=DEADLINE) as open_page:
+            first = open_page.readline()
+            stopped(process)
+            assert (first + open_page.read()).endswith(b"\n\n")  # not cut off
     assert name in text
     assert "--users" in fdbq.refused("web", "--host", "0.0.0.0", code=2)
     users.chmod(0o644)

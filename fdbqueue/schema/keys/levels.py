@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...store.binding import fdb
+from ...store.client import pack_int
 from .kinds import Kind, within
 
 
@@ -16,8 +17,10 @@ class LevelKeys:
     __slots__ = ("count", "fence", "label", "last", "ready", "tail")
 
     def __init__(self, prefix: bytes, level: int) -> None:
+        packed = pack_int(level)
+
         def begin(kind: Kind) -> bytes:
-            return bytes(fdb.tuple.pack((int(kind), level), prefix))
+            return prefix + pack_int(kind) + packed
 
         self.ready = begin(Kind.READY)
         self.last = fdb.KeySelector.last_less_than(within(self.ready).stop)

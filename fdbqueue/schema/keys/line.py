@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 
 
@@ -16,7 +15,7 @@ class LineKeys:
 
     def __init__(self, led: bytes, request: bytes) -> None:
         self.led = led
-        self.leader: bytes = fdb.tuple.pack((0,), led)
+        self.leader = led + pack_int(0)
         self._request = request
         # Where the two share a prefix, the requests follow the leader.
         begin = self.leader if request == led else request

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...queue.overview import natural
 from ...values.model import Depth
 from ...values.records import record
 from .. import sparkline
-from ..site import Query, Site, link, number
+from ..site import Query, Site, Url, link, number
 from ..watcher import Look, View
 
 T = TypeVar("T")
@@ -49,23 +47,22 @@ class Overview:
         self._site = site
         self._lock = threading.Lock()
         self._made_of: Look | None = None
-        self._made: dict[str, Any] = {}
+        self._made: dict[Hashable, Any] = {}
         self._rows: dict[tuple[str, str], tuple[View, int | None, str]] = {}
 
     def __call__(self, request: Request) -> Response:
         """The page."""
         look = self._site.watcher.look()
-        query = request.query_params
-        shown = select(look, query)
+        query, url = request.query_params, link(request)
+        shown = self._selected(look, selection(query))
         ages = self._site.watcher.ages(shown.views)
         return self._site.page(
             request,
             "overview.html",
-            rows=[self._row(request, view, ages.get(view.name)) for view in shown.views],
+            rows=[self._row(url, view, ages.get(view.name)) for view in shown.views],
             shown=shown,
             look=look,
-            depth=_total(look.views.values()),
-            count=len(look.views),
+            totals=self._totals(look),
             contains=query.get("contains", ""),
             sort=_sort(query),
             limit=query.get("limit", ""),
@@ -73,27 +70,25 @@ class Overview:
             queue=None,
         )
 
-    def news(self, request: Request, moved: frozenset[str] | None) -> dict[str, object]:
-        """The rows of those queues on the same page that have moved, and the totals.
+    def news(self, query: Query, url: Url, moved: frozenset[str] | None) -> dict[str, object]:
+        """The rows of those queues on one page that have moved, and the totals.
 
-        moved: None for all.
+        query, url: a selection, and how the page names others. moved: None for all.
         """
         look = self._site.watcher.look()
-        views = self._selected(look, request).views
+        views = self._selected(look, query).views
         views = [view for view in views if moved is None or view.name in moved]
         ages = self._site.watcher.ages(views)
         return {
-            "rows": {each.name: self._row(request, each, ages.get(each.name)) for each in views},
+            "rows": {each.name: self._row(url, each, ages.get(each.name)) for each in views},
             "totals": self._totals(look),
         }
 
-    def _selected(self, look: Look, request: Request) -> Shown:
+    def _selected(self, look: Look, query: Query) -> Shown:
         """As ``select``, once for all viewers of the same page."""
-        return self._once(
-            look, str(request.query_params), lambda: select(look, request.query_params)
-        )
+        return self._once(look, (*query.values(),), lambda: select(look, query))
 
-    def _once(self, look: Look, key: str, make: Callable[[], T]) -> T:
+    def _once(self, look: Look, key: Hashable, make: Callable[[], T]) -> T:
         """What is made of a look, made once."""
         with self._lock:
             if self._made_of is not look:
@@ -110,18 +105,21 @@ class Overview:
 
     def _render_totals(self, look: Look) -> str:
         template = self._site.templates.get_template("totals.html")
-        return template.render(depth=_total(look.views.values()), count=len(look.views), look=look)
+        return template.render(
+            depth=Depth.total(view.depth for view in look.views.values()),
+            count=len(look.views),
+            look=look,
+        )
 
-    def _row(self, request: Request, view: View, since_ms: int | None) -> str:
+    def _row(self, url: Url, view: View, since_ms: int | None) -> str:
         """A row, made once for all viewers."""
-        url = link(request)
         key = url(""), view.name
         known = self._rows.get(key)
         if known is not None and known[0] is view and known[1] == since_ms:
             return known[2]
         text = self._site.templates.get_template("row.html").render(
             view=view,
-            depth=view.seen.depth,
+            depth=view.depth,
             since_ms=since_ms,
             path=sparkline.path(view.samples, time.monotonic()),
             url=url,
@@ -133,11 +131,15 @@ class Overview:
         return text
 
 
+def selection(query: Query) -> dict[str, str]:
+    """What of a query says which queues a page shows."""
+    return {name: query.get(name, "") for name in ("contains", "sort", "limit", "page")}
+
+
 def select(look: Look, query: Query) -> Shown:
     """The queues of a look that a query asks for, in order."""
     part = query.get("contains", "").lower()
     views = [view for name, view in look.views.items() if part in name.lower()]
-    views.sort(key=lambda view: natural(view.name))
     sort = _sort(query)
     if sort != "name":
         views.sort(key=lambda view: -_value(view, sort))
@@ -154,8 +156,4 @@ def _sort(query: Query) -> str:
 
 def _value(view: View, column: str) -> float:
     rates = {"in": view.rate_in, "out": view.rate_out}
-    return rates[column] if column in rates else float(asdict(view.seen.depth)[column])
-
-
-def _total(views: Iterable[View]) -> Depth:
-    return sum((view.seen.depth for view in views), Depth())
+    return rates[column] if column in rates else float(getattr(view.depth, column))
