@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PRINTED = frozenset(
     ("id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at", "consumer",
-     "state", "waits_for_key", "last_error", "death")
+     "state", "waits_for_key", "cancelled", "last_error", "death")
 )  # fmt: skip
 """Fields of a printed message that an enqueue ignores."""
 
@@ -93,6 +93,7 @@ def state_json(found: MessageState) -> dict[str, Any]:
         **_waiting(found),
         **({} if expires is None else {"expires_at": when(expires)}),
         **({"consumer": found.consumer} if found.state is State.LEASED else {}),
+        **({"cancelled": True} if found.cancelled else {}),
         **({"death": _death(found.death)} if found.death else {}),
     }
 
@@ -116,6 +117,7 @@ def lease_json(lease: LeasedMessage) -> dict[str, Any]:
         "expired": lease.expired,
         "lapsed": lease.expired,  # the former name
         "planned": lease.planned,
+        **({"cancelled": True} if delivery.cancelled else {}),
     }
 
 

@@ -127,6 +127,13 @@ def _message(site: Site, terms: Terms) -> Counted:
     return int(found is not None and found.state in (State.READY, State.DELAYED)), True
 
 
+def _running(site: Site, terms: Terms) -> Counted:
+    """A message that is leased, and not by a plan, unless it was cancelled already."""
+    found = site.queue(terms.queue).get(site.db, terms.message)
+    leased = found is not None and found.lease_expires_at_ms is not None
+    return int(leased and found is not None and not found.cancelled), True
+
+
 def _consumer(site: Site, terms: Terms) -> Counted:
     return len(_consumers(site, terms)), True
 
@@ -185,6 +192,13 @@ def _purge(site: Site, terms: Terms) -> Iterator[int]:
 
 def _cancel(site: Site, terms: Terms) -> Iterator[int]:
     yield int(site.queue(terms.queue).cancel(site.db, terms.message))
+
+
+def _cancel_running(site: Site, terms: Terms) -> Iterator[int]:
+    queue = site.queue(terms.queue)
+    removed = queue.cancel(site.db, terms.message)
+    found = queue.get(site.db, terms.message)
+    yield int(removed or (found is not None and found.cancelled))
 
 
 def _evict(site: Site, terms: Terms) -> Iterator[int]:
@@ -252,6 +266,14 @@ ACTIONS = {
     "move": Action("Move {}?", "moved", "messages", _moved, _move),
     "purge": Action("Remove {}?", "removed", "messages", _waiting, _purge, lost=True),
     "cancel": Action("Remove {}?", "removed", "messages", _message, _cancel, lost=True),
+    "cancel-running": Action(
+        "Cancel {}, so that nothing is delivered again?",
+        "cancelled",
+        "running messages",
+        _running,
+        _cancel_running,
+        lost=True,
+    ),
     "evict": Action("Remove {}, and end what it holds?", "removed", "consumers", _consumer, _evict),
     "pause": Action("Pause delivery of {}?", "waiting", "ready messages", _whole, _pause),
     "resume": Action("Resume delivery of {}?", "in delivery", "ready messages", _whole, _resume),

@@ -215,6 +215,43 @@ def test_what_receive_prints_can_be_enqueued_again(fdbq: Fdbq, name: str) -> Non
     assert [(m["payload"], m["headers"]) for m in found] == [(p, {"a": "b"}) for p in payloads]
 
 
+def test_a_message_that_is_handled_is_cancelled(fdbq: Fdbq, db: fdb.Database, name: str) -> None:
+    queue = Queue(name)
+    running = fdbq.ok("enqueue", name, "running").out.strip()
+    delivery = queue.receive(db)
+    waiting = fdbq.ok("enqueue", name, "waiting").out.strip()
+    assert delivery is not None
+    both = (name, running, waiting, "--json")
+    assert fdbq.ok("cancel", *both, "--dry-run").json == {
+        "queue": name, "cancelled": 0, "would_be_cancelled": 1, "running": [running], "missed": []
+    }  # fmt: skip
+    assert fdbq.ok("cancel", *both, "--yes").json == {
+        "queue": name, "cancelled": 1, "running": [running], "missed": []
+    }  # fmt: skip
+    assert fdbq.ok("show", name, running, "--json").json["cancelled"] is True
+    queue.release(db, delivery)
+    assert fdbq("cancel", name, running, "--yes").code == 1
+    assert queue.depth(db).purged == 2
+
+
+def test_a_message_is_replaced_or_put_off(fdbq: Fdbq, db: fdb.Database, name: str) -> None:
+    unique = (name, "--unique", "u", "--on-conflict")
+    first = fdbq.ok("enqueue", *unique, "replace", "old").out
+    again = fdbq.ok("enqueue", *unique, "replace", "new")
+    assert (again.out, "may have been changed" in again.err) == (first, True)
+    line = {"payload": "newer", "unique": "u", "on_conflict": "replace"}
+    fdbq.ok("enqueue", name, given=json.dumps(line))
+    assert [each.payload for each in Queue(name).peek(db)] == [b"newer"]
+    fdbq.ok("enqueue", *unique, "debounce", "--delay", "1h", "--max-delay", "1d", "late")
+    rows = "payload,unique,on_conflict,delay,max_delay\nlater,u,debounce,7200,86400\n"
+    fdbq.ok("enqueue", name, "--csv", given=rows)
+    assert Queue(name).depth(db).delayed == 1
+    state = Queue(name).get(db, first.strip())
+    assert state is not None
+    assert state.message.payload == b"later"
+    assert fdbq("enqueue", name, "x", "--on-conflict", "replace").code == 2
+
+
 def test_purge_removes_what_is_ready(fdbq: Fdbq, name: str) -> None:
     fdbq.ok("enqueue", name, given='{"payload": "x"}\n' * 1200)
 

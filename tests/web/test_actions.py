@@ -147,6 +147,23 @@ def test_one_message_is_cancelled_one_dead_letter_redriven_and_one_removed(
     assert (queue.depth(db).ready, queue.depth(db).dead) == (1, 0)
 
 
+def test_a_message_that_is_handled_is_cancelled(
+    db: fdb.Database, queue: Queue[bytes], acting: TestClient
+) -> None:
+    running = queue.enqueue(db, b"x")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    question, told = act(acting, "cancel-running", message=running)
+    assert "1 running message" in question
+    assert told == "1 running message cancelled."
+    page = acting.get("/message", params={"queue": queue.name, "id": running}).text
+    assert "not delivered again" in page
+    assert "cancel-running" not in page
+    queue.release(db, delivery)
+    assert queue.get(db, running) is None
+    assert act(acting, "cancel-running", message=running)[0].startswith("Cancel 0 ")
+
+
 def test_a_queue_is_paused_and_resumed(
     db: fdb.Database, queue: Queue[bytes], acting: TestClient
 ) -> None:

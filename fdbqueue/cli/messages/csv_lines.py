@@ -21,6 +21,7 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "priority": (int, "a whole number"),
     "max_attempts": (int, "a whole number"),
     "delay": (float, "a number of seconds"),
+    "max_delay": (float, "a number of seconds"),
     "ttl": (float, "a number of seconds"),
     "headers": (json.loads, "JSON"),
     "backoff": (json.loads, "JSON"),

@@ -1,20 +1,25 @@
-"""``fdbq cancel`` and ``edit``: remove or change messages that wait."""
+"""``fdbq cancel`` and ``edit``: cancel messages, or change those that wait."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+from fdbqueue.values.model import MessageState
 from fdbqueue.values.states import State
 
 from .. import context, durations, terminal
 from ..declarations import Option
 from ..parameters import AsJson, Change, MessageIds, QueueName
 
+_WAITING = (State.READY, State.DELAYED)
+
 
 def cancel(name: QueueName, message_ids: MessageIds, *, change: Change) -> None:
     """Remove ready or delayed messages before they are delivered.
 
-    Leased and dead messages stay. The exit code is 1 if any message was not removed.
+    A message that is being handled is never delivered again, and its handler can see that; it ends
+    as its handler does. Dead letters, and messages in a batch of a stream, stay. The exit code is 1
+    if any message was not cancelled.
 
     \b
     Example:
@@ -23,21 +28,36 @@ def cancel(name: QueueName, message_ids: MessageIds, *, change: Change) -> None:
     db, queue = context.open_queue(name)
     ids = [*dict.fromkeys(message_ids)]
     found = {each: queue.get(db, each) for each in ids}
-    cancelled = [
-        each
-        for each, state in found.items()
-        if state and state.state in (State.READY, State.DELAYED)
-    ]
-    if cancelled and not change.dry_run:
-        change.confirm(f"Remove {terminal.count(len(cancelled), 'message')} of queue {name!r}?")
-        cancelled = [each for each in cancelled if queue.cancel(db, each)]
-    missed = [each for each in ids if each not in cancelled]
+    waiting = [each for each, state in found.items() if state and state.state in _WAITING]
+    running = [each for each, state in found.items() if _runs(state)]
+    if (waiting or running) and not change.dry_run:
+        question = f"Remove {terminal.count(len(waiting), 'message')} of queue {name!r}"
+        if running:
+            question += f", and cancel {len(running)} being handled"
+        change.confirm(f"{question}?")
+        removed = [each for each in waiting + running if queue.cancel(db, each)]
+        running = [each for each in waiting + running if each not in removed]
+        running = [each for each in running if (state := queue.get(db, each)) and state.cancelled]
+        waiting = removed
+    missed = [each for each in ids if each not in waiting + running]
+    told = f", and {len(running)} being handled" if running else ""
     change.print_result(
-        {"queue": name, **change.counted("cancelled", len(cancelled)), "missed": missed},
-        f"{change.verb('cancel', 'cancelled')} {terminal.count(len(cancelled), 'message')}",
+        {
+            "queue": name,
+            **change.counted("cancelled", len(waiting)),
+            **({"running": running} if running else {}),
+            "missed": missed,
+        },
+        f"{change.verb('cancel', 'cancelled')} {terminal.count(len(waiting), 'message')}{told}",
     )
     if missed:
-        raise terminal.CommandError(f"not ready or delayed: {', '.join(missed)}", 1)
+        problem = "neither waiting nor being handled"
+        raise terminal.CommandError(f"{problem}: {', '.join(missed)}", 1)
+
+
+def _runs(state: MessageState | None) -> bool:
+    """Whether a message is leased, and not in a batch of a stream."""
+    return state is not None and state.lease_expires_at_ms is not None
 
 
 def edit(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import fdbqueue
 from fdbqueue.values.options import DEFAULT_PRIORITY, MAX_PAYLOAD
@@ -47,6 +47,16 @@ def enqueue(
         str | None,
         Option(metavar="KEY", help="Enqueue nothing while the queue holds this unique key."),
     ] = None,
+    on_conflict: Annotated[
+        Literal["keep", "replace", "debounce"],
+        Option(
+            metavar="WHAT",
+            help="With --unique: replace what a waiting message says; debounce puts it off, too.",
+        ),
+    ] = "keep",
+    max_delay: Annotated[
+        float | None, durations.option("With debounce: not for longer than this in all.")
+    ] = None,
     content_type: Annotated[
         str | None, Option(metavar="TYPE", help="Content type, such as application/json.")
     ] = None,
@@ -63,10 +73,11 @@ def enqueue(
 
     Without PAYLOAD and --file, fdbq reads standard input: one JSON object per line with "payload"
     (text) or "payload_base64", and optionally "priority", "headers", "delay" or "due_at", "ttl" or
-    "ttl_ends_at", "max_attempts", "backoff", "key", "dedup_id", "unique" and "content_type". The
-    options of the command apply to lines that do not specify them. You can enqueue the --json
-    output of peek, receive, browse and dead list: the messages get new ids and no attempts. An
-    invalid line ends the import; the error says how many messages before it were enqueued.
+    "ttl_ends_at", "max_attempts", "backoff", "key", "dedup_id", "unique", "on_conflict",
+    "max_delay" and "content_type". The options of the command apply to lines that do not specify
+    them. You can enqueue the --json output of peek, receive, browse and dead list: the messages get
+    new ids and no attempts. An invalid line ends the import; the error says how many messages
+    before it were enqueued.
 
     With --csv, standard input is CSV with a column "payload" and optional columns with the other
     names above. Any other column becomes a header. Empty cells are ignored.
@@ -79,6 +90,7 @@ def enqueue(
     Examples:
       fdbq enqueue orders 'order 17' --priority 7 --header region=eu
       fdbq enqueue orders 'reminder' --delay 1h --ttl 2h
+      fdbq enqueue orders 'rebuild' --unique rebuild --on-conflict debounce --delay 5s
       fdbq enqueue orders --file order.json
       fdbq enqueue orders < messages.jsonl
       fdbq enqueue orders --resume import.state < messages.jsonl
@@ -95,6 +107,8 @@ def enqueue(
         key=key,
         dedup_id=dedup_id,
         unique=unique,
+        on_conflict=on_conflict,
+        max_delay=max_delay,
         content_type=content_type,
     )
     db, queue = context.open_queue(name)
@@ -103,9 +117,10 @@ def enqueue(
     if payload is None and file is None:
         if sys.stdin.isatty():
             raise terminal.CommandError("give PAYLOAD, --file, or JSON lines on standard input")
-        if dedup_id is not None or unique is not None:
+        if dedup_id is not None or unique is not None or max_delay is not None:
             raise terminal.CommandError(
-                "--dedup-id and --unique are for one message: put them into the lines instead"
+                "--dedup-id, --unique and --max-delay are for one message: put them into the lines "
+                "instead"
             )
         from . import imports  # --store must be known
 
@@ -124,7 +139,8 @@ def enqueue(
     else:
         print(ids[0])
         if not ids.new:
-            terminal.note("the message existed already; nothing was enqueued")
+            told = "nothing was enqueued" if on_conflict == "keep" else "it may have been changed"
+            terminal.note(f"the message existed already; {told}")
 
 
 def _known(count: int) -> dict[str, int]:
