@@ -169,9 +169,7 @@ class Running:
 
     def spawn(self, operation: Callable[[], object]) -> Callable[[], object]:
         """As ``tasks.Task.spawn``."""
-        context = copy_context()
-        context.run(tasks.current.set, None)
-        task = self._loop.create_task(run(operation), context=context)
+        task = self._loop.create_task(run(operation))
         _spawned.add(task)
         task.add_done_callback(_spawned.discard)
         return task.cancel

@@ -9,7 +9,7 @@ exchanged for its twin, or its original.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from functools import partial, wraps
 from types import GenericAlias
 from typing import Any, Self, TypeVar
@@ -25,7 +25,7 @@ T = TypeVar("T", bound="type[Twin]")
 _TRANSACTORS = {"tr", "db"}
 _TAKES = {
     *("receive", "receive_many", "receive_batch", "receive_matching"),
-    *("collect", "request"),
+    *("collect", "request", "consume"),
 }
 """Methods whose result is given back where the task that waits for it is cancelled."""
 _END = object()
@@ -101,7 +101,9 @@ def _twin(name: str, given: Any, *, waits: bool) -> Any:
         @wraps(given)
         def iterate(self: Twin, /, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
             arguments, named = _originals(args, kwargs)
-            return _rows(given(self.blocking, *arguments, **named))  # It waits for nothing yet.
+            undo = _undo(self.blocking, arguments, named) if name in _TAKES else None
+            # It waits for nothing yet.
+            return _rows(given(self.blocking, *arguments, **named), undo)
 
         return iterate
 
@@ -113,10 +115,12 @@ def _twin(name: str, given: Any, *, waits: bool) -> Any:
     return call
 
 
-async def _rows(found: Generator[Any, None, object]) -> AsyncIterator[Any]:
-    """What an iterator of the blocking API yields."""
+async def _rows(
+    found: Generator[Any, None, object], undo: Callable[[Any], object] | None
+) -> AsyncIterator[Any]:
+    """What an iterator of the blocking API yields. ``undo``: as in ``run``."""
     try:
-        while (one := await run(partial(next, found, _END))) is not _END:
+        while (one := await run(partial(next, found, _END), undo)) is not _END:
             yield to_twin(one)
     finally:
         await run(found.close)
@@ -127,15 +131,25 @@ async def _call(
 ) -> Any:
     """Run an operation. ``taker``: what the result is given back to, if it is."""
     arguments, named = _originals(args, kwargs)
-    undo = None
-    if taker is not None and arguments and isinstance(arguments[0], fdb.Database):
-        undo = partial(_give_back, taker, arguments[0])
+    undo = None if taker is None else _undo(taker, arguments, named)
     return to_twin(await run(partial(operation, *arguments, **named), undo))
+
+
+def _undo(
+    taker: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[[Any], object] | None:
+    """What gives back what an operation has taken; None in a transaction, which undoes itself."""
+    for given in (*args[:1], *(kwargs[name] for name in _TRANSACTORS & kwargs.keys())):
+        if isinstance(given, fdb.Database):
+            return partial(_give_back, taker, given)
+    return None
 
 
 def _give_back(taker: Any, db: fdb.Database, taken: Any) -> None:
     """Give back what a task has taken that was cancelled meanwhile."""
     queue = getattr(taker, "_queue", taker)
+    if taken is _END:
+        return
     if isinstance(taken, Ticket):
         taken = queue.withdraw(db, taken)
     elif isinstance(taken, Delivery):

@@ -3,6 +3,7 @@ by a selector."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -11,12 +12,18 @@ from typing import TypeVar
 from ..consumers import line, promotion, receiving
 from ..consumers.line import Ticket
 from ..consumers.receiving.attempt import MAX_MESSAGES
-from ..errors import ExpiredBacklog, InvalidArgument, LeaseLost, TransactionTooLarge
+from ..errors import (
+    ExpiredBacklog,
+    InvalidArgument,
+    LeaseLost,
+    QueueError,
+    TransactionTooLarge,
+)
 from ..messages.delivery import head, limits
 from ..schema.codec.leases import new_claim
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
-from ..store.binding import fdb
+from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
 from ..subscriptions.cursors import MAX_SCANNED
 from ..values.content import check_count
@@ -28,7 +35,7 @@ from .batch import Batch
 from .enqueue import Enqueuing
 from .handle import Handle, Transactor, check_transaction, checked
 from .housekeeping import past_backlog
-from .settlement import ack_many, extend_many
+from .settlement import ack_many, extend_many, release_many
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -164,20 +171,30 @@ def consume(
     back for the next batch), in the same transaction as the next request. Between two messages
     of a batch it extends the leases of the batch once a third of their time is over. It does
     not acknowledge the delivery in hand when the loop is left: settle that, or let its lease
-    expire. Arguments and errors as ``receive_many``; ``LeaseLost`` if one message took
-    longer than its lease.
+    expire. What it has taken and not yielded then goes back to its place. Arguments and errors as
+    ``receive_many``; ``LeaseLost`` if one message took longer than its lease.
     """
     queue = queue._bounded(db, timeout)
     held: Sequence[Delivery] = ()
-    while held := _receive(queue, db, max_messages, lease, wait, consumer, held, None):
-        lasts = seconds(lease)
-        if lasts is None and len(held) > 1:
-            lasts = queue._read(db, lambda tr: queue._scope(tr).options.lease)
-        renewed = queue._clock.monotonic()
-        for n in range(len(held)):
-            if n and lasts and queue._clock.monotonic() > renewed + lasts / 3:
-                renewed, held = queue._clock.monotonic(), extend_many(queue, db, held, lease)
-            yield held[n]
+    yielded = 0
+    try:
+        while held := _receive(queue, db, max_messages, lease, wait, consumer, held, None):
+            yielded, lasts = 0, seconds(lease)
+            if lasts is None and len(held) > 1:
+                lasts = queue._read(db, lambda tr: queue._scope(tr).options.lease)
+            renewed = queue._clock.monotonic()
+            for n in range(len(held)):
+                if n and lasts and queue._clock.monotonic() > renewed + lasts / 3:
+                    renewed, held = queue._clock.monotonic(), extend_many(queue, db, held, lease)
+                yielded = n + 1
+                yield held[n]
+    except Exception:
+        raise
+    except BaseException:  # The loop is left, or its task cancelled.
+        with contextlib.suppress(*FAILURES, QueueError):  # Else their leases expire.
+            if yielded < len(held):
+                release_many(queue, db, held[yielded:], delay=0)
+        raise
 
 
 def request(

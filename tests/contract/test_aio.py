@@ -6,11 +6,12 @@ What it has in common with the blocking one is tested by the same tests: see ``t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 import fdbqueue
 from fdbqueue import Queue, aio
+from fdbqueue.aio import driver
 from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, QueueNotFound, StoreNotFound
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store import tasks
@@ -227,34 +229,197 @@ def test_a_cancelled_task_leaves_the_line(adb: aio.Database, orders: aio.Queue) 
     run(main())
 
 
-@pytest.mark.parametrize("method", ["receive", "receive_many", "receive_batch"])
+Take = Callable[[aio.Queue, aio.Database], Coroutine[Any, Any, Sequence[fdbqueue.Delivery]]]
+
+
+async def one(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:
+    found = await queue.receive(db)
+    return [found] if found else []
+
+
+async def several_by_name(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:
+    return await queue.receive_many(tr=db, max_messages=2, wait=DEADLINE)
+
+
+async def several(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:
+    return await queue.receive_many(db, 2)
+
+
+async def several_together(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:
+    return await queue.receive_batch(db, 2, wait=DEADLINE)  # type: ignore[return-value]
+
+
+async def asked_for(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:
+    ticket = await queue.request(db, max_messages=2)
+    try:
+        return await queue.collect(db, ticket)
+    except asyncio.CancelledError:
+        await queue.withdraw(db, ticket)  # The caller's own: the request was a commit by itself.
+        raise
+
+
+async def first_of_a_loop(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:
+    async for delivery in queue.consume(db, max_messages=2):
+        return [delivery]
+    return []
+
+
+async def first_that_comes(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:
+    async for delivery in queue.consume(db, max_messages=2, wait=DEADLINE):
+        return [delivery]
+    return []
+
+
+WAIT = driver.Waking.wait
+TAKES = [one, several, several_by_name, several_together, asked_for, first_of_a_loop]
+
+
+async def ended_at_each_wait(
+    begin: Callable[[], Coroutine[Any, Any, Any]], *, in_time: bool = False
+) -> AsyncIterator[Any]:
+    """End a task at each of its waits in turn: yields None, and at last what it returns.
+
+    in_time: ended by ``asyncio.timeout`` around it; else cancelled.
+    """
+    others = asyncio.all_tasks()
+    for which in range(1, 400):
+        task = asyncio.create_task(_ended_at(which, begin, in_time))
+        found, ended = await task
+        await until(lambda: asyncio.all_tasks() == others)  # A loop that was left closes.
+        yield found
+        if not ended:
+            return
+    raise AssertionError("it never ended by itself")
+
+
+async def _ended_at(
+    which: int, begin: Callable[[], Coroutine[Any, Any, Any]], in_time: bool
+) -> tuple[Any, bool]:
+    """End the task at its wait with this number; returns what it does, and whether it got there."""
+    task, waits = asyncio.current_task(), 0
+    assert task is not None
+
+    async def wait(waking: driver.Waking) -> None:
+        nonlocal waits
+        if asyncio.current_task() is task:
+            waits += 1
+            if waits == which and in_time:
+                limit.reschedule(0)
+            elif waits == which:
+                task.cancel()
+        await WAIT(waking)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.Waking, "wait", wait)
+        found = None
+        with contextlib.suppress(TimeoutError if in_time else asyncio.CancelledError):
+            async with asyncio.timeout(None) as limit:
+                found = await begin()
+    return found, waits >= which
+
+
+@pytest.mark.parametrize(("contention", "in_time"), [("auto", False), ("staged", True)])
+@pytest.mark.parametrize("take", TAKES)
 def test_a_take_that_had_committed_is_given_back(
-    adb: aio.Database, orders: aio.Queue, method: str
+    db: fdb.Database,
+    adb: aio.Database,
+    orders: aio.Queue,
+    take: Take,
+    contention: str,
+    in_time: bool,
 ) -> None:
-    """Cancelled at each moment in turn, until the task is done before."""
-    terms = () if method == "receive" else (2,)
+    """Ended at each wait in turn."""
+    orders.blocking.set_options(db, contention=contention)
 
     async def main() -> None:
-        await orders.enqueue_many(adb, [b"a", b"b"])
+        ids = await orders.enqueue_many(adb, [b"a", b"b"])
         cancelled = 0
-        for steps in range(200):
-            task = asyncio.create_task(getattr(orders, method)(adb, *terms))
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            task.cancel()
-            try:
-                found = await task
-            except asyncio.CancelledError:
+        async for found in ended_at_each_wait(lambda: take(orders, adb), in_time=in_time):
+            if found is None:
                 cancelled += 1
-                depth = await orders.depth(adb)
-                assert (depth.ready, depth.leased, depth.dead) == (2, 0, 0)
             else:
-                assert found
-                break
+                assert [each.id for each in found] == ids[: len(found)]
+                await orders.release_many(adb, found, delay=0)
+            depth = await orders.depth(adb)
+            assert (depth.ready, depth.leased, depth.dead) == (2, 0, 0)
+            assert in_line(db, orders.blocking) == 0
         assert cancelled
-        state = await orders.get(adb, found.id if method == "receive" else found[0].id)
+        state = await orders.get(adb, ids[0])
         assert state is not None
-        assert state.message.attempts <= 1
+        assert state.message.attempts == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(("contention", "in_time"), [("auto", True), ("staged", False)])
+@pytest.mark.parametrize("take", [several_by_name, several_together, first_that_comes])
+def test_what_a_task_was_given_in_line_is_given_back(
+    db: fdb.Database,
+    adb: aio.Database,
+    orders: aio.Queue,
+    take: Take,
+    contention: str,
+    in_time: bool,
+) -> None:
+    """Ended at each wait in turn, while messages come."""
+    orders.blocking.set_options(db, contention=contention)
+
+    async def main() -> None:
+        cancelled = 0
+
+        async def wait_for_two() -> Sequence[fdbqueue.Delivery]:
+            coming.append(asyncio.create_task(come(asyncio.current_task())))
+            return await take(orders, adb)
+
+        async def come(waiting: asyncio.Task[Any] | None) -> None:
+            assert waiting is not None
+            await until(lambda: in_line(db, orders.blocking) or waiting.done())
+            await orders.enqueue_many(adb, [b"a", b"b"])
+
+        coming: list[asyncio.Task[None]] = []
+        async for found in ended_at_each_wait(wait_for_two, in_time=in_time):
+            await coming.pop()
+            depth = await orders.depth(adb)
+            in_hand = len(found or [])
+            assert (depth.ready, depth.leased) == (2 - in_hand, in_hand)
+            assert in_line(db, orders.blocking) == 0
+            cancelled += found is None
+            await orders.ack_many(adb, found or [])
+            await orders.purge(adb)
+        assert cancelled > 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+def test_a_loop_that_ends_gives_back_what_it_had_not_yielded(
+    adb: aio.Database, orders: aio.Queue, in_time: bool
+) -> None:
+    """What it has yielded stays leased until it is acknowledged; all else is ready at once."""
+    seen: set[str] = set()
+
+    async def consume() -> str:
+        async for delivery in orders.consume(adb, max_messages=3):
+            seen.add(delivery.id)
+            await driver.run(partial(tasks.sleep, 1e-6))
+        return "all"
+
+    async def main() -> None:
+        kinds = set()
+        ids = {*await orders.enqueue_many(adb, [b"%d" % n for n in range(5)])}
+        ends = []
+        async for found in ended_at_each_wait(consume, in_time=in_time):
+            ends.append(found)
+            leased = await orders.leases(adb)
+            ready = {each.id for each in await orders.peek(adb, 9)}
+            assert {each.delivery.id for each in leased} <= seen
+            assert ready == ids - seen
+            kinds.add((len(leased), len(ready)))
+            await orders.ack_many(adb, [each.delivery for each in leased])
+            seen.clear()
+            ids = {*ready, *[await orders.enqueue(adb, b"more") for _ in range(5 - len(ready))]}
+        assert ends == [None] * (len(ends) - 1) + ["all"]
+        assert {(0, 5), (1, 4), (2, 3), (3, 2), (1, 1), (2, 0), (0, 0)} <= kinds
 
     run(main())
 

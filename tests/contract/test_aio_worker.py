@@ -19,6 +19,7 @@ import tenacity
 
 from fdbqueue import Credit, Depth, Message, NewMessage, Queue, Reject, Worker, aio
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
 from tests.contract.test_aio import run
 from tests.patience import DEADLINE
@@ -397,6 +398,47 @@ def test_a_browsing_subscription_hands_its_messages_to_a_coroutine(
     run(main())
     assert seen == [b"one", b"two"]
     assert threads == {threading.get_ident()}
+
+
+def test_a_coroutine_that_browses_sees_context_variables_and_keeps_its_own(
+    adb: aio.Database, orders: aio.Queue
+) -> None:
+    seen: list[str] = []
+
+    async def handle(message: Message) -> None:
+        seen.append(variable.get())
+        variable.set("of a handler")
+
+    async def main() -> None:
+        await orders.enqueue_many(adb, [b"one", b"two"])
+        looks = await orders.subscribe(adb, "looks", mode="browse")
+        variable.set("of the worker")
+        async with aio.Worker(adb, 1).add(orders, handle, subscription=looks):
+            await until(lambda: len(seen) == 2)
+
+    run(main())
+    assert seen == ["of the worker"] * 2
+
+
+def test_a_coroutine_may_call_the_blocking_api_too(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, space: fdb.Subspace
+) -> None:
+    """By itself, which stops the loop, or in a thread, which inherits its context."""
+    copies = Queue.open(db, "copies", root=space)
+    queue.enqueue_many(db, [b"one", b"two"])
+
+    async def handle(message: Message) -> None:
+        assert tasks.current.get() is None  # Else what follows never returns.
+        copies.enqueue(db, message.payload)
+        await asyncio.to_thread(copies.enqueue, db, message.payload)
+
+    async def main() -> None:
+        async with aio.Worker(adb, 1).add(orders, handle, max_attempts=1):
+            await until(lambda: queue.depth(db).done + queue.depth(db).dead == 2)
+
+    run(main())
+    assert queue.depth(db).done == 2
+    assert copies.depth(db).ready == 4
 
 
 # -- the blocking worker -----------------------------------------------------------------------
