@@ -442,6 +442,49 @@ class ProducerUnfinished(ProducerError, TimeoutError):
     text = "{messages:,} messages are not stored yet; their futures tell what becomes of them"
 
 
+class NoResult(QueueError):
+    """Raised when there is no result of a message. One of the following says why."""
+
+    text = "message {message_id} has no result"
+
+    message_id: str
+
+
+class ResultPending(NoResult):
+    """Raised when a message has not ended yet; ``state`` is where it is."""
+
+    text = "message {message_id} is not done yet: it is {state}"
+
+
+class ResultDead(NoResult):
+    """Raised when the message of a result is a dead letter, with its ``reason``."""
+
+    text = "message {message_id} is a dead letter: {reason}"
+
+
+class ResultCancelled(NoResult):
+    """Raised when a message is gone without having been done: it was removed, replaced, moved or
+    dropped (``state`` is "purged"), or its time to live was over ("expired")."""
+
+    text = "message {message_id} was not done: it is {state}"
+
+
+class ResultUnknown(NoResult):
+    """Raised when nothing is known of a message's result: the time to keep it is over, the message
+    was enqueued without ``keep_result``, or was never in the queue."""
+
+    text = (
+        "nothing is known of a result of message {message_id}: it was enqueued without "
+        "keep_result, or that time is over"
+    )
+
+
+class ResultTooLarge(InvalidPayload):
+    """Raised when a result has more bytes than can be kept. The message is not acknowledged."""
+
+    text = "the result of message {message_id} has {size:,} bytes; at most {limit:,} can be kept"
+
+
 class SinkError(QueueError):
     """Raised when rows from many tasks cannot be published as one batch."""
 

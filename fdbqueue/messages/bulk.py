@@ -163,6 +163,7 @@ def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Fou
             key=envelope.key or envelope.former_key,
             former_key=None,
             last_value=None,
+            keep_result_ms=None,
             death=death or envelope.death,
         )
         drafts.append(Draft(fresh, row.place.due_ms if isinstance(row.place, Due) else None))

@@ -31,7 +31,7 @@ from ..values.states import (
     State,
 )
 from . import lookup, payloads, transitions
-from .delivery import scan
+from .delivery import results, scan
 from .delivery.scan import BATCH_BYTES
 from .enqueue import append, index_allocation, last_values, level_order
 from .transaction_budget import STEP_BYTES, fitting
@@ -190,6 +190,7 @@ def redrive(
             taken.add(unique)
             tr[keys.unique(unique)] = message.id.encode()
         del tr[lookup.key(keys, record)]
+        results.forget(tr, scope, message)
         envelope = replace(message.envelope, id=message.id, attempts=0, expires_at_ms=None)
         entries.append((message.position.level, envelope))
     added = append.append(tr, scope, entries, REDRIVE, ends)
@@ -264,6 +265,7 @@ def _forward(
                     slot=None,
                     window=None,
                     last_value=None,
+                    keep_result_ms=None,
                     former_key=envelope.key or envelope.former_key,
                     death=death,
                 )

@@ -13,7 +13,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.states import ENDS, State, Transition
 from . import history, payloads
-from .delivery import limits
+from .delivery import limits, results
 from .slots import hand_over
 
 
@@ -35,6 +35,7 @@ def record(
             changes.announce(tr, scope, ready)
     for message in messages:
         _tidy(tr, scope, transition, message)
+        results.note(tr, scope, transition, message)
     let_out = 0
     if transition.target in ENDS or transition.target is State.DEAD:
         let_out = hand_over.ended(tr, scope, messages, ready=transition.source is State.READY)

@@ -56,6 +56,7 @@ class Enqueuing(Handle, Generic[T]):
         on_conflict: OnConflict = "keep",
         max_delay: Seconds | None = None,
         key: str | None = None,
+        keep_result: Seconds | None = None,
         timeout: Seconds = TIMEOUT_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
@@ -83,6 +84,8 @@ class Enqueuing(Handle, Generic[T]):
             when one is done, dead or gone, in the order of their enqueues whatever their
             priorities. By default that is one at a time: an ordering key. Different keys do not
             wait for each other.
+        keep_result: seconds for which ``Queue.result`` tells how the message ended, and what its
+            handler returned; from 1 second to ten years. See docs/continuations.md.
         timeout: seconds to wait for room in a full queue with ``when_full="block"``: 30 where not
             given. Each of its transactions may take as long, but five seconds at least. Your own
             transaction does not wait, and has its own limits.
@@ -99,7 +102,7 @@ class Enqueuing(Handle, Generic[T]):
         plain = (
             (at is None and ttl is None and dedup_id is None and unique is None)
             and (max_attempts is None and backoff is None and timeout is TIMEOUT_SECONDS)
-            and (on_conflict == "keep" and max_delay is None)
+            and (on_conflict == "keep" and max_delay is None and keep_result is None)
             and (type(delay) is float and delay == 0.0)
         )
         message_id = self._enqueue_plain(tr, payload, priority, headers, key) if plain else None
@@ -119,6 +122,7 @@ class Enqueuing(Handle, Generic[T]):
             key=key,
             on_conflict=on_conflict,
             max_delay=max_delay,
+            keep_result=keep_result,
         )
         return self.enqueue_many(tr, [message], timeout=timeout)[0]
 

@@ -19,6 +19,7 @@ from ..values.serializers import Serializer
 from . import administration, housekeeping, inspection, settlement
 from . import consume as receiving
 from .bulk import operations
+from .continuations import results
 from .enqueue import Enqueuing
 from .handle import Creating, Opening, Transactor, composed
 
@@ -287,6 +288,7 @@ class Queue(Enqueuing[T]):
 
     delivery = settlement.delivery
     ack = settlement.ack
+    result = results.result
     ack_many = settlement.ack_many
     extend = settlement.extend
     extend_many = settlement.extend_many

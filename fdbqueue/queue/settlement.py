@@ -27,6 +27,8 @@ from ..values.durations import Seconds
 from ..values.model import Delivery
 from ..values.options import check_lease
 from ..values.verdicts import Reject, Retry, Snooze, text
+from .continuations import results
+from .enqueue import Enqueuing
 from .handle import Handle, Transactor, checked, composed
 
 MAX_REASON_CHARACTERS = 500
@@ -50,13 +52,28 @@ def delivery(
 
 
 def ack(
-    queue: Handle, tr: Transactor, delivery: Delivery, *, timeout: Seconds | None = None
+    queue: Enqueuing[Any],
+    tr: Transactor,
+    delivery: Delivery,
+    *,
+    result: object = None,
+    timeout: Seconds | None = None,
 ) -> None:
-    """Acknowledge a delivery: the message is done. Commit it together with its effect."""
+    """Acknowledge a delivery: the message is done. Commit it together with its effect.
+
+    result: what came of it, for ``Queue.result``, if the message was enqueued with
+        ``keep_result``; else it is ignored. Whatever the serializer takes; at most 10 kB then, else
+        raises ``ResultTooLarge``, or ``InvalidPayload``, before anything is written.
+    """
     if timeout is not None:
         queue = queue._bounded(tr, timeout)
     if type(delivery) is not Delivery:
         checked([delivery])
+    if result is not None:
+        kept = results.encoded(queue, delivery.message, result)
+        if kept is not None:
+            queue._run(tr, results.ack, queue, delivery, kept)
+            return
     composed(tr, queue._keys.once, settling.ack, queue._entry, (delivery,))
 
 

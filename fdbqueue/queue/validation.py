@@ -20,6 +20,8 @@ from ..values.options import DEFAULT_PRIORITY, MAX_LEVELS, check_attempts, check
 from ..values.serializers import BytesSerializer, Serializer, check_content_type, dumps
 
 MIN_TTL_SECONDS = 0.001
+MIN_KEPT_SECONDS = 1.0
+"""The shortest time to keep a result: a clock may be off by more than less."""
 
 
 def drafts(
@@ -57,7 +59,7 @@ def _bare(message: NewMessage) -> bool:
         and (message.max_attempts is None and message.backoff is None)
         and (message.dedup_id is None and message.unique is None and message.key is None)
         and (message.content_type is None and message.on_conflict == "keep")
-        and message.max_delay is None
+        and (message.max_delay is None and message.keep_result is None)
     )
 
 
@@ -89,6 +91,7 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Dra
         backoff=backoff.store(message.backoff),
         unique=_name(message.unique),
         key=_name(message.key),
+        keep_result_ms=_kept(message),
     )
     limit_ms = _conflict(message)
     return Draft(envelope, due_ms, _name(message.dedup_id), message.on_conflict, limit_ms)
@@ -109,6 +112,13 @@ def _conflict(message: NewMessage[Any]) -> int | None:
         problem = 'is for on_conflict="debounce"'
         raise InvalidArgument(argument="max_delay", value=message.max_delay, problem=problem)
     return int(check_delay("max_delay", message.max_delay) * 1000)
+
+
+def _kept(message: NewMessage[Any]) -> int | None:
+    """``keep_result`` in milliseconds."""
+    if message.keep_result is None:
+        return None
+    return int(check_delay("keep_result", message.keep_result, MIN_KEPT_SECONDS) * 1000)
 
 
 def _name(name: str | None) -> str | None:

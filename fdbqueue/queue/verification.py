@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..consumers import checks as waiting
-from ..messages.checks import audit, rates, side_records, sinks
+from ..messages.checks import audit, rates, results, side_records, sinks
 from ..messages.checks import plans as auditplans
 from ..messages.checks import schedules as ticking
 from ..messages.checks.audit import Audit
@@ -79,6 +79,7 @@ class _Verifier:
         self.pages(side_records.known)
         self.pages(rates.rates)
         self.pages(rates.timers)
+        self.pages(results.results)
         self.whole("the pace of the queue", rates.pace)
         self.whole("owners of chunks, names, pointers and turns", side_records.check)
         self.counters()

@@ -23,8 +23,10 @@ from .scope import Chore, Scope
 FORMAT_VERSION = 12
 """That of a queue in which a leased message was cancelled, which an older release would deliver
 again. 1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
+RESULTS_VERSION = 11
+"""That of a queue whose messages may keep results, which an older release would not heed."""
 PACED_VERSION = 9
-"""That of a queue with a ``rate``, which an older release would not heed."""
+"""That of a queue with a ``rate``, likewise."""
 LIMITED_VERSION = 8
 """That of a queue with ``max_in_flight``, likewise."""
 RATED_VERSION = 7
@@ -41,6 +43,8 @@ _RATED = {"rates": True}
 """What META has once a key of the queue may have a rate, for good: RATE may be left."""
 _CANCELS = {"cancels": True}
 """What META has once a leased message was cancelled, for good."""
+_RESULTING = {"results": True}
+"""What META has once a message of the queue may keep a result, for good."""
 _STAMP_OPERAND = bytes(14)
 
 _CHANGES = "_fdbqueue_changes"
@@ -82,6 +86,13 @@ def note_cancels(tr: fdb.Transaction, scope: Scope) -> None:
     """Note that leased messages may be cancelled from now on. As ``note_rates``."""
     if not scope.cancels:
         _put(tr, scope.keys, {**_stored(tr, scope), **_CANCELS})
+
+
+@transactional
+def note_results(tr: fdb.Transaction, scope: Scope) -> None:
+    """Note that messages of a queue may keep results from now on. As ``note_rates``."""
+    if not scope.resulting:
+        _put(tr, scope.keys, {**_stored(tr, scope), **_RESULTING})
 
 
 def _stored(tr: fdb.Transaction, scope: Scope) -> dict[str, Any]:
@@ -176,7 +187,7 @@ class Entry:
         value = tr.get(keys.meta).value
         if value is None:
             raise QueueNotFound(name=self.name)
-        identity, options, rated, cancels = _parsed(value, self.name)
+        identity, options, *noted = _parsed(value, self.name)
         subscriptions = subscription_definitions.parse(keys, subscribed)
         return Scope(
             self.name,
@@ -187,8 +198,7 @@ class Entry:
             self.clock,
             subscriptions,
             self.strays,
-            rated,
-            cancels,
+            *noted,
         )
 
 
@@ -213,6 +223,8 @@ def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
         needs = max(needs, LIMITED_VERSION)
     if stored["options"].get("rate") is not None:
         needs = max(needs, PACED_VERSION)
+    if stored.get("results"):
+        needs = max(needs, RESULTS_VERSION)
     if stored.get("cancels"):
         needs = FORMAT_VERSION
     stored["format"] = needs
@@ -225,7 +237,7 @@ def parsed(value: bytes, name: str) -> QueueOptions:
     return _parsed(value, name)[1]
 
 
-def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, bool, bool]:
+def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, bool, bool, bool]:
     what = f"queue {name!r}"
     try:
         stored: Any = json.loads(value)
@@ -237,5 +249,5 @@ def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, bool, bool]:
         identity, given = str(stored["identity"]), stored["options"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None
-    noted = stored.get("rates") is True, stored.get("cancels") is True
-    return identity, parse(given, what), *noted
+    rates, cancels, results = (stored.get(each) is True for each in ("rates", "cancels", "results"))
+    return identity, parse(given, what), rates, cancels, results

@@ -53,7 +53,8 @@ class Scope:
     the largest payload that is stored unchanged, with nothing beside its message; negative if the
     queue has bounds, a history, or another order than that of arrival. waited: keys that had a
     backlog lately, as far as this process knows. rated: whether keys may have rates.
-    cancels: whether leased messages may have been cancelled.
+    cancels: whether leased messages may have been cancelled. resulting: whether messages may keep
+    results.
     """
 
     __slots__ = (
@@ -67,6 +68,7 @@ class Scope:
         "options",
         "plain_bytes",
         "rated",
+        "resulting",
         "root",
         "strays",
         "subscriptions",
@@ -85,6 +87,7 @@ class Scope:
         strays: Chore | None = None,
         rated: bool = False,
         cancels: bool = False,
+        resulting: bool = False,
     ) -> None:
         self.name = name
         self.identity = identity
@@ -97,6 +100,7 @@ class Scope:
         self.strays = strays
         self.rated = rated
         self.cancels = cancels
+        self.resulting = resulting
         self.levels = tuple(map(options.level, range(options.max_priority + 1)))
         self.plain_bytes = _plain_bytes(options)
         self.waited: set[str] = set()

@@ -133,6 +133,7 @@ class NewMessage(Generic[T_co]):
     ttl_ends_at: datetime | None = None
     on_conflict: OnConflict = "keep"
     max_delay: Seconds | None = None
+    keep_result: Seconds | None = None
 
 
 class Enqueued(list[str]):
@@ -172,8 +173,8 @@ class Message:
     crashed, may have begun to handle it before. ``enqueued_at_ms`` is the producer's wall clock in
     milliseconds since the epoch; after ``expires_at_ms`` (None: never) the message is not
     delivered. ``last_error`` is the error of the last failed attempt. ``death`` is set on another
-    queue's dead letter. ``max_attempts``, ``backoff`` (as plain data), ``unique`` and ``key`` are
-    the producer's.
+    queue's dead letter. ``max_attempts``, ``backoff`` (as plain data), ``unique``, ``key`` and
+    ``keep_result_ms`` are the producer's.
     """
 
     id: str
@@ -192,6 +193,7 @@ class Message:
     backoff: Mapping[str, Any] | None = None
     unique: str | None = None
     key: str | None = None
+    keep_result_ms: int | None = None
 
     @property
     def enqueued_at(self) -> datetime:

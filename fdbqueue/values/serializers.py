@@ -169,12 +169,19 @@ def loads(serializer: Serializer, message: Message) -> Any:
 
     Raises ``UnknownContentType``, and ``CorruptData`` if the payload is not of that type.
     """
+    what = f"the payload of message {message.id}"
+    return decoded(serializer, message.content_type, message.payload, message.id, what)
+
+
+def decoded(
+    serializer: Serializer, content_type: str, payload: bytes, message_id: str, what: str
+) -> Any:
+    """As ``loads``, for anything that belongs to a message. what: its name in errors."""
     known = (serializer, *BUILT_IN.values())
-    reader = next((one for one in known if one.content_type == message.content_type), None)
+    reader = next((one for one in known if one.content_type == content_type), None)
     if reader is None:
-        raise UnknownContentType(message_id=message.id, content_type=message.content_type)
+        raise UnknownContentType(message_id=message_id, content_type=content_type)
     try:
-        return reader.loads(message.payload)
+        return reader.loads(payload)
     except Exception as error:
-        what = f"the payload of message {message.id} as {message.content_type}"
-        raise CorruptData(what=what, problem=str(error)) from error
+        raise CorruptData(what=f"{what} as {content_type}", problem=str(error)) from error

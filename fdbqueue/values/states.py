@@ -63,6 +63,9 @@ PURGE_READY = Transition("purge ready", State.READY, State.PURGED)
 PURGE_DELAYED = Transition("purge delayed", State.DELAYED, State.PURGED)
 PURGE_DEAD = Transition("purge dead", State.DEAD, State.PURGED)
 
+FORWARDS = frozenset({FORWARD_LEASED, FORWARD_READY, FORWARD_DELAYED})
+"""Those of messages that died, and went on as dead letters to another queue."""
+
 TRANSITIONS: tuple[Transition, ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Transition)
 )

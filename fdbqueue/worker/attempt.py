@@ -60,6 +60,8 @@ def attempt(
             with successors.recorded():
                 found = handler.call(messages)
             judged.returned(queue, policy, deliveries, found)
+            if handler.batch is None:
+                successors.returned(queue, messages[0], found)
     except Snooze as asked:
         rest = partial(queue.release_many, db, delay=asked.seconds)
         return _settle(deliveries, rest, dict.fromkeys(_ids(deliveries), Outcome.SNOOZED))
@@ -286,7 +288,9 @@ def _with_ack(
         queue.ack_many(tr, deliveries)
     with successors.recorded():
         found = policy.handler.call(messages, tr)
-    if policy.handler.batch is not None:
+    if policy.handler.batch is None:
+        successors.returned(queue, messages[0], found)
+    else:
         judged.returned(queue, policy, deliveries, found)
         settlement.carry_out(queue, tr, deliveries, judged.verdicts)
     successors.enqueue(tr)

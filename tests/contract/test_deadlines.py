@@ -466,6 +466,7 @@ ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Queue.remove": lambda _: ("priority >= 0",),
     "Queue.removing": lambda _: ("priority >= 0",),
     "Queue.get": lambda known: (known.delivery.id,),
+    "Queue.result": lambda known: (known.done,),
     "Queue.cancel": lambda known: (known.delivery.id,),
     "Queue.edit": lambda known: (known.delivery.id,),
     "Subscription.receive_many": lambda _: (3,),
@@ -500,6 +501,8 @@ class Known:
     """A queue with a message, a lease and subscriptions, and how to call each method."""
 
     def __init__(self, db: fdb.Database, space: fdb.Subspace, queue: Queue) -> None:
+        self.done = queue.enqueue(db, b"a", keep_result=60)
+        queue.ack_many(db, queue.receive_many(db, 1))
         queue.enqueue_many(db, [b"a", b"a"])
         delivery = queue.receive(db)
         assert delivery is not None

@@ -37,7 +37,14 @@ from fdbqueue.schema.codec.consumers import (
     unpack_session,
     unpack_state,
 )
-from fdbqueue.schema.codec.dead_letters import DeadLetter, pack_dead, unpack_dead
+from fdbqueue.schema.codec.dead_letters import (
+    DeadLetter,
+    Kept,
+    pack_dead,
+    pack_kept,
+    unpack_dead,
+    unpack_kept,
+)
 from fdbqueue.schema.codec.delayed import pack_delayed, unpack_delayed
 from fdbqueue.schema.codec.envelopes import (
     _DEFAULTS,
@@ -123,6 +130,7 @@ from fdbqueue.values.model import Depth, Due, Position, parse_id
 from fdbqueue.values.options import QueueOptions
 from fdbqueue.values.rates import Rate
 from fdbqueue.values.schedules import Timing
+from fdbqueue.values.states import State
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "format.md"
 
@@ -256,6 +264,7 @@ def expiry(value: bytes) -> tuple[int, list[bytes]]:
     return wall_ms, split_places(places)
 
 
+KEPT = Kept(State.DONE, 1_700_000_100_000, "application/json", b"42")
 PACED = Paced(1_700_000_000_600_000, Rate(600_000, 20), Timer(1, 1_700_000_000_600))
 VECTORS: dict[str, Vector] = {
     "META": Vector(
@@ -521,6 +530,17 @@ VECTORS: dict[str, Vector] = {
         pack_reached(Reached(1_700_000_000_600_000, Rate(600_000, 20))),
         None,
         (unpack_reached, Reached(1_700_000_000_600_000, Rate(600_000, 20))),
+    ),
+    "RESULT": Vector(
+        QUEUE.result(ID),
+        pack_kept(KEPT),
+        (QUEUE.result.parse, (ID,)),
+        (unpack_kept, Kept(State.DONE, 1_700_000_100_000, "application/json", b"42", "")),
+    ),
+    "RESULT_END": Vector(
+        QUEUE.result_end(1_700_000_100_000, ID),
+        b"",
+        (QUEUE.result_end.parse, (1_700_000_100_000, ID)),
     ),
     "WINDOW": Vector(
         QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from ...schema import catalogue
 from ...schema.codec.envelopes import Envelope, unpack_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
@@ -89,6 +90,8 @@ def admit(
         drafts = given.drafts()
     else:
         return _admit_plain(tr, scope, given)
+    if any(draft.envelope.keep_result_ms is not None for draft in drafts):
+        catalogue.note_results(tr, scope)
     if any(draft.on_conflict != "keep" for draft in drafts):
         return _admit_in_turn(tr, scope, drafts, resuming)
     for draft in drafts if scope.options.ordered else ():

@@ -1,4 +1,4 @@
-"""What a handler knows of the message that it handles, and the messages that follow it."""
+"""What a handler knows of its message, the messages that follow it, and what came of it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import InvalidArgument
 from ...messages.enqueue.admission import Draft
 from ...store.binding import fdb
 from ...values import backoff as backoffs
 from ...values.durations import Seconds
-from ...values.model import Headers, NewMessage, OnConflict, T
+from ...values.model import Headers, Message, NewMessage, OnConflict, T
 from ...values.options import DEFAULT_PRIORITY
 from ...values.serializers import BytesSerializer, dumps
 from ..enqueue import Enqueuing
 from ..validation import draft
+from .results import Result, encoded
 
 MAX_SUCCESSORS = 1_000
 """The most successors of one message, or batch."""
@@ -39,16 +40,26 @@ class _Successor(NamedTuple):
 
 
 class Successors:
-    """What follows a message, or a batch: enqueued in the transaction that acknowledges it."""
+    """What follows a message, or a batch, and what came of the message: written in the transaction
+    that acknowledges it."""
 
     def __init__(self) -> None:
         self._entries: dict[bytes, tuple[Enqueuing, list[_Successor]]] = {}
         self._closed = False
+        self._result: tuple[Enqueuing[Any], Result] | None = None
         self.count = self.bytes = 0
-        """How many there are, and the bytes of their payloads."""
+        """How many there are, and the bytes of their payloads, and of the result."""
 
     def __bool__(self) -> bool:
-        return self.count > 0
+        return self.count > 0 or self._result is not None
+
+    def returned(self, queue: Enqueuing[Any], message: Message, value: object) -> None:
+        """Take what a handler has returned as the message's result. Raises ``InvalidPayload`` and
+        ``ResultTooLarge``."""
+        kept = encoded(queue, message, value)
+        if kept is not None:
+            self._result = queue, kept
+            self.bytes += len(kept.payload)
 
     def add(self, queue: Enqueuing, message: NewMessage) -> None:
         """Add one. Raises what ``Queue.enqueue`` raises for its arguments."""
@@ -68,7 +79,11 @@ class Successors:
         self.bytes += len(each.message.payload)
 
     def enqueue(self, tr: fdb.Transaction) -> None:
-        """Enqueue all, those of a queue in their order. Raises what ``Queue.enqueue`` raises."""
+        """Enqueue all, those of a queue in their order, and keep the result; after the
+        acknowledgement. Raises what ``Queue.enqueue`` raises."""
+        if self._result is not None:
+            queue, kept = self._result
+            kept.put(tr, queue)
         for queue, entries in self._entries.values():
             now_ms = queue._clock.now_ms(tr)
             given = [each.draft(now_ms) for each in entries]
@@ -132,6 +147,7 @@ class Context:
         on_conflict: OnConflict = "keep",
         max_delay: Seconds | None = None,
         key: str | None = None,
+        keep_result: Seconds | None = None,
     ) -> None:
         """Enqueue a message in the transaction that acknowledges the one that is handled.
 
@@ -167,6 +183,7 @@ class Context:
             key=key,
             on_conflict=on_conflict,
             max_delay=max_delay,
+            keep_result=keep_result,
         )
         found.add(queue, message)
 

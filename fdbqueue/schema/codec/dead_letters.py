@@ -1,10 +1,11 @@
-"""Dead letters."""
+"""Dead letters, and the results of messages that have ended."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from ...values.model import Death, Position
+from ...values.states import State
 from . import pack, unpack_fields
 from .envelopes import Envelope, open_envelope, pack_envelope
 
@@ -48,3 +49,28 @@ def open_dead(value: bytes) -> tuple[Position, str, int, bytes]:
             packed,
         ),
     )
+
+
+class Kept(NamedTuple):
+    """How a message ended.
+
+    state: DONE, DEAD, EXPIRED or PURGED. until_ms: until when to keep it, by the wall clock.
+    content_type, result: what its consumer has given for the message; None if nothing. reason: why
+    it is dead.
+    """
+
+    state: State
+    until_ms: int
+    content_type: str | None = None
+    result: bytes | None = None
+    reason: str = ""
+
+
+def pack_kept(kept: Kept) -> bytes:
+    """The stored form."""
+    return pack([kept.state.value, *kept[1:]])
+
+
+def unpack_kept(value: object) -> Kept:
+    """What ``pack_kept`` stored."""
+    return unpack_fields(value, "a result", lambda state, *others: Kept(State(state), *others))

@@ -45,6 +45,7 @@ class Envelope:
     ``last_value`` is the value of which the queue keeps the newest message only.
     ``schedule`` is the schedule whose next tick the message is, until it is due.
     ``cancelled`` is set on a leased message that ends with its lease, whatever comes of that.
+    ``keep_result_ms`` is for how long to keep how it ended, and what came of it.
 
     ``others`` are fields of a later release, by number, and stay with the envelope.
     ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
@@ -76,6 +77,7 @@ class Envelope:
     last_value: HeaderValue = None
     schedule: str | None = None
     cancelled: bool = False
+    keep_result_ms: int | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
     others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
@@ -113,6 +115,7 @@ class Envelope:
             backoff=self.backoff,
             unique=self.unique,
             key=self.key,
+            keep_result_ms=self.keep_result_ms,
         )
 
     def failed(self, error: str | None = None) -> Envelope:
@@ -138,7 +141,9 @@ class Envelope:
         its own, what leads from that to its place."""
         if self.opaque is not None or self.expires_at_ms is not None:
             return False
-        return not (self.unique or self.chunks or self.key) and self.last_value is None
+        if self.last_value is not None or self.keep_result_ms is not None:
+            return False
+        return not (self.unique or self.chunks or self.key)
 
     @property
     def suspect(self) -> bool:
@@ -177,6 +182,7 @@ _NAMES = {
     48: "last_value",
     49: "schedule",
     50: "cancelled",
+    51: "keep_result_ms",
 }
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""
@@ -187,7 +193,11 @@ _VERSION_BYTE = bytes([VERSION])
 _NOTHING: dict[int, object] = {}
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
 BESIDE = frozenset(
-    FIELDS[name] for name in ("id", "expires_at_ms", "unique", "chunks", "key", "last_value")
+    FIELDS[name]
+    for name in (
+        *("id", "expires_at_ms", "unique", "chunks", "key", "last_value"),
+        "keep_result_ms",
+    )
 )
 """The fields of messages with side records."""
 

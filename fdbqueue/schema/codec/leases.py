@@ -135,7 +135,7 @@ MESSAGE_FIELDS = {
         for name in (
             *("headers", "attempts", "id", "expires_at_ms", "max_attempts", "backoff"),
             *("last_error", "unique", "content_type", "key", "released", "former_key", "slot"),
-            "last_value",
+            *("last_value", "keep_result_ms"),
         )
     ),
 }
@@ -146,7 +146,9 @@ _HEADERS, _ATTEMPTS, _ID, _EXPIRES = (
 _MAX_ATTEMPTS, _BACKOFF, _LAST_ERROR = (
     FIELDS[name] for name in ("max_attempts", "backoff", "last_error")
 )
-_UNIQUE, _CONTENT_TYPE, _KEY = (FIELDS[name] for name in ("unique", "content_type", "key"))
+_UNIQUE, _CONTENT_TYPE, _KEY, _KEEP_RESULT = (
+    FIELDS[name] for name in ("unique", "content_type", "key", "keep_result_ms")
+)
 
 
 def open_message(value: bytes, place: str, level: int, now_ms: int) -> tuple[Message, bool] | None:
@@ -201,6 +203,7 @@ def message_of(stored: Mapping[int, Any], place: str, level: int) -> Message:
         field(_BACKOFF),
         field(_UNIQUE),
         field(_KEY),
+        field(_KEEP_RESULT),
     )
 
 

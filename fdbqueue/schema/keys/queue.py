@@ -108,6 +108,8 @@ class QueueKeys(SlotKeys[str]):
         self.replaced = KindKeys(begin[Kind.LATEST], object, str, least=1)
         self.schedule: KindKeys[str] = KindKeys(begin[Kind.SCHEDULE], str)
         self.progress: KindKeys[str, int] = KindKeys(begin[Kind.SCHEDULE], str, int, least=1)
+        self.result: KindKeys[str] = KindKeys(begin[Kind.RESULT], str)
+        self.result_end: KindKeys[int, str] = KindKeys(begin[Kind.RESULT_END], int, str)
 
     def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes, float | None]]:
         return QueueKeys, (self.prefix, self.once.timeout)

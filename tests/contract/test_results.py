@@ -1,0 +1,411 @@
+"""Results are kept with the acknowledgement, for a time, and found by the ids of their messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker, aio, context, verify
+from fdbqueue.errors import (
+    FormatTooNew,
+    InvalidArgument,
+    InvalidPayload,
+    LeaseLost,
+    NoResult,
+    QueueNotFound,
+    ResultCancelled,
+    ResultDead,
+    ResultPending,
+    ResultTooLarge,
+    ResultUnknown,
+)
+from fdbqueue.queue.continuations.results import MAX_BYTES
+from fdbqueue.schema import catalogue
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock, drain
+from tests.flaky import (
+    CONFLICT,
+    TIMED_OUT_COMMITTED,
+    TIMED_OUT_LOST,
+    UNKNOWN_COMMITTED,
+    UNKNOWN_LOST,
+    CuttableDatabase,
+    FlakyDatabase,
+)
+from tests.patience import DEADLINE, eventually
+
+Database = fdb.Database
+COUNT = 9
+KEPT = 3600
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def sums(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue[Any]:
+    return Queue.create(
+        db, "sums", serializer="json", root=space, lease=60, backoff=None, max_attempts=2,
+        clock=clock,
+    )  # fmt: skip
+
+
+def plain(message: Message) -> object:
+    return {"of": message.payload.decode()}
+
+
+def transactional(tr: fdb.Transaction, message: Message) -> object:
+    return {"of": message.payload.decode()}
+
+
+async def coroutine(message: Message) -> object:
+    await asyncio.sleep(0)
+    return {"of": message.payload.decode()}
+
+
+async def transactional_coroutine(tr: Any, message: Message) -> object:
+    await asyncio.sleep(0)
+    return {"of": message.payload.decode()}
+
+
+@pytest.mark.parametrize("handler", [plain, transactional])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        None,
+        CONFLICT,
+        UNKNOWN_COMMITTED,
+        UNKNOWN_LOST,
+        TIMED_OUT_COMMITTED,
+        pytest.param(TIMED_OUT_LOST, marks=pytest.mark.slow),
+    ],
+)
+def test_whatever_becomes_of_a_commit_what_is_done_has_its_result(
+    db: Database, sums: Queue[Any], clock: ManualClock, handler: Any, fault: str | None
+) -> None:
+    sums.set_options(db, max_attempts=None)
+    ids = sums.enqueue_many(db, [NewMessage(n, keep_result=KEPT) for n in range(COUNT)])
+    shaky: Any = FlakyDatabase(db, itertools.cycle([None, None, fault]))
+
+    def over() -> bool:
+        clock.seconds += 1  # What could not be settled in time returns.
+        return sums.depth(db).done == COUNT
+
+    with Worker(shaky, 4).add(sums, handler):
+        eventually(over)
+    assert [sums.result(db, each) for each in ids] == [{"of": str(n)} for n in range(COUNT)]
+    assert verify(db, sums).ok
+
+
+@pytest.mark.parametrize("handler", [coroutine, transactional_coroutine, plain])
+def test_asyncio_gives_results_and_waits_for_them(
+    db: Database, sums: Queue[Any], handler: Any
+) -> None:
+    store: Any = db
+
+    async def run() -> object:
+        twin = aio.Queue("sums", serializer="json", root=sums._root, clock=sums._clock)
+        message_id = await twin.enqueue(store, 7, keep_result=KEPT)
+        waiting = asyncio.create_task(twin.result(store, message_id, wait=DEADLINE))
+        async with aio.Worker(store).add(twin, handler):
+            return await waiting
+
+    assert asyncio.run(run()) == {"of": "7"}
+
+
+def test_an_acknowledgement_may_have_a_result(db: Database, sums: Queue[Any]) -> None:
+    ids = sums.enqueue_many(db, [NewMessage(n, keep_result=KEPT) for n in range(3)])
+    first, second, third = sums.receive_many(db, 3)
+    sums.ack(db, first, result=[1, 2])
+
+    @fdb.transactional
+    def both(tr: fdb.Transaction) -> None:
+        sums.ack(tr, second, result={"a": None})
+
+    both(db)
+    sums.ack(db, third)
+    assert [sums.result(db, each) for each in ids] == [[1, 2], {"a": None}, None]
+
+
+def test_a_transaction_that_is_given_up_keeps_no_result(db: Database, sums: Queue[Any]) -> None:
+    message_id = sums.enqueue(db, 1, keep_result=KEPT)
+    found = sums.receive(db)
+    assert found is not None
+    sums.ack(db.create_transaction(), found, result=1)
+    with pytest.raises(ResultPending, match="it is leased"):
+        sums.result(db, message_id)
+
+
+def test_who_lost_the_lease_gives_no_result(db: Database, sums: Queue[Any]) -> None:
+    message_id = sums.enqueue(db, 1, keep_result=KEPT)
+    late = sums.receive(db)
+    assert late is not None
+    sums.release(db, late)
+    mine = sums.receive(db)
+    assert mine is not None
+    sums.ack(db, mine, result="mine")
+    with pytest.raises(LeaseLost):
+        sums.ack(db, late, result="late")
+    assert sums.result(db, message_id) == "mine"
+
+
+def test_a_message_that_asks_for_none_has_no_result(db: Database, sums: Queue[Any]) -> None:
+    message_id = sums.enqueue(db, 1)
+    found = sums.receive(db)
+    assert found is not None
+    with pytest.raises(ResultUnknown):
+        sums.result(db, message_id)
+    sums.ack(db, found, result="x" * (MAX_BYTES + 1))
+    with pytest.raises(ResultUnknown):
+        sums.result(db, message_id, wait=DEADLINE)
+
+
+def test_a_result_has_at_most_ten_kilobytes(db: Database, sums: Queue[Any]) -> None:
+    most, beyond = "x" * (MAX_BYTES - 2), "x" * (MAX_BYTES - 1)
+    message_id = sums.enqueue(db, 1, keep_result=KEPT)
+    found = sums.receive(db)
+    assert found is not None
+    with pytest.raises(ResultTooLarge, match="10,001 bytes; at most 10,000"):
+        sums.ack(db, found, result=beyond)
+    with pytest.raises(InvalidPayload):
+        sums.ack(db, found, result=object())
+    assert sums.depth(db).leased == 1
+    sums.ack(db, found, result=most)
+    assert sums.result(db, message_id) == most
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("value", ["x" * MAX_BYTES, {1, 2}], ids=["large", "set"])
+def test_a_handler_that_returns_what_cannot_be_kept_has_failed(
+    db: Database, sums: Queue[Any], value: object, transactional: bool
+) -> None:
+    kept, other = sums.enqueue_many(db, [NewMessage(1, keep_result=KEPT), NewMessage(2)])
+    calls: list[str] = []
+
+    def handle(*args: Any) -> object:
+        calls.append(args[-1].id)
+        return value
+
+    drain(db, sums, handle, transactional=transactional, failures=True)
+    # The message is tried again, and then a dead letter that says why; it is not lost.
+    assert calls.count(kept) == 2
+    assert calls.count(other) == 1
+    assert sums.depth(db) == Depth(enqueued=2, done=1, dead=1)
+    with pytest.raises(ResultDead, match=r"ResultTooLarge|InvalidPayload"):
+        sums.result(db, kept)
+
+
+def test_a_result_is_kept_for_the_time_asked_and_then_swept(
+    db: Database, sums: Queue[Any], clock: ManualClock
+) -> None:
+    short, long = sums.enqueue_many(
+        db, [NewMessage(1, keep_result=60), NewMessage(2, keep_result=600)]
+    )
+    drain(db, sums, plain)
+    clock.seconds += 59
+    sums.sweep(db)
+    assert sums.result(db, short) == {"of": "1"}
+    clock.seconds += 1
+    with pytest.raises(ResultUnknown):
+        sums.result(db, short)
+    sums.sweep(db)
+    assert sums.result(db, long) == {"of": "2"}
+    clock.seconds += 540
+    sums.sweep(db)
+    for keys in (sums._keys.result, sums._keys.result_end):
+        assert not list(db.get_range(keys.prefix, keys.prefix + b"\xff"))
+
+
+def ends(
+    db: Database, sums: Queue[Any], clock: ManualClock
+) -> dict[str, tuple[Callable[[str], object], type[NoResult], str]]:
+    def reject(_: str) -> None:
+        drain(db, sums, lambda message: (_ for _ in ()).throw(Reject("no")), failures=True)
+
+    def drop(_: str) -> None:
+        found = sums.receive(db)
+        assert found is not None
+        sums.reject(db, found, "no", drop=True)
+
+    def expire(_: str) -> None:
+        clock.seconds += 31
+        sums.sweep(db)
+
+    return {
+        "dead": (reject, ResultDead, "no"),
+        "cancelled": (lambda each: sums.cancel(db, each), ResultCancelled, "it is purged"),
+        "dropped": (drop, ResultCancelled, "it is purged"),
+        "purged": (lambda _: sums.purge(db), ResultCancelled, "it is purged"),
+        "expired": (expire, ResultCancelled, "it is expired"),
+        "gone": (lambda _: sums.delete(db), QueueNotFound, "sums"),  # type: ignore[dict-item]
+    }
+
+
+@pytest.mark.parametrize("how", ["dead", "cancelled", "dropped", "purged", "expired", "gone"])
+def test_who_waits_learns_at_once_how_a_message_ended(
+    db: Database, sums: Queue[Any], clock: ManualClock, how: str
+) -> None:
+    end, error, text = ends(db, sums, clock)[how]
+    message_id = sums.enqueue(db, 1, keep_result=KEPT, ttl=30)
+    found: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            sums.result(db, message_id, wait=DEADLINE)
+        except BaseException as raised:
+            found.append(raised)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    end(message_id)
+    waiting.join(DEADLINE)
+    assert not waiting.is_alive()
+    assert type(found[0]) is error
+    assert text in str(found[0])
+
+
+def test_a_redriven_message_is_pending_and_then_done(
+    db: Database, sums: Queue[Any], clock: ManualClock
+) -> None:
+    message_id = sums.enqueue(db, 1, keep_result=60)
+    found = sums.receive(db)
+    assert found is not None
+    sums.reject(db, found, "no")
+    with pytest.raises(ResultDead):
+        sums.result(db, message_id)
+    clock.seconds += 40
+    sums.dead.redrive(db)
+    with pytest.raises(ResultPending, match="it is ready"):
+        sums.result(db, message_id)
+    drain(db, sums, plain)
+    clock.seconds += 40  # The time of its death is over, and that of its end is not.
+    sums.sweep(db)
+    assert sums.result(db, message_id) == {"of": "1"}
+    assert verify(db, sums).ok
+
+
+def test_a_dead_letter_in_another_queue_is_dead_here(
+    db: Database, space: fdb.Subspace, sums: Queue[Any]
+) -> None:
+    graves: Queue[Any] = Queue.create(db, "graves", serializer="json", root=space)
+    sums.set_options(db, dead_letter_queue="graves")
+    message_id = sums.enqueue(db, 1, keep_result=KEPT)
+    found = sums.receive(db)
+    assert found is not None
+    sums.reject(db, found, "no")
+    with pytest.raises(ResultDead, match="no"):
+        sums.result(db, message_id)
+    assert graves.depth(db).ready == 1
+
+
+def test_waiting_ends_in_time_and_needs_a_database(db: Database, sums: Queue[Any]) -> None:
+    message_id = sums.enqueue(db, 1, keep_result=KEPT)
+    with pytest.raises(ResultPending, match="it is ready"):
+        sums.result(db, message_id, wait=0.01)
+    with pytest.raises(InvalidArgument, match="wait"):
+        sums.result(db.create_transaction(), message_id, wait=1)
+    with pytest.raises(InvalidArgument, match="not a message id"):
+        sums.result(db, "a")
+    for wrong in (0, -1, True, float("nan"), 11 * 366 * 86_400, "1"):
+        with pytest.raises(InvalidArgument, match="keep_result"):
+            sums.enqueue(db, 1, keep_result=wrong)  # type: ignore[arg-type]
+
+
+def test_handlers_that_finish_together_share_a_commit_with_their_results(
+    db: Database, sums: Queue[Any]
+) -> None:
+    ids = sums.enqueue_many(db, [NewMessage(n, keep_result=KEPT) for n in range(40)])
+    barrier = threading.Barrier(8)
+
+    def handle(message: Message) -> object:
+        barrier.wait(DEADLINE)
+        return message.id
+
+    counted: Any = FlakyDatabase(db, [])
+    with Worker(counted, 8).add(sums, handle):
+        eventually(lambda: sums.depth(db).done == 40)
+    assert counted.commits < 40
+    assert [sums.result(db, each) for each in ids] == ids
+
+
+def test_a_chain_with_results_survives_a_crash_at_every_step(
+    db: Database, space: fdb.Subspace
+) -> None:
+    # Given two steps, of which each gives a result, and a store that goes away at its n-th commit
+    commits = 0
+    for steps in itertools.count():
+        clock = ManualClock()
+        queues: list[Queue[Any]] = [
+            Queue.create(db, f"{name}-{steps}", serializer="json", root=space, clock=clock,
+                         backoff=None, lease=10)
+            for name in ("first", "last")
+        ]  # fmt: skip
+        message_id = queues[0].enqueue(db, 20, keep_result=KEPT)
+        cuttable: Any = CuttableDatabase(db)
+
+        def count(limit: int = steps, cuttable: Any = cuttable) -> None:
+            nonlocal commits
+            commits += 1
+            cuttable.cut = commits > limit
+
+        commits = 0
+        shaky: Any = FlakyDatabase(cuttable, [], before=count)
+        # When the process dies there, and another one goes on once the leases are over
+        with contextlib.suppress(Exception):
+            _through(shaky, queues)
+        done = not cuttable.cut
+        clock.seconds += 60
+        _through(db, queues)
+        # Then the first has its result, and the second, too, whose id that is
+        assert [each.depth(db) for each in queues] == [Depth(enqueued=1, done=1)] * 2, steps
+        assert queues[0].result(db, message_id) == 21
+        if done:
+            assert steps > 3
+            return
+
+
+def _through(db: Any, queues: list[Queue[Any]]) -> None:
+    def first(message: Message) -> int:
+        value = int(message.payload) + 1
+        context.then(queues[1], value, keep_result=KEPT)
+        return value
+
+    drain(db, queues[0], first, failures=True)
+    drain(db, queues[1], lambda message: message.payload.decode(), failures=True)
+
+
+def test_a_result_that_no_sweep_would_find_is_repaired(
+    db: Database, sums: Queue[Any], clock: ManualClock
+) -> None:
+    message_id = sums.enqueue(db, 1, keep_result=60)
+    drain(db, sums, plain)
+    entries = sums._keys.result_end.prefix
+    db.clear_range(entries, entries + b"\xff")
+    (found,) = verify(db, sums, repair=True).deviations
+    assert (found.kind, found.subject, found.repaired) == ("result astray", message_id, True)
+    clock.seconds += 60
+    sums.sweep(db)
+    assert db.get(sums._keys.result(message_id)) is None
+
+
+def test_a_release_that_would_lose_results_is_kept_out(
+    db: Database, sums: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opens() -> None:
+        Queue.open(db, "sums", serializer="json", root=sums._root, create=False).depth(db)
+
+    with monkeypatch.context() as older:
+        older.setattr(catalogue, "FORMAT_VERSION", 9)
+        opens()
+    sums.enqueue(db, 1, keep_result=60)
+    monkeypatch.setattr(catalogue, "FORMAT_VERSION", 9)
+    with pytest.raises(FormatTooNew, match="version 11"):
+        opens()
