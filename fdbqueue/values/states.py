@@ -27,7 +27,8 @@ ENDS = frozenset({State.DONE, State.EXPIRED, State.PURGED})
 
 
 class Transition(NamedTuple):
-    """One edge; ``source`` is None for a new message."""
+    """One edge; ``source`` is None for a new message. One from a state to itself is for the history
+    alone: the message says something else now, or is to end."""
 
     name: str
     source: State | None
@@ -53,6 +54,9 @@ EXPIRE_DELAYED = Transition("expire delayed", State.DELAYED, State.EXPIRED)
 EXPIRE_LEASED = Transition("expire leased", State.LEASED, State.EXPIRED)
 DEAD_LETTER_READY = Transition("dead-letter ready", State.READY, State.DEAD)
 DEAD_LETTER_DELAYED = Transition("dead-letter delayed", State.DELAYED, State.DEAD)
+REVISE_READY = Transition("revise ready", State.READY, State.READY)
+REVISE_DELAYED = Transition("revise delayed", State.DELAYED, State.DELAYED)
+REQUEST_CANCEL = Transition("request cancel", State.LEASED, State.LEASED)
 REPLACE_READY = Transition("replace ready", State.READY, State.PURGED)
 REPLACE_DELAYED = Transition("replace delayed", State.DELAYED, State.PURGED)
 REPLACE_LEASED = Transition("replace leased", State.LEASED, State.PURGED)

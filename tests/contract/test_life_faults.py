@@ -110,6 +110,12 @@ class Scene:
         assert queue.cancel(self.flaky, later)
         queue.enqueue(self.flaky, b"dropped")
         queue.reject(self.flaky, self.take(queue), "spam", drop=True)
+        for delay in (0, 9 * MINUTE):
+            first = queue.enqueue(self.flaky, b"old", unique="r", delay=delay)
+            for _ in range(2):
+                again = queue.enqueue(self.flaky, b"new", unique="r", on_conflict="replace")
+                assert again == first
+            queue.cancel(self.flaky, first)
         running = queue.enqueue(self.flaky, b"cancelled", unique="job")
         delivery = self.take(queue)
         assert not queue.cancel(self.flaky, running)

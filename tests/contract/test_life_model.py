@@ -35,7 +35,7 @@ from fdbqueue.messages.delivery.redelivery import release_delay
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.store.clocks import Clock
-from fdbqueue.values.model import HeaderValue
+from fdbqueue.values.model import HeaderValue, OnConflict
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -86,6 +86,7 @@ class Record:
     newest: bool = False  # of its value
     replaced: bool = False  # by a newer one, while it was not ready
     cancelled: bool = False  # while it is leased
+    since: int = 0  # when it was enqueued first
 
 
 HEADER = "value"
@@ -304,6 +305,110 @@ class Life(RuleBasedStateMachine):
         self.added(message_id, payload, priority, value, delay=delay, ttl=ttl, unique=unique)
 
     @rule(
+        priority=st.sampled_from([3, 4, 6]),
+        delay=st.sampled_from([5, 10]),
+        how=st.sampled_from(["replace", "debounce"]),
+        max_delay=st.sampled_from([None, 8, 20]),
+        value=st.sampled_from(VALUES),
+        more=st.booleans(),
+    )
+    def replace(
+        self,
+        priority: int,
+        delay: int,
+        how: OnConflict,
+        max_delay: int | None,
+        value: HeaderValue,
+        more: bool,
+    ) -> None:
+        """An enqueue that changes the message that holds its unique key, and perhaps another."""
+        self.sweep()
+        debounces = how == "debounce"
+        holder = next(iter(self.holding("k")), None)
+        waits = holder is not None and holder.state is not State.LEASED
+        due = self.now + delay * 1000 if debounces else None
+        if holder is not None and waits:
+            due = self.put_off(holder, delay, max_delay) if debounces else None
+            if due is None and holder.state is State.DELAYED:
+                due = holder.due
+        if any(r.due == due and r is not holder for r in self.of(State.DELAYED)):
+            return  # What is due at the same millisecond has no order.
+        payload = b"%d" % next(self.names)
+        message_id = self.queue.enqueue(
+            self.db,
+            payload,
+            priority=priority,
+            headers={HEADER: value},
+            delay=delay if debounces else 0,
+            unique="k",
+            on_conflict=how,
+            max_delay=max_delay if debounces else None,
+        )
+        if holder is None or not waits:
+            if holder is not None:
+                holder.unique = None
+            later = delay if debounces else 0
+            self.added(message_id, payload, priority, value, delay=later, unique="k")
+        else:
+            self.changed(holder, message_id, payload, priority, value, due)
+            DONE[how] += 1
+        if more:
+            self.replace(priority, delay, how, max_delay, value, False)
+
+    @precondition(lambda self: not self.paused)
+    @rule(rest=st.sampled_from([7, 40]), max_delay=st.sampled_from([None, 20]))
+    def replace_what_rests(self, rest: int, max_delay: int | None) -> None:
+        """A message that rests after an attempt does not rest shorter for a debounce."""
+        self.replace(6, 5, "replace", None, None, False)
+        self.receive("one", 3)
+        for record in [each for each in self.holding("k") if each.state is State.LEASED]:
+            assert record.holder is not None
+            self.queue.release(self.db, record.holder, delay=rest)
+            self.lost.append(record.holder)
+            self.give_back(record, rest)
+            DONE["rest"] += record.state is State.DELAYED
+        self.replace(6, 10, "debounce", max_delay, None, False)
+
+    def put_off(self, record: Record, delay: int, max_delay: int | None) -> int | None:
+        """When it is due, after a debounce."""
+        asked = self.now + delay * 1000
+        if max_delay is not None:
+            asked = min(asked, record.since + max_delay * 1000)
+        if record.state is State.READY:
+            return asked if asked > self.now else None
+        return max(asked, record.due) if record.placed else asked
+
+    def changed(
+        self,
+        old: Record,
+        message_id: str,
+        payload: bytes,
+        priority: int,
+        value: HeaderValue,
+        due: int | None,
+    ) -> None:
+        """It says something else, or another is in its place."""
+        if self.order:
+            assert message_id != old.id
+            self.end(old, "purged")
+            delay = 0 if due is None else 1
+            self.added(message_id, payload, priority, value, delay=delay, unique="k")
+            new = next(r for r in self.records if r.id == message_id)
+            new.since, new.due = old.since, due or new.due
+            return
+        assert message_id == old.id
+        if LEVELS[priority] != old.level:
+            old.level = LEVELS[priority]
+            old.order = next(self.orders) if old.placed else 0.0
+        old.payload, old.value, old.expires = payload, value, None
+        old.attempts = old.released = 0
+        old.error, old.alone = None, False
+        if due is not None:
+            old.state, old.due = State.DELAYED, due
+            if due <= self.now:
+                self.happen()
+
+    @rule(
         some=st.lists(
             st.tuples(st.sampled_from([3, 4, 6]), st.sampled_from(VALUES)), min_size=2, max_size=6
         )
@@ -339,6 +444,7 @@ class Life(RuleBasedStateMachine):
             expires=None if ttl is None else self.now + ttl * 1000,
             unique=unique,
             value=value,
+            since=self.now,
         )
         if not delay:
             self.arrive(record)
@@ -705,5 +811,15 @@ def test_the_life_of_messages_is_that_of_the_model() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    often = ("dequeue", "purge", "pause", "resume", "replaced", "came too late")
+    often = (
+        "dequeue",
+        "purge",
+        "pause",
+        "resume",
+        "replaced",
+        "came too late",
+        "replace",
+        "debounce",
+        "rest",
+    )
     assert all(DONE[each] >= SELDOM for each in often), DONE

@@ -372,3 +372,22 @@ def test_wrong_arguments_are_refused(db: Database, queue: Queue, given: dict[str
     with pytest.raises(InvalidArgument):
         queue.enqueue(db, b"a", **given)
     assert queue.depth(db) == Depth()
+
+
+def test_the_history_has_a_line_for_what_is_replaced_in_its_place(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = created(db, space, clock, history_seconds=3_600)
+    queue.enqueue(db, b"first", key="a")
+    ready = replaced(db, queue, b"old", key="a")
+    replaced(db, queue, b"new", key="a")  # it waits for its key
+    assert queue.cancel(db, ready)
+    late = replaced(db, queue, b"old", delay=60)
+    replaced(db, queue, b"new", on_conflict="debounce", delay=90)
+    told = {
+        each: [e.transition for e in queue.history(db) if e.id == each] for each in (ready, late)
+    }
+    assert told[ready] == ["enqueue", "revise ready", "purge ready"]
+    assert told[late] == ["schedule", "revise delayed"]
+    assert queue.depth(db) == Depth(enqueued=3, ready=1, delayed=1, purged=1, ready_bytes=5)
+    sound(db, queue)

@@ -16,7 +16,8 @@ from ...schema import catalogue
 from ...schema.codec.envelopes import pack_envelope
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
-from .. import lookup
+from ...values.states import REQUEST_CANCEL
+from .. import history, lookup
 from . import lease_rows
 
 
@@ -38,5 +39,7 @@ def request(tr: fdb.Transaction, scope: Scope, reads: lookup.Reads) -> bool:
         del tr[scope.keys.unique(envelope.unique)]
     packed = pack_envelope(replace(envelope, cancelled=True, unique=None))
     lease_rows.rewrite(tr, scope.keys, read, lease._replace(envelope=packed, plain=False))
+    if scope.options.history_seconds is not None:
+        history.record(tr, scope, REQUEST_CANCEL, [replace(message, consumer="")])
     catalogue.note_cancels(tr, scope)
     return True

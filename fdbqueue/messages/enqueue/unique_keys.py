@@ -20,8 +20,8 @@ from ...schema.scope import Scope
 from ...schema.subscription_definitions import Mode
 from ...store.binding import fdb
 from ...values.model import Due, Position
-from ...values.states import REPLACE_DELAYED, REPLACE_READY, State
-from .. import editing, inspection, lookup, payloads, transitions
+from ...values.states import REPLACE_DELAYED, REPLACE_READY, REVISE_DELAYED, REVISE_READY, State
+from .. import editing, history, inspection, lookup, payloads, transitions
 from ..lookup import Found
 from . import bounds
 
@@ -95,6 +95,9 @@ def put(
         del tr[keys.mortal(old.envelope.expires_at_ms, old.id)]
     if envelope.expires_at_ms is not None:
         tr[keys.mortal(envelope.expires_at_ms, old.id)] = b""
+    if scope.options.history_seconds is not None:
+        delays = isinstance(found.place, Due)
+        history.record(tr, scope, REVISE_DELAYED if delays else REVISE_READY, [old])
     envelope = replace(envelope, enqueued_at_ms=old.envelope.enqueued_at_ms, slot=old.envelope.slot)
     editing.change(tr, scope, found, envelope, due_ms)
 

@@ -60,6 +60,8 @@ def named(transitions: Iterable[Transition]) -> list[str]:
 
 BORN = named(edge for edge in TRANSITIONS if edge.source is None)
 
+STAYING = named(edge for edge in TRANSITIONS if edge.source is edge.target)
+
 
 def into(*states: State) -> list[str]:
     """The transitions into any of the states."""
@@ -79,13 +81,14 @@ def state_of(transition: Column, *, source: bool = False) -> Column:
 
 
 def with_neighbors(events: DataFrame, message: Sequence[str], order: str = "stamp") -> DataFrame:
-    """Events with the previous and the next event of their message. One shuffle, by message.
+    """Events with the previous and the next event of their message, without those that leave it in
+    its state. One shuffle, by message.
 
     message: the columns that identify it. order: the column that orders its events. Adds before,
     before_attempt, before_at and after_at: transition, attempt and at of these events, or null.
     """
     window = Window.partitionBy(*message).orderBy(order)
-    return events.select(
+    return events.where(~F.col("transition").isin(STAYING)).select(
         "*",
         F.lag("transition").over(window).alias("before"),
         F.lag("attempt").over(window).alias("before_attempt"),
