@@ -19,6 +19,8 @@ from .site import Query, Site
 COUNT_SECONDS = 5.0
 PAGE = 1_000
 STATES = ("ready", "delayed")
+OF_A_STATE = ("move", "purge")
+"""The actions that take messages of a state."""
 GIVEN = ("target", "message", "consumer", "schedule")
 
 
@@ -26,13 +28,14 @@ GIVEN = ("target", "message", "consumer", "schedule")
 class Terms:
     """What an action is about.
 
-    state: of which messages, ready or delayed. target: the queue to move to. message: only the one
-    with this id. consumer: the id of a consumer. schedule: the name of one.
+    state: of which messages, ready or delayed; empty for other actions. target: the queue to move
+        to. message: only the one with this id. consumer: the id of a consumer. schedule: the name
+        of one.
     """
 
     queue: str
     filter: Filter
-    state: str = "ready"
+    state: str = ""
     target: str = ""
     message: str = ""
     consumer: str = ""
@@ -42,8 +45,8 @@ class Terms:
     def of(cls, query: Query) -> Terms:
         """The terms in a query or a form; raises ``InvalidName``, ``InvalidSelector``."""
         given = {name: query.get(name, "") for name in GIVEN}
-        state = query.get("state", "ready")
-        if state not in STATES:
+        state = query.get("state", "ready") if query.get("action") in OF_A_STATE else ""
+        if state and state not in STATES:
             raise InvalidArgument(argument="state", value=state, problem="must be ready or delayed")
         return cls(check_name(query.get("queue", "")), Filter.of(query), state, **given)
 

@@ -88,7 +88,7 @@ def test_dead_letters_that_a_filter_matches_are_redriven_and_logged(
         "begun",
         2,
     )
-    assert begun.what == {"state": "ready", "reason": "time"}
+    assert begun.what == {"reason": "time"}
     assert (done.run, done.state, done.count) == (begun.run, "done", 2)
 
 

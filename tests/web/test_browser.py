@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
@@ -96,3 +97,50 @@ def test_an_operator_purges_with_the_keyboard(
         eventually(lambda: browser.find_elements(By.CSS_SELECTOR, "p.done"))
         assert shown(browser, "p.done") == "1 message removed."
     assert queue.depth(db).ready == 0
+
+
+REACHABLE = """
+return [...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, pre')]
+  .filter((each) => each.checkVisibility()).map((each) => each.outerHTML);
+"""
+FOCUSED = """
+const each = document.activeElement, style = getComputedStyle(each);
+if (each === document.body) return null;
+return [each.outerHTML, style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2];
+"""
+
+
+def timeless(html: str) -> str:
+    """An element without ages, which advance."""
+    return re.sub(r"(>[^<]*</time>)", "></time>", html)
+
+
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], browser: webdriver.Chrome
+) -> None:
+    one, _ = queue.enqueue_many(db, [b"x", b"y"])
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "broken")
+    width(browser, 1280)
+    with serving(application(db, root=space, allow_actions=True)) as address:
+        for path in (
+            "queue?queue=orders",
+            "dead?queue=orders",
+            f"message?queue=orders&id={one}",
+        ):
+            browser.get(f"http://{address}/{path}")
+            expected = script(browser, REACHABLE)
+            assert isinstance(expected, list)
+            reached = []
+            for _ in range(2 * len(expected)):
+                browser.switch_to.active_element.send_keys("\ue004")  # Tab
+                focused = script(browser, FOCUSED)
+                if focused is None:
+                    break
+                assert isinstance(focused, list)
+                element, visible = focused
+                assert visible, f"{path}: nobody sees that {element} has the focus"
+                reached.append(element)
+            missed = {timeless(each) for each in expected} - {timeless(each) for each in reached}
+            assert missed == set(), path

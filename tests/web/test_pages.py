@@ -325,8 +325,12 @@ def test_keys_show_who_waits_and_who_holds_a_slot(
     listed = rows(get(pages, "/keys", queue="orders"))
     one = get(pages, "/keys", queue="orders", key="tenant-2")
 
-    assert [cells(row)[0] for row in listed] == ["1", "3", "0"]
-    assert cells(listed[2])[2] == "concurrency: 7"
+    assert [cells(row)[:2] for row in listed] == [
+        ["1 of 1", "1"],
+        ["1 of 1", "3"],
+        ["0 of 7", "0"],
+    ]
+    assert cells(listed[2])[3] == "concurrency: 7"
     assert ids(one) == [held]
     assert "1 of 1" in one
     assert len(rows(get(pages, "/keys", queue="orders", limit=1))) == 1

@@ -48,6 +48,7 @@ def dead_letters(site: Site, request: Request) -> Response:
         after=after or "",
         reasons=reasons.most_common(REASONS_SHOWN),
         others=max(0, len(reasons) - REASONS_SHOWN),
+        reason_characters=REASON_CHARACTERS,
         counted=len(first),
         page=filters.page(read, selected if wanted else None, limit, after),
     )

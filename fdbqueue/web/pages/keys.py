@@ -5,6 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...queue.queue import Queue
+from ...values.limits import KeyState
 from ..site import Site, number
 from .queue import MAX_PAGE, PAGE
 
@@ -19,16 +21,24 @@ def keys(site: Site, request: Request) -> Response:
     waiting = {each.key: each for each in queue.keys.waiting(site.db, limit + 1, after=after)}
     own = queue.keys.limited(site.db, limit + 1, after=after)
     names = sorted({*waiting, *own})
+    more = len(names) > limit
+    names = names[:limit]
     return site.page(
         request,
         "keys.html",
         queue=name,
         options=options,
-        names=names[:limit],
+        names=names,
+        states=_states(site, queue, names),
         waiting=waiting,
         own=own,
         after=after or "",
-        following=names[limit - 1] if len(names) > limit else None,
+        following=names[-1] if more else None,
         key=key,
         state=queue.keys[key].state(site.db) if key else None,
     )
+
+
+def _states(site: Site, queue: Queue[bytes], names: list[str]) -> dict[str, KeyState]:
+    """The states of several keys, in one transaction."""
+    return queue._read(site.db, lambda tr: {name: queue.keys[name].state(tr) for name in names})
