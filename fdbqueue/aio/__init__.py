@@ -9,6 +9,7 @@ Needs the package greenlet: ``pip install 'fdbqueue[aio]'``.
 
 from __future__ import annotations
 
+from .channel import Channel
 from .queues import (
     Batch,
     DeadLetters,
@@ -24,7 +25,7 @@ from .queues import (
 )
 from .successors import context
 from .transactions import Database, Reads, Transaction, open, transactional
-from .worker import Channel, Worker
+from .worker import Worker
 
 __all__ = [
     "Batch",

@@ -12,47 +12,23 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, Unpack
 
-from ..consumers.credit import Credit
 from ..errors import InvalidArgument
 from ..values.durations import Seconds
 from ..worker import worker
 from ..worker.channel import Channel as BlockingChannel
 from ..worker.handler_threads import HandlerThreads
-from ..worker.handlers import suspends
+from ..worker.handlers import Handler, suspends
 from ..worker.state import State
-from .driver import run
+from .channel import Channel
 from .handler_tasks import Handled, HandlerTasks
+from .handlers import Decorator, Handling, How
 from .queues import Queue, Subscription
 from .transactions import Database
 from .twins import Twin, to_original
 
-
-class Channel(Twin):
-    """As ``fdbqueue.Channel``."""
-
-    blocking: BlockingChannel
-
-    def __init__(self, credit: Credit) -> None:
-        super().__init__(BlockingChannel(credit))
-
-    @property
-    def credit(self) -> Credit:
-        """The credit as it is now."""
-        return self.blocking.credit
-
-    def grant(self, messages: int | None = None, bytes: int | None = None) -> None:
-        """Let the worker take more, as ``fdbqueue.Channel.grant``."""
-        self.blocking.grant(messages, bytes)
-
-    def withdraw(self) -> None:
-        """Let the worker take no more until more is granted."""
-        self.blocking.withdraw()
-
-    async def flush(self, timeout: Seconds | None = None) -> None:
-        """Deliver what is there, as ``fdbqueue.Channel.flush``."""
-        await run(partial(self.blocking.flush, timeout))
+T = TypeVar("T")
 
 
 class Worker(Twin):
@@ -114,18 +90,19 @@ class Worker(Twin):
         """The worker in one line, and each of its queues in another."""
         return self.blocking.described()
 
-    def add(self, queue: Queue[Any], handler: Callable[..., object], **how: Any) -> Self:
+    def add(self, queue: Queue[T], handler: Handling[T], **how: Unpack[How]) -> Self:
         """As ``fdbqueue.Worker.add``; the handler may be a coroutine function. Returns the worker.
 
-        Reads the options of the queue, for which the event loop waits: add handlers first.
-
         timeout: a coroutine that takes longer is cancelled, and its attempt has failed.
+
+        In an event loop that runs, it waits for nothing: the worker reads the options of the queue
+        when it starts, and what is wrong with them is raised then.
         """
-        given = {name: to_original(value) for name, value in how.items()}
+        given: dict[str, Any] = {name: to_original(value) for name, value in how.items()}
         self.blocking.add(to_original(queue), handler, **given)
         return self
 
-    def handler(self, queue: Queue[Any], **how: Any) -> Callable[[Any], Any]:
+    def handler(self, queue: Queue[T], **how: Unpack[How]) -> Decorator[T]:
         """A decorator: ``add`` the function as the handler of ``queue``; arguments as there."""
 
         def register(function: Any) -> Any:
@@ -135,7 +112,8 @@ class Worker(Twin):
         return register
 
     def channel(self, queue: Queue[Any], subscription: Subscription | None = None) -> Channel:
-        """As ``fdbqueue.Worker.channel``."""
+        """As ``fdbqueue.Worker.channel``. Before the worker has started, the event loop waits for
+        it; so give ``add`` a channel as ``credit``."""
         found = self.blocking.channel(to_original(queue), to_original(subscription))
         return Channel.of(found)
 
@@ -199,6 +177,39 @@ class _Blocking(worker.Worker):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context = copy_context()
         self._tasks: HandlerTasks | None = None
+        self._added: list[Callable[[], object]] = []
+        """Handlers that were added in a loop, which does not wait for the store."""
+
+    def add(self, queue: Any, handler: Callable[..., Any], **how: Any) -> Self:
+        """As ``fdbqueue.Worker.add``; in a loop that runs, later."""
+        add = partial(super().add, queue, handler, **how)
+        if asyncio._get_running_loop() is None or self._runtime is not None:
+            self._add()
+            add()
+        else:
+            form = {name: how[name] for name in ("transactional", "batch") if name in how}
+            Handler.of(self._called(handler), **form, value=queue.value)  # It may be wrong.
+            self._added.append(add)
+        return self
+
+    def _add(self) -> None:
+        while self._added:
+            self._added[0]()
+            del self._added[0]
+
+    def __enter__(self) -> Self:
+        self._add()
+        return super().__enter__()
+
+    def channel(self, queue: Any, subscription: Any = None) -> BlockingChannel:
+        """As ``fdbqueue.Worker.channel``."""
+        self._add()
+        return super().channel(queue, subscription)
+
+    def described(self) -> list[str]:
+        """As ``fdbqueue.Worker.described``."""
+        self._add()
+        return super().described()
 
     def run(self) -> None:
         """Run in a loop of its own."""

@@ -18,7 +18,7 @@ import pytest
 import tenacity
 
 from fdbqueue import Credit, Depth, Message, NewMessage, Queue, Reject, Worker, aio
-from fdbqueue.errors import InvalidArgument
+from fdbqueue.errors import InvalidArgument, QueueNotFound
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
 from tests.contract.test_aio import run
@@ -325,6 +325,43 @@ def test_a_worker_runs_again_in_another_loop(
     run(main(b"one"))
     run(main(b"two"))
     assert handled == [b"one", b"two"]
+
+
+def test_a_handler_is_added_while_the_loop_goes_on(
+    monkeypatch: pytest.MonkeyPatch, adb: aio.Database, orders: aio.Queue, space: fdb.Subspace
+) -> None:
+    """Another thread reads the store, when the worker starts."""
+    reads: list[int] = []
+    read = Queue._read
+
+    def spied(*args: Any, **kwargs: Any) -> Any:
+        reads.append(threading.get_ident())
+        return read(*args, **kwargs)
+
+    async def handle(message: Message) -> None: ...
+
+    def three(tr: Any, message: Message, more: Any) -> None: ...
+
+    async def main() -> None:
+        looks = await orders.subscribe(adb, "looks", mode="browse")
+        gone = await aio.Queue.create(adb, "gone", root=space)
+        await gone.delete(adb)
+        monkeypatch.setattr(Queue, "_read", spied)
+        worker = aio.Worker(adb).add(orders, handle).add(orders, handle, subscription=looks)
+        with pytest.raises(InvalidArgument, match="must take"):
+            worker.add(orders, three)  # type: ignore[arg-type]
+        assert reads == []
+        async with worker:
+            assert len(reads) > 0
+            assert threading.get_ident() not in reads
+            with pytest.raises(InvalidArgument, match="runs already"):
+                worker.add(orders, handle)
+        with pytest.raises(QueueNotFound):
+            await aio.Worker(adb).add(gone, handle).run()
+        with pytest.raises(InvalidArgument, match="a handler already"):
+            await aio.Worker(adb).add(orders, handle).add(orders, handle).run()
+
+    run(main())
 
 
 # -- what goes through -------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from fdbqueue import (
     fdb,
     transactional,
 )
+from fdbqueue.aio.handlers import How
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue.bulk.imports import Import
 from fdbqueue.queue.bulk.plans import Plans
@@ -186,6 +187,7 @@ def test_the_decorator_of_a_worker_takes_what_add_takes() -> None:
     assert [*Handling.__annotations__] == [
         each.name for each in taken if each.kind is inspect.Parameter.KEYWORD_ONLY
     ]
+    assert [*How.__annotations__] == [*Handling.__annotations__]
 
 
 # -- times ------------------------------------------------------------------------------------
