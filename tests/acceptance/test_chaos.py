@@ -39,13 +39,15 @@ def chaos(
 def test_nothing_is_violated_by_processes_that_are_tortured(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    # When six processes are tortured
+    # When seven processes are tortured
     arguments = ("--seed", 9, "--operations", 1_000, "--seconds", DEADLINE / 2, "--every", 0.2)
-    figures = chaos(environment, tmp_path / "h", *arguments, "--processes", 6, deadline=DEADLINE)
+    figures = chaos(environment, tmp_path / "h", *arguments, "--processes", 7, deadline=DEADLINE)
     # Then they were indeed, and every guarantee held
     assert figures["kills"] > 0
     assert figures["messages"] > 0
     assert sum(figures["retried"].values()) > 0
+    handled = "".join(each.read_text() for each in (tmp_path / "h").glob("tasks-*.jsonl"))
+    assert '"handle"' in handled
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""The processes that are tortured: producers, consumers of every kind, a worker, browsers."""
+"""The processes that are tortured: producers, consumers of every kind, workers, browsers."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fdbqueue
-from fdbqueue import Delivery, Message, NewMessage, Queue, Worker, fdb
+from fdbqueue import Delivery, Message, NewMessage, Queue, Worker, aio, fdb
 from fdbqueue.errors import QueueError
 from fdbqueue.store.binding import FAILURES
 from fdbqueue.store.embedded import StoreFull
@@ -328,6 +329,32 @@ class Working(Actor):
                 time.sleep(0.1)
 
 
+class WorkingInTasks(Actor):
+    """A worker of asyncio, whose handlers are coroutines that step aside in their transactions."""
+
+    def run(self) -> None:
+        """Work until told to stop."""
+        asyncio.run(self.work())
+
+    async def work(self) -> None:
+        """As ``Working.run``."""
+        worker = aio.Worker(aio.Database(self.db), concurrency=50, name=self.who, shutdown=10)
+
+        @worker.handler(aio.Queue.of(self.queue("worked")), lease=WORKERS_LEASE)
+        async def handle(tr: aio.Transaction, message: Message) -> None:
+            tag = message.payload.decode()
+            self.recorder.note(self.who, "handle", "worked", rows=[row(message)])
+            await tr.get_read_version()
+            self.place.effect(tr.blocking, "worked", tag)
+            await asyncio.sleep(self.random.random() * 0.01)
+            if self.random.random() < 0.02:
+                raise LookupError("chaos")
+
+        async with worker:
+            while not self.stopped:
+                await asyncio.sleep(0.1)
+
+
 ROLES: dict[str, type[Actor]] = {
     "producer": Producer,
     "plain": Consumer,
@@ -336,6 +363,7 @@ ROLES: dict[str, type[Actor]] = {
     "filter": Filterer,
     "browser": Browser,
     "worker": Working,
+    "tasks": WorkingInTasks,
 }
 
 

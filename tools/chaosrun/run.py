@@ -29,7 +29,10 @@ from .nemesis import Nemesis, Victim
 from .place import MAX_SKEW_MS, Job, Later, Place
 from .rules import rules
 
-CREW = ("producer", "plain", "transactional", "batch", "worker", "filter", "browser", "plain")
+CREW = (
+    *("producer", "plain", "transactional", "batch", "worker", "tasks"),
+    *("filter", "browser", "plain"),
+)
 SERVER = Path(__file__).parent.parent / "fdbserver"
 CHANGES = re.compile(rb'"name":"(?:enqueue|ack|effect|release|fail|reject)"')
 STOP_SECONDS = 300
@@ -55,7 +58,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--seconds", type=float, default=60, help="how long to inject faults")
     parser.add_argument("--operations", type=int, help="stop after this many that change messages")
-    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2, help="threads of each process")
     parser.add_argument("--faults", type=float, default=0.01, help="share of store calls that fail")
     parser.add_argument("--every", type=float, default=0.8, help="seconds between two disturbances")
@@ -149,7 +152,7 @@ class Run:
             root=self.root,
             history=str(self.directory / f"{name}.jsonl"),
             stop=str(self.stop),
-            threads=1 if role in ("worker", "browser", "stream") else self.options.threads,
+            threads=1 if role in ("worker", "tasks", "browser", "stream") else self.options.threads,
             skew_ms=self.random.randint(-MAX_SKEW_MS, MAX_SKEW_MS),
             buggify=not self.embedded and self.options.faults > 0,
             pace=self.options.pace,
