@@ -74,7 +74,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pages")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=title)
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=title)
 def test_the_blocks_of_a_page_run_and_again_on_one_store(page: Path, place: Path) -> None:
     if needs_spark(page):
         require_spark()
