@@ -259,16 +259,28 @@ def taken_without_a_match(h: History) -> None:
     h.taking_b.what["region"] = "us"
 
 
+def delivered_after_it_was_cancelled(h: History) -> None:
+    h.acking_a.name = "cancel"
+    h.receive(7_000, "a", attempt=2)
+
+
+def cancelled_and_dead(h: History) -> None:
+    h.acking_a.name = "cancel"
+    h.final.what["dead"] = [["a", "no", 1]]
+
+
 PLANTED: list[tuple[Callable[[History], None], str]] = [
     (lost, "lost"),
     (phantom, "phantom"),
     (phantom_of_what_was_not_committed, "phantom"),
     (enqueued_twice, "enqueued twice"),
     (done_and_dead, "done and dead"),
+    (cancelled_and_dead, "done and dead"),
     (settled_twice, "settled twice"),
     (effect_twice, "effect not once"),
     (effect_lost, "effect lost"),
     (delivered_after_its_end, "delivered after its end"),
+    (delivered_after_it_was_cancelled, "delivered after its end"),
     (fifo, "fifo"),
     (fifo_after_a_call_that_failed, "fifo"),
     (fifo_before_a_call_that_failed, "fifo"),
@@ -300,6 +312,14 @@ PLANTED: list[tuple[Callable[[History], None], str]] = [
 
 def test_a_clean_history_shows_no_violation() -> None:
     assert History().kinds() == set()
+
+
+def test_what_was_cancelled_need_not_be_done() -> None:
+    history = History()
+    history.acking_a.name = "cancel"
+    history.operations.remove(history.effects[0])
+    history.final.what.update(final(done=1, purged=1))
+    assert history.kinds() == set()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -218,12 +219,39 @@ class Consumer(Actor):
         if luck < 0.075:
             self.do("reject", name, lambda n: queue.reject_many(self.db, held, "chaos"), tags=tags)
             return
+        if luck < 0.08:
+            self.cancel(name, queue, held, tags)
+            return
         if luck < 0.10:
             self.do("extend", name, lambda n: queue.extend_many(self.db, held) and None, tags=tags)
         if self.job.role in ("transactional", "batch"):
             self.effect(name, queue, held, tags)
         else:
             self.do("ack", name, lambda n: queue.ack_many(self.db, held), tags=tags)
+
+    def cancel(self, name: str, queue: Queue, held: list[Delivery], tags: list[str]) -> None:
+        """Cancel what is held: whatever ends the leases then, it is not delivered again."""
+
+        def cancel(n: int) -> None:
+            @fdb.transactional
+            def all_of_it(tr: fdb.Transaction) -> None:
+                if self.place.marked(tr, self.who, n) is None:
+                    queue.extend_many(tr, held)  # or it is somebody else's by now
+                    for each in held:
+                        queue.cancel(tr, each.id)
+                    self.place.mark(tr, self.who, n, tags)
+
+            all_of_it(self.db)
+
+        self.do("cancel", name, cancel, tags=tags, marked=True)
+        with contextlib.suppress(QueueError, *FAILURES):
+            match self.random.randrange(4):
+                case 0:
+                    queue.release_many(self.db, held)
+                case 1:
+                    queue.release_many(self.db, held, error="chaos")
+                case 2:
+                    queue.reject_many(self.db, held, "chaos")
 
     def effect(self, name: str, queue: Queue, held: list[Delivery], tags: list[str]) -> None:
         """The effects and the acknowledgement in one transaction."""

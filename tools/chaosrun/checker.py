@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from . import ordering, replay, window
 from .history import Operation
 from .place import BROWSERS, MAX_ATTEMPTS, MAX_SKEW_MS, REGIONS
-from .view import View
+from .view import UNDONE, View
 from .violations import Violation, violation
 
 MIN_LEASE_NS = 800_000_000
@@ -158,7 +158,7 @@ def counters(view: View) -> Iterator[Violation]:
         certain = {
             tag
             for (q, tag), ends in view.done.items()
-            if q == queue and any(one.name != "reject" for one in ends)
+            if q == queue and any(one.name not in UNDONE for one in ends)
         } | {tag for q, tag in view.effects if q == queue}
         perhaps = certain | {tag for q, tag in view.perhaps if q == queue}
         if not len(certain) <= depth["done"] <= len(perhaps):

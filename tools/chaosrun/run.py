@@ -34,7 +34,7 @@ CREW = (
     *("filter", "browser", "plain"),
 )
 SERVER = Path(__file__).parent.parent / "fdbserver"
-CHANGES = re.compile(rb'"name":"(?:enqueue|ack|effect|release|fail|reject)"')
+CHANGES = re.compile(rb'"name":"(?:enqueue|ack|effect|release|fail|reject|cancel)"')
 STOP_SECONDS = 300
 
 

@@ -15,8 +15,8 @@ from .place import LEASE
 STORE = "store"
 NOTHING_WRITTEN = ("LeaseLost", "StoreFull")
 """Errors that promise that nothing of the operation was written."""
-SETTLES = ("ack", "effect", "reject")
-"""Operations that end a message; a dequeue is another."""
+UNDONE = ("reject", "cancel")
+"""Operations that end a message, after which it is not done."""
 LEASE_NS = int(LEASE * 1e9)
 
 
@@ -254,6 +254,7 @@ _SORTS = {
     "ack": View._settle,
     "effect": View._settle,
     "reject": View._settle,
+    "cancel": View._settle,
     "release": View._give_back,
     "fail": View._give_back,
     "effect of": View._effect_of,

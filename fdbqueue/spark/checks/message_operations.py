@@ -63,7 +63,9 @@ def _taken(operations: DataFrame) -> list[DataFrame]:
 
 
 def _ended(operations: DataFrame) -> DataFrame:
-    ends = "name in ('ack', 'effect', 'reject', 'release', 'fail') and certain is not false"
+    ends = (
+        "name in ('ack', 'effect', 'reject', 'cancel', 'release', 'fail') and certain is not false"
+    )
     return operations.where(ends).selectExpr(
         *(*_OPERATION, "if(name in ('release', 'fail'), 'returned', 'settled') as action"),
         *("certain", "explode(about.tags) as tag"),
@@ -94,7 +96,8 @@ _HISTORY = {
     "deaths": "count_if(action = 'dead')",
     "effects": "max(if(action = 'effect', count, null))",
     "first": f"min(if({_CERTAIN_END}, struct(began, who, n, ended), null))",
-    "finished": f"bool_or({_CERTAIN_END} and name <> 'reject')",
+    "finished": f"bool_or({_CERTAIN_END} and name not in ('reject', 'cancel'))",
+    "cancelled": f"bool_or({_CERTAIN_END} and name = 'cancel')",
     "refused": "bool_or(action = 'settled' and name = 'reject')",
     "least_nth": "min(if(action = 'taken', nth, null))",
     "first_take": "min(if(action = 'taken', struct(began, who, n, id), null))",
@@ -108,8 +111,8 @@ def with_history(actions: DataFrame) -> DataFrame:
     Adds enqueue (a struct, or null); in_order, whether the message's place follows from the time
     of its enqueue; ids; takes, ends, perhaps and deaths, which count deliveries, certain ends,
     possible ends and dead letters; effects, how many or null; first, the first certain end;
-    finished and refused, whether it is known to have ended other than by a rejection, and whether
-    it may have been rejected; since, from when on it may have been out of the queue, or null;
+    finished, cancelled and refused, whether it is known to be done, or cancelled, and whether it
+    may have been rejected; since, from when on it may have been out of the queue, or null;
     taken_id, the id it was taken under; returns, what gave it back; and rank, which is 1 for one
     action of each message.
     """

@@ -33,7 +33,7 @@ _ONCE_EACH: list[Condition] = [
         "enqueue is not null and size(ids) > 1",
         "{queue} {tag}: under {array_join(array_sort(ids), ', ')}",
     ),
-    ("done and dead", "enqueue is not null and deaths > 0 and finished", _MESSAGE),
+    ("done and dead", "enqueue is not null and deaths > 0 and (finished or cancelled)", _MESSAGE),
     ("settled twice", "ends > 1", _MESSAGE),
     ("effect not once", "effects <> 1", "{queue} {tag}: {effects} times"),
 ]
