@@ -7,11 +7,13 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker, aio, context, verify
+from fdbqueue.consumers import wakeups
 from fdbqueue.errors import (
     FormatTooNew,
     InvalidArgument,
@@ -25,6 +27,7 @@ from fdbqueue.errors import (
     ResultTooLarge,
     ResultUnknown,
 )
+from fdbqueue.queue.continuations import results
 from fdbqueue.queue.continuations.results import MAX_BYTES
 from fdbqueue.schema import catalogue
 from fdbqueue.store.binding import fdb
@@ -235,6 +238,12 @@ def ends(
         assert found is not None
         sums.reject(db, found, "no", drop=True)
 
+    def cancel_leased(message_id: str) -> None:
+        found = sums.receive(db)
+        assert found is not None
+        sums.cancel(db, message_id)
+        sums.release(db, found)
+
     def expire(_: str) -> None:
         clock.seconds += 31
         sums.sweep(db)
@@ -242,6 +251,7 @@ def ends(
     return {
         "dead": (reject, ResultDead, "no"),
         "cancelled": (lambda each: sums.cancel(db, each), ResultCancelled, "it is purged"),
+        "cancelled while leased": (cancel_leased, ResultCancelled, "it is purged"),
         "dropped": (drop, ResultCancelled, "it is purged"),
         "purged": (lambda _: sums.purge(db), ResultCancelled, "it is purged"),
         "expired": (expire, ResultCancelled, "it is expired"),
@@ -249,22 +259,35 @@ def ends(
     }
 
 
-@pytest.mark.parametrize("how", ["dead", "cancelled", "dropped", "purged", "expired", "gone"])
+@pytest.mark.parametrize(
+    "how", ["dead", "cancelled", "cancelled while leased", "dropped", "purged", "expired", "gone"]
+)
 def test_who_waits_learns_at_once_how_a_message_ended(
-    db: Database, sums: Queue[Any], clock: ManualClock, how: str
+    db: Database, sums: Queue[Any], clock: ManualClock, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Given that nobody looks again but for a watch that fires
+    monkeypatch.setattr(results, "LOOK_SECONDS", 10 * DEADLINE)
     end, error, text = ends(db, sums, clock)[how]
     message_id = sums.enqueue(db, 1, keep_result=KEPT, ttl=30)
     found: list[BaseException] = []
+    armed = threading.Event()
+
+    def arm(*terms: Any) -> Any:
+        watches = wakeups.arm(*terms)
+        armed.set()
+        return watches
+
+    monkeypatch.setattr(results, "wakeups", SimpleNamespace(arm=arm, wait=wakeups.wait))
 
     def wait() -> None:
         try:
-            sums.result(db, message_id, wait=DEADLINE)
+            sums.result(db, message_id, wait=10 * DEADLINE)
         except BaseException as raised:
             found.append(raised)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
+    assert armed.wait(DEADLINE)
     end(message_id)
     waiting.join(DEADLINE)
     assert not waiting.is_alive()
