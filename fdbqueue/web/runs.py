@@ -15,18 +15,25 @@ from ..schema.codec.audit_log import AuditLine
 from ..schema.keys import RootKeys
 from ..store.binding import FAILURES
 from .actions import ACTIONS, Terms
+from .filters import Filter
 from .site import Site
 from .users import User
 from .watcher import TIMEOUT_SECONDS
 
-AT_ONCE, KEPT = 8, 100
-"""How many runs of a process may be under way, and how many it remembers."""
+AT_ONCE, KEPT, READ = 8, 100, 1_000
+"""How many runs of a process may be under way, and how many it remembers; and
+in how many lines of the audit log it looks for one of another process."""
 
 log = logging.getLogger("fdbqueue.web")
 
 
 class Run:
-    """One run: its state is "begun", "done" or "failed"."""
+    """One run: its state is "begun", "done" or "failed".
+
+    here: whether this process does it, and so knows how far it has come.
+    """
+
+    here = True
 
     def __init__(self, name: str, terms: Terms, user: User, expected: int) -> None:
         self.id = secrets.token_hex(16)
@@ -66,8 +73,21 @@ class Runs:
         self._known: OrderedDict[str, Run] = OrderedDict()
 
     def find(self, id: str) -> Run | None:
-        """A run of this process, if it remembers it."""
-        return self._known.get(id)
+        """A run of this process; of others, what the audit log still says."""
+        return self._known.get(id) or self._logged(id)
+
+    def _logged(self, id: str) -> Run | None:
+        db, keys = self._site.db, self._keys
+        lines = composed(db, keys.once, audit_log.read, keys, READ, wrote=lambda _: False)
+        found = [each for each in lines if each.run == id and each.action in ACTIONS]
+        if not found:
+            return None
+        last, first = found[0], found[-1]
+        run = Run(last.action, Terms(last.queue, Filter()), User(last.who), first.count)
+        run.id, run.here = id, False
+        run.state, run.error = last.state, last.what.get("error", "")
+        run.count = 0 if last.state == "begun" else last.count
+        return run
 
     def start(self, name: str, terms: Terms, user: User, expected: int) -> Run | None:
         """Begin a run, and note that in the audit log first; None if too many are under way."""

@@ -92,6 +92,31 @@ def test_dead_letters_that_a_filter_matches_are_redriven_and_logged(
     assert (done.run, done.state, done.count) == (begun.run, "done", 2)
 
 
+def test_another_process_shows_what_became_of_a_run(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], acting: TestClient
+) -> None:
+    bury(db, queue, "timeout", "declined")
+    _, form = asked(acting, "redrive")
+    place = acting.post("/act", data=form, follow_redirects=False).headers["location"]
+    told = outcome(acting, place)
+    application_of_another = application(
+        db, root=space, hosts=["testserver"], authenticate=lambda _: User("otto", Role.OPERATOR)
+    )
+    others = TestClient(application_of_another)
+    eventually(lambda: len(log(db, space)) == 2)
+    assert outcome(others, place) == told == "2 dead letters ready again."
+    assert others.get("/run?id=unknown").status_code == 404
+
+    line = AuditLine(b"", 1, "otto", "purge", "orders", {}, "of-another", "begun", 12_345)
+    audit_log.write(db, RootKeys(space), line)
+    text = others.get("/run?id=of-another").text
+    assert 'data-state="begun"' in text
+    assert "about 12,345 messages" in text
+    assert "<progress" not in text
+    vera = acting.get("/run?id=of-another", headers={"authorization": VERA})
+    assert vera.status_code == 404
+
+
 @pytest.mark.parametrize(
     ("action", "terms", "told", "left"),
     [
