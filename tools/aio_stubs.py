@@ -45,7 +45,6 @@ from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
 from ..queue.dead_letters import Wanted
 from ..queue.handle import Creating, Opening
-from ..queue.keys.keys import Keys
 from ..queue.subscriptions import Terms
 from ..schema.codec.sinks import Attempt, SinkState
 from ..schema.subscription_definitions import Definition
@@ -53,6 +52,7 @@ from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
+from ..values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
 from ..values.model import (
     DeadMessage,
     Delivery,
@@ -97,6 +97,7 @@ GENERIC = {"Queue", "Batch", "Producer"}
 SPECIAL = {
     "Producer.send": "async def send(self, message: NewMessage[T] | T, *, "
     "timeout: Seconds | None = ...) -> asyncio.Future[str]: ...",
+    "Keys.__getitem__": "def __getitem__(self, key: str) -> Key: ...",
     "__len__": "def __len__(self) -> int: ...",
     "__getitem__": "@overload\n    def __getitem__(self, n: int) -> Delivery: ...\n"
     "    @overload\n    def __getitem__(self, n: slice) -> Self: ...",
@@ -145,7 +146,7 @@ def _class(original: type, made: type) -> Iterator[str]:
             yield f"    def {each}(self) -> {returned}: ..."
     for each in ("__len__", "__getitem__", "__iter__", "__aenter__", "__aexit__"):
         if each in vars(made):
-            yield f"    {SPECIAL[each]}"
+            yield f"    {SPECIAL.get(f'{name}.{each}', SPECIAL[each])}"
 
 
 def _function(

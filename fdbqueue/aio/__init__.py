@@ -10,10 +10,13 @@ Needs the package greenlet: ``pip install 'fdbqueue[aio]'``.
 from __future__ import annotations
 
 from .channel import Channel
+from .overview import list_queues, survey, verify
 from .queues import (
     Batch,
     DeadLetters,
     Import,
+    Key,
+    Keys,
     Plans,
     Producer,
     Queue,
@@ -33,6 +36,8 @@ __all__ = [
     "Database",
     "DeadLetters",
     "Import",
+    "Key",
+    "Keys",
     "Plans",
     "Producer",
     "Queue",
@@ -45,6 +50,9 @@ __all__ = [
     "Transaction",
     "Worker",
     "context",
+    "list_queues",
     "open",
+    "survey",
     "transactional",
+    "verify",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ..queue import batch, dead_letters, queue, subscription, subscriptions
 from ..queue.bulk import imports, plans, producer, sinks
+from ..queue.keys import keys
 from ..queue.schedules import schedules
 from ..values.durations import Seconds
 from ..values.model import Delivery
@@ -42,6 +43,21 @@ class DeadLetters(Twin):
 @twin(plans.Plans)
 class Plans(Twin):
     """The plans of a queue."""
+
+
+@twin(keys.Keys)
+class Keys(Twin):
+    """The keys of a queue."""
+
+    blocking: keys.Keys
+
+    def __getitem__(self, key: str) -> Key:
+        return Key.of(self.blocking[key])
+
+
+@twin(keys.Key)
+class Key(Twin):
+    """One key of a queue."""
 
 
 @twin(schedules.Schedules)

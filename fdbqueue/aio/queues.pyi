@@ -23,7 +23,6 @@ from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
 from ..queue.dead_letters import Wanted
 from ..queue.handle import Creating, Opening
-from ..queue.keys.keys import Keys
 from ..queue.subscriptions import Terms
 from ..schema.codec.sinks import Attempt, SinkState
 from ..schema.subscription_definitions import Definition
@@ -31,6 +30,7 @@ from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
+from ..values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
 from ..values.model import (
     DeadMessage,
     Delivery,
@@ -627,6 +627,36 @@ class Plans(Twin):
     async def show(
         self, tr: Transactor, consumer: str, *, timeout: Seconds | None = ...
     ) -> PlanConsumer: ...
+
+class Keys(Twin):
+    """The keys of a queue."""
+    async def limited(
+        self,
+        tr: Transactor,
+        limit: int = ...,
+        *,
+        after: str | None = ...,
+        timeout: Seconds | None = ...,
+    ) -> dict[str, OwnLimits]: ...
+    async def waiting(
+        self,
+        tr: Transactor,
+        limit: int = ...,
+        *,
+        after: str | None = ...,
+        timeout: Seconds | None = ...,
+    ) -> builtins.list[KeyBacklog]: ...
+    def __getitem__(self, key: str) -> Key: ...
+
+class Key(Twin):
+    """One key of a queue."""
+    async def pause(self, tr: Transactor, *, timeout: Seconds | None = ...) -> KeyLimits: ...
+    async def reset(self, tr: Transactor, *, timeout: Seconds | None = ...) -> KeyLimits: ...
+    async def resume(self, tr: Transactor, *, timeout: Seconds | None = ...) -> KeyLimits: ...
+    async def set(
+        self, tr: Transactor, *, timeout: Seconds | None = ..., **own: Unpack[OwnLimits]
+    ) -> KeyLimits: ...
+    async def state(self, tr: Transactor, *, timeout: Seconds | None = ...) -> KeyState: ...
 
 class Schedules(Twin):
     """The schedules of a queue."""

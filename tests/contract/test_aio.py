@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 import threading
@@ -18,8 +21,9 @@ from typing import Any
 import pytest
 
 import fdbqueue
+import fdbqueue.queue
 from fdbqueue import Queue, aio
-from fdbqueue.aio import driver
+from fdbqueue.aio import driver, twins
 from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, QueueNotFound, StoreNotFound
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store import tasks
@@ -469,6 +473,93 @@ def test_a_loop_that_ends_leaves_no_request_in_line(adb: aio.Database, orders: a
         assert (await received(adb, orders)).payload == b"a"
 
     run(after())
+
+
+# -- twins -------------------------------------------------------------------------------------
+
+NO_TWIN = {"Planner", "Result", "Successors"}
+"""What Spark and workers use, which run no loop there."""
+
+
+def public_classes() -> set[type]:
+    found = set()
+    for each in pkgutil.walk_packages(fdbqueue.queue.__path__, "fdbqueue.queue."):
+        module = importlib.import_module(each.name)
+        found |= {
+            each
+            for name, each in vars(module).items()
+            if inspect.isclass(each) and each.__module__ == module.__name__ and name[0] != "_"
+        }
+    return found
+
+
+def blocks(method: Any) -> bool:
+    """Whether a method takes a database or a transaction, anywhere, so it may wait."""
+    function = getattr(method, "__func__", method)
+    if not inspect.isfunction(function):
+        return False
+    given = inspect.signature(function).parameters.values()
+    stores = ("Transactor", "fdb.Database", "fdb.Transaction")
+    return any(store in str(each.annotation) for each in given for store in stores)
+
+
+def methods(kind: type) -> dict[str, Any]:
+    return {
+        name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")
+    }
+
+
+def test_every_class_whose_methods_wait_has_a_twin() -> None:
+    alone = {
+        each.__name__
+        for each in public_classes() - twins._twins.keys()
+        if any(map(blocks, methods(each).values()))
+        and not any(issubclass(other, each) for other in twins._twins)
+    }
+    assert alone - {"SubscriptionSupply"} == NO_TWIN
+
+
+@pytest.mark.parametrize("original", twins._twins, ids=lambda kind: kind.__name__)
+def test_a_method_that_waits_is_a_coroutine_in_the_twin(original: type) -> None:
+    made, also = twins._twins[original], ("send", "flush", "close", "plain", "add", "finish")
+    for name, method in methods(original).items():
+        twin = inspect.getattr_static(made, name)
+        twin = getattr(twin, "__func__", twin)
+        yields = inspect.isfunction(twin) and twin.__code__.co_name == "iterate"
+        waits = inspect.iscoroutinefunction(twin) or yields
+        if blocks(method):
+            assert waits, name
+            given = str(inspect.signature(getattr(method, "__func__", method)).return_annotation)
+            assert yields is given.startswith("Iterator"), name
+        elif waits:
+            assert (original.__name__, name) in {
+                *(("Producer", each) for each in also),
+                *(("Stager", each) for each in (*also, "discard")),
+            }
+
+
+@pytest.mark.parametrize("name", ["list_queues", "survey", "verify", "open", "transactional"])
+def test_a_function_has_the_arguments_of_its_original(name: str) -> None:
+    original, twin = (inspect.signature(getattr(each, name)) for each in (fdbqueue, aio))
+    assert [*twin.parameters] == [*original.parameters]
+    assert [each.default for each in twin.parameters.values()] == [
+        each.default for each in original.parameters.values()
+    ]
+
+
+def test_keys_and_overviews_wait_as_all_else(
+    adb: aio.Database, orders: aio.Queue, space: fdb.Subspace
+) -> None:
+    async def main() -> None:
+        key = orders.keys["ada"]
+        await key.set(adb, concurrency=2)
+        assert (await key.state(adb)).limits.concurrency == 2
+        assert [*await orders.keys.limited(adb)] == ["ada"]
+        assert await aio.list_queues(adb, root=space) == ["orders"]
+        assert (await aio.survey(adb, ["orders"], root=space)).keys() == {"orders"}
+        assert not (await aio.verify(adb, orders)).deviations
+
+    run(main())
 
 
 # -- what it needs -----------------------------------------------------------------------------
