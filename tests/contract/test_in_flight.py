@@ -21,6 +21,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Worker
 from tests.patience import DEADLINE
+from tests.still_clock import StillClock
 
 Database = fdb.Database
 MODES = ("auto", "first", "staged")
@@ -300,35 +301,53 @@ def test_an_older_release_refuses_the_queue(
             Queue.open(db, name, root=space)
 
 
+STEPS = ["take", "many", "ack", "release", "reject", "redrive", "cancel", "lapse", "purge", "limit"]
+
+
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(steps=st.lists(st.tuples(st.sampled_from("tmarl"), st.integers(0, 4)), max_size=25))
+@given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 4)), max_size=25))
 def test_the_limit_holds_and_nothing_waits_beside_room(
     db: Database, space: fdb.Subspace, steps: list[tuple[str, int]]
 ) -> None:
-    space = space[uuid4().bytes]
-    queue = make(db, space, 3)
+    space, clock = space[uuid4().bytes], StillClock()
+    queue = make(db, space, 3, clock=clock, lease=10, max_attempts=None)
     queue.enqueue_many(db, [b""] * 60)
-    limit, held = 3, list[Any]()
-    for step, n in steps:
+    limit, held, lapsed = 3, list[Any](), False
+    for each, n in steps:
+        step = each
+        if step == "lapse":
+            # The next taker returns what has lapsed, and takes what that leaves room for.
+            clock.seconds += 11
+            lapsed, held, step = lapsed or bool(held), [], "many"
         room = max(0, limit - len(held))
         match step:
-            case "t":
-                found = [each for each in [queue.receive(db)] if each]
-                assert len(found) == min(1, room)
-                held += found
-            case "m":
+            case "take":
+                one = queue.receive(db)
+                assert (one is not None) == (room > 0)
+                held += [one] if one else []
+            case "many":
                 found = list(queue.receive_many(db, n + 1))
+                while lapsed and len(found) <= n:
+                    # Each one whose lease has expired comes alone.
+                    more = list(queue.receive_many(db, n + 1 - len(found)))
+                    if not more:
+                        break
+                    found += more
                 assert len(found) == min(n + 1, room)
                 held += found
-            case "a" | "r" if held:
-                one = held.pop(n % len(held))
-                if step == "a":
-                    queue.ack(db, one)
-                else:
-                    queue.release(db, one, delay=0)
-            case "l":
+            case "ack" | "release" | "reject" if held:
+                ENDS[step](queue, db, held.pop(n % len(held)))
+            case "cancel" if held:
+                # It stays in flight until its handler, or its lease, ends.
+                queue.cancel(db, held[n % len(held)].id)
+            case "redrive":
+                queue.dead.redrive(db)
+            case "purge":
+                queue.purge(db)
+                queue.enqueue_many(db, [b""] * 60)
+            case "limit":
                 limit = n + 1
                 queue.set_options(db, max_in_flight=limit)
         assert queue.depth(db).leased == len(held)
