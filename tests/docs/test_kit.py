@@ -1,0 +1,183 @@
+"""What the rules and the dashboard of docs/kit ask for is what is exposed."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from lark import Lark, Token, Tree
+from prometheus_client import CollectorRegistry
+
+from fdbqueue import Queue
+from fdbqueue.cli.main import COMMANDS, GROUPS
+from fdbqueue.consumers.states import ConsumerState
+from fdbqueue.metrics import QueueCollector, WorkerMetrics
+from fdbqueue.metrics.queues import KNOWN
+from fdbqueue.store.binding import fdb
+from fdbqueue.values.states import Outcome, State
+from fdbqueue.worker import Worker
+from tests.patience import DEADLINE
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+VALUES: dict[str, set[str]] = {
+    "state": {*KNOWN, *(each.value for each in State), *(c.name.lower() for c in ConsumerState)},
+    "outcome": {each.value for each in Outcome},
+}
+"""What the labels may be whose values the package chooses."""
+
+# As much of PromQL as the kit uses.
+PROMQL = Lark(
+    r"""
+    start: expr
+    expr: operand (OPERATOR matching? operand)*
+    matching: "on" labels
+    ?operand: NUMBER | aggregation | call | selector | "(" expr ")"
+    aggregation: AGGREGATOR "by" labels "(" expr ")"
+    call: FUNCTION "(" expr ("," expr)* ")"
+    labels: "(" LABEL ("," LABEL)* ")"
+    selector: METRIC matchers? range?
+    matchers: "{" matcher ("," matcher)* "}"
+    matcher: LABEL COMPARISON ESCAPED_STRING
+    range: "[" (DURATION | "$__rate_interval") "]"
+    AGGREGATOR: "sum" | "max" | "min"
+    FUNCTION: "absent" | "delta" | "rate" | "increase" | "histogram_quantile"
+    OPERATOR: "==" | ">=" | ">" | "/" | "unless" | "and"
+    COMPARISON: "=~" | "!=" | "="
+    DURATION: /[0-9]+[smhd]/
+    METRIC: /fdbqueue_[a-z_]+/
+    LABEL: /[a-z]+/
+    %import common (ESCAPED_STRING, NUMBER, WS)
+    %ignore WS
+    """,
+    parser="earley",
+)
+
+
+@pytest.fixture
+def exposed(db: fdb.Database, space: fdb.Subspace) -> dict[str, set[str]]:
+    """The samples of a queue and a worker in use, by name, with their labels."""
+    registry, over = CollectorRegistry(), threading.Event()
+    queue = Queue.create(db, "kit", root=space, backoff=None)
+    queue.enqueue_many(db, [b"good", b"bad"])
+    registry.register(QueueCollector(db, [queue], keys=5))
+
+    def handle(message: Any) -> None:
+        if message.attempts:
+            over.set()
+        elif message.payload == b"bad":
+            raise ValueError("bad")
+
+    metrics = WorkerMetrics(registry)
+    with Worker(db, metrics=metrics).add(queue, handle):
+        assert over.wait(DEADLINE)
+    metrics._count_retry(1020)
+    for _ in range(2):
+        queue.enqueue(db, b"", key="customer-7")
+    found: dict[str, set[str]] = {}
+    for family in registry.collect():
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def rules() -> list[dict[str, Any]]:
+    """The alerts of the kit."""
+    (group,) = yaml.safe_load((DOCS / "kit" / "alerts.yml").read_text())["groups"]
+    return list(group["rules"])
+
+
+def dashboard() -> dict[str, Any]:
+    """The dashboard of the kit."""
+    found: dict[str, Any] = json.loads((DOCS / "kit" / "dashboard.json").read_text())
+    return found
+
+
+def expressions() -> Iterator[str]:
+    """Every question of the kit to Prometheus."""
+    yield from (rule["expr"] for rule in rules())
+    for panel in dashboard()["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+
+
+def wrong(expression: str, exposed: dict[str, set[str]]) -> list[str]:
+    """What an expression asks for that is not exposed."""
+    tree = PROMQL.parse(expression)
+    found, known = list[str](), set[str]()
+    for selector in tree.find_data("selector"):
+        name = str(selector.children[0])
+        labels = exposed.get(name)
+        if labels is None:
+            found.append(f"no metric {name}")
+            continue
+        known |= labels
+        for matcher in selector.find_data("matcher"):
+            label, comparison, text = map(str, matcher.children)
+            values = {text.strip('"')} if comparison != "=~" else {*text.strip('"').split("|")}
+            if label not in labels:
+                found.append(f"no label {label} of {name}")
+            elif label in VALUES and not values <= VALUES[label]:
+                found.append(f"{label} is none of {text}")
+    for names in tree.find_data("labels"):
+        found += [f"no label {each}" for each in names.children if str(each) not in known]
+    assert all(isinstance(each, Tree | Token) for each in tree.children)
+    return found
+
+
+def test_rules_and_dashboard_ask_for_what_is_exposed(exposed: dict[str, set[str]]) -> None:
+    for expression in expressions():
+        assert wrong(expression, exposed) == [], expression
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "fdbqueue_message",
+        'fdbqueue_messages{stat="dead"}',
+        'fdbqueue_messages{state="died"}',
+        "sum by (queues) (fdbqueue_paused)",
+    ],
+)
+def test_a_slip_is_found(exposed: dict[str, set[str]], expression: str) -> None:
+    assert wrong(expression, exposed)
+
+
+def test_the_page_lists_every_metric(exposed: dict[str, set[str]]) -> None:
+    page = (DOCS / "workers.md").read_text()
+    told = {
+        name
+        for row in re.findall(r"^\| (`fdbqueue_.*?) \|", page, re.M)
+        for name in re.findall(r"`(fdbqueue_\w+)`", row)
+    }
+    plain = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in exposed}
+    # A counter has its name without the suffix for when it began.
+    counters = {name for name in told if name.endswith("_total")}
+    assert plain - {name.removesuffix("_total") for name in counters} == told
+
+
+def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+    for rule in rules():
+        assert rule["annotations"].keys() == {"summary", "description"}, rule["alert"]
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        for name in re.findall(r"fdbq ([a-z]+)", rule["annotations"]["description"]):
+            assert name in {*COMMANDS, *GROUPS}, rule["alert"]
+    page = (DOCS / "how-to" / "monitor.md").read_text()
+    assert re.findall(r"^\| `(Fdbqueue\w+)`", page, re.M) == [rule["alert"] for rule in rules()]
+
+
+def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
+    places = [panel["gridPos"] for panel in dashboard()["panels"]]
+    taken = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert all(place["x"] + place["w"] <= 24 for place in places)
+    assert len({panel["id"] for panel in dashboard()["panels"]}) == len(places)
