@@ -162,6 +162,10 @@ def oldest(told: Sequence[Told], until_ms: int) -> tuple[figures.Oldest, ...]:
 
 
 def model(lines: Sequence[Line], width: int) -> Report:
+    # Those that leave a message in its state say nothing about its way.
+    lines = [
+        line for line in lines if EDGES[line.transition].source != EDGES[line.transition].target
+    ]
     until_ms = max(line.at_ms for line in lines)
     queues = []
     for name in sorted({line.queue for line in lines}):
