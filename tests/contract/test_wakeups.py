@@ -344,9 +344,8 @@ def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(
     source = subscription or queue
     receiver = threading.Thread(target=lambda: got.append(source.receive(db, wait=20)))
     receiver.start()
-    for _ in range(100):
-        if len(queue.consumers(db)) == 2:
-            break
+    while len(queue.consumers(db)) < 2:
+        assert receiver.is_alive()
         time.sleep(0.02)
     for _ in range(2):
         queue.enqueue(db, b"single")
