@@ -192,13 +192,16 @@ _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in 
 _VERSION_BYTE = bytes([VERSION])
 _NOTHING: dict[int, object] = {}
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
-BESIDE = frozenset(
-    FIELDS[name]
-    for name in (
-        *("id", "expires_at_ms", "unique", "chunks", "key", "last_value"),
-        "keep_result_ms",
-    )
+_BESIDE = (
+    "id",
+    "expires_at_ms",
+    "unique",
+    "chunks",
+    "key",
+    "last_value",
+    "keep_result_ms",
 )
+BESIDE = frozenset(FIELDS[name] for name in _BESIDE)
 """The fields of messages with side records."""
 
 
