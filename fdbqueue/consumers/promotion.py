@@ -41,7 +41,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     return Reads(
         lease_expiry.reads(tr, scope),
         due_messages.due(tr, scope),
-        rates.due(tr, scope) if scope.rated else None,
+        rates.due(tr, scope) if "rates" in scope.noted else None,
     )
 
 

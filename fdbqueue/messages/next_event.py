@@ -29,7 +29,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
             keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
         )
 
-    timer = first(scope.keys.timer.under(0)) if scope.rated else None
+    timer = first(scope.keys.timer.under(0)) if "rates" in scope.noted else None
     return Reads(first(scope.keys.kind(Kind.DELAYED)), first(scope.keys.kind(Kind.EXPIRY)), timer)
 
 

@@ -28,7 +28,7 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
     while handle._run(db, partial(_skip_unreadable, handle), wrote=bool):
         pass
     expired = _pages(handle, db, time_to_live.sweep)
-    if handle._read(db, handle._scope).resulting:
+    if "results" in handle._read(db, handle._scope).noted:
         _pages(handle, db, results.sweep)
     refill(handle, db)
     evict_dead(handle, db)

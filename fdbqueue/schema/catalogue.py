@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Any, get_args
 
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound, QueueReplaced
 from ..store import binding
@@ -18,11 +18,11 @@ from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, kept, parse
 from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
-from .scope import Chore, Scope
+from .scope import Chore, Noted, Scope
 
-FORMAT_VERSION = 12
+CANCELS_VERSION = 12
 """That of a queue in which a leased message was cancelled, which an older release would deliver
-again. 1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
+again."""
 RESULTS_VERSION = 11
 """That of a queue whose messages may keep results, which an older release would not heed."""
 PACED_VERSION = 9
@@ -34,17 +34,20 @@ RATED_VERSION = 7
 ORDERED_VERSION = 6
 """That of a queue with ``sort`` or ``last_value``, likewise."""
 OLDEST_VERSION = 5
-"""That of all others."""
+"""That of all others. 1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
+FORMAT_VERSION = CANCELS_VERSION
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
 
-_RATED = {"rates": True}
-"""What META has once a key of the queue may have a rate, for good: RATE may be left."""
-_CANCELS = {"cancels": True}
-"""What META has once a leased message was cancelled, for good."""
-_RESULTING = {"results": True}
-"""What META has once a message of the queue may keep a result, for good."""
+_NOTED: dict[Noted, int] = {
+    "rates": RATED_VERSION,
+    "results": RESULTS_VERSION,
+    "cancels": CANCELS_VERSION,
+}
+"""What META notes for good, with ``note``, and the version that it needs."""
+_LIMITS = {"max_in_flight": LIMITED_VERSION, "rate": PACED_VERSION}
+"""Options that need a version where they are set."""
 _STAMP_OPERAND = bytes(14)
 
 _CHANGES = "_fdbqueue_changes"
@@ -72,27 +75,13 @@ def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
 
 
 @transactional
-def note_rates(tr: fdb.Transaction, scope: Scope) -> None:
-    """Note that keys of a queue may have rates from now on. Read the scope again then.
+def note(tr: fdb.Transaction, scope: Scope, use: Noted) -> None:
+    """Note that a queue makes some use of its messages from now on. Read the scope again then.
 
     As ``change``, but only the first time.
     """
-    if not scope.rated:
-        _put(tr, scope.keys, {**_stored(tr, scope), **_RATED})
-
-
-@transactional
-def note_cancels(tr: fdb.Transaction, scope: Scope) -> None:
-    """Note that leased messages may be cancelled from now on. As ``note_rates``."""
-    if not scope.cancels:
-        _put(tr, scope.keys, {**_stored(tr, scope), **_CANCELS})
-
-
-@transactional
-def note_results(tr: fdb.Transaction, scope: Scope) -> None:
-    """Note that messages of a queue may keep results from now on. As ``note_rates``."""
-    if not scope.resulting:
-        _put(tr, scope.keys, {**_stored(tr, scope), **_RESULTING})
+    if use not in scope.noted:
+        _put(tr, scope.keys, {**_stored(tr, scope), use: True})
 
 
 def _stored(tr: fdb.Transaction, scope: Scope) -> dict[str, Any]:
@@ -187,7 +176,7 @@ class Entry:
         value = tr.get(keys.meta).value
         if value is None:
             raise QueueNotFound(name=self.name)
-        identity, options, *noted = _parsed(value, self.name)
+        identity, options, noted = _parsed(value, self.name)
         subscriptions = subscription_definitions.parse(keys, subscribed)
         return Scope(
             self.name,
@@ -198,7 +187,7 @@ class Entry:
             self.clock,
             subscriptions,
             self.strays,
-            *noted,
+            noted,
         )
 
 
@@ -214,20 +203,12 @@ def _write(tr: fdb.Transaction, keys: QueueKeys, identity: str, options: QueueOp
 
 
 def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
-    needs = int(stored["format"])
-    if stored["options"].get("key_rate") is not None:
-        stored |= _RATED
-    if stored.get("rates"):
-        needs = max(needs, RATED_VERSION)
-    if stored["options"].get("max_in_flight") is not None:
-        needs = max(needs, LIMITED_VERSION)
-    if stored["options"].get("rate") is not None:
-        needs = max(needs, PACED_VERSION)
-    if stored.get("results"):
-        needs = max(needs, RESULTS_VERSION)
-    if stored.get("cancels"):
-        needs = FORMAT_VERSION
-    stored["format"] = needs
+    options = stored["options"]
+    if options.get("key_rate") is not None:
+        stored["rates"] = True
+    needs = [version for use, version in _NOTED.items() if stored.get(use)]
+    needs += [version for name, version in _LIMITS.items() if options.get(name) is not None]
+    stored["format"] = max([int(stored["format"]), *needs])
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
     _touch(tr)
 
@@ -237,7 +218,7 @@ def parsed(value: bytes, name: str) -> QueueOptions:
     return _parsed(value, name)[1]
 
 
-def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, bool, bool, bool]:
+def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, frozenset[Noted]]:
     what = f"queue {name!r}"
     try:
         stored: Any = json.loads(value)
@@ -249,5 +230,5 @@ def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, bool, bool, boo
         identity, given = str(stored["identity"]), stored["options"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None
-    rates, cancels, results = (stored.get(each) is True for each in ("rates", "cancels", "results"))
-    return identity, parse(given, what), rates, cancels, results
+    noted = frozenset(use for use in get_args(Noted) if stored.get(use) is True)
+    return identity, parse(given, what), noted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import field
+from typing import Literal
 
 from ..store.binding import fdb
 from ..store.clocks import Clock
@@ -44,6 +45,11 @@ class Chore:
         self.next = 0.0
 
 
+Noted = Literal["rates", "cancels", "results"]
+"""What a queue may have come to: keys may have rates, leased messages may have been cancelled, and
+messages may keep results."""
+
+
 class Scope:
     """One queue as transactions see it, made once for a value of META; threads share it.
 
@@ -52,23 +58,19 @@ class Scope:
     each priority. index: which subscriptions want a message; None where there is none. plain_bytes:
     the largest payload that is stored unchanged, with nothing beside its message; negative if the
     queue has bounds, a history, or another order than that of arrival. waited: keys that had a
-    backlog lately, as far as this process knows. rated: whether keys may have rates.
-    cancels: whether leased messages may have been cancelled. resulting: whether messages may keep
-    results.
+    backlog lately, as far as this process knows. noted: what META notes of the queue.
     """
 
     __slots__ = (
-        "cancels",
         "clock",
         "identity",
         "index",
         "keys",
         "levels",
         "name",
+        "noted",
         "options",
         "plain_bytes",
-        "rated",
-        "resulting",
         "root",
         "strays",
         "subscriptions",
@@ -85,9 +87,7 @@ class Scope:
         clock: Clock,
         subscriptions: tuple[Definition, ...],
         strays: Chore | None = None,
-        rated: bool = False,
-        cancels: bool = False,
-        resulting: bool = False,
+        noted: frozenset[Noted] = frozenset(),
     ) -> None:
         self.name = name
         self.identity = identity
@@ -98,9 +98,7 @@ class Scope:
         self.subscriptions = subscriptions
         self.index = SubscriptionIndex(subscriptions) if subscriptions else None
         self.strays = strays
-        self.rated = rated
-        self.cancels = cancels
-        self.resulting = resulting
+        self.noted = noted
         self.levels = tuple(map(options.level, range(options.max_priority + 1)))
         self.plain_bytes = _plain_bytes(options)
         self.waited: set[str] = set()

@@ -163,7 +163,7 @@ def _attempt(
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     ended = lease_rows.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
-    timer = snapshot.get_key(keys.first_timer) if scope.rated else None
+    timer = snapshot.get_key(keys.first_timer) if "rates" in scope.noted else None
     if ack and not settle.done(tr, scope, ack, ended):
         # The next message of a key has become ready, and may be the first.
         ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)

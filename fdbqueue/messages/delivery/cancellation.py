@@ -41,5 +41,5 @@ def request(tr: fdb.Transaction, scope: Scope, reads: lookup.Reads) -> bool:
     lease_rows.rewrite(tr, scope.keys, read, lease._replace(envelope=packed, plain=False))
     if scope.options.history_seconds is not None:
         history.record(tr, scope, REQUEST_CANCEL, [replace(message, consumer="")])
-    catalogue.note_cancels(tr, scope)
+    catalogue.note(tr, scope, "cancels")
     return True

@@ -49,7 +49,7 @@ def extend(
     until = lease.ending(tr, scope, seconds)
     for claim, some in together.items():
         _extend(tr, keys, claim, some, unpack_until(ends[claim].value), until)
-    if not scope.cancels:
+    if "cancels" not in scope.noted:
         return Extended(until.wall_ms)
     # Nothing else makes a lease less plain than its message is; so few are opened.
     cancelled = [

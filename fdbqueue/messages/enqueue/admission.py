@@ -91,7 +91,7 @@ def admit(
     else:
         return _admit_plain(tr, scope, given)
     if any(draft.envelope.keep_result_ms is not None for draft in drafts):
-        catalogue.note_results(tr, scope)
+        catalogue.note(tr, scope, "results")
     if any(draft.on_conflict != "keep" for draft in drafts):
         return _admit_in_turn(tr, scope, drafts, resuming)
     for draft in drafts if scope.options.ordered else ():

@@ -159,7 +159,7 @@ def _next(tr: fdb.Transaction, scope: Scope, key: str, count: int) -> _Next:
 
 def _rate(tr: fdb.Transaction, scope: Scope, key: str) -> fdb.Value | None:
     """Issue a snapshot read of the RATE of a key, if keys of the queue have any."""
-    return tr.snapshot.get(scope.keys.rate(key)) if scope.rated else None
+    return tr.snapshot.get(scope.keys.rate(key)) if "rates" in scope.noted else None
 
 
 def _handed_over(

@@ -60,7 +60,7 @@ def _limits(tr: fdb.Transaction, scope: Scope, key: str) -> Limits:
     return Limits(
         tr.get(keys.limits(key)),
         [None if limit is None else permits.held(tr.snapshot, rows, key) for rows, limit in usual],
-        tr.snapshot.get(keys.rate(key)) if scope.rated else None,
+        tr.snapshot.get(keys.rate(key)) if "rates" in scope.noted else None,
     )
 
 

@@ -134,7 +134,7 @@ class Key:
 
         def change(tr: fdb.Transaction) -> KeyLimits:
             if own.get("rate") is not None:
-                catalogue.note_rates(tr, queue._scope(tr))
+                catalogue.note(tr, queue._scope(tr), "rates")
             scope = queue._scope(tr)
             waiting = wakeups.reads(tr, queue._keys, wakeups.MAX_WOKEN)
             changed = limits.change(tr, scope, self.name, own, dropped)
