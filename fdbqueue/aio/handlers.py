@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, overload
 
 from ..consumers.credit import Credit
 from ..store.binding import fdb
+from ..values import backoff as backoffs
+from ..values.durations import Seconds
 from ..values.model import Message
-from ..worker.worker import Terms
+from ..worker.worker import RefreshAfter, Settle
 from .channel import Channel
 from .queues import Subscription
 from .transactions import Transaction
@@ -34,11 +36,20 @@ Handling: TypeAlias = """(
 ``fdbqueue.aio``, and a plain one that of the bindings."""
 
 
-class How(Terms, total=False):
-    """The keyword arguments of ``Worker.add``."""
+class How(TypedDict, total=False):
+    """How a worker handles a queue: the keyword arguments of ``Worker.add``."""
 
+    transactional: bool | None
+    batch: int | None
+    weight: int
+    max_attempts: int | None
+    backoff: backoffs.Given
+    lease: Seconds | None
     credit: Credit | Channel | None
+    refresh_after: RefreshAfter
     subscription: Subscription | None
+    timeout: Seconds | None
+    settle: Settle
 
 
 class Decorator(Protocol[T]):

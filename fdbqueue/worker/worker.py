@@ -48,8 +48,8 @@ Settle: TypeAlias = Literal["after", "before"]
 RefreshAfter: TypeAlias = int | Literal["auto"] | None
 
 
-class Terms(TypedDict, total=False):
-    """How a worker handles a queue, for threads and asyncio alike."""
+class Handling(TypedDict, total=False):
+    """How a worker handles a queue: the keyword arguments of ``Worker.add``."""
 
     transactional: bool | None
     batch: int | None
@@ -57,16 +57,11 @@ class Terms(TypedDict, total=False):
     max_attempts: int | None
     backoff: backoffs.Given
     lease: Seconds | None
+    credit: Credit | Channel | None
     refresh_after: RefreshAfter
+    subscription: Subscription | None
     timeout: Seconds | None
     settle: Settle
-
-
-class Handling(Terms, total=False):
-    """The keyword arguments of ``Worker.add``."""
-
-    credit: Credit | Channel | None
-    subscription: Subscription | None
 
 
 class Worker:
