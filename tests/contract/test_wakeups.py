@@ -335,16 +335,18 @@ def test_a_watch_that_is_armed_fires_for_what_arrives_later(db: Database, queue:
 def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(
     db: Database,
     queue: Queue,
+    keys: QueueKeys,
     subscription: Subscription | None,
     sleeper: Callable[..., Sleeper],
 ) -> None:
+    asleep = keys.sleepers(subscription.name if subscription else "")
     idle = sleeper("idle", capacity=100)
     settle(db, [idle])
     got: list[object] = []
     source = subscription or queue
     receiver = threading.Thread(target=lambda: got.append(source.receive(db, wait=20)))
     receiver.start()
-    while len(queue.consumers(db)) < 2:
+    while len(db.get_range(asleep.start, asleep.stop)) < 2:
         assert receiver.is_alive()
         time.sleep(0.02)
     for _ in range(2):
