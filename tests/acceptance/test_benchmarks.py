@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -183,4 +184,40 @@ def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
     assert mutations["enqueue", 100] < 0.1 < mutations["enqueue, a row each", 100]
     assert mutations["enqueue", 800] < mutations["enqueue", 100]
     assert done.returncode == (0 if all(bar["holds"] for bar in found["bars"]) else 1)
+    assert left_behind(db) == 0
+
+
+def tables(text: str) -> dict[str, dict[str, list[str]]]:
+    """The rows of tables in Markdown, by the first cells of the table and of the row."""
+    found = {}
+    for table in re.findall(r"(?:^\|.+\n)+", text, re.MULTILINE):
+        lines = [line for line in table.splitlines() if not line.startswith("|---")]
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+        found[rows[0][0]] = {row[0]: row[1:] for row in rows}
+    return found
+
+
+def test_the_page_on_capacity_shows_what_operations_cost_and_which_conflict(
+    bench: Bench, db: fdb.Database
+) -> None:
+    page = (TOOLS.parent / "docs" / "capacity.md").read_text()
+    shown, printed = tables(page), tables(bench("costs").stdout)
+    costs, counted = shown["one call"], printed.pop("one call")
+    conflicts = printed.pop("runs")
+
+    # Then what conflicts, and all counts, are as printed
+    assert not printed
+    assert shown["runs"] == conflicts
+    column = counted.pop("one call").index("bytes")
+    sizes = {name: int(row.pop(column).replace(",", "")) for name, row in counted.items()}
+    assert costs.pop("one call")[column] == "bytes"
+    told = {name: int(row.pop(column).replace(",", "")) for name, row in costs.items()}
+    assert costs == counted
+    # And so are bytes, but for keys with versions, which are longer in an old database
+    assert told == pytest.approx(sizes, rel=0.1)
+    # And the model reckons with these
+    used = re.findall(r'^    "(.+)": \((\d+), ([\d_]+)\),$', page, re.MULTILINE)
+    assert len(used) == 8
+    for name, keys, size in used:
+        assert (keys, int(size)) == (costs[name][column - 1], told[name])
     assert left_behind(db) == 0

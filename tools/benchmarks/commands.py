@@ -122,6 +122,31 @@ def calls(as_json: AsJson = False) -> None:
 
 
 @app.command()
+def costs(as_json: AsJson = False) -> None:
+    """Count what each operation reads, writes and waits for, and try which operations conflict.
+
+    Prints the tables of docs/capacity.md, in Markdown: payloads of 100 bytes, on an open queue.
+
+    \b
+    Examples:
+      tools/bench costs
+      tools/bench costs --json
+    """
+    from . import costs as costs_
+
+    found, clashes = costs_.run()
+    if as_json:
+        terminal.print_json(
+            {
+                "costs": [each.to_json() for each in found],
+                "conflicts": [each.to_json() for each in clashes],
+            }
+        )
+    else:
+        print(costs_.tables(found, clashes))
+
+
+@app.command()
 def schemes(
     names: Annotated[
         list[str] | None, Argument(metavar="SCHEME…", help="The schemes; by default all.")
