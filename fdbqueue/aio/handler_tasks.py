@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 import time
@@ -15,6 +16,9 @@ from ..store import tasks
 from ..store.binding import fdb
 from ..worker.attempt import Abandoned
 from ..worker.handler_threads import HandlerThreads, too_late
+from ..worker.handlers import Handler
+from ..worker.health import Loop
+from ..worker.health.loops import TURN_SECONDS
 from ..worker.state import Job, Look, State
 from .driver import Running
 from .transactions import Transaction
@@ -68,12 +72,30 @@ class HandlerTasks(HandlerThreads):
         """When each handler was interrupted, by ``time.monotonic``."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._called: set[asyncio.Task[Any]] = set()
+        self._turns = self._watched()
         self._abandoned = False
         self._idle = threading.Event()
         self._plain: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
         self._threads = self._free = 0
         """How many threads call plain functions, and how many of them nothing is meant for. With
         the lock held."""
+
+    def _watched(self) -> Loop | None:
+        """The event loop, for probes: dead if a handler blocks it for longer than any may take."""
+        limits = [
+            each.policy.timeout for each in self.state.buffers if _is_coroutine(each.policy.handler)
+        ]
+        if not limits or None in limits:
+            return None
+        longest = max(filter(None, limits))
+        return self.state.watch(Loop("runs coroutines", patience=longest + TURN_SECONDS))
+
+    def replace_stuck(self) -> None:
+        """As handler threads do; also see whether the event loop comes round."""
+        if self._turns is not None:
+            with contextlib.suppress(RuntimeError):  # The loop may be closed.
+                self._loop.call_soon_threadsafe(self._turns.turn)
+        super().replace_stuck()
 
     def start(self) -> None:
         """Start the thread that feeds the handlers."""
@@ -218,4 +240,8 @@ class HandlerTasks(HandlerThreads):
 
 
 def _suspends(job: Job) -> bool:
-    return isinstance(job.buffer.policy.handler.function, Handled)
+    return _is_coroutine(job.buffer.policy.handler)
+
+
+def _is_coroutine(handler: Handler) -> bool:
+    return isinstance(handler.function, Handled)

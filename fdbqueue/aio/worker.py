@@ -20,6 +20,7 @@ from ..worker import worker
 from ..worker.channel import Channel as BlockingChannel
 from ..worker.handler_threads import HandlerThreads
 from ..worker.handlers import Handler, suspends
+from ..worker.health import Address
 from ..worker.state import State
 from .channel import Channel
 from .handler_tasks import Handled, HandlerTasks
@@ -53,6 +54,7 @@ class Worker(Twin):
         prefetch: int | None = None,
         shutdown: Seconds = worker.SHUTDOWN_SECONDS,
         metrics: Any = None,
+        health: Address | None = None,
     ) -> None:
         super().__init__(
             _Blocking(
@@ -63,6 +65,7 @@ class Worker(Twin):
                 prefetch=prefetch,
                 shutdown=shutdown,
                 metrics=metrics,
+                health=health,
             )
         )
 
@@ -85,6 +88,15 @@ class Worker(Twin):
     def prefetch(self) -> int:
         """As ``fdbqueue.Worker.prefetch``."""
         return self.blocking.prefetch
+
+    @property
+    def health(self) -> Address | None:
+        """As ``fdbqueue.Worker.health``."""
+        return self.blocking.health
+
+    @health.setter
+    def health(self, address: Address | None) -> None:
+        self.blocking.health = address
 
     def described(self) -> list[str]:
         """The worker in one line, and each of its queues in another."""

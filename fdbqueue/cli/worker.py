@@ -39,6 +39,13 @@ def worker(
     reload: Annotated[
         bool, Option("--reload", help="Restart when a Python file below this directory changes.")
     ] = False,
+    health: Annotated[
+        str | None,
+        Option(
+            metavar="HOST:PORT",
+            help="Answer probes there: /livez, /readyz, /metrics; port 0 picks a free one.",
+        ),
+    ] = None,
     verbose: Annotated[
         bool, Option("--verbose", "-v", help="Log everything the worker does, not only failures.")
     ] = False,
@@ -48,16 +55,27 @@ def worker(
     On SIGTERM or Ctrl-C it finishes the messages it is handling and releases all others; on a
     second signal it stops at once. It starts by printing its queues and store to standard error.
 
+    With --health it answers 200 or 503 to orchestrators: /livez says whether it must be started
+    anew, /readyz whether it takes messages. /metrics has what it counts, if it has metrics.
+
     \b
     Examples:
       fdbq worker shop.orders:worker --verbose
       fdbq worker shop.orders:worker --concurrency 32 --processes 4
       fdbq worker shop.orders:worker --reload
+      fdbq worker shop.orders:worker --health 127.0.0.1:8080
     """
     from ..worker.processes import runner, supervisor  # --store must be known
 
+    address = None if health is None else _address(health)
+    if processes > 1 and address is not None:
+        raise terminal.CommandError(
+            "--health: each process needs a port of its own, so it goes with no --processes; "
+            "start a worker for each"
+        )
     if processes > 1 or reload:
         given = [target, *(["--concurrency", str(concurrency)] if concurrency else [])]
+        given += ["--health", health] if health else []
         given += ["--verbose"] if verbose else []
         start = "import fdbqueue.cli; fdbqueue.cli.main()"
         command = [sys.executable, "-c", start, "worker", *given]
@@ -69,4 +87,12 @@ def worker(
     handler = logging.StreamHandler()
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
-    runner.run(target, concurrency, terminal.note)
+    runner.run(target, concurrency, terminal.note, address)
+
+
+def _address(given: str) -> tuple[str, int]:
+    host, _, port = given.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise terminal.CommandError(f"--health {given}: write a host and a port, as 127.0.0.1:8080")
+    return host, int(port)

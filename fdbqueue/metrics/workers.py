@@ -46,7 +46,12 @@ class WorkerMetrics:
             "Retried transactions of this process, by reason.",
             "reason",
         )
+        self._registry = metrics
         once.on_retry(self._count_retry)
+
+    def exposition(self) -> tuple[str, bytes]:
+        """All that its registry has, for Prometheus: the content type, and the text."""
+        return prometheus.CONTENT_TYPE_LATEST, prometheus.generate_latest(self._registry)
 
     def ended(
         self,

@@ -85,7 +85,7 @@ class Connection:
         self.lost_after = patience("lost_after", lost_after)
         self.state = ConnectionState.CONNECTED
         self._now = now
-        self._answered_at = now()
+        self._answered_at = self.since = self.asked_at = now()
         self._listeners: list[Listener] = []
         self._ask = threading.Event()
         self._stopped = threading.Event()
@@ -120,7 +120,7 @@ class Connection:
         if self._thread is not None and self._thread.is_alive() and not self._stopped.is_set():
             return
         self._stopped.clear()
-        self._answered_at = self._now()
+        self._answered_at = self.since = self.asked_at = self._now()
         self._thread = threading.Thread(target=self._run, name="fdbqueue-connection", daemon=True)
         self._thread.start()
 
@@ -141,13 +141,14 @@ class Connection:
             state = next_state(self.state, answered, silent, self.lost_after)
             if state is self.state:
                 return state
-            self.state = state
+            self.state, self.since = state, self._now()
             log.warning("the connection to the store is %s", state.value)
             for listener in list(self._listeners):
                 self._tell(listener, state)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
+            self.asked_at = self._now()
             self.check()
             self._ask.wait(min(self.interval, self.lost_after / 3))
             self._ask.clear()

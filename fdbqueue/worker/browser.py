@@ -9,6 +9,7 @@ subscription; the others stand by.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -36,6 +37,7 @@ from .attempt import MAX_SLOW, TRANSACTION_SECONDS
 from .consumer import QueueConsumer
 from .fetcher import AFTER_FAILURE, POLL_SECONDS, SOON_SECONDS
 from .handlers import Handler
+from .health import Loop
 from .state import State
 
 R = TypeVar("R")
@@ -109,6 +111,7 @@ class Browser:
         self.handler, self.backoff = browsed.handler, browsed.backoff
         self.changed = threading.Condition(state.lock)
         self.consumer = _Consumer(worker.db, browsed.queue, worker.name, worker.priority, None)
+        self._loop = state.watch(Loop(f"browses {self.subscription.name}", takes=True))
         self._token = os.urandom(CLAIM_BYTES)
         self.consumer.subscription, self.consumer.handle = browsed.subscription.name, self._token
         self._handled: browse.Passage | None = None
@@ -149,12 +152,14 @@ class Browser:
         try:
             looked = self._transaction() if self.handler.transactional else self._next()
             self._holds, self._stands_by = True, False
+            self._loop.took()
             if looked.messages and not self.handler.transactional:
                 self._call(looked)
                 self._handled = looked.passage
             self._tries = 0
         except _Failed as failed:
             self._holds = True
+            self._loop.took()
             self._judge(failed.error, failed.messages, failed.passage)
             return False
         if not (looked.messages or looked.unfinished or looked.over):
@@ -225,6 +230,7 @@ class Browser:
 
     def _call(self, looked: _Looked, *tr: fdb.Transaction) -> None:
         messages = looked.messages
+        self._loop.turn(math.inf)  # However long the handler takes.
         try:
             with tracing.handling(self.queue.name, messages):
                 returned = self.handler.call(messages, *tr)
@@ -238,6 +244,8 @@ class Browser:
             if tr and isinstance(error, fdb.FDBError):
                 raise  # for the retry of the transaction
             raise _Failed(error, messages, looked.passage) from error
+        finally:
+            self._loop.turn()
 
     def _judge(
         self, error: BaseException, messages: Sequence[Message], passage: browse.Passage
@@ -271,9 +279,11 @@ class Browser:
         with self.state.lock:
             while not self.state.stopping and not self.state.worker.connection.usable:
                 self.changed.wait()
+            self._loop.turn()
             return not self.state.stopping
 
     def _wait(self, seconds: float) -> None:
+        self._loop.turn(seconds)
         with self.state.lock:
             self.changed.wait_for(lambda: self.state.stopping, seconds)
 
@@ -298,16 +308,19 @@ class Browser:
             log.info("%s is held by another consumer; standing by", self.subscription.name)
         # What was handled last is not behind the cursor, and the other consumer goes on with it.
         self._stands_by, self._holds, self._handled = True, False, None
+        self._loop.took()
         self._wait(POLL_SECONDS)
 
     def _outage(self, error: BaseException) -> None:
         log.warning("cannot browse %s: %s", self.subscription.name, error)
         self.state.worker.connection.suspect()
+        self._loop.failed(error)
         self._failures += 1
         self._wait(backoff.seconds(AFTER_FAILURE, min(self._failures, 20)))
 
     def _leave(self, over: bool) -> None:
         """Move behind what was handled, let others hold the subscription, and unregister."""
+        self._loop.end()
         try:
             if not over and self._holds:
                 self._run(self._release, lambda _: False)

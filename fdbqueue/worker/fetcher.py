@@ -15,6 +15,7 @@ from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended, follow
 from .consumer import Fetched, QueueConsumer, SubscriptionConsumer
+from .health import Loop
 from .lease_extender import extend
 from .prefetch import Buffer, Finished
 from .state import State
@@ -45,6 +46,7 @@ class Fetcher:
         self.state = state
         self.buffer = buffer
         self._failures = 0
+        self._loop = state.watch(Loop(f"takes from {buffer.queue.name}", takes=True))
         self._ref: ConsumerRef | None = None
         """The consumer as it was registered at the last fetch."""
 
@@ -90,6 +92,7 @@ class Fetcher:
         buffer, state = self.buffer, self.state
         with state.lock:
             while not state.stopping:
+                self._loop.turn()
                 now, usable = time.monotonic(), state.worker.connection.usable
                 lingers = buffer.lingers(now)
                 if usable and (lingers <= 0 or buffer.due(now, state.is_free())):
@@ -121,6 +124,7 @@ class Fetcher:
             fetched = buffer.consumer.fetch(credit, most, exchanged, begins=begins)
         seconds = POLL_SECONDS if fetched.seconds is None else fetched.seconds
         seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
+        self._loop.took()
         with self.state.lock:
             buffer.end_fetch(fetched, exchanged, time.monotonic() + seconds)
             self.state.work.notify_all()
@@ -159,6 +163,7 @@ class Fetcher:
         """Acknowledge what handlers have finished; if that fails, job by job."""
         if not finished:
             return
+        self._loop.turn()
         deliveries = [delivery for job in finished for delivery in job.deliveries]
         ended: Ended = []
         try:
@@ -203,6 +208,7 @@ class Fetcher:
     def _failed(self, exchanged: list[Delivery], error: BaseException) -> None:
         log.warning("cannot take from %s: %s", self.buffer.queue.name, error)
         self.state.worker.connection.suspect()
+        self._loop.failed(error)
         self._failures += 1
         with self.state.lock:
             seconds = backoff.seconds(AFTER_FAILURE, min(self._failures, 20))
@@ -212,6 +218,7 @@ class Fetcher:
     def _leave(self) -> None:
         """Give back what is prefetched and unregister; other consumers are woken for it."""
         buffer, state = self.buffer, self.state
+        self._loop.end()
         with state.lock:
             buffer.settles = False
             past, deliveries = buffer.latest, buffer.prefetched

@@ -14,6 +14,7 @@ from ..values.model import Delivery
 from . import state as shared
 from .decisions import expires_soon, extend_every
 from .handler_threads import HandlerThreads
+from .health import Loop
 from .prefetch import Buffer
 from .state import State
 
@@ -57,6 +58,7 @@ class LeaseExtender:
     def __init__(self, state: State, handlers: HandlerThreads) -> None:
         self.state = state
         self.handlers = handlers
+        self._loop = state.watch(Loop("extends leases"))
         self._stopped = threading.Event()
         self._checked_at = time.monotonic()
         self._renewed: dict[bytes, float] = {}
@@ -76,6 +78,7 @@ class LeaseExtender:
             timeouts.append(extend_every([policy.lease for policy in policies]))
         every = min([BEAT_SECONDS, *timeouts])
         while not self._stopped.wait(max(0.01, min(every, self._next_beat()))):
+            self._loop.turn()
             self.handlers.replace_stuck()
             with state.lock:
                 state.hurry_exclusive()

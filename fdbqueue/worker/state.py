@@ -17,6 +17,7 @@ from ..values.states import Outcome
 from .attempt import Ended
 from .consumer import QueueConsumer
 from .decisions import Turn, next_turn
+from .health import Loop
 from .prefetch import Buffer
 
 log = logging.getLogger("fdbqueue.worker")
@@ -100,6 +101,8 @@ class State:
         self.stuck: set[Job] = set()
         """What handlers do whose place another thread has taken."""
         self.threads: list[threading.Thread] = []
+        self.loops: list[Loop] = []
+        """What the threads do, for probes."""
         self._turn = Turn()
         self._waits_since: float | None = None
         """Since when a message waits to be handled beside no other; by ``time.monotonic``."""
@@ -116,6 +119,11 @@ class State:
         thread.start()
         self.threads.append(thread)
         return thread
+
+    def watch(self, loop: Loop) -> Loop:
+        """Let probes see a loop. Needs no lock."""
+        self.loops.append(loop)
+        return loop
 
     def notify(self) -> None:
         """Wake all threads."""

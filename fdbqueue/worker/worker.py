@@ -32,6 +32,7 @@ from .channel import Channel
 from .decisions import RUN
 from .handler_threads import HandlerThreads
 from .handlers import Handler
+from .health import Address, Probes, Server, check_address, routes, url
 from .prefetch import Buffer, Policy
 from .runtime import Runtime
 from .state import State
@@ -74,6 +75,8 @@ class Worker:
         many as it handles, and while handlers are fast, as many as they finish in 50 ms.
     shutdown: seconds that a graceful stop gives to running messages.
     metrics: a ``fdbqueue.metrics.WorkerMetrics``, if any.
+    health: a host and a port, as ``("127.0.0.1", 8080)``, where it answers GET /livez, /readyz and,
+        if it has metrics, /metrics while it runs. With port 0, ``health`` tells the port then.
 
     It runs from ``run`` to ``stop``, or as a context manager.
     """
@@ -88,18 +91,21 @@ class Worker:
         prefetch: int | None = None,
         shutdown: Seconds = SHUTDOWN_SECONDS,
         metrics: Any = None,
+        health: Address | None = None,
     ) -> None:
         self.db = db
+        self._runtime: Runtime | None = None
+        self._server: Server | None = None
         self._concurrency = _whole("concurrency", concurrency, 1, 1_000)
         self._prefetch = None if prefetch is None else _whole("prefetch", prefetch, 0, 10_000)
         self.priority = _whole("priority", priority, -1_000_000, 1_000_000)
         self.name = check_name(name or f"{socket.gethostname()}-{os.getpid()}")
         self.shutdown = patience("shutdown", shutdown)
         self.metrics = metrics
+        self.health = health
         self.connection = Connection(db)
         self._buffers: list[Buffer] = []
         self._browsed: list[Browsed] = []
-        self._runtime: Runtime | None = None
         self._stops = 0
         self._signal: int | None = None
         self._wake: Callable[[], object] | None = None
@@ -133,6 +139,20 @@ class Worker:
         given, more while handlers are fast."""
         return self._concurrency if self._prefetch is None else self._prefetch
 
+    @property
+    def health(self) -> Address | None:
+        """Where it answers probes; the port is that at which it listens, while it runs. Raises
+        ``InvalidArgument`` when set while the worker runs."""
+        return self._health if self._server is None else self._server.address
+
+    @health.setter
+    def health(self, address: Address | None) -> None:
+        if self._runtime is not None:
+            raise InvalidArgument(
+                argument="health", value=address, problem="the worker runs already"
+            )
+        self._health = None if address is None else check_address("health", address)
+
     def described(self) -> list[str]:
         """The worker in one line, and each of its queues in another."""
         lines = [
@@ -153,6 +173,8 @@ class Worker:
         for each in self._browsed:
             name = getattr(each.handler.function, "__qualname__", repr(each.handler.function))
             lines.append(f"queue {each.queue.name}: {name} (browses {each.subscription.name})")
+        if self.health is not None:
+            lines.append(f"health at {url(self.health)}")
         return lines
 
     # -- what it handles ---------------------------------------------------------------------
@@ -374,9 +396,22 @@ class Worker:
     def __enter__(self) -> Self:
         if not (self._buffers or self._browsed):
             raise InvalidArgument(argument="worker", value=self.name, problem="it has no handler")
-        buffers = [buffer.empty() for buffer in self._buffers]
-        self._runtime = Runtime(self, buffers, self._browsed, self._handlers)
-        self._runtime.start()
+        self._listen()
+        try:
+            buffers = [buffer.empty() for buffer in self._buffers]
+            runtime = Runtime(self, buffers, self._browsed, self._handlers)
+            runtime.start()
+        except BaseException:
+            self._close()
+            raise
+        self._runtime = runtime
+        if self._server is not None:
+            probes = Probes(
+                runtime.state.loops,
+                self.connection,
+                lambda: bool(self._stops) or runtime.state.stopping,
+            )
+            self._server.serve(routes(probes, self.metrics))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -385,7 +420,19 @@ class Worker:
         try:
             self._runtime.stop(self.shutdown)
         finally:
+            self._close()
             self._runtime, self._stops, self._signal = None, 0, None
+
+    def _listen(self) -> None:
+        """Take the port of ``health``, if that is not done yet. Probes that come are answered once
+        the worker runs. Raises ``InvalidArgument`` if it cannot be taken."""
+        if self._server is None and self._health is not None:
+            self._server = Server(self._health)
+
+    def _close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         # No lock here, nor a log line: the code that it interrupts may hold one.

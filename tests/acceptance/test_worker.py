@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -108,6 +110,44 @@ def sound(db: fdb.Database, queue: Queue) -> bool:
     """Whether a queue keeps its promises, once the consumers of killed processes are removed."""
     queue.sweep(db)
     return verify(db, queue).ok
+
+
+def answer(place: str, path: str) -> tuple[int, str]:
+    try:
+        with urlopen(place + path, timeout=DEADLINE) as found:
+            return found.status, found.read().decode().strip()
+    except HTTPError as error:
+        return error.code, error.read().decode().strip()
+
+
+def health(worker: subprocess.Popen[str]) -> str:
+    """Where a worker says that it answers probes."""
+    assert worker.stderr is not None
+    while not (line := worker.stderr.readline()).startswith("health at "):
+        assert line, "the worker has ended"
+    return line.removeprefix("health at ").strip()
+
+
+def test_an_orchestrator_sees_a_worker_become_ready_and_stop(
+    db: fdb.Database, name: str, workers: Workers
+) -> None:
+    queue = Queue.open(db, name)
+    queue.enqueue(db, b"1")
+    workers.gate.touch()
+    worker = workers.start("worker", "--health", "127.0.0.1:0", stderr=True)
+    place = health(worker)
+    assert told(worker) == "1"
+    eventually(lambda: answer(place, "/readyz") == (200, "ready"))
+    taken = workers.start("worker", "--health", place.removeprefix("http://"), stderr=True)
+    assert "cannot listen there: Address already in use" in taken.communicate(timeout=DEADLINE)[1]
+    assert taken.returncode == 2
+    worker.send_signal(signal.SIGTERM)
+    eventually(lambda: answer(place, "/readyz") == (503, "not ready: the worker is stopping"))
+    assert answer(place, "/livez") == (200, "live")
+    assert answer(place, "/metrics")[0] == 404
+    workers.gate.unlink()
+    assert worker.wait(DEADLINE) == 0
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -22,7 +22,8 @@ from fdbqueue.errors import InvalidArgument, QueueNotFound
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
 from tests.contract.test_aio import run
-from tests.patience import DEADLINE
+from tests.contract.test_worker_health import ask
+from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 
@@ -70,6 +71,40 @@ def test_a_thousand_handlers_run_at_once_in_one_thread_with_one_feeder(
     assert names.count("fdbqueue-feeder") == names.count("fdbqueue-fetcher") == 1
     assert "fdbqueue-handler" not in names
     assert queue.depth(db) == Depth(enqueued=1_000, done=1_000)
+
+
+def test_an_event_loop_that_a_handler_blocks_for_too_long_is_told_to_probes(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    blocks, gate = threading.Event(), threading.Event()
+    worker = aio.Worker(adb, 1, health=("127.0.0.1", 0))
+
+    async def handle(message: Message) -> None:
+        blocks.set()
+        gate.wait(DEADLINE)  # not await: nothing else runs in the loop
+
+    queue.enqueue(db, b"x")
+    worker.add(orders, handle, timeout=60)
+    running = threading.Thread(target=lambda: asyncio.run(worker.run()))
+    running.start()
+    try:
+        assert blocks.wait(DEADLINE)
+        eventually(lambda: ask(worker.blocking, "/readyz")[0] == 200)
+        assert worker.blocking._runtime is not None
+        (loop,) = (
+            each for each in worker.blocking._runtime.state.loops if each.does == "runs coroutines"
+        )
+        assert loop.patience > 60
+        loop.patience = 0.0
+        eventually(lambda: ask(worker.blocking, "/livez")[0] == 503)
+        loop.patience = 60.0
+        loop.turned_at -= 3_600
+        gate.set()
+        eventually(lambda: ask(worker.blocking, "/livez")[0] == 200)
+    finally:
+        gate.set()
+        worker.stop()
+        running.join()
 
 
 def test_plain_handlers_run_in_threads_beside_coroutines(

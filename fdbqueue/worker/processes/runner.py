@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 
 from ...errors import NoSuchWorker
+from ..health import Address
 from ..worker import Worker
 from . import supervisor
 
@@ -51,17 +52,23 @@ def _why(module: str, error: Exception) -> str:
 
 
 def run(
-    target: str, concurrency: int | None = None, tell: Callable[[str], object] | None = None
+    target: str,
+    concurrency: int | None = None,
+    tell: Callable[[str], object] | None = None,
+    health: Address | None = None,
 ) -> None:
     """Load a worker and run it until it is told to stop.
 
-    concurrency: overrides the worker's own. tell: called with each line that describes it.
+    concurrency, health: override the worker's own. tell: called with each line that describes it.
 
     Raises ``NoSuchWorker``, ``InvalidArgument``.
     """
     worker = load(target)
     if concurrency is not None:
         worker.concurrency = concurrency
+    if health is not None:
+        worker.health = health
+    worker._listen()
     if tell is not None:
         for line in worker.described():
             tell(line)

@@ -29,6 +29,8 @@ SHORT = """
     one_queue_of_a_worker_never_waits_for_another
     a_worker_that_is_started_again_and_again_leaves_no_threads
     whatever_becomes_of_a_shared_commit
+    a_worker_is_not_ready_while_the_store_is_away_and_lives
+    a_worker_that_is_told_to_stop_is_not_ready_at_once_and_lives_to_its_end
 """
 """Those of workers that always run; the others are slow."""
 _runner = asyncio.Runner()
