@@ -8,12 +8,16 @@ date.
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
+import option_tables
 from aio_stubs import TARGET, stubs
 from cli_pages import manual, markdown
 
+from fdbqueue import Producer, Worker
 from fdbqueue.consumers.states import MOVES
+from fdbqueue.spark.source import settings
 from fdbqueue.values.states import TRANSITIONS, State
 
 ROOT = Path(__file__).parent.parent
@@ -22,21 +26,45 @@ ROOT = Path(__file__).parent.parent
 def pages() -> dict[Path, str]:
     """Every page with generated text, as it should be."""
     docs = ROOT / "docs"
+    spark = {
+        f"spark {each}": option_tables.spark(getattr(settings, each.upper()))
+        for each in ("location", "layout", "rows", "limits", "writing")
+    }
+    options = {
+        "queue": option_tables.queue(),
+        "key": option_tables.key(),
+        "subscription": option_tables.subscription(),
+        "worker": option_tables.called(Worker.__init__, Worker),
+        "worker.add": option_tables.called(Worker.add),
+        "producer": option_tables.called(Producer.__init__, Producer),
+    }
+    parts = {
+        "api/options.md": {**options, **spark},
+        "guarantees.md": {"states": states()},
+        "spark.md": spark,
+        "storage.md": {"kinds": kinds()},
+        "workers.md": {"moves": moves()},
+    }
     return {
         docs / "cli.md": markdown(),
         docs / "fdbq.1": manual(),
-        docs / "guarantees.md": _with(docs / "guarantees.md", "states", states()),
-        docs / "storage.md": _with(docs / "storage.md", "kinds", kinds()),
-        docs / "workers.md": _with(docs / "workers.md", "moves", moves()),
+        **{docs / name: _with(docs / name, texts) for name, texts in parts.items()},
         TARGET: stubs(),
     }
 
 
-def _with(page: Path, name: str, text: str) -> str:
-    begin, end = rf"(<!-- {name}: [^>]*-->\n)", r"(<!-- end -->)"
-    found = re.sub(begin + ".*?" + end, lambda m: m[1] + text + m[2], page.read_text(), flags=re.S)
-    assert text in found, f"{page} has no comment for {name}"
+def _with(page: Path, texts: dict[str, str]) -> str:
+    found = page.read_text()
+    for name, text in texts.items():
+        begin, end = rf"(<!-- {re.escape(name)}: [^>]*-->\n)", r"(<!-- end -->)"
+        put = partial(_between, text)
+        found, count = re.subn(begin + ".*?" + end, put, found, flags=re.DOTALL)
+        assert count == 1, f"{page} has no comment for {name}, or several"
     return found
+
+
+def _between(text: str, found: re.Match[str]) -> str:
+    return found[1] + text + found[2]
 
 
 # -- states and keys --------------------------------------------------------------------------

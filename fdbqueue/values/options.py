@@ -49,6 +49,39 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "when_full": WHEN_FULL,
     "dropped": ("drop", "dead"),
 }
+WHOLE: dict[str, tuple[int, int]] = {
+    "levels": (1, MAX_LEVELS),
+    "max_attempts": (1, MAX_ATTEMPTS),
+    "window": (2, MAX_WINDOW),
+    "max_payload": (1, MAX_PAYLOAD),
+    "compress_from": (0, MAX_PAYLOAD),
+    "max_messages": (1, MAX_BOUND),
+    "max_bytes": (1, MAX_BOUND),
+    "max_in_flight": (1, MAX_BOUND),
+    "burst": (1, MAX_OF_KEY),
+    "key_concurrency": (1, MAX_OF_KEY),
+    "key_window": (1, MAX_OF_KEY),
+    "key_weight": (1, MAX_OF_KEY),
+    "key_burst": (1, MAX_OF_KEY),
+}
+"""The least and the most of the options that are whole numbers."""
+SECONDS: dict[str, tuple[float, float]] = {
+    "lease": (0.001, MAX_LEASE_SECONDS),
+    "dedup_window": (1, MAX_WINDOW_SECONDS),
+    "auto_delete_after": (0, MAX_DELAY_SECONDS),
+    "history_seconds": (1, MAX_DELAY_SECONDS),
+}
+"""The least and the most of the options that are seconds."""
+OR_NONE = (
+    "max_attempts",
+    "history_seconds",
+    "max_messages",
+    "max_bytes",
+    "max_in_flight",
+    "key_concurrency",
+    "key_window",
+)
+"""Which of these may be None."""
 FIXED = ("levels", "sort", "last_value")
 """The options that say how messages are stored, and so cannot change."""
 _BESIDE = ("clock", "create", "root", "serializer")
@@ -96,20 +129,24 @@ class QueueOptions:
     """The options of a queue: stored when it is created, the same for everyone who opens it.
 
     levels: how many priorities the queue tells apart, 1 to 256.
-    max_attempts: how many attempts may fail before a message becomes a dead letter, 1 or more;
+    max_attempts: how many attempts may fail before a message becomes a dead letter, 1 to 1,000,000;
         None for no limit. With the default backoff, the default takes about three and a half days.
-    lease: how long a delivery is leased, in seconds, unless ``receive`` says otherwise.
+    lease: how long a delivery is leased, in seconds, 0.001 to 604,800 (seven days), unless
+        ``receive`` says otherwise.
     backoff: how long a message waits after a failed attempt: a wait strategy of tenacity, kept as
-        plain data (see ``values/backoff.py``); None for no wait. By default a random time, 1 s to
-        2 s at first, and up to twice as long after each further attempt, to ten minutes.
+        plain data; None for no wait. By default a random time, 1 s to 2 s at first, and up to twice
+        as long after each further attempt, to ten minutes.
     expired: what happens to a message at the end of its time to live: "drop" or "dead".
     dead_letter_queue: the name of the queue, under the same root, that gets the dead letters;
         None: this queue keeps them itself.
-    dedup_window: how long a dedup id is remembered, in seconds.
+    dedup_window: how long a dedup id is remembered, in seconds, 1 to 604,800 (seven days).
     paused: whether receiving is suspended; set by ``pause`` and ``resume``.
     auto_delete: whether a sweep deletes the queue after ``auto_delete_after`` seconds without
         messages, use, waiting consumers and subscriptions.
-    history_seconds: how long each transition of a message is kept; None for no history.
+    auto_delete_after: how long a queue with ``auto_delete`` is idle first, in seconds, 0 to
+        316,224,000 (ten years).
+    history_seconds: how long each transition of a message is kept, 1 to 316,224,000 seconds; None
+        for no history.
     contention: what happens when consumers want the same message. ``first``: each tries to take the
         first message; ``staged``: one of them serves all in order of arrival; ``auto``: first
         until a conflict or a line, then staged; ``relaxed``: each takes any of the first
@@ -117,9 +154,12 @@ class QueueOptions:
     window: how many first messages a relaxed receive picks from, 2 to 1,000.
     max_payload: the largest payload of a message in bytes, 1 to 9,000,000.
     compression: of large payloads: "none", "zlib" or "zstd", which needs the package zstandard.
-    compress_from: the smallest payload in bytes that is compressed, if that makes it smaller.
-    max_messages: how many ready, delayed and leased messages the queue holds; 1 or more.
-    max_bytes: how many bytes the payloads of ready messages may have in all; 1 or more.
+    compress_from: the smallest payload in bytes that is compressed, if that makes it smaller; 0 to
+        9,000,000.
+    max_messages: how many ready, delayed and leased messages the queue holds, 1 or more; None for
+        any number.
+    max_bytes: how many bytes the payloads of ready messages may have in all, 1 or more; None for
+        any number.
     max_in_flight: how many messages may be leased at once, 1 or more; None for any number. Not with
         the contention mode "relaxed". ``dequeue`` and ``get`` lease nothing.
     rate: how many messages are taken in how much time, again after a release or a failure, too: a
@@ -127,8 +167,9 @@ class QueueOptions:
         for any number. Not with the contention mode "relaxed".
     burst: how many messages may be taken at once after a rest, 1 to 1,000. More than 1 needs
         ``rate``.
-    when_full: what an enqueue beyond these bounds does: "reject" it, "drop-oldest" messages, the
-        least urgent first and none more urgent, or "block" until there is room.
+    when_full: what an enqueue beyond ``max_messages`` or ``max_bytes`` does: "reject" it,
+        "drop-oldest" messages, the least urgent first and none more urgent, or "block" until there
+        is room.
     dropped: what happens to messages that make room: "drop" them, or make them "dead" letters.
     resume_at: the share of the bounds to which a full queue must shrink before blocked producers
         continue, more than 0 and at most 1.
@@ -184,12 +225,14 @@ class QueueOptions:
     last_value: str | None = None
 
     def __post_init__(self) -> None:
-        _integer("levels", self.levels, 1, MAX_LEVELS)
-        if self.max_attempts is not None:
-            check_attempts("max_attempts", self.max_attempts)
-        for option in ("dedup_window", "auto_delete_after", "history_seconds"):
-            object.__setattr__(self, option, durations.seconds(getattr(self, option)))
-        object.__setattr__(self, "lease", check_lease("lease", self.lease))
+        for option, (low, high) in WHOLE.items():
+            value = getattr(self, option)
+            if value is not None or option not in OR_NONE:
+                _integer(option, value, low, high)
+        for option, (least, most) in SECONDS.items():
+            value = getattr(self, option)
+            if value is not None or option not in OR_NONE:
+                object.__setattr__(self, option, check_seconds(option, value, least, most))
         object.__setattr__(self, "backoff", backoff.store(self.backoff))
         for option, choices in CHOICES.items():
             if getattr(self, option) not in choices:
@@ -200,16 +243,6 @@ class QueueOptions:
         for option in ("paused", "auto_delete"):
             if type(getattr(self, option)) is not bool:
                 raise InvalidOptions(option=option, problem="must be True or False")
-        check_seconds("dedup_window", self.dedup_window, 1, MAX_WINDOW_SECONDS)
-        check_seconds("auto_delete_after", self.auto_delete_after, 0, MAX_DELAY_SECONDS)
-        if self.history_seconds is not None:
-            check_seconds("history_seconds", self.history_seconds, 1, MAX_DELAY_SECONDS)
-        _integer("window", self.window, 2, MAX_WINDOW)
-        _integer("max_payload", self.max_payload, 1, MAX_PAYLOAD)
-        _integer("compress_from", self.compress_from, 0, MAX_PAYLOAD)
-        for bound in ("max_messages", "max_bytes", "max_in_flight"):
-            if getattr(self, bound) is not None:
-                _integer(bound, getattr(self, bound), 1, MAX_BOUND)
         check_rate("rate", self.rate)
         check_burst("burst", self.burst, self.rate)
         for option in ("max_in_flight", "rate"):
@@ -221,8 +254,6 @@ class QueueOptions:
             raise InvalidOptions(option="when_full", problem=problem)
         if type(self.resume_at) not in (int, float) or not 0 < self.resume_at <= 1:
             raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
-        for limit in ("key_concurrency", "key_window"):
-            check_key_limit(limit, getattr(self, limit))
         check_weight("key_weight", self.key_weight, self.key_window)
         check_rate("key_rate", self.key_rate)
         check_burst("key_burst", self.key_burst, self.key_rate)
@@ -332,7 +363,7 @@ def check_name(name: object) -> str:
 
 def check_lease(option: str, given: object) -> float:
     """A lease time in seconds; raises ``InvalidOptions``."""
-    return check_seconds(option, given, 0.001, MAX_LEASE_SECONDS)
+    return check_seconds(option, given, *SECONDS["lease"])
 
 
 def check_seconds(option: str, given: object, low: float, high: float) -> float:
@@ -345,7 +376,7 @@ def check_seconds(option: str, given: object, low: float, high: float) -> float:
 
 def check_attempts(option: str, attempts: object) -> int:
     """A maximum of attempts; raises ``InvalidOptions``."""
-    _integer(option, attempts, 1, MAX_ATTEMPTS)
+    _integer(option, attempts, *WHOLE["max_attempts"])
     return int(str(attempts))
 
 

@@ -204,7 +204,7 @@ class Worker:
             ``Message``, such as ``bytes``, it gets the value of the message instead, decoded as by
             ``Queue.value``. Any exception fails the attempt, one of the decoding, too; see also
             ``Retry``, ``Snooze`` and ``Reject``.
-        transactional: which of the two it is, if its parameters do not tell.
+        transactional: whether the handler takes a transaction, if its parameters do not tell.
         batch: the handler takes a list of up to so many messages. If it fails, they are handled
             again one by one, so that the one at fault is found.
         weight: how many runs of ten messages in a row the queue has while other queues wait.
@@ -219,12 +219,12 @@ class Worker:
             not for batches. A number: after so many messages have been handled. None: never.
         subscription: a subscription of the queue, to handle only what its selector matches.
             Priority, credit and ``refresh_after`` of an acquiring one work as for the queue, among
-            the consumers of the subscription. It has no line. A browsing one hands each message to
-            the handler once, in order, in a thread of its own, and leaves it in the queue; its
-            cursor moves after the handler, or in its transaction. If the handler fails, it gets the
-            same message again after the backoff, and ``Reject`` passes it. Of the other arguments
-            it has only ``transactional``, ``batch`` and ``backoff``. The worker ends once all its
-            subscriptions have closed themselves, or are removed.
+            the consumers of the subscription. A browsing one hands each message to the handler
+            once, in order, in a thread of its own, and leaves it in the queue; its cursor moves
+            after the handler, or in its transaction. If the handler fails, it gets the same message
+            again after the backoff, and ``Reject`` passes it. Of the other arguments it has only
+            ``transactional``, ``batch`` and ``backoff``. The worker ends once all its subscriptions
+            have closed themselves, or are removed.
         timeout: seconds that the handler may take; no limit where None. After that the attempt has
             failed, and another thread replaces the handler's own, which ends when it returns.
         settle: "before" acknowledges a message before the handler is called: at most once. If the

@@ -20,7 +20,8 @@ from fdbqueue.errors import (
 )
 from fdbqueue.spark import stores
 from fdbqueue.spark.source import batch
-from fdbqueue.spark.source.settings import BATCH, Location, Options
+from fdbqueue.spark.source.rows import TABLES
+from fdbqueue.spark.source.settings import BATCH, LAYOUT, Location, Options
 from fdbqueue.spark.source.source import FdbQueueSource
 
 from .columns import read, schema
@@ -107,7 +108,7 @@ def test_a_store_that_is_not_there_is_never_made(
 
 def test_options_may_be_spelled_in_any_case_and_the_path_names_the_queue() -> None:
     given = Options({"partitionbytes": "2 MB", "path": "orders"}, BATCH)
-    assert given.size("partitionBytes", 1, 0, 10**9) == 2_000_000
+    assert given.size("partitionBytes") == 2_000_000
     assert Location.of(given).queue == "orders"
 
 
@@ -161,3 +162,7 @@ def test_an_executor_whose_store_has_no_such_queue_or_another_one_says_so(
         replace(seen, identity="another").open()
     with pytest.raises(StoreNotShared, match="another queue 'orders'"):
         replace(seen, version=2**62).open()
+
+
+def test_every_table_can_be_chosen() -> None:
+    assert LAYOUT["table"].choices == tuple(TABLES)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import option_tables
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue import QueueOptions
 from fdbqueue.errors import InvalidName, InvalidOptions, InvalidPriority
+from fdbqueue.values import options
 from fdbqueue.values.options import check_name
 
 
@@ -60,6 +62,43 @@ def test_a_priority_out_of_range_is_refused(priority: object) -> None:
 def test_an_option_that_makes_no_sense_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(InvalidOptions, match=next(iter(given))):
         QueueOptions.of(given)
+
+
+@pytest.mark.parametrize("option", options.WHOLE)
+def test_a_whole_number_is_within_the_bounds_that_its_meaning_gives(option: str) -> None:
+    low, high = options.WHOLE[option]
+    said = option_tables.meanings(QueueOptions)[option]
+    assert f"{low:,} {'or more' if high == options.MAX_BOUND else f'to {high:,}'}" in said
+    # Those that need another option have it.
+    beside = {"burst": {"rate": "1/s"}, "key_burst": {"key_rate": "1/s"}}
+    others = {**beside.get(option, {}), **({"key_window": 1} if option == "key_weight" else {})}
+    for number in (low, high):
+        assert getattr(QueueOptions.of({option: number, **others}), option) == number
+    wrong: tuple[object, ...] = (low - 1, high + 1, float(low))
+    for each in wrong:
+        with pytest.raises(InvalidOptions, match=option):
+            QueueOptions.of({option: each, **others})
+
+
+@pytest.mark.parametrize("option", options.SECONDS)
+def test_seconds_are_within_the_bounds_that_their_meaning_gives(option: str) -> None:
+    low, high = options.SECONDS[option]
+    assert f"{low:,} to {high:,.0f}" in option_tables.meanings(QueueOptions)[option]
+    for seconds in (low, high):
+        assert getattr(QueueOptions.of({option: seconds}), option) == seconds
+    wrong: tuple[object, ...] = (low - 0.001, high + 1, "soon")
+    for each in wrong:
+        with pytest.raises(InvalidOptions, match=option):
+            QueueOptions.of({option: each})
+
+
+@pytest.mark.parametrize("option", [*options.WHOLE, *options.SECONDS])
+def test_an_option_is_none_only_where_that_means_something(option: str) -> None:
+    if option in options.OR_NONE:
+        assert getattr(QueueOptions.of({option: None}), option) is None
+    else:
+        with pytest.raises(InvalidOptions, match=option):
+            QueueOptions.of({option: None})
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\x00b", "a\nb", "\x1b[31m", 5, None, b"a"])

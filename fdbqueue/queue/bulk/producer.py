@@ -82,9 +82,9 @@ class Producer(Generic[T]):
         at most 0.02.
         Messages that are sent during a commit share the next one in any case.
     max_batch: messages in one transaction at most, 1 to 10,000; it also ends at 4 MB.
-    max_pending, max_pending_bytes: how many messages that are not stored yet are held in memory at
-        most, and how many bytes, with 1,000 for each message. A single message of any size is held
-        if there is no other.
+    max_pending: how many messages that are not stored yet are held in memory at most.
+    max_pending_bytes: how many bytes these have at most, with 1,000 for each message. A single
+        message of any size is held if there is no other.
     timeout: seconds that a message waits for its transaction at most. The transaction, with its
         retries, may take as long again. None for the deadline of the handle, or 30.
 

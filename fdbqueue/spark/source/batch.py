@@ -32,8 +32,6 @@ from .rows import Decoder, Layout
 from .settings import BATCH, Location, Options
 from .tables import RowFilter
 
-PARTITION_BYTES = 4_000_000
-
 
 @record
 class Settings:
@@ -62,7 +60,7 @@ class Settings:
                 options.time("until"),
                 None if selector is None else Selector(selector),
             ),
-            options.size("partitionBytes", PARTITION_BYTES, 10_000, 100_000_000),
+            options.size("partitionBytes"),
             options.truth("pushdown"),
         )
 

@@ -104,13 +104,13 @@ class Layout:
     def of(cls, options: Options) -> Layout:
         """From the options in ``settings.LAYOUT``. Raises ``InvalidOptions``."""
         layout = cls(
-            table=options.choice("table", TABLES, "ready"),
-            payload=options.choice("payload", ("", *_PAYLOADS, "json"), ""),
+            table=options.choice("table"),
+            payload=options.choice("payload"),
             payload_schema=options.text("payloadSchema") or "",
-            strict=options.choice("badPayloads", ("fail", "null"), "fail") == "fail",
-            headers=options.choice("headers", ("", "map", "json"), ""),
+            strict=options.choice("badPayloads") == "fail",
+            headers=options.choice("headers"),
             header_columns=_header_columns(options.text("headerColumns") or ""),
-            unreadable=options.choice("unreadable", ("keep", "skip", "fail"), "keep"),
+            unreadable=options.choice("unreadable"),
         )
         if layout.payload_schema and layout.payload != "json":
             raise InvalidOptions(option="payloadSchema", problem='it needs payload to be "json"')

@@ -7,38 +7,177 @@ readers and writers keep the result in small frozen values, which are pickled to
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from ...errors import InvalidOptions
+from ...queue.bulk.sinks import TIMEOUT_SECONDS
+from ...values.model import BYTES
 from ...values.records import record
 
-D = TypeVar("D", int, None)
 R = TypeVar("R")
 
-LOCATION = ("queue", "store", "root")
+
+@record
+class Option:
+    """An option of the data source.
+
+    default: the text that stands where none is given; None where there is none. otherwise: what
+    holds then, in words. choices: all that it may be. least, most: of a number, or a size in bytes.
+    """
+
+    meaning: str
+    default: str | None = None
+    otherwise: str = ""
+    choices: tuple[str, ...] = ()
+    least: int = 0
+    most: int = 0
+
+
+_TRUTH = {"true": True, "false": False}
+
+LOCATION = {
+    "queue": Option(
+        'The queue\'s name. `load("orders")` and `save("orders")` set it, too.',
+        otherwise="required",
+    ),
+    "store": Option("An embedded store or a cluster file.", otherwise="each process picks its own"),
+    "root": Option(
+        "The prefix of the queues' subspace in hexadecimal, if you use your own.",
+        otherwise="the default root",
+    ),
+}
 """Options that name the queue: of every read and write."""
-LAYOUT = (
-    "table",
-    "payload",
-    "payloadSchema",
-    "badPayloads",
-    "headers",
-    "headerColumns",
-    "unreadable",
-)
+LAYOUT = {
+    "table": Option(
+        "The table to read. Streams read `ready` only.",
+        "ready",
+        choices=("ready", "delayed", "leased", "dead", "history"),
+    ),
+    "payload": Option(
+        "How payloads are read: as binary, as text, or from JSON by `payloadSchema`.",
+        otherwise="`bytes`, or what your own schema says",
+        choices=("bytes", "string", "json"),
+    ),
+    "payloadSchema": Option(
+        "The schema of JSON payloads, such as `carrier STRING, delay INT`. Needs `payload` to be "
+        "`json`."
+    ),
+    "badPayloads": Option(
+        "What a payload does that does not fit: fail the read, or become null.",
+        "fail",
+        choices=("fail", "null"),
+    ),
+    "headers": Option(
+        "The column of headers: a map of texts, or one text of JSON, which keeps types.",
+        otherwise="`map`, or what your own schema says",
+        choices=("map", "json"),
+    ),
+    "headerColumns": Option(
+        "Headers that are columns: names with types, such as `origin, delay BIGINT`. Types are "
+        "STRING, BIGINT, DOUBLE and BOOLEAN.",
+        otherwise="none",
+    ),
+    "unreadable": Option(
+        "What a message does that this release cannot read: be a row that says why, be left out, "
+        "or fail the read.",
+        "keep",
+        choices=("keep", "skip", "fail"),
+    ),
+}
 """Options that shape rows: of every read."""
-BATCH = (*LOCATION, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
-LIMITS = ("maxMessagesPerBatch", "maxBytesPerBatch", "partitions", "failOnDataLoss")
-STREAM = (*LOCATION, *LAYOUT, *LIMITS, "mode", "consumer", "startingPosition")
-WRITE = (*LOCATION, "id", "timeout", "badRows", "contentType", "summary")
-SPARKS = ("checkpointLocation",)
+ROWS = {
+    "levels": Option(
+        "Reads only these levels, such as `0, 2, 5-9`. Level 0 is the most urgent.",
+        otherwise="all",
+    ),
+    "since": Option(
+        "Only rows whose own time is this or later, such as `2026-05-01T12:00:00Z`; without a zone "
+        "it is UTC."
+    ),
+    "until": Option("Only rows whose own time is before this."),
+    "selector": Option("Only messages that match a selector. Not for `history`."),
+    "partitionBytes": Option(
+        "About how many bytes a partition has.", "4 MB", least=10_000, most=100_000_000
+    ),
+    "pushdown": Option(
+        "Applies the query's conditions on `level` and on the table's own time while reading. "
+        "Needs `spark.sql.python.filterPushdown.enabled`, which `fdbqueue.spark.local` turns on; "
+        "other sessions refuse this option without it.",
+        "false",
+        choices=tuple(_TRUTH),
+    ),
+}
+"""Options that choose the rows of a table."""
+LIMITS = {
+    "mode": Option(
+        "What happens to messages: they stay in the queue, or are taken.",
+        "browse",
+        choices=("browse", "consume"),
+    ),
+    "consumer": Option(
+        "A unique name of the query. Keep it across restarts.", otherwise="required to consume"
+    ),
+    "maxMessagesPerBatch": Option(
+        "Most messages in a micro-batch.", "50000", least=1, most=10_000_000
+    ),
+    "maxBytesPerBatch": Option(
+        "Most bytes in a micro-batch, which always has at least one message.",
+        "256 MB",
+        least=1,
+        most=10**12,
+    ),
+    "partitions": Option(
+        "Most partitions, one task each, in a micro-batch.",
+        otherwise="the cores of the driver",
+        least=1,
+        most=10_000,
+    ),
+    "startingPosition": Option(
+        "Browse only: where a query without a checkpoint begins. `first`, `now` (after everything "
+        "there), or a message id, for its level.",
+        otherwise="`first`",
+    ),
+    "failOnDataLoss": Option(
+        "Whether a gap between the checkpoint and the queue stops the query.",
+        otherwise="`true` to consume, `false` to browse",
+        choices=tuple(_TRUTH),
+    ),
+}
+"""Options of streams that read."""
+WRITING = {
+    "id": Option(
+        "A name of a batch write. Writes of one name happen once, and an interrupted one resumes.",
+        otherwise="each write is a new one",
+    ),
+    "timeout": Option(
+        'Seconds to wait for room in a queue with `when_full="block"`.',
+        f"{TIMEOUT_SECONDS:.0f}",
+        least=0,
+        most=7 * 24 * 3600,
+    ),
+    "badRows": Option(
+        "What an invalid row does: fail the write, or be left out.",
+        "fail",
+        choices=("fail", "skip"),
+    ),
+    "contentType": Option("The content type of payloads that are bytes or text.", BYTES),
+    "summary": Option(
+        "A file on the driver for the result of a batch write as JSON: rows written and rows left "
+        "out.",
+        otherwise="none",
+    ),
+}
+"""Options of writes."""
+BATCH = {**LOCATION, **LAYOUT, **ROWS}
+STREAM = {**LOCATION, **LAYOUT, **LIMITS}
+WRITE = {**LOCATION, **WRITING}
+SPARKS = {"checkpointLocation": Option("Where Spark keeps the progress of a query.")}
 """Spark's own options, which it also passes to stream writers."""
 
 _SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)[bB]?")
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
-_TRUTH = {"true": True, "false": False}
 
 
 class Options:
@@ -48,9 +187,9 @@ class Options:
     ``save("orders")``, is another name of ``queue``.
     """
 
-    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+    def __init__(self, options: Mapping[str, str], known: Mapping[str, Option]) -> None:
         self._texts = {name.lower(): str(text) for name, text in options.items()}
-        self._known = sorted(set(known))
+        self._known = dict(sorted(known.items()))
         path = self._texts.pop("path", None)
         if path is not None and self._texts.setdefault("queue", path) != path:
             raise InvalidOptions(
@@ -63,10 +202,9 @@ class Options:
                     option=name, problem=f"unknown; the options are {', '.join(self._known)}"
                 )
 
-    def text(self, name: str, default: str | None = None) -> str | None:
+    def text(self, name: str) -> str | None:
         """A text, or the default."""
-        assert name in self._known, name
-        return self._texts.get(name.lower(), default)
+        return self._texts.get(name.lower(), self._known[name].default)
 
     def required(self, name: str) -> str:
         """A text that must be set and not empty."""
@@ -75,43 +213,47 @@ class Options:
             raise InvalidOptions(option=name, problem="it is required")
         return found
 
-    def choice(self, name: str, choices: Iterable[str], default: str) -> str:
-        """One of the choices."""
-        found = (self.text(name) or default).lower()
-        words = list(choices)
-        if found not in words:
+    def choice(self, name: str) -> str:
+        """One of the choices; empty where none is given, and there is no default."""
+        choices = self._known[name].choices
+        found = (self.text(name) or self._known[name].default or "").lower()
+        if found and found not in choices:
             raise InvalidOptions(
-                option=name, problem=f"{found!r} is not one of {', '.join(map(repr, words))}"
+                option=name, problem=f"{found!r} is not one of {', '.join(map(repr, choices))}"
             )
         return found
 
     def truth(self, name: str, default: bool = False) -> bool:
-        """``true`` or ``false``."""
-        return _TRUTH[self.choice(name, _TRUTH, str(default).lower())]
+        """``true`` or ``false``. default: for an option that has none of its own."""
+        found = self.choice(name)
+        return _TRUTH[found] if found else default
 
     def integer(
-        self,
-        name: str,
-        default: D,
-        low: int,
-        high: int,
-        parse: Callable[[str], int] = int,
-        form: str = "an integer",
-    ) -> int | D:
-        """An integer from ``low`` to ``high``. form: of what ``parse`` takes, in words."""
-        found = self.text(name)
+        self, name: str, parse: Callable[[str], int] = int, form: str = "an integer"
+    ) -> int | None:
+        """An integer; None without a default. form: of what ``parse`` takes, in words."""
+        found, option = self.text(name), self._known[name]
         if found is None:
-            return default
+            return None
         number = _parsed(name, found, parse, form)
-        if not low <= number <= high:
+        if not option.least <= number <= option.most:
             raise InvalidOptions(
-                option=name, problem=f"{number:,} is not between {low:,} and {high:,}"
+                option=name,
+                problem=f"{number:,} is not between {option.least:,} and {option.most:,}",
             )
         return number
 
-    def size(self, name: str, default: D, low: int, high: int) -> int | D:
-        """A number of bytes, like ``8000000`` or ``8 MB``."""
-        return self.integer(name, default, low, high, _bytes, "a size like 8000000 or 8 MB")
+    def number(self, name: str) -> int:
+        """An integer that has a default."""
+        found = self.integer(name)
+        assert found is not None, name
+        return found
+
+    def size(self, name: str) -> int:
+        """A number of bytes, like ``8000000`` or ``8 MB``, that has a default."""
+        found = self.integer(name, _bytes, "a size like 8000000 or 8 MB")
+        assert found is not None, name
+        return found
 
     def time(self, name: str) -> int | None:
         """A time like ``2026-05-01T12:00:00Z`` in milliseconds since the epoch; UTC by default."""

@@ -30,7 +30,7 @@ class FdbQueueSource(DataSource):
 
         Spark asks for them first, so this is where a missing queue is reported.
         """
-        options = Options(self.options, (*BATCH, *STREAM))
+        options = Options(self.options, {**BATCH, **STREAM})
         columns = Layout.of(options).ddl()
         SharedQueue.find(Location.of(options))
         return columns

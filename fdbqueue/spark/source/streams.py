@@ -31,9 +31,6 @@ from .rows import Decoder, Layout
 from .settings import STREAM, Location, Options
 
 BROWSE, CONSUME = "browse", "consume"
-BATCH_MESSAGES = 50_000
-BATCH_BYTES = 256_000_000
-MAX_MESSAGES = 10_000_000
 _EARLIER = "an earlier queue of the same name, whose identity was"
 
 Offset = dict[str, Any]
@@ -66,7 +63,7 @@ class Settings:
             raise InvalidOptions(
                 option="table", problem="streams read ready messages; read others as a table"
             )
-        mode = options.choice("mode", (BROWSE, CONSUME), BROWSE)
+        mode = options.choice("mode")
         consumer, start = options.text("consumer"), options.text("startingPosition")
         if mode == CONSUME:
             if not consumer:
@@ -89,9 +86,9 @@ class Settings:
             mode=mode,
             consumer=consumer or "",
             start=start or "first",
-            messages=options.integer("maxMessagesPerBatch", BATCH_MESSAGES, 1, MAX_MESSAGES),
-            size=options.size("maxBytesPerBatch", BATCH_BYTES, 1, 10**12),
-            partitions=options.integer("partitions", None, 1, 10_000),
+            messages=options.number("maxMessagesPerBatch"),
+            size=options.size("maxBytesPerBatch"),
+            partitions=options.integer("partitions"),
             strict=options.truth("failOnDataLoss", mode == CONSUME),
         )
 

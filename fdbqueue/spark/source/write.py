@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ...errors import InvalidOptions, InvalidRow, SinkUnfinished
-from ...queue.bulk.sinks import ANONYMOUS_DAYS, TIMEOUT_SECONDS, Sink, anonymous
+from ...queue.bulk.sinks import ANONYMOUS_DAYS, Sink, anonymous
 from ...schema.codec.sinks import Attempt, SinkState
 from ...values.model import BYTES
 from ...values.options import check_name
@@ -33,7 +33,6 @@ from ..stores import SharedQueue
 from .encoding import Encoder
 from .settings import SPARKS, WRITE, Location, Options
 
-MAX_TIMEOUT_SECONDS = 7 * 24 * 3600
 _SAMPLES = 5
 """Most invalid rows that a task describes."""
 CommitMessages = Sequence[WriterCommitMessage | None]
@@ -56,7 +55,7 @@ class Settings:
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidName``."""
-        options = Options(texts, (*WRITE, *SPARKS))
+        options = Options(texts, {**WRITE, **SPARKS})
         name = options.text("id")
         content_type = options.text("contentType") or BYTES
         if len(content_type) > MAX_CONTENT_TYPE or not content_type.isprintable():
@@ -66,8 +65,8 @@ class Settings:
         return cls(
             Location.of(options),
             "" if name is None else check_name(name),
-            options.integer("timeout", int(TIMEOUT_SECONDS), 0, MAX_TIMEOUT_SECONDS),
-            options.choice("badRows", ("fail", "skip"), "fail") == "skip",
+            options.number("timeout"),
+            options.choice("badRows") == "skip",
             content_type,
             options.text("summary") or "",
         )
