@@ -166,6 +166,11 @@ def test_metrics_are_served(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
             text = answer.read().decode()
         stopped(process)
     assert f'fdbqueue_messages{{level="0",queue="{name}",state="ready"}} 1.0' in text
+    with follow(fdbq, "metrics", "serve", "--port", "0", "--queue", name) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait(DEADLINE) == 128 + signal.SIGTERM
     assert "no queue 'nowhere'" in fdbq.refused("metrics", "serve", "--queue", "nowhere", code=1)
 
 

@@ -1,4 +1,4 @@
-"""What the rules and the dashboard of docs/kit ask for is what is exposed."""
+"""What the rules, the dashboard and the autoscaler of docs/kit ask for is what is exposed."""
 
 from __future__ import annotations
 
@@ -101,6 +101,8 @@ def dashboard() -> dict[str, Any]:
 def expressions() -> Iterator[str]:
     """Every question of the kit to Prometheus."""
     yield from (rule["expr"] for rule in rules())
+    scaled = yaml.safe_load((DOCS / "kit" / "keda.yml").read_text())
+    yield from (trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"])
     for panel in dashboard()["panels"]:
         yield from (target["expr"] for target in panel["targets"])
 
@@ -129,7 +131,7 @@ def wrong(expression: str, exposed: dict[str, set[str]]) -> list[str]:
     return found
 
 
-def test_rules_and_dashboard_ask_for_what_is_exposed(exposed: dict[str, set[str]]) -> None:
+def test_all_ask_for_what_is_exposed(exposed: dict[str, set[str]]) -> None:
     for expression in expressions():
         assert wrong(expression, exposed) == [], expression
 

@@ -6,10 +6,15 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
+from fdbqueue.store.connection import Connection
+from fdbqueue.worker.health import Probes, routes
 from fdbqueue.worker.runtime import HURRY_SECONDS
 from fdbqueue.worker.worker import SHUTDOWN_SECONDS
 from tests.acceptance.running import FDBQ
@@ -21,6 +26,8 @@ KIT = DOCS / "kit"
 UNIT = KIT / "fdbqueue-worker@.service"
 STOPPED = SHUTDOWN_SECONDS + 3 * HURRY_SECONDS
 """Seconds after which a worker has stopped, at most."""
+NO_DATABASE: Any = None
+PATHS = routes(Probes([], Connection(NO_DATABASE), lambda: False), None).keys()
 
 
 # -- systemd ---------------------------------------------------------------------------------
@@ -71,3 +78,91 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     if not mine and done.returncode:
         pytest.skip(f"systemd-analyze does not work here: {done.stderr}")
     assert mine == []
+
+
+# -- Kubernetes ------------------------------------------------------------------------------
+
+
+def manifests(name: str = "kubernetes.yml") -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((KIT / name).read_text()))
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    (found,) = (
+        each for each in manifests() if (each["kind"], each["metadata"]["name"]) == (kind, name)
+    )
+    return found
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """The Deployments: their names, the specifications of their pods, and their containers."""
+    for each in manifests():
+        if each["kind"] == "Deployment":
+            template = each["spec"]["template"]
+            assert each["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+            (container,) = template["spec"]["containers"]
+            yield each["metadata"]["name"], template["spec"], container
+
+
+def test_containers_run_commands_with_options_that_there_are() -> None:
+    assert [container["command"][1] for _, _, container in pods()] == ["worker", "metrics"]
+    for _, _, container in pods():
+        parse(container["command"])
+
+
+def test_probes_ask_where_the_worker_answers() -> None:
+    ((_, _, worker), _) = pods()
+    command = worker["command"]
+    host, _, port = command[command.index("--health") + 1].rpartition(":")
+    assert host == "0.0.0.0"
+    assert worker["ports"] == [{"name": "health", "containerPort": int(port)}]
+    asked = {
+        name: worker[name]["httpGet"]
+        for name in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
+    assert all(each["port"] == "health" for each in asked.values())
+    paths = [each["path"] for each in asked.values()]
+    assert paths == ["/livez", "/livez", "/readyz"]
+    assert {*paths} <= PATHS
+
+
+def test_a_pod_has_the_time_to_finish() -> None:
+    ((_, pod, _), _) = pods()
+    assert pod["terminationGracePeriodSeconds"] > STOPPED
+
+
+def test_pods_find_the_cluster_file_and_may_do_no_more_than_they_need() -> None:
+    for _, pod, container in pods():
+        volumes = {each["name"]: each for each in pod["volumes"]}
+        (variable,) = container["env"]
+        assert variable["name"] == "FDB_CLUSTER_FILE"
+        place = Path(variable["value"])
+        mounts = {Path(each["mountPath"]): each for each in container["volumeMounts"]}
+        secret = volumes[mounts[place.parent]["name"]]["secret"]["secretName"]
+        assert place.name in named("Secret", secret)["stringData"]
+        assert {each["name"] for each in mounts.values()} == volumes.keys()
+        # What the policy "restricted" asks for.
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_what_refers_to_pods_finds_them() -> None:
+    labels = {name: named("Deployment", name)["metadata"]["labels"] for name, _, _ in pods()}
+    budget = named("PodDisruptionBudget", "orders-worker")
+    assert budget["spec"]["selector"]["matchLabels"] == labels["orders-worker"]
+    service = named("Service", "fdbqueue-metrics")["spec"]
+    assert service["selector"] == labels["fdbqueue-metrics"]
+    (_, (_, _, metrics)) = pods()
+    (port,) = metrics["ports"]
+    command = metrics["command"]
+    assert command[command.index("--port") + 1] == str(port["containerPort"])
+    assert service["ports"] == [
+        {"name": "metrics", "port": port["containerPort"], "targetPort": port["name"]}
+    ]
+    (scaled,) = manifests("keda.yml")
+    assert scaled["spec"]["scaleTargetRef"]["name"] in labels

@@ -82,8 +82,10 @@ def serve(
     except OSError as error:
         raise terminal.CommandError(f"{host}:{port}: {error.strerror or error}", 1) from None
     try:
-        print(f"serving http://{host}:{server.server_port}/metrics")
-        terminal.flush()
-        terminal.sleep(math.inf)
+        # As the first process of a container it would not hear SIGTERM otherwise.
+        with terminal.termination_raises():
+            print(f"serving http://{host}:{server.server_port}/metrics")
+            terminal.flush()
+            terminal.sleep(math.inf)
     except KeyboardInterrupt:
         server.shutdown()
