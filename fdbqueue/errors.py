@@ -399,6 +399,18 @@ class QueueFull(QueueError):
     )
 
 
+class GroupNotFound(QueueError):
+    """Raised when a group does not exist, or ended longer ago than it is known."""
+
+    text = "queue {queue!r} has no group {name!r}"
+
+
+class GroupMismatch(QueueError):
+    """Raised when a group is enqueued under the name of another one. Nothing was written."""
+
+    text = "queue {queue!r} has another group {name!r}: {problem}"
+
+
 class ImportMoved(QueueError):
     """Raised when another process has continued the same import. Nothing was written."""
 

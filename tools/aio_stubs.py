@@ -52,6 +52,7 @@ from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
+from ..values.groups import Group, ThenOn
 from ..values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
 from ..values.model import (
     DeadMessage,
@@ -87,6 +88,7 @@ EXCHANGED = [
     (r"\bfdb\.Database\b", "Database"),
     (r"\bfdb\.Transaction\b", "Transaction"),
     (r"\bHandle \| str\b", "Queue[Any] | str"),
+    (r"\bEnqueuing\[", "Queue["),
     (r"^Iterator\[", "AsyncIterator["),
     (r"^list\[", "builtins.list["),
 ]

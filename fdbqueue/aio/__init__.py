@@ -14,6 +14,7 @@ from .overview import list_queues, survey, verify
 from .queues import (
     Batch,
     DeadLetters,
+    Groups,
     Import,
     Key,
     Keys,
@@ -35,6 +36,7 @@ __all__ = [
     "Channel",
     "Database",
     "DeadLetters",
+    "Groups",
     "Import",
     "Key",
     "Keys",

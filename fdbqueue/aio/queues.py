@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ..queue import batch, dead_letters, queue, subscription, subscriptions
 from ..queue.bulk import imports, plans, producer, sinks
+from ..queue.continuations import groups
 from ..queue.keys import keys
 from ..queue.schedules import schedules
 from ..values.durations import Seconds
@@ -63,6 +64,11 @@ class Key(Twin):
 @twin(schedules.Schedules)
 class Schedules(Twin):
     """The schedules of a queue."""
+
+
+@twin(groups.Groups)
+class Groups(Twin):
+    """The groups of a queue."""
 
 
 @twin(batch.Batch)

@@ -30,6 +30,7 @@ from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
+from ..values.groups import Group, ThenOn
 from ..values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
 from ..values.model import (
     DeadMessage,
@@ -232,6 +233,17 @@ class Queue(Twin, Generic[T]):
         keep_result: Seconds | None = ...,
         timeout: Seconds = ...,
     ) -> str: ...
+    async def enqueue_group(
+        self,
+        tr: Transactor,
+        messages: Iterable[NewMessage[T] | T],
+        *,
+        then: NewMessage[Any] | Any,
+        then_queue: Queue[Any] | None = ...,
+        then_on: ThenOn = ...,
+        name: str | None = ...,
+        timeout: Seconds = ...,
+    ) -> str: ...
     async def enqueue_many(
         self, tr: Transactor, messages: Iterable[NewMessage[T] | T], *, timeout: Seconds = ...
     ) -> Enqueued: ...
@@ -257,6 +269,8 @@ class Queue(Twin, Generic[T]):
     async def get(
         self, tr: Transactor, message_id: str, *, timeout: Seconds | None = ...
     ) -> MessageState | None: ...
+    @property
+    def groups(self) -> Groups: ...
     async def history(
         self, tr: Transactor, limit: int = ..., after: bytes = ..., *, timeout: Seconds | None = ...
     ) -> builtins.list[Event]: ...
@@ -698,6 +712,21 @@ class Schedules(Twin):
         key: str | None = ...,
         timeout: Seconds | None = ...,
     ) -> Schedule: ...
+
+class Groups(Twin):
+    """The groups of a queue."""
+    async def forget(self, tr: Transactor, name: str, *, timeout: Seconds | None = ...) -> bool: ...
+    async def get(
+        self, tr: Transactor, name: str, *, timeout: Seconds | None = ...
+    ) -> Group | None: ...
+    async def list(
+        self,
+        tr: Transactor,
+        limit: int = ...,
+        *,
+        after: str | None = ...,
+        timeout: Seconds | None = ...,
+    ) -> builtins.list[Group]: ...
 
 class Batch(Twin, Generic[T]):
     """As ``fdbqueue.Batch``: a sequence of deliveries, for ``async with``."""

@@ -52,6 +52,7 @@ GROUPS = {
     "history": "messages.history",
     "key": "queues.keys",
     "schedule": "queues.schedules",
+    "group": "queues.groups",
     "sink": "queues.sinks",
     "pipeline": "pipeline",
     "plan": "queues.plans",

@@ -164,6 +164,7 @@ def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Fou
             former_key=None,
             last_value=None,
             keep_result_ms=None,
+            group=None,
             death=death or envelope.death,
         )
         drafts.append(Draft(fresh, row.place.due_ms if isinstance(row.place, Due) else None))

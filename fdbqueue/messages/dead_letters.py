@@ -266,6 +266,7 @@ def _forward(
                     window=None,
                     last_value=None,
                     keep_result_ms=None,
+                    group=None,
                     former_key=envelope.key or envelope.former_key,
                     death=death,
                 )

@@ -6,13 +6,12 @@ cursor misses it. A message that was delivered before returns to its position.
 
 from __future__ import annotations
 
-from ..schema import changes
-from ..schema.codec.delayed import pack_delayed
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due
 from ..values.states import DEFER, SCHEDULE, Transition
 from . import lookup, transitions
+from .enqueue import delayed_row
 
 
 @transactional
@@ -31,14 +30,5 @@ def defer(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage
 def _put(
     tr: fdb.Transaction, scope: Scope, transition: Transition, due_ms: int, message: StoredMessage
 ) -> None:
-    put(tr, scope, due_ms, message)
+    delayed_row.put(tr, scope, due_ms, message)
     transitions.record(tr, scope, transition, [message])
-
-
-def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
-    """Write a delayed message, and wake sleepers if it is due soon. The caller does the rest."""
-    key = scope.keys.delayed(due_ms, message.position.random)
-    tr[key] = pack_delayed(message.position, message.envelope)
-    if due_ms < scope.now_ms(tr) + changes.SOON_MS:
-        # Sleepers would not look before it is due.
-        changes.announce(tr, scope, [message])

@@ -14,9 +14,9 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
 from ..values.states import PROMOTE, PUT_OFF, State
-from . import delayed, lookup, transitions
+from . import lookup, transitions
 from .delivery import promotion, requeue, scan
-from .enqueue import level_order
+from .enqueue import delayed_row, level_order
 from .lookup import Found
 
 
@@ -82,7 +82,7 @@ def _put(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int)
     now_ms = scope.now_ms(tr)
     due = Due(due_ms or now_ms, message.position.random)
     lookup.point(tr, scope.keys, message, due)
-    delayed.put(tr, scope, due.due_ms, message)
+    delayed_row.put(tr, scope, due.due_ms, message)
     if due.due_ms <= now_ms:
         promotion.promote(tr, scope, promotion.due(tr, scope))
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from ..schema import changes, counters
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
-from ..values.states import ENDS, State, Transition
+from ..values.states import ENDS, SCHEDULE, State, Transition
 from . import history, payloads
 from .delivery import limits, results
+from .groups import members as groups
 from .slots import hand_over
 
 
@@ -24,9 +25,10 @@ def record(
     many others became ready, which had waited for slots of their keys.
 
     Writes blindly. Only the end of a message with a key reads, and its delivery if the key has a
-    window: what it holds of the key, and the backlog (see ``hand_over``).
+    window: what it holds of the key, and the backlog (see ``hand_over``); and so does the end of a
+    member of a group (see ``groups.members``).
     """
-    messages = list(messages)
+    messages, members = list(messages), []
     _counted(tr, scope, transition, _tally(messages))
     if transition.target is State.READY:
         # One that waits for a slot of its key is nothing to wake for.
@@ -36,6 +38,8 @@ def record(
     for message in messages:
         _tidy(tr, scope, transition, message)
         results.note(tr, scope, transition, message)
+        if message.envelope.group is not None:
+            members.append(message)
     let_out = 0
     if transition.target in ENDS or transition.target is State.DEAD:
         let_out = hand_over.ended(tr, scope, messages, ready=transition.source is State.READY)
@@ -43,6 +47,8 @@ def record(
         let_out = hand_over.taken(tr, scope, messages)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, transition, messages)
+    for other, callback in groups.note(tr, scope, transition, members) if members else ():
+        record(tr, other, SCHEDULE, [callback])
     return let_out
 
 

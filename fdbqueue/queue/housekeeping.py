@@ -10,6 +10,7 @@ from ..consumers import eviction, promotion
 from ..errors import ExpiredBacklog
 from ..messages import auto_delete, history, time_to_live
 from ..messages.delivery import results
+from ..messages.groups import inspection
 from ..messages.slots import hand_over
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -20,16 +21,19 @@ R = TypeVar("R")
 
 
 def sweep(handle: Handle, db: fdb.Database) -> Swept:
-    """Promote what is due, remove expired messages and results, dead consumers and rows staged a
-    week ago, and delete the queue if it is unused and has ``auto_delete``."""
+    """Promote what is due, remove expired messages, results and groups, dead consumers and rows
+    staged a week ago, and delete the queue if it is unused and has ``auto_delete``."""
     promoted = 0
     while (done := handle._run(db, partial(_promote, handle), wrote=_moved)).moved:
         promoted += done.ready
     while handle._run(db, partial(_skip_unreadable, handle), wrote=bool):
         pass
     expired = _pages(handle, db, time_to_live.sweep)
-    if "results" in handle._read(db, handle._scope).noted:
+    noted = handle._read(db, handle._scope).noted
+    if "results" in noted:
         _pages(handle, db, results.sweep)
+    if "groups" in noted:
+        _pages(handle, db, inspection.sweep)
     refill(handle, db)
     evict_dead(handle, db)
     from ..messages.streams import undecided  # most programs stage nothing

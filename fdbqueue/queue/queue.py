@@ -19,6 +19,7 @@ from ..values.serializers import Serializer
 from . import administration, housekeeping, inspection, settlement
 from . import consume as receiving
 from .bulk import operations
+from .continuations import groups as grouping
 from .continuations import results
 from .enqueue import Enqueuing
 from .handle import Creating, Opening, Transactor, composed
@@ -26,6 +27,7 @@ from .handle import Creating, Opening, Transactor, composed
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .bulk.plans import Plans
     from .bulk.producer import Producer, Producing
+    from .continuations.groups import Groups
     from .dead_letters import DeadLetters
     from .keys.keys import Keys
     from .schedules.schedules import Schedules
@@ -257,6 +259,13 @@ class Queue(Enqueuing[T]):
         composed(tr, keys.once, catalogue.delete, keys, self.name)
 
     # -- producing ---------------------------------------------------------------------------
+
+    enqueue_group = grouping.enqueue_group
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of the queue: how far they have come."""
+        return grouping.Groups(self)
 
     def producer(
         self, db: fdb.Database, *, timeout: Seconds | None = None, **terms: Unpack[Producing]

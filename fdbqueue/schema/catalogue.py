@@ -20,6 +20,8 @@ from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Noted, Scope
 
+GROUPS_VERSION = 13
+"""That of a queue with groups, of whose members an older release would not take note."""
 CANCELS_VERSION = 12
 """That of a queue in which a leased message was cancelled, which an older release would deliver
 again."""
@@ -35,7 +37,7 @@ ORDERED_VERSION = 6
 """That of a queue with ``sort`` or ``last_value``, likewise."""
 OLDEST_VERSION = 5
 """That of all others. 1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
-FORMAT_VERSION = CANCELS_VERSION
+FORMAT_VERSION = GROUPS_VERSION
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
@@ -44,6 +46,7 @@ _NOTED: dict[Noted, int] = {
     "rates": RATED_VERSION,
     "results": RESULTS_VERSION,
     "cancels": CANCELS_VERSION,
+    "groups": GROUPS_VERSION,
 }
 """What META notes for good, with ``note``, and the version that it needs."""
 _LIMITS = {"max_in_flight": LIMITED_VERSION, "rate": PACED_VERSION}

@@ -119,12 +119,7 @@ class Attempt:
     def _doubt(self, tr: fdb.Transaction, keys: QueueKeys) -> None:
         """An earlier write is missing: the transaction does not see its own writes, or this is a
         new attempt that happens to read at the same version."""
-        probe = keys.fence(0, 0)  # which nobody reads
-        tr[probe] = b"?"
-        seen = tr.snapshot.get(probe).present() and tr.get(probe).present()
-        del tr[probe]
-        if not seen:
-            raise OwnWritesUnseen
+        _insist(tr, keys)
         self.retries += 1
         self.taken.clear()
         self.given.clear()
@@ -154,6 +149,21 @@ def is_ours(tr: fdb.Transaction) -> bool:
     """Whether an ``Operation`` runs a transaction, and the caller has no part in it."""
     known: Attempt | None = tr.__dict__.get(_KNOWN)
     return known is not None and known.ours
+
+
+def insist(tr: fdb.Transaction, keys: QueueKeys) -> None:
+    """Raise ``OwnWritesUnseen`` if a transaction does not see its own writes. No round trip."""
+    if not is_ours(tr):
+        _insist(tr, keys)
+
+
+def _insist(tr: fdb.Transaction, keys: QueueKeys) -> None:
+    probe = keys.fence(0, 0)  # which nobody reads
+    tr[probe] = b"?"
+    seen = tr.snapshot.get(probe).present() and tr.get(probe).present()
+    del tr[probe]
+    if not seen:
+        raise OwnWritesUnseen
 
 
 def version(tr: fdb.Transaction) -> int:

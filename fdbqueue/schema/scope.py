@@ -45,9 +45,9 @@ class Chore:
         self.next = 0.0
 
 
-Noted = Literal["rates", "cancels", "results"]
+Noted = Literal["rates", "cancels", "results", "groups"]
 """What a queue may have come to: keys may have rates, leased messages may have been cancelled, and
-messages may keep results."""
+messages may keep results, or be members of groups."""
 
 
 class Scope:

@@ -24,6 +24,7 @@ from fdbqueue.errors import (
 from fdbqueue.queue import enqueue
 from fdbqueue.queue.bulk.plans import Plans
 from fdbqueue.queue.bulk.sinks import Sink, sinks
+from fdbqueue.queue.continuations.groups import Groups
 from fdbqueue.queue.dead_letters import DeadLetters
 from fdbqueue.queue.keys.keys import Key, Keys
 from fdbqueue.queue.schedules.schedules import Schedules
@@ -422,9 +423,17 @@ def test_a_bound_of_a_call_must_be_a_time(
 
 CLASSES = (
     *(Queue, Subscription, Subscriptions, DeadLetters, Keys, Key),
-    *(Plans, Schedules, Import, Sink),
+    *(Plans, Schedules, Groups, Import, Sink),
 )
-WAITS_FOR_ROOM = {"enqueue", "enqueue_many", "publish", "publishing", "finish", "finishing"}
+WAITS_FOR_ROOM = {
+    "enqueue",
+    "enqueue_many",
+    "enqueue_group",
+    "publish",
+    "publishing",
+    "finish",
+    "finishing",
+}
 """Methods whose ``timeout`` is the time to wait for room, too."""
 
 
@@ -450,6 +459,7 @@ def test_every_method_that_takes_a_database_takes_a_timeout(owner: str, method: 
 ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Queue.enqueue": lambda _: (b"b",),
     "Queue.enqueue_many": lambda _: ([b"b"],),
+    "Queue.enqueue_group": lambda _: ([b"b"],),
     "Queue.dequeue_many_at_most_once": lambda _: (3,),
     "Queue.dequeue_matching_at_most_once": lambda _: ("priority >= 0",),
     "Queue.receive_batch": lambda _: (3,),
@@ -484,6 +494,8 @@ ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Schedules.resume": lambda _: ("known",),
     "Schedules.run": lambda _: ("known",),
     "Schedules.delete": lambda _: ("known",),
+    "Groups.get": lambda _: ("known",),
+    "Groups.forget": lambda _: ("known",),
     "Plans.show": lambda _: ("nobody",),
     "Plans.messages": lambda _: ("nobody",),
     "Plans.release": lambda _: ("nobody",),
@@ -521,6 +533,7 @@ class Known:
             "Key": queue.keys["known"],
             "Plans": queue.plans,
             "Schedules": queue.schedules,
+            "Groups": queue.groups,
             "Import": Import(queue, "file"),
             "Sink": Sink(queue, "a"),
         }
@@ -535,6 +548,8 @@ class Known:
             called = partial(called, concurrency=5)
         if (owner, method) == ("Schedules", "set"):
             called = partial(called, every=60)
+        if (owner, method) == ("Queue", "enqueue_group"):
+            called = partial(called, then=b"c")
         if (owner, method) == ("Import", "enqueue"):
             called = partial(called, since=b"", until=b"1")
         name = f"{owner}.{method}"

@@ -121,6 +121,16 @@ from fdbqueue.schema.codec.slots import (
     unpack_paced,
     unpack_reached,
 )
+from fdbqueue.schema.group_records import Callback as GroupCallback
+from fdbqueue.schema.group_records import End as GroupEnd
+from fdbqueue.schema.group_records import Record as GroupRecord
+from fdbqueue.schema.group_records import (
+    Tally,
+    pack_record,
+    pack_tally,
+    unpack_record,
+    unpack_tally,
+)
 from fdbqueue.schema.keys import Kind, OnceKeys, RootKeys
 from fdbqueue.schema.subscription_definitions import Definition
 from fdbqueue.store.binding import fdb
@@ -165,6 +175,7 @@ FULL = Envelope(
     window=1,
     last_value="eu",
     schedule="nightly",
+    group="load",
 )
 CHUNKED = Envelope(
     b"",
@@ -201,6 +212,14 @@ SINK = SinkState(1, 2, 100, 50, 49, (0, 1, 20), 1_700_000_000_000)
 TICKING = ScheduleDefinition(
     Timing("0 3 * * *", None, "Europe/Berlin", 0), "skip", "last", False, 60_000, PLAIN
 )
+GROUP = GroupRecord(
+    "settled",
+    2,
+    True,
+    1_700_000_000_000,
+    GroupCallback(b"", "wholes", 5_000, 60_000, PLAIN),
+)
+ENDED_GROUP = GROUP._replace(end=GroupEnd("complete", 1_700_000_060_000, ID, Tally(1, 1, 0)))
 TICKED = Progress(1_700_000_060_000, DUE.to_id(), 1_699_913_600_000, ID, 7, 1)
 ATTEMPTS = [Attempt(CLAIM, 2, 100, 4_000, "orders")]
 ATTEMPT = StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
@@ -542,6 +561,33 @@ VECTORS: dict[str, Vector] = {
         b"",
         (QUEUE.result_end.parse, (1_700_000_100_000, ID)),
     ),
+    "GROUP": Vector(
+        QUEUE.groups.record("load"),
+        pack_record(GROUP),
+        (QUEUE.groups.parse, ("load", None)),
+        (unpack_record, GROUP),
+    ),
+    "GROUP, ended": Vector(
+        QUEUE.groups.record("load"),
+        pack_record(ENDED_GROUP),
+        (QUEUE.groups.parse, ("load", None)),
+        (unpack_record, ENDED_GROUP),
+    ),
+    "GROUP, member": Vector(
+        QUEUE.groups.member("load", ID), EMPTY, (QUEUE.groups.parse, ("load", ID))
+    ),
+    "GROUP, seal": Vector(QUEUE.groups.seal("load"), EMPTY, (QUEUE.groups.parse, ("load", ""))),
+    "GROUP, counters": Vector(
+        QUEUE.groups.counters("load", ID),
+        pack_tally(Tally(3, -1, 0)),
+        (QUEUE.groups.parse, ("load", None)),
+        (unpack_tally, Tally(3, -1, 0)),
+    ),
+    "GROUP, when to look": Vector(
+        QUEUE.groups.due(1_700_604_860_000, "load"),
+        EMPTY,
+        (QUEUE.groups.due.parse, (1_700_604_860_000, "load")),
+    ),
     "WINDOW": Vector(
         QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))
     ),
@@ -748,7 +794,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (4, CorruptData), (13, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (4, CorruptData), (14, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

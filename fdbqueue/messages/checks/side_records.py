@@ -20,6 +20,7 @@ from ...schema.keys import Kind, QueueKeys
 from ...values.model import parse_id
 from .. import lookup as places
 from ..slots import backlog, hand_over, limits, permits, rates
+from . import groups
 from .audit import HOLDERS, Audit
 
 _LIVING = (Kind.READY, Kind.WAITING, Kind.LEASE, Kind.DELAYED)
@@ -58,6 +59,7 @@ def check(audit: Audit) -> None:
     _permits(audit, messages)
     _backlogs(audit)
     _last_values(audit, messages)
+    groups.check(audit, messages.ids)
 
 
 def _gather(audit: Audit) -> Messages | None:

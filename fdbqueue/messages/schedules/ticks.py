@@ -23,6 +23,7 @@ from ...values.model import RANDOM_BYTES, Due, HeaderValue, Position
 from ...values.schedules import LATE_MS, Step
 from ...values.states import PURGE_DELAYED
 from .. import delayed, lookup, payloads, transitions
+from ..enqueue import delayed_row
 
 NAME_HEADER, TICK_HEADER = "schedule", "tick"
 """The headers of each message of a schedule: its name, and its time."""
@@ -163,7 +164,7 @@ def _expiry(now_ms: int, ttl_ms: int | None) -> int | None:
 def _put_off(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int) -> None:
     """Let a tick, removed from its place, wait for another time."""
     lookup.point(tr, scope.keys, message, Due(due_ms, message.position.random))
-    delayed.put(tr, scope, due_ms, message)
+    delayed_row.put(tr, scope, due_ms, message)
 
 
 def _lives(tr: fdb.Transaction, scope: Scope, message_id: str) -> bool:

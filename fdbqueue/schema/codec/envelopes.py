@@ -46,6 +46,7 @@ class Envelope:
     ``schedule`` is the schedule whose next tick the message is, until it is due.
     ``cancelled`` is set on a leased message that ends with its lease, whatever comes of that.
     ``keep_result_ms`` is for how long to keep how it ended, and what came of it.
+    ``group`` is the group whose member the message is.
 
     ``others`` are fields of a later release, by number, and stay with the envelope.
     ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
@@ -78,6 +79,7 @@ class Envelope:
     schedule: str | None = None
     cancelled: bool = False
     keep_result_ms: int | None = None
+    group: str | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
     others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
@@ -143,6 +145,8 @@ class Envelope:
             return False
         if self.last_value is not None or self.keep_result_ms is not None:
             return False
+        if self.group is not None:
+            return False
         return not (self.unique or self.chunks or self.key)
 
     @property
@@ -183,6 +187,7 @@ _NAMES = {
     49: "schedule",
     50: "cancelled",
     51: "keep_result_ms",
+    52: "group",
 }
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""
@@ -200,6 +205,7 @@ _BESIDE = (
     "key",
     "last_value",
     "keep_result_ms",
+    "group",
 )
 BESIDE = frozenset(FIELDS[name] for name in _BESIDE)
 """The fields of messages with side records."""

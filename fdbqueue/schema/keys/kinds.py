@@ -73,6 +73,8 @@ class Kind(IntEnum):
     PACE = 50  # () -> when the next message may be taken, by the rate of the queue
     RESULT = 55  # (message id) -> how it ended, and its result
     RESULT_END = 56  # (time, message id) -> empty; when to remove RESULT
+    # Beside these three, (time, group) -> empty; when to look at the group.
+    GROUP = 57  # (group) -> record; (group, 0, hash, id) -> member left; (group, 1, n) -> counters
 
 
 class KindKeys(Generic[*Ts]):

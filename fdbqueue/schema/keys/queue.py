@@ -8,6 +8,7 @@ from types import NoneType
 from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 from ...values.model import Position
+from .groups import GroupKeys
 from .kinds import Kind, KindKeys, unpacked, within
 from .levels import Levels
 from .line import LineKeys
@@ -110,6 +111,7 @@ class QueueKeys(SlotKeys[str]):
         self.progress: KindKeys[str, int] = KindKeys(begin[Kind.SCHEDULE], str, int, least=1)
         self.result: KindKeys[str] = KindKeys(begin[Kind.RESULT], str)
         self.result_end: KindKeys[int, str] = KindKeys(begin[Kind.RESULT_END], int, str)
+        self.groups = GroupKeys(begin[Kind.GROUP])
 
     def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes, float | None]]:
         return QueueKeys, (self.prefix, self.once.timeout)

@@ -1,0 +1,114 @@
+"""Checks of groups, at one version: their members live, their counters add up, and each goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from functools import partial
+
+from ...errors import CorruptData, FormatTooNew
+from ...schema.codec.envelopes import Envelope
+from ...schema.group_records import Record, Tally, unpack_record, unpack_tally
+from ...schema.keys import Kind
+from ...schema.scope import StoredMessage
+from ...values.model import Position
+from ...values.states import PURGE_READY, SCHEDULE
+from .. import transitions
+from ..groups import callbacks, members
+from .audit import Audit
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What is stored of one group. left: the members that are; keys: all of its keys."""
+
+    record: Record | None = None
+    unreadable: bool = False
+    sealed: bool = True
+    left: list[str] = field(default_factory=list)
+    counted: Tally = field(default_factory=Tally)
+    keys: list[bytes] = field(default_factory=list)
+
+
+def check(audit: Audit, message_ids: Set[str]) -> None:
+    """Every group has its members among the messages, and will end when they have.
+
+    message_ids: of all messages of the queue.
+    """
+    found, due = _gather(audit)
+    for name, rows in found.items():
+        if rows.unreadable:
+            continue
+        record = rows.record
+        if record is None:
+            for key in rows.keys:
+                audit.report("group astray", name, "it has no record", partial(_clear, audit, key))
+            continue
+        if record.end is not None:
+            entry = audit.scope.keys.groups.due(callbacks.due_ms(record.end), name)
+            if entry not in due:
+                repair = partial(_write, audit, entry)
+                audit.report("group astray", name, "a sweep would miss it", repair)
+            continue
+        for message_id in rows.left:
+            if message_id not in message_ids:
+                detail = f"message {message_id} is gone, and the group waits for it"
+                repair = partial(_fail, audit, name, message_id)
+                audit.report("group waits for nothing", name, detail, repair)
+        if record.sealed and not (rows.left and rows.sealed):
+            detail = "nothing is left, and it has not ended"
+            end = partial(_end, audit, name) if rows.sealed else None
+            audit.report("group waits for nothing", name, detail, end)
+        left = record.left(rows.counted)
+        if left != len(rows.left):
+            detail = f"by its counters {left:,} messages are left, but {len(rows.left):,} are"
+            audit.report("group miscounted", name, detail)
+
+
+def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
+    """What is stored of each group, and the times at which a sweep looks at them."""
+    groups = audit.scope.keys.groups
+    found: dict[str, _Rows] = {}
+    due: set[bytes] = set()
+    for kv in audit.whole(audit.scope.keys.kind(Kind.GROUP)):
+        name, member = groups.parse(kv.key)
+        if name is None:
+            due.add(kv.key)
+            continue
+        rows = found.setdefault(name, _Rows())
+        rows.keys.append(kv.key)
+        if member is not None:
+            if member:
+                rows.left.append(member)
+            rows.sealed = rows.sealed and bool(member)
+        elif kv.key == groups.record(name):
+            try:
+                rows.record = unpack_record(kv.value)
+            except (CorruptData, FormatTooNew) as error:
+                rows.unreadable = True
+                audit.report("unreadable", name, f"a group: {error}")
+        else:
+            rows.counted = rows.counted.plus(unpack_tally(kv.value))
+    return found, due
+
+
+def _clear(audit: Audit, key: bytes) -> None:
+    audit.tr.add_read_conflict_key(key)
+    del audit.tr[key]
+
+
+def _write(audit: Audit, key: bytes) -> None:
+    audit.tr.add_read_conflict_key(key)
+    audit.tr[key] = b""
+
+
+def _fail(audit: Audit, name: str, message_id: str) -> None:
+    """Count a member as failed that is gone."""
+    gone = StoredMessage(Position(0, 0, b""), Envelope(b"", 0, 0, id=message_id, group=name))
+    for other, callback in members.note(audit.tr, audit.scope, PURGE_READY, [gone]):
+        transitions.record(audit.tr, other, SCHEDULE, [callback])
+
+
+def _end(audit: Audit, name: str) -> None:
+    for other, callback in callbacks.end(audit.tr, audit.scope, name):
+        transitions.record(audit.tr, other, SCHEDULE, [callback])

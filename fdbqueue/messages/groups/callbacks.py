@@ -1,0 +1,140 @@
+"""The ends of groups: the callback is enqueued, together with the end of the last member."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from ...errors import CorruptData, FormatTooNew, QueueNotFound
+from ...schema import catalogue
+from ...schema.group_records import (
+    Callback,
+    End,
+    Record,
+    Tally,
+    pack_record,
+    unpack_record,
+    unpack_tally,
+)
+from ...schema.keys import RootKeys
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...values.model import RANDOM_BYTES, Due, HeaderValue, Position
+from .. import payloads
+from ..enqueue import delayed_row, level_order
+
+KEPT_MS = 7 * 24 * 3_600_000
+"""How long a group is known after its end: so long it is not made again under its name."""
+RETRY_MS = 60_000
+"""How long a callback waits that its queue does not take, before the sweep tries again."""
+
+NAME_HEADER, TOTAL_HEADER, UNDONE_HEADER = "group", "group_total", "group_undone"
+HEADERS = (NAME_HEADER, TOTAL_HEADER, UNDONE_HEADER)
+"""What each callback tells: the name of the group, how many members it had, and how many of them
+were not done."""
+
+
+def opened(value: bytes | None) -> Record | None:
+    """A group from its stored form; None where there is none, or it cannot be read: ``verify``
+    reports it, and it must not keep messages from their ends."""
+    try:
+        return None if value is None else unpack_record(value)
+    except (CorruptData, FormatTooNew):
+        return None
+
+
+def due_ms(end: End) -> int:
+    """When a sweep looks at a group that has ended: to forget it, or to try its callback again."""
+    return end.at_ms + (RETRY_MS if end.outcome == "blocked" else KEPT_MS)
+
+
+def tally(tr: fdb.TransactionRead, scope: Scope, name: str) -> Tally:
+    """The counters of a group. One round trip."""
+    every = scope.keys.groups.all_counters(name)
+    total = Tally()
+    for kv in tr.get_range(every.start, every.stop):
+        total = total.plus(unpack_tally(kv.value))
+    return total
+
+
+def end(tr: fdb.Transaction, scope: Scope, name: str) -> list[tuple[Scope, StoredMessage]]:
+    """End a group of which no member is left; returns its callback with its queue, if it comes.
+
+    The callback is written as a message that is due, and the caller records that it came. Two round
+    trips, another for a callback of another queue. Conflicts with whatever changes the group.
+    """
+    groups = scope.keys.groups
+    stored = tr.get(groups.record(name))
+    counted = tally(tr, scope, name)
+    record, now_ms = opened(stored.value), scope.now_ms(tr)
+    if record is None or (record.end is not None and record.end.outcome != "blocked"):
+        return []
+    if record.end is None:
+        every = groups.all_counters(name)
+        tr.clear_range(every.start, every.stop)
+    else:
+        counted = record.end.tally
+    found: list[tuple[Scope, StoredMessage]] = []
+    if record.then_on == "done" and counted.failed:
+        ended = End("failed", now_ms, "", counted)
+    else:
+        found = _enqueued(tr, scope, name, record, counted, now_ms)
+        if found:
+            ended = End("complete", now_ms, found[0][1].id, counted)
+        else:
+            ended = End("blocked", now_ms, "", counted)
+    tr[groups.record(name)] = pack_record(record._replace(end=ended))
+    tr[groups.due(due_ms(ended), name)] = b""
+    return found
+
+
+def _enqueued(
+    tr: fdb.Transaction, scope: Scope, name: str, record: Record, counted: Tally, now_ms: int
+) -> list[tuple[Scope, StoredMessage]]:
+    """Put the callback of a group among the delayed messages of its queue; nothing if that is gone
+    or does not take it. Its bounds do not hold: an end of a message must not fail by them."""
+    callback = record.callback
+    other = queue_of(tr, scope, callback)
+    if other is None:
+        return []
+    undone = record.members - counted.done
+    told: dict[str, HeaderValue] = dict(zip(HEADERS, (name, record.members, undone), strict=True))
+    due = Due(now_ms + callback.delay_ms, os.urandom(RANDOM_BYTES))
+    envelope = replace(
+        callback.envelope,
+        priority=min(callback.envelope.priority, other.options.max_priority),
+        headers=callback.envelope.headers | told,
+        enqueued_at_ms=now_ms,
+        expires_at_ms=None if callback.ttl_ms is None else now_ms + callback.ttl_ms,
+        id=due.to_id(),
+    )
+    if not _takes(other, envelope.size, callback):
+        return []
+    envelope = payloads.store(tr, other, envelope)
+    level = other.options.level(envelope.priority)
+    message = StoredMessage(Position(level, 0, due.random), envelope)
+    delayed_row.put(tr, other, due.due_ms, message)
+    if envelope.expires_at_ms is not None:
+        tr[other.keys.mortal(envelope.expires_at_ms, message.id)] = b""
+    if envelope.keep_result_ms is not None:
+        catalogue.note(tr, other, "results")
+    return [(other, message)]
+
+
+def queue_of(tr: fdb.Transaction, scope: Scope, callback: Callback) -> Scope | None:
+    """The queue of a callback; None if there is none that this release can read."""
+    root = RootKeys(fdb.Subspace(rawPrefix=callback.root)) if callback.root else scope.root
+    keys = root.queue(callback.queue)
+    if keys.prefix == scope.keys.prefix:
+        return scope
+    try:
+        return catalogue.Entry(callback.queue, root, keys, scope.clock).scope(tr)
+    except (QueueNotFound, FormatTooNew, CorruptData):
+        return None
+
+
+def _takes(other: Scope, size: int, callback: Callback) -> bool:
+    envelope = callback.envelope
+    if other.options.ordered and envelope.key is not None:
+        return False
+    return size <= other.options.max_payload and level_order.takes(other.options, envelope)

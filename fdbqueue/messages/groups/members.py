@@ -1,0 +1,131 @@
+"""The members of groups: they join one by one, and their ends are counted."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ...schema import once
+from ...schema.group_records import Record, Tally, pack_record, pack_tally
+from ...schema.keys.groups import HASHES
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...values.states import ENDS, State, Transition
+from . import callbacks
+
+_DIES, _LIVES = Tally(dead=1), Tally(dead=-1)
+
+
+def add(
+    tr: fdb.Transaction, scope: Scope, name: str, record: Record, message_ids: Sequence[str]
+) -> None:
+    """Let new messages join a group, whose record counts them already. Writes blindly."""
+    groups = scope.keys.groups
+    for message_id in message_ids:
+        tr[groups.member(name, message_id)] = b""
+    if record.sealed:
+        del tr[groups.seal(name)]
+    else:
+        tr[groups.seal(name)] = b""
+    tr[groups.record(name)] = pack_record(record)
+
+
+class _Reads(NamedTuple):
+    """The reads for members of one group, issued and not awaited.
+
+    own: of their rows. left: rows of as many others, from a random point on and from the begin.
+    record: None where nothing depends on it.
+    """
+
+    own: list[fdb.Value]
+    left: tuple[fdb.FDBRange, ...]
+    record: fdb.Value | None
+
+
+def note(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, members: Iterable[StoredMessage]
+) -> list[tuple[Scope, StoredMessage]]:
+    """Count the ends of members of groups, and their deaths and redrives.
+
+    Returns the callbacks of groups of which these were the last, put among the delayed messages of
+    their queues. One round trip, and up to two for a callback. Conflicts with the end of one other
+    member, with a chance of one in how many are left, and with the removal of the group. Raises
+    ``OwnWritesUnseen``.
+    """
+    ends, dies = transition.target in ENDS, transition.target is State.DEAD
+    if not (ends or dies or transition.source is State.DEAD):
+        return []
+    once.insist(tr, scope.keys)
+    of: defaultdict[str, list[str]] = defaultdict(list)
+    for each in members:
+        of[each.envelope.group or ""].append(each.id)
+    groups = scope.keys.groups
+    issued = {name: _read(tr, scope, name, ids, ends=ends, dies=dies) for name, ids in of.items()}
+    found: list[tuple[Scope, StoredMessage]] = []
+    for name, (own, left, stored) in issued.items():
+        leaves, counted = ends, _counted(transition)
+        if stored is not None:
+            record = callbacks.opened(stored.value)
+            leaves = record is not None and record.then_on == "settled"
+        there = [n for n, row in zip(of[name], own, strict=True) if row.present()]
+        for message_id in there:
+            tr.add(groups.counters(name, message_id), pack_tally(counted))
+            if leaves:
+                del tr[groups.member(name, message_id)]
+        if there and leaves and not _rely_on_another(tr, scope, name, of[name], left):
+            found += callbacks.end(tr, scope, name)
+    return found
+
+
+def _read(
+    tr: fdb.Transaction,
+    scope: Scope,
+    name: str,
+    message_ids: Sequence[str],
+    *,
+    ends: bool,
+    dies: bool,
+) -> _Reads:
+    groups = scope.keys.groups
+    own = [tr.get(groups.member(name, message_id)) for message_id in message_ids]
+    left: tuple[fdb.FDBRange, ...] = ()
+    if ends or dies:
+        every, point = groups.members(name), groups.members_from(name, random.randrange(HASHES))
+        most = len(message_ids) + 1
+        left = (
+            tr.snapshot.get_range(point, every.stop, limit=most),
+            tr.snapshot.get_range(every.start, point, limit=most),
+        )
+    return _Reads(own, left, tr.snapshot.get(groups.record(name)) if dies else None)
+
+
+def _counted(transition: Transition) -> Tally:
+    """What a transition of a member that is left adds to the counters of its group.
+
+    One that dies leaves a group that waits for its members to settle, so it is not dead later on.
+    """
+    before = _LIVES if transition.source is State.DEAD else Tally()
+    if transition.target is State.DONE:
+        return before.plus(Tally(done=1))
+    if transition.target is State.DEAD:
+        return _DIES
+    return before.plus(Tally(failed=1)) if transition.target in ENDS else before
+
+
+def _rely_on_another(
+    tr: fdb.Transaction,
+    scope: Scope,
+    name: str,
+    message_ids: Sequence[str],
+    left: Iterable[fdb.FDBRange],
+) -> bool:
+    """Whether another member is left; relies on that one."""
+    ended = {scope.keys.groups.member(name, message_id) for message_id in message_ids}
+    for rows in left:
+        for kv in rows:
+            if kv.key not in ended:
+                tr.add_read_conflict_key(kv.key)
+                return True
+    return False

@@ -1,0 +1,232 @@
+"""Groups of messages, and the message that follows when all of a group have ended."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...errors import GroupMismatch, InvalidArgument, InvalidHeaders
+from ...messages.enqueue import back_pressure, level_order
+from ...messages.enqueue.admission import Draft
+from ...messages.enqueue.back_pressure import TIMEOUT_SECONDS
+from ...messages.groups import callbacks, inspection, members
+from ...messages.transaction_budget import STEP_BYTES, fitting
+from ...schema import catalogue
+from ...schema.codec.envelopes import INLINE_LIMIT
+from ...schema.group_records import Callback, Record
+from ...store.binding import fdb
+from ...values.content import check_count, check_headers
+from ...values.durations import Seconds
+from ...values.groups import Group, ThenOn
+from ...values.model import NewMessage, T
+from ...values.options import check_name
+from ...values.schedules import check_choice
+from ..enqueue import MAX_BATCH, Enqueuing
+from ..handle import Handle, Transactor
+from ..validation import draft
+
+STEP = 1_000
+"""The most messages of a group that one transaction enqueues, where there are several."""
+MAX_LISTED = 1_000
+_NAME_BYTES = 8
+
+
+def enqueue_group(
+    queue: Enqueuing[T],
+    tr: Transactor,
+    messages: Iterable[NewMessage[T] | T],
+    *,
+    then: NewMessage[Any] | Any,
+    then_queue: Enqueuing[Any] | None = None,
+    then_on: ThenOn = "done",
+    name: str | None = None,
+    timeout: Seconds = TIMEOUT_SECONDS,
+) -> str:
+    """Enqueue messages, and another one, the callback, when the last of them has ended; returns the
+    name of the group.
+
+    messages: as in ``enqueue_many``, without ``dedup_id`` and ``unique``. Each stands alone, in no
+        block.
+    then: the callback, a ``NewMessage`` or just its payload of up to 90,000 bytes, without ``at``,
+        ``ttl_ends_at``, ``dedup_id`` and ``unique``. It has the headers ``group``, the name,
+        ``group_total``, how many messages there were, and ``group_undone``, how many of them were
+        not done. ``delay`` and ``ttl`` begin with the end of the group.
+    then_queue: the queue of the callback, below any root of the same database; None for this one.
+    then_on: "done" if the callback comes only once all are done: a dead letter has to be redriven
+        first, and if a message ends in another way (expired, cancelled, purged, moved away, or
+        forwarded as a dead letter), it never comes. "settled" if dead letters and all other ends
+        count, too.
+    name: up to 200 characters; random where None. With the name of a group that was enqueued with
+        the same arguments, only those messages are enqueued that were not, so an interrupted call
+        can be continued. The name of a group is known for seven days after its end.
+    timeout: as in ``enqueue``.
+
+    With a transaction, the group is part of it, and has at most 10,000 messages. With a database,
+    more than 1,000 messages, or 4 MB, take several transactions, and need a ``name``. The callback
+    does not come before all are enqueued.
+
+    The callback is enqueued exactly once, in the transaction that ends the last message. It comes
+    in a full queue, too. If its queue is gone, or does not take it, the group is blocked, and a
+    sweep tries again. Ends of messages conflict as without the group, and besides with a chance of
+    one in how many messages are left. The enqueue conflicts as ``enqueue_many``, and with others
+    of the same name.
+
+    Raises what ``enqueue_many`` raises, and ``GroupMismatch``. Messages of earlier transactions
+    stay.
+    """
+    check_choice("then_on", then_on, ThenOn)
+    named = os.urandom(_NAME_BYTES).hex() if name is None else check_name(name)
+    follows = queue if then_queue is None else then_queue
+    if not isinstance(follows, Enqueuing):
+        raise InvalidArgument(argument="then_queue", value=follows, problem="must be a Queue")
+    envelope, delay_ms, ttl_ms = _callback(follows, then)
+    root = follows._root.key()
+    given = Record(
+        then_on,
+        0,
+        False,
+        0,
+        Callback(
+            b"" if root == queue._root.key() else root, follows.name, delay_ms, ttl_ms, envelope
+        ),
+    )
+    now_ms = queue._clock.now_ms(tr)
+    drafts = [_member(queue, each, named, now_ms) for each in messages]
+    if not drafts:
+        problem = "give at least one message: nothing would ever end"
+        raise InvalidArgument(argument="messages", value=0, problem=problem)
+    if isinstance(tr, fdb.Transaction):
+        if len(drafts) > MAX_BATCH:
+            problem = f"a transaction takes up to {MAX_BATCH:,}: give the database, and a name"
+            raise InvalidArgument(argument="messages", value=len(drafts), problem=problem)
+        _put(tr, queue, follows, named, given, drafts, len(drafts))
+        return named
+    if len(_step(drafts, 0)) < len(drafts) and name is None:
+        problem = "so many messages take several transactions: give a name, to continue them"
+        raise InvalidArgument(argument="name", value=None, problem=problem)
+    limited = queue._patient(tr, timeout)
+    done = 0
+    while done < len(drafts):
+        done = back_pressure.patiently(
+            lambda _: limited._run(tr, _put, limited, follows, named, given, drafts, None), timeout
+        )
+    return named
+
+
+def _put(
+    tr: fdb.Transaction,
+    queue: Enqueuing[Any],
+    follows: Enqueuing[Any],
+    name: str,
+    given: Record,
+    drafts: Sequence[Draft],
+    count: int | None,
+) -> int:
+    """Enqueue the next messages of a group, up to ``count``, or what one step takes; returns how
+    many have been enqueued."""
+    scope = queue._scope(tr)
+    record = inspection.known(tr, scope, name)
+    if record is None:
+        options, envelope = follows._options(tr), given.callback.envelope
+        options.level(envelope.priority)
+        if options.ordered:
+            level_order.check(options, envelope.headers, envelope.key)
+        record = given._replace(created_ms=scope.now_ms(tr))
+    elif not record.same(given):
+        problem = "it has other terms, or another callback"
+        raise GroupMismatch(queue=queue.name, name=name, problem=problem)
+    begin, total = record.members, len(drafts)
+    if begin > total or (record.sealed and begin < total):
+        problem = f"it has {begin:,} messages, not {total:,}"
+        raise GroupMismatch(queue=queue.name, name=name, problem=problem)
+    if record.sealed:
+        return total
+    some = drafts[begin : begin + count] if count is not None else _step(drafts, begin)
+    end = begin + len(some)
+    ids = queue._admit(tr, some, 0.0, queue._keys.once)
+    catalogue.note(tr, scope, "groups")
+    record = record._replace(members=end, sealed=end == total)
+    members.add(tr, scope, name, record, ids)
+    return end
+
+
+def _step(drafts: Sequence[Draft], begin: int) -> Sequence[Draft]:
+    """The messages that one transaction enqueues."""
+    some = drafts[begin : begin + STEP]
+    fits = fitting(((each, each.envelope) for each in some), STEP_BYTES)
+    return [each for each, _ in fits]
+
+
+def _member(queue: Enqueuing[Any], message: NewMessage[Any] | Any, name: str, now_ms: int) -> Draft:
+    found = draft(message, now_ms, queue._serializer)
+    for argument, value in (("dedup_id", found.dedup_id), ("unique", found.envelope.unique)):
+        if value is not None:
+            problem = "a message of a group is always a new one"
+            raise InvalidArgument(argument=argument, value=value, problem=problem)
+    return replace(found, envelope=replace(found.envelope, group=name))
+
+
+def _callback(follows: Enqueuing[Any], then: NewMessage[Any] | Any) -> tuple[Any, int, int | None]:
+    """The envelope of a callback, its delay and its time to live in milliseconds."""
+    message = then if isinstance(then, NewMessage) else NewMessage(then)
+    for argument in ("at", "ttl_ends_at", "dedup_id", "unique"):
+        value = getattr(message, argument)
+        if value is not None:
+            problem = "the callback of a group takes none: it comes once, when the group ends"
+            raise InvalidArgument(argument=argument, value=value, problem=problem)
+    for header in set(callbacks.HEADERS) & set(message.headers or ()):
+        raise InvalidHeaders(header=header, problem="the group sets it")
+    found = draft(message, 0, follows._serializer)
+    envelope = found.envelope
+    check_headers(envelope.headers | dict.fromkeys(callbacks.HEADERS, "x" * 200))
+    if len(envelope.payload) > INLINE_LIMIT:
+        problem = f"the callback of a group takes payloads of up to {INLINE_LIMIT:,} bytes"
+        raise InvalidArgument(argument="then", value=len(envelope.payload), problem=problem)
+    envelope = replace(envelope, expires_at_ms=None)
+    return envelope, found.due_ms or 0, found.envelope.expires_at_ms
+
+
+class Groups:
+    """The groups of one queue; get it from ``Queue.groups``."""
+
+    def __init__(self, queue: Handle) -> None:
+        self._queue = queue
+
+    def get(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> Group | None:
+        """What is known of a group, and how far it has come; None if there is none.
+
+        One round trip, however large the group is. Snapshot reads, no conflicts. Raises
+        ``QueueNotFound``, ``InvalidName``, ``CorruptData``.
+        """
+        check_name(name)
+        queue = self._queue._bounded(tr, timeout)
+        return queue._read(tr, lambda tr: inspection.one(tr, queue._scope(tr), name))
+
+    def list(
+        self,
+        tr: Transactor,
+        limit: int = 100,
+        *,
+        after: str | None = None,
+        timeout: Seconds | None = None,
+    ) -> builtins.list[Group]:
+        """The groups by name.
+
+        limit: how many, up to 1,000. after: the name to continue behind. Two round trips for each
+        group. Snapshot reads, no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        check_count("limit", limit, MAX_LISTED)
+        queue = self._queue._bounded(tr, timeout)
+        return queue._read(tr, lambda tr: inspection.page(tr, queue._scope(tr), limit, after))
+
+    def forget(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> bool:
+        """Forget a group; returns whether there was one. Its messages stay, and no callback comes.
+
+        Conflicts with ends of its messages. Raises ``QueueNotFound``, ``InvalidName``.
+        """
+        check_name(name)
+        queue = self._queue._bounded(tr, timeout)
+        return queue._run(tr, lambda tr: inspection.forget(tr, queue._scope(tr), name))

@@ -1,0 +1,31 @@
+"""Groups on the command line."""
+
+from __future__ import annotations
+
+from fdbqueue import Queue, fdb
+from tests.acceptance.running import Fdbq
+
+
+def test_groups_on_the_command_line(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    queue = Queue(name)
+    assert "has no groups" in fdbq.ok("group", "list", name).err
+    for group in ("one", "two"):
+        queue.enqueue_group(db, [b"a", b"b"], then=b"all", name=group)
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.ack(db, delivery)
+
+    # They are listed and shown
+    (first, second) = fdbq.ok("group", "list", name, "--json").json
+    assert (first["group"], first["left"], second["left"]) == ("one", 1, 2)
+    assert "--after one" in fdbq.ok("group", "list", name, "--max", "1").err
+    shown = fdbq.ok("group", "show", name, "one", "--json").json
+    assert (shown["state"], shown["done"], shown["then_queue"]) == ("running", 1, name)
+    assert "1 of 2" in fdbq.ok("group", "show", name, "one").out
+    assert fdbq("group", "show", name, "none").code == 1
+
+    # And forgotten
+    assert "would forget" in fdbq.ok("group", "forget", name, "one", "--dry-run").out
+    fdbq.ok("group", "forget", name, "one", "--yes")
+    assert fdbq("group", "forget", name, "one", "--yes").code == 1
+    assert [each.name for each in queue.groups.list(db)] == ["two"]

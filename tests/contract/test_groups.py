@@ -1,0 +1,799 @@
+"""Groups: the callback comes exactly once, when the last message of a group has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any, get_args
+from zlib import crc32
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import Message, NewMessage, Queue, Worker, aio, verify
+from fdbqueue.errors import (
+    GroupMismatch,
+    InvalidArgument,
+    InvalidHeaders,
+    InvalidName,
+    InvalidPayload,
+    InvalidPriority,
+    OwnWritesUnseen,
+    QueueFull,
+    QueueNotFound,
+)
+from fdbqueue.queue.continuations import groups as grouping
+from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import groups as group_keys
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock, drain
+from fdbqueue.values.groups import Group, ThenOn
+from tests.flaky import (
+    CONFLICT,
+    TIMED_OUT_COMMITTED,
+    UNKNOWN_COMMITTED,
+    UNKNOWN_LOST,
+    FlakyDatabase,
+)
+from tests.interleaving import explore
+from tests.patience import DEADLINE, eventually
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+WEEK = 7 * 24 * 3600
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def parts(db: Database, space: Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "parts", root=space, clock=clock, backoff=None, max_attempts=1)
+
+
+@pytest.fixture
+def wholes(db: Database, space: Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "wholes", root=space, clock=clock)
+
+
+def group(db: Database, queue: Queue, name: str) -> Group:
+    found = queue.groups.get(db, name)
+    assert found is not None
+    return found
+
+
+def came(db: Database, queue: Queue) -> list[bytes]:
+    """The payloads of the callbacks that have come, taken."""
+    found = []
+    while (delivery := queue.receive(db)) is not None:
+        queue.ack(db, delivery)
+        found.append(delivery.message.payload)
+    return found
+
+
+def test_the_callback_comes_with_the_last_acknowledgement(
+    db: Database, parts: Queue, wholes: Queue
+) -> None:
+    name = parts.enqueue_group(db, [b"a", b"b", b"c"], then=b"sum", then_queue=wholes)
+    for left in (3, 2, 1):
+        assert (group(db, parts, name).state, group(db, parts, name).left) == ("running", left)
+        assert wholes.depth(db).enqueued == 0
+        delivery = parts.receive(db)
+        assert delivery is not None
+        parts.ack(db, delivery)
+    ended = group(db, parts, name)
+    assert (ended.state, ended.total, ended.left, ended.done) == ("complete", 3, 0, 3)
+    delivery = wholes.receive(db)
+    assert delivery is not None
+    assert delivery.id == ended.callback_id
+    assert delivery.message.payload == b"sum"
+    assert delivery.message.headers == {"group": name, "group_total": 3, "group_undone": 0}
+    assert wholes.receive(db) is None
+    assert verify(db, parts).ok
+    assert verify(db, wholes).ok
+
+
+Ending = Callable[[Database, Queue, str, ManualClock], object]
+
+
+def taken(db: Database, queue: Queue) -> Any:
+    delivery = queue.receive(db)
+    assert delivery is not None
+    return delivery
+
+
+def acknowledged(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    return queue.ack(db, taken(db, queue))
+
+
+def acknowledged_in_a_batch(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    batch = queue.receive_batch(db, 10)
+    assert batch is not None
+    batch.ack(db)
+    return batch
+
+
+def dequeued(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    @fdb.transactional
+    def take(tr: fdb.Transaction) -> Message | None:
+        return queue.dequeue(tr)
+
+    return take(db)
+
+
+def taken_at_most_once(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    return queue.dequeue_at_most_once(db)
+
+
+def many_taken_at_most_once(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    return queue.dequeue_many_at_most_once(db, 10)
+
+
+def acknowledged_though_cancelled(
+    db: Database, queue: Queue, message_id: str, _: ManualClock
+) -> object:
+    delivery = taken(db, queue)
+    queue.cancel(db, message_id)
+    return queue.ack(db, delivery)
+
+
+def redriven_and_done(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
+    rejected(db, queue, message_id, clock)
+    queue.dead.redrive_ids(db, [message_id])
+    return queue.ack(db, taken(db, queue))
+
+
+def rejected(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    return queue.reject(db, taken(db, queue), "bad")
+
+
+def failed_for_the_last_time(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    return queue.release(db, taken(db, queue), error="no")
+
+
+def expired_at_the_last_attempt(db: Database, queue: Queue, _: str, clock: ManualClock) -> object:
+    taken(db, queue)
+    clock.seconds += 100
+    return queue.sweep(db)
+
+
+def dead_twice(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
+    rejected(db, queue, message_id, clock)
+    queue.dead.redrive_ids(db, [message_id])
+    return rejected(db, queue, message_id, clock)
+
+
+def cancelled(db: Database, queue: Queue, message_id: str, _: ManualClock) -> object:
+    return queue.cancel(db, message_id)
+
+
+def cancelled_while_leased(db: Database, queue: Queue, message_id: str, _: ManualClock) -> object:
+    delivery = taken(db, queue)
+    queue.cancel(db, message_id)
+    return queue.release(db, delivery)
+
+
+def dropped(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    return queue.reject(db, taken(db, queue), "bad", drop=True)
+
+
+def purged(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    return queue.purge(db)
+
+
+def removed(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    return queue.remove(db, "priority >= 0")
+
+
+def moved_away(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+    other = Queue.open(db, "other", root=queue._root)
+    moved = queue.move(db, other)
+    assert verify(db, other).ok
+    return moved
+
+
+def forwarded_as_a_dead_letter(
+    db: Database, queue: Queue, message_id: str, clock: ManualClock
+) -> object:
+    other = Queue.open(db, "other", root=queue._root)
+    queue.set_options(db, dead_letter_queue="other")
+    rejected(db, queue, message_id, clock)
+    assert verify(db, other).ok
+    return queue.set_options(db, dead_letter_queue=None)
+
+
+def lived_too_long(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
+    clock.seconds += 4000
+    return queue.sweep(db)
+
+
+def purged_when_dead(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
+    rejected(db, queue, message_id, clock)
+    return queue.dead.purge(db)
+
+
+DONE = [
+    acknowledged, acknowledged_in_a_batch, dequeued, taken_at_most_once, many_taken_at_most_once,
+    acknowledged_though_cancelled, redriven_and_done,
+]  # fmt: skip
+DEAD = [rejected, failed_for_the_last_time, expired_at_the_last_attempt, dead_twice]
+FAILED = [
+    cancelled, cancelled_while_leased, dropped, purged, removed, moved_away,
+    forwarded_as_a_dead_letter, lived_too_long, purged_when_dead,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", [*DONE, *DEAD, *FAILED])
+def test_what_an_end_of_a_message_means_for_its_group(
+    db: Database, parts: Queue, wholes: Queue, clock: ManualClock, ending: Ending
+) -> None:
+    for then_on in get_args(ThenOn):
+        name = parts.enqueue_group(
+            db, [b"1", NewMessage(b"2", ttl=3600)], then=b"all", then_queue=wholes,
+            then_on=then_on, name=then_on,
+        )  # fmt: skip
+        message_id = parts.peek(db, 2)[1].id
+        parts.ack(db, taken(db, parts))
+        ending(db, parts, message_id, clock)
+        found = group(db, parts, name)
+        if then_on == "settled":
+            assert came(db, wholes) == [b"all"]
+            assert (found.state, found.left, found.total) == ("complete", 0, 2)
+            counted = found.done, found.dead, found.failed
+            early = ending in (redriven_and_done, purged_when_dead)
+            expected = (2, 0, 0) if ending in DONE else (1, 0, 1) if ending in FAILED else (1, 1, 0)
+            assert counted == ((1, 1, 0) if early else expected)
+        elif ending in DONE:
+            assert came(db, wholes) == [b"all"]
+            assert (found.state, found.done) == ("complete", 2)
+        elif ending in DEAD:
+            assert came(db, wholes) == []
+            assert (found.state, found.left, found.dead) == ("running", 1, 1)
+            parts.dead.redrive(db)
+            assert group(db, parts, name).dead == 0
+            parts.ack(db, taken(db, parts))
+            assert came(db, wholes) == [b"all"]
+        else:
+            assert came(db, wholes) == []
+            assert (found.state, found.left, found.failed) == ("failed", 0, 1)
+        assert came(db, wholes) == []
+        assert verify(db, parts).ok
+        assert verify(db, wholes).ok
+        parts.purge(db)
+        parts.dead.purge(db)
+
+
+# -- exactly once -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault", [None, CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, TIMED_OUT_COMMITTED]
+)
+def test_whatever_becomes_of_a_commit_the_callback_comes_once(
+    db: Database, parts: Queue, wholes: Queue, clock: ManualClock, fault: str | None
+) -> None:
+    shaky: Any = FlakyDatabase(db, itertools.cycle([None, fault]))
+    parts.set_options(db, max_attempts=None)
+    for n in range(3):
+        parts.enqueue_group(db, [b"x"] * 4, then=str(n).encode(), then_queue=wholes)
+
+    def over() -> bool:
+        clock.seconds += 1  # What could not be settled in time returns.
+        return parts.depth(db).done == 12
+
+    with Worker(shaky, 4).add(parts, lambda message: None):
+        eventually(over)
+    assert sorted(came(db, wholes)) == [b"0", b"1", b"2"]
+    assert verify(db, parts).ok
+
+
+@pytest.fixture
+def hashed_by_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be random that decides who conflicts with whom."""
+    monkeypatch.setattr(group_keys, "crc32", lambda value: int(value[3:15], 16))
+    monkeypatch.setattr(random, "randrange", lambda most: 2)
+
+
+@pytest.mark.usefixtures("hashed_by_index")
+def test_the_ends_of_the_last_in_all_interleavings(db: Database, space: Subspace) -> None:
+    numbers = itertools.count()
+
+    def start() -> tuple[list[Callable[[Any], Any]], Callable[[list[Any]], None]]:
+        queue = Queue.create(db, f"queue {next(numbers)}", root=space, contention="first")
+        queue.enqueue_group(db, [b"1", b"2", b"3"], then=b"all", then_on="settled", name="g")
+        one, two, three = queue.receive_many(db, 3)
+
+        def check(results: list[Any]) -> None:
+            assert results == [None, None, None]
+            assert came(db, queue) == [b"all"]
+            assert group(db, queue, "g").state == "complete"
+
+        return [
+            lambda lent: queue.ack(lent, one),
+            lambda lent: queue.reject(lent, two, "bad"),
+            lambda lent: queue.ack(lent, three),
+        ], check
+
+    assert explore(db, start) > 20
+
+
+@pytest.mark.usefixtures("hashed_by_index")
+def test_the_seal_of_a_group_and_the_end_of_its_messages_in_all_interleavings(
+    db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "STEP", 1)
+    numbers = itertools.count()
+
+    def start() -> tuple[list[Callable[[Any], Any]], Callable[[list[Any]], None]]:
+        queue = Queue.create(db, f"queue {next(numbers)}", root=space, contention="first")
+        interrupted = FlakyDatabase(db, [None])
+        interrupted._before = lambda: stop_after(interrupted, 1)
+        with pytest.raises(Stopped):
+            enqueue(queue, interrupted)
+        delivery = queue.receive(db)
+        assert delivery is not None
+
+        def check(results: list[Any]) -> None:
+            assert group(db, queue, "g").state == "running"
+            assert came(db, queue) == [b"2", b"all"]
+
+        return [
+            lambda lent: enqueue(queue, lent),
+            lambda lent: queue.ack(lent, delivery),
+        ], check
+
+    def enqueue(queue: Queue, lent: Any) -> str:
+        return queue.enqueue_group(lent, [b"1", b"2"], then=b"all", name="g")
+
+    assert explore(db, start) > 2
+
+
+class Stopped(Exception):
+    """Raised in place of a commit."""
+
+
+def stop_after(lent: FlakyDatabase, commits: int) -> None:
+    if lent.commits > commits:
+        raise Stopped
+
+
+def test_ends_of_different_messages_do_not_conflict_while_others_are_left(
+    db: Database, parts: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts.enqueue_group(db, [b"x"] * 20, then=b"all")
+    held = parts.receive_many(db, 20)
+    first, *others = sorted(held, key=lambda each: crc32(each.id.encode()))
+    monkeypatch.setattr(random, "randrange", lambda most: 0)
+    open_ones = [db.create_transaction() for _ in range(10)]
+    for tr, delivery in zip(open_ones, others, strict=False):
+        parts.ack(tr, delivery)
+    for tr in open_ones:
+        tr.commit().wait()
+    assert group(db, parts, parts.groups.list(db)[0].name).left == 10
+    # All of them relied on the one with the least hash: whoever ends that conflicts.
+    relying, ending = db.create_transaction(), db.create_transaction()
+    parts.ack(relying, others[10])
+    parts.ack(ending, first)
+    ending.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        relying.commit().wait()
+
+
+def test_a_transaction_that_does_not_see_its_own_writes_ends_no_message_of_a_group(
+    db: Database, parts: Queue
+) -> None:
+    parts.enqueue_group(db, [b"1", b"2"], then=b"all")
+    one, two = parts.receive_many(db, 2)
+    tr = db.create_transaction()
+    tr.options.set_snapshot_ryw_disable()
+    with pytest.raises(OwnWritesUnseen):
+        parts.ack(tr, one)
+    tr = db.create_transaction()
+    parts.ack(tr, one)
+    parts.ack(tr, two)
+    tr.commit().wait()
+    assert came(db, parts) == [b"all"]
+
+
+# -- enqueuing --------------------------------------------------------------------------------
+
+
+def test_a_large_group_is_enqueued_step_by_step_and_continued_after_a_crash(
+    db: Database, parts: Queue, wholes: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "STEP", 3)
+    payloads = [str(n).encode() for n in range(10)]
+    for crashes in range(1, 4):
+        lent: Any = FlakyDatabase(db, ())
+        lent._before = lambda lent=lent: stop_after(lent, 1)
+        with pytest.raises(Stopped):
+            parts.enqueue_group(lent, payloads, then=b"all", then_queue=wholes, name="load")
+        assert group(db, parts, "load").state == "open"
+        assert group(db, parts, "load").total == 3 * crashes
+        drain(db, parts, lambda message: None)  # The callback must not come yet.
+        assert wholes.depth(db).enqueued == 0
+        assert verify(db, parts).ok
+    for _ in range(2):
+        parts.enqueue_group(db, payloads, then=b"all", then_queue=wholes, name="load")
+    assert parts.depth(db).enqueued == 10
+    assert group(db, parts, "load").state == "running"
+    assert [each.payload for each in parts.peek(db)] == [b"9"]
+    drain(db, parts, lambda message: None)
+    assert came(db, wholes) == [b"all"]
+    parts.enqueue_group(db, payloads, then=b"all", then_queue=wholes, name="load")
+    assert parts.depth(db).enqueued == 10
+
+
+def test_a_group_of_the_same_name_must_be_the_same(db: Database, parts: Queue) -> None:
+    def enqueue(count: int = 2, then: Any = b"all", then_on: Any = "done") -> str:
+        return parts.enqueue_group(db, [b"x"] * count, then=then, then_on=then_on, name="g")
+
+    enqueue()
+    for other in ({"count": 3}, {"count": 1}, {"then": b"other"}, {"then_on": "settled"}):
+        with pytest.raises(GroupMismatch):
+            enqueue(**other)
+    assert parts.depth(db).enqueued == 2
+
+
+def test_a_group_is_part_of_the_callers_transaction(db: Database, parts: Queue) -> None:
+    tr = db.create_transaction()
+    name = parts.enqueue_group(tr, [b"1", b"2"], then=b"all")
+    assert parts.depth(db).enqueued == 0
+    tr.commit().wait()
+    assert group(db, parts, name).total == 2
+    dropped = db.create_transaction()
+    parts.enqueue_group(dropped, [b"3"], then=b"all", name="gone")
+    assert parts.groups.get(db, "gone") is None
+
+
+def test_members_may_have_what_other_messages_have(
+    db: Database, parts: Queue, wholes: Queue, clock: ManualClock
+) -> None:
+    name = parts.enqueue_group(
+        db,
+        [
+            NewMessage(b"a" * 200_000),
+            NewMessage(b"b", key="k"),
+            NewMessage(b"c", key="k"),
+            NewMessage(b"d", delay=60),
+            NewMessage(b"e", priority=9, keep_result=60),
+        ],
+        then=b"all",
+        then_queue=wholes,
+    )
+    drain(db, parts, lambda message: None)
+    assert group(db, parts, name).left == 1
+    clock.seconds += 100
+    drain(db, parts, lambda message: None)
+    assert came(db, wholes) == [b"all"]
+    assert verify(db, parts).ok
+
+
+def test_the_callback_may_have_what_other_messages_have(
+    db: Database, space: Subspace, clock: ManualClock, parts: Queue
+) -> None:
+    elsewhere = Queue.create(
+        db, "elsewhere", root=space.subspace(("other",)), clock=clock, serializer="json",
+        max_messages=1, levels=3,
+    )  # fmt: skip
+    elsewhere.enqueue(db, "full")
+    parts.enqueue_group(
+        db,
+        [b"x"],
+        then=NewMessage(
+            {"sum": 1}, priority=9, headers={"a": 1}, delay=30, ttl=60, key="k", keep_result=60
+        ),
+        then_queue=elsewhere,
+        name="g",
+    )
+    drain(db, parts, lambda message: None)
+    assert elsewhere.depth(db).delayed == 1
+    clock.seconds += 40
+    delivery = elsewhere.receive(db)
+    assert delivery is not None
+    assert elsewhere.value(delivery) == {"sum": 1}
+    assert delivery.message.headers == {"a": 1, "group": "g", "group_total": 1, "group_undone": 0}
+    elsewhere.ack(db, delivery, result=7)
+    assert elsewhere.result(db, delivery.id) == 7
+    assert verify(db, elsewhere).ok
+    again = parts.enqueue_group(db, [b"x"], then=NewMessage("late", ttl=60), then_queue=elsewhere)
+    drain(db, parts, lambda message: None)
+    clock.seconds += 100
+    assert group(db, parts, again).state == "complete"
+    elsewhere.ack(db, taken(db, elsewhere))
+    assert elsewhere.receive(db) is None, "it has expired"
+
+
+@pytest.mark.parametrize(
+    ("error", "given"),
+    [
+        (InvalidArgument, {"messages": []}),
+        (InvalidArgument, {"messages": [NewMessage(b"x", dedup_id="d")]}),
+        (InvalidArgument, {"messages": [NewMessage(b"x", unique="u")]}),
+        (InvalidPayload, {"messages": ["text"]}),
+        (InvalidPriority, {"messages": [NewMessage(b"x", priority=10)]}),
+        (InvalidPriority, {"then": NewMessage(b"x", priority=10)}),
+        (InvalidArgument, {"then": NewMessage(b"x", unique="u")}),
+        (InvalidArgument, {"then": NewMessage(b"x", dedup_id="d")}),
+        (InvalidArgument, {"then": NewMessage(b"x" * 90_001)}),
+        (InvalidHeaders, {"then": NewMessage(b"x", headers={"group": "g"})}),
+        (InvalidPayload, {"then": 7}),
+        (InvalidArgument, {"then_on": "dead"}),
+        (InvalidArgument, {"then_queue": "wholes"}),
+        (InvalidName, {"name": ""}),
+        (InvalidArgument, {"messages": [b"x"] * 1_001}),
+        (QueueNotFound, {"then_queue": Queue("nowhere")}),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_written(
+    db: Database, parts: Queue, error: type[Exception], given: dict[str, Any]
+) -> None:
+    terms: dict[str, Any] = {"messages": [b"x"], "then": b"all", **given}
+    with pytest.raises(error):
+        parts.enqueue_group(db, **terms)
+    assert parts.depth(db).enqueued == 0
+    assert parts.groups.list(db) == []
+
+
+def test_a_group_that_does_not_fit_into_a_full_queue_is_continued(
+    db: Database, parts: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "STEP", 2)
+    parts.set_options(db, max_messages=3)
+    for _ in range(2):
+        with pytest.raises(QueueFull):
+            parts.enqueue_group(db, [b"x"] * 4, then=b"all", name="g")
+    drain(db, parts, lambda message: None)
+    parts.enqueue_group(db, [b"x"] * 4, then=b"all", name="g")
+    drain(db, parts, lambda message: None)
+    assert group(db, parts, "g").state == "complete"
+
+
+# -- what becomes of a group ------------------------------------------------------------------
+
+
+def test_a_group_whose_queue_of_the_callback_is_gone_is_blocked_until_it_is_there(
+    db: Database, parts: Queue, wholes: Queue, clock: ManualClock
+) -> None:
+    parts.enqueue_group(db, [b"x"], then=b"all", then_queue=wholes, name="g")
+    wholes.delete(db)
+    drain(db, parts, lambda message: None)
+    assert group(db, parts, "g").state == "blocked"
+    clock.seconds += 100
+    parts.sweep(db)
+    assert group(db, parts, "g").state == "blocked"
+    assert verify(db, parts).ok
+    Queue.create(db, "wholes", root=parts._root, clock=clock)
+    clock.seconds += 100
+    parts.sweep(db)
+    assert group(db, parts, "g").state == "complete"
+    assert came(db, wholes) == [b"all"]
+    clock.seconds += 100
+    parts.sweep(db)
+    assert came(db, wholes) == []
+
+
+def test_a_group_is_known_for_a_week_after_its_end(
+    db: Database, parts: Queue, clock: ManualClock
+) -> None:
+    parts.enqueue_group(db, [b"x"], then=b"all", name="g")
+    drain(db, parts, lambda message: None)
+    clock.seconds += WEEK - 100
+    parts.sweep(db)
+    assert group(db, parts, "g").state == "complete"
+    clock.seconds += 200
+    parts.sweep(db)
+    assert parts.groups.get(db, "g") is None
+    every = parts._keys.kind(Kind.GROUP)
+    assert db.create_transaction().get_range(every.start, every.stop).to_list() == []
+
+
+def test_a_group_that_is_forgotten_has_no_callback(db: Database, parts: Queue) -> None:
+    names = [parts.enqueue_group(db, [b"x", b"y"], then=b"all", name=n) for n in "abc"]
+    assert parts.groups.forget(db, "b")
+    assert not parts.groups.forget(db, "b")
+    assert [each.name for each in parts.groups.list(db)] == ["a", "c"]
+    assert [each.name for each in parts.groups.list(db, 1, after="a")] == ["c"]
+    drain(db, parts, lambda message: None)
+    assert parts.depth(db).done == 2 * len(names) + 2
+    assert parts.groups.get(db, "b") is None
+    assert verify(db, parts).ok
+
+
+def test_asyncio_has_groups(db: Database, parts: Queue, wholes: Queue) -> None:
+    store: Any = db
+
+    async def run() -> None:
+        twin = aio.Queue("parts", root=parts._root, clock=parts._clock)
+        other = aio.Queue("wholes", root=parts._root, clock=parts._clock)
+        name = await twin.enqueue_group(store, [b"x"], then=b"all", then_queue=other)
+        async with aio.Worker(store).add(twin, noted):
+            while (found := await twin.groups.get(store, name)) and found.state != "complete":
+                await asyncio.sleep(0.001)
+
+    async def noted(message: Message) -> None:
+        await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE))
+    assert came(db, wholes) == [b"all"]
+
+
+# -- verify -----------------------------------------------------------------------------------
+
+
+def test_verify_finds_what_keeps_a_group_from_its_end(
+    db: Database, parts: Queue, wholes: Queue
+) -> None:
+    keys = parts._keys.groups
+
+    def enqueue(name: str) -> str:
+        parts.enqueue_group(db, [b"x"], then=b"all", then_queue=wholes, name=name)
+        return parts.peek(db, 10)[-1].id
+
+    gone, lost, _, _ = (enqueue(name) for name in ("gone", "lost", "bare", "unreadable"))
+    tr = db.create_transaction()
+    del tr[keys.member("lost", lost)]
+    del tr[keys.record("bare")]
+    tr[keys.record("unreadable")] = b"\x01\x90"
+    tr[keys.member("gone", "05-00000000012c-00112233445566ff")] = b""
+    tr.commit().wait()
+    parts.cancel(db, gone)
+    found = {(each.kind, each.subject) for each in verify(db, parts).deviations}
+    assert found == {
+        ("group waits for nothing", "gone"), ("group miscounted", "gone"),
+        ("group waits for nothing", "lost"), ("group miscounted", "lost"),
+        ("group astray", "bare"), ("unreadable", "unreadable"),
+    }  # fmt: skip
+    verify(db, parts, repair=True)
+    assert {each.kind for each in verify(db, parts).deviations} == {"unreadable"}
+    assert group(db, parts, "lost").state == "complete"
+    assert group(db, parts, "gone").state == "failed"
+    drain(db, parts, lambda message: None)
+    assert parts.depth(db).ready == 0
+
+
+# -- model ------------------------------------------------------------------------------------
+
+
+class Model:
+    """What users understand: messages with a state each, and what that means for their groups."""
+
+    def __init__(self, db: Database, queue: Queue, clock: ManualClock) -> None:
+        self.db, self.queue, self.clock = db, queue, clock
+        self.terms: dict[str, str] = {}
+        self.of: dict[str, str] = {}
+        self.states: dict[str, str] = {}
+        self.settled: dict[str, str] = {}
+        self.held: list[Any] = []
+        self.doomed: set[str] = set()
+        self.came: list[str] = []
+
+    def becomes(self, message_id: str, state: str) -> None:
+        self.states[message_id] = state
+        if state != "live":
+            self.settled.setdefault(message_id, state)
+
+    def those(self, state: str) -> list[str]:
+        return [each for each, its in self.states.items() if its == state]
+
+    def step(self, what: str, n: int) -> None:
+        db, queue = self.db, self.queue
+        given, self_held = self.held[:n], self.held
+        match what:
+            case "group":
+                name = f"group {len(self.terms)}"
+                then_on: ThenOn = "settled" if n % 2 else "done"
+                self.terms[name] = then_on
+                queue.enqueue_group(
+                    db, [name.encode()] * n, then=b"all", name=name, then_on=then_on
+                )
+                for state in queue.iter_messages(db):
+                    if state.message.payload == name.encode():
+                        self.of[state.message.id] = name
+                        self.becomes(state.message.id, "live")
+            case "receive":
+                for delivery in filter(None, [queue.receive(db) for _ in range(n)]):
+                    if "group" in delivery.message.headers:
+                        self.came.append(str(delivery.message.headers["group"]))
+                        queue.ack(db, delivery)
+                    else:
+                        self.held.append(delivery)
+            case "ack":
+                queue.ack_many(db, given)
+                for each in given:
+                    self.becomes(each.id, "done")
+            case "reject" | "drop":
+                queue.reject_many(db, given, "bad", drop=what == "drop")
+                for each in given:
+                    failed = what == "drop" or each.id in self.doomed
+                    self.becomes(each.id, "failed" if failed else "dead")
+            case "release":
+                queue.release_many(db, given, delay=0)
+                for each in given:
+                    self.becomes(each.id, "failed" if each.id in self.doomed else "live")
+            case "lapse":
+                self.clock.seconds += 100
+                queue.sweep(db)
+                for each in self.held:
+                    self.becomes(each.id, "failed" if each.id in self.doomed else "dead")
+                self.held = []
+            case "cancel":
+                for message_id in self.those("live")[::3][:n]:
+                    queue.cancel(db, message_id)
+                    if any(each.id == message_id for each in self.held):
+                        self.doomed.add(message_id)
+                    else:
+                        self.becomes(message_id, "failed")
+            case "redrive":
+                chosen = self.those("dead")[:n]
+                assert queue.dead.redrive_ids(db, chosen) == len(chosen)
+                for message_id in chosen:
+                    self.becomes(message_id, "live")
+            case "bury":
+                chosen = self.those("dead")[:n]
+                assert queue.dead.purge_ids(db, chosen) == len(chosen)
+                for message_id in chosen:
+                    self.becomes(message_id, "failed")
+        if what in ("ack", "reject", "drop", "release"):
+            self.held = self_held[n:]
+
+    def check(self) -> None:
+        complete = []
+        for name, then_on in self.terms.items():
+            ids = [each for each, of in self.of.items() if of == name]
+            if then_on == "settled":
+                ends = [self.settled.get(each, "live") for each in ids]
+                left = ends.count("live")
+            else:
+                ends = [self.states[each] for each in ids]
+                left = ends.count("live") + ends.count("dead")
+            state = "running" if left else "complete"
+            if then_on == "done" and not left and "failed" in ends:
+                state = "failed"
+            complete += [name] if state == "complete" else []
+            found = group(self.db, self.queue, name)
+            assert (found.state, found.left) == (state, left)
+            counted = found.done, found.dead, found.failed
+            assert counted == tuple(map(ends.count, ("done", "dead", "failed")))
+        assert len(self.came) == len(set(self.came))
+        assert {*self.came} <= {*complete}
+        self.complete = complete
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                *("group", "receive", "receive", "ack", "ack", "reject", "drop", "release"),
+                *("lapse", "cancel", "redrive", "bury"),
+            ]
+        ),
+        st.integers(1, 4),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_the_callback_comes_once_whatever_becomes_of_the_messages(
+    db: Database, space: Subspace, steps: list[tuple[str, int]]
+) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "model", root=space, clock=clock, backoff=None, max_attempts=1)
+    try:
+        model = Model(db, queue, clock)
+        for what, n in [("group", 3), *steps]:
+            model.step(what, n)
+            model.check()
+        assert verify(db, queue).ok
+        while queue.depth(db).ready + queue.depth(db).delayed:
+            model.step("receive", 4)
+        assert sorted(model.came) == sorted(model.complete)
+    finally:
+        queue.delete(db)
