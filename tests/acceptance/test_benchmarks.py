@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,12 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue import fdb
+from fdbqueue import Queue, fdb
 from tests.acceptance.test_cli_bench import SHORT, left_behind
 from tests.patience import DEADLINE
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 TOOLS = Path(__file__).parents[2] / "tools"
+METRICS = {
+    *("claim_p50_ms", "claim_p95_ms", "claim_p99_ms"),
+    *("enqueue_rate", "completion_rate", "queue_depth"),
+}
+"""What an independent harness wants of every sample."""
 
 
 @pytest.fixture
@@ -221,3 +227,86 @@ def test_the_page_on_capacity_shows_what_operations_cost_and_which_conflict(
     for name, keys, size in used:
         assert (keys, int(size)) == (costs[name][column - 1], told[name])
     assert left_behind(db) == 0
+
+
+@pytest.mark.parametrize(
+    "producer",
+    [
+        {"PRODUCER_PACING": "harness"},
+        {"PRODUCER_PACING": "adapter", "PRODUCER_RATE": "200"},
+        {"PRODUCER_MODE": "depth-target", "TARGET_DEPTH": "20"},
+    ],
+    ids=lambda given: "-".join(given.values()),
+)
+def test_an_independent_harness_reads_rates_depths_and_latencies(
+    environment: dict[str, str], db: fdb.Database, producer: dict[str, str]
+) -> None:
+    manifest = json.loads((TOOLS / "benchmarks" / "harness" / "adapter.json").read_text())
+    settings = {"WORKER_COUNT": "2", "SAMPLE_EVERY_S": "0.2", "PRODUCER_BATCH_MAX": "8"}
+    queue = Queue.open(db, "long_horizon")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.harness"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={
+            **environment,
+            **settings,
+            **producer,
+            "PYTHONPATH": os.pathsep.join([str(TOOLS), *sys.path]),
+        },
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        # Given the line that describes it, as the manifest does
+        described = json.loads(process.stdout.readline())
+        assert described["kind"] == "descriptor"
+        assert (
+            described.items()
+            >= {
+                name: manifest[name] for name in ("system", "db_name", "event_tables", "extensions")
+            }.items()
+        )
+        # When it may enqueue, by itself or as it is told
+        process.stdin.write("ENQUEUE 20\nwhat?\nENQUEUE 5\n")
+        process.stdin.flush()
+        # Then samples tell of messages, until as many as that are done
+        seen: dict[str, float] = {}
+        while not set(seen) >= METRICS or not seen["completion_rate"] or queue.depth(db).done < 25:
+            sample = json.loads(process.stdout.readline())
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", sample["t"])
+            assert (sample["system"], sample["kind"]) == ("fdbqueue", "adapter")
+            assert (sample["subject_kind"], sample["subject"]) == ("adapter", "")
+            assert (sample["instance_id"], sample["window_s"] >= 0) == (0, True)
+            seen[sample["metric"]] = sample["value"]
+        assert set(seen) <= {*METRICS, "producer_target_rate"}
+        assert seen["claim_p50_ms"] > 0
+        # And a signal ends it
+        process.send_signal(signal.SIGTERM)
+        assert all(json.loads(line)["metric"] for line in process.stdout)
+        assert process.wait(DEADLINE) == 0
+        assert "harness" not in producer.values() or queue.depth(db).enqueued == 25
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+        queue.delete(db)
+
+
+def test_the_harness_is_told_which_setting_is_none(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.harness"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        env={
+            **environment,
+            "PYTHONPATH": os.pathsep.join([str(TOOLS), *sys.path]),
+            "PRODUCER_RATE": "many",
+        },
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "fdbqueue: PRODUCER_RATE: 'many' is not a number\n"
