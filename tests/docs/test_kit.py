@@ -166,7 +166,10 @@ def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
         for name in re.findall(r"fdbq ([a-z]+)", rule["annotations"]["description"]):
             assert name in {*COMMANDS, *GROUPS}, rule["alert"]
     page = (DOCS / "how-to" / "monitor.md").read_text()
-    assert re.findall(r"^\| `(Fdbqueue\w+)`", page, re.M) == [rule["alert"] for rule in rules()]
+    alerts = [rule["alert"] for rule in rules()]
+    assert re.findall(r"^\| `(Fdbqueue\w+)`", page, re.M) == alerts
+    led = (DOCS / "how-to" / "runbook.md").read_text().split("| alert |")[1].split("##")[0]
+    assert sorted(re.findall(r"`(Fdbqueue\w+)`", led)) == sorted(alerts)
 
 
 def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
