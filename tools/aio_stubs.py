@@ -45,6 +45,7 @@ from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
 from ..queue.dead_letters import Wanted
 from ..queue.handle import Creating, Opening
+from ..queue.limits import Shared
 from ..queue.subscriptions import Terms
 from ..schema.codec.sinks import Attempt, SinkState
 from ..schema.subscription_definitions import Definition
@@ -53,7 +54,15 @@ from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
 from ..values.groups import Group, ThenOn
-from ..values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
+from ..values.limits import (
+    KeyBacklog,
+    KeyLimits,
+    KeyState,
+    Limit,
+    LimitState,
+    LimitSummary,
+    OwnLimits,
+)
 from ..values.model import (
     DeadMessage,
     Delivery,
@@ -100,6 +109,7 @@ SPECIAL = {
     "Producer.send": "async def send(self, message: NewMessage[T] | T, *, "
     "timeout: Seconds | None = ...) -> asyncio.Future[str]: ...",
     "Keys.__getitem__": "def __getitem__(self, key: str) -> Key: ...",
+    "Limits.__getitem__": "def __getitem__(self, limit: Limit) -> SharedLimit: ...",
     "__len__": "def __len__(self) -> int: ...",
     "__getitem__": "@overload\n    def __getitem__(self, n: int) -> Delivery: ...\n"
     "    @overload\n    def __getitem__(self, n: slice) -> Self: ...",

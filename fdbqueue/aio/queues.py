@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
 
-from ..queue import batch, dead_letters, queue, subscription, subscriptions
+from ..queue import batch, dead_letters, limits, queue, subscription, subscriptions
 from ..queue.bulk import imports, plans, producer, sinks
 from ..queue.continuations import groups
 from ..queue.keys import keys
@@ -59,6 +59,24 @@ class Keys(Twin):
 @twin(keys.Key)
 class Key(Twin):
     """One key of a queue."""
+
+
+@twin(limits.Limits)
+class Limits(Twin):
+    """The limits that the queues of a root share."""
+
+    blocking: limits.Limits
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(limits.Limits(*args, **kwargs))
+
+    def __getitem__(self, limit: tuple[str, str]) -> SharedLimit:
+        return SharedLimit.of(self.blocking[limit])
+
+
+@twin(limits.SharedLimit)
+class SharedLimit(Twin):
+    """One limit that queues share."""
 
 
 @twin(schedules.Schedules)

@@ -23,6 +23,7 @@ from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
 from ..queue.dead_letters import Wanted
 from ..queue.handle import Creating, Opening
+from ..queue.limits import Shared
 from ..queue.subscriptions import Terms
 from ..schema.codec.sinks import Attempt, SinkState
 from ..schema.subscription_definitions import Definition
@@ -31,7 +32,15 @@ from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
 from ..values.groups import Group, ThenOn
-from ..values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
+from ..values.limits import (
+    KeyBacklog,
+    KeyLimits,
+    KeyState,
+    Limit,
+    LimitState,
+    LimitSummary,
+    OwnLimits,
+)
 from ..values.model import (
     DeadMessage,
     Delivery,
@@ -231,6 +240,7 @@ class Queue(Twin, Generic[T]):
         max_delay: Seconds | None = ...,
         key: str | None = ...,
         keep_result: Seconds | None = ...,
+        limits: Mapping[str, str] | None = ...,
         timeout: Seconds = ...,
     ) -> str: ...
     async def enqueue_group(
@@ -292,6 +302,8 @@ class Queue(Twin, Generic[T]):
         *,
         timeout: Seconds | None = ...,
     ) -> builtins.list[LeasedMessage]: ...
+    @property
+    def limits(self) -> Limits: ...
     async def look(
         self,
         tr: Transactor,
@@ -671,6 +683,31 @@ class Key(Twin):
         self, tr: Transactor, *, timeout: Seconds | None = ..., **own: Unpack[OwnLimits]
     ) -> KeyLimits: ...
     async def state(self, tr: Transactor, *, timeout: Seconds | None = ...) -> KeyState: ...
+
+class Limits(Twin):
+    """The limits that the queues of a root share."""
+    def __init__(
+        self, root: fdb.Subspace = ..., *, clock: Clock = ..., timeout: Seconds | None = ...
+    ) -> None: ...
+    async def list(
+        self,
+        tr: Transactor,
+        limit: int = ...,
+        *,
+        after: Limit | None = ...,
+        timeout: Seconds | None = ...,
+    ) -> builtins.list[LimitSummary]: ...
+    def __getitem__(self, limit: Limit) -> SharedLimit: ...
+
+class SharedLimit(Twin):
+    """One limit that queues share."""
+    async def delete(self, tr: Transactor, *, timeout: Seconds | None = ...) -> LimitState: ...
+    async def pause(self, tr: Transactor, *, timeout: Seconds | None = ...) -> LimitState: ...
+    async def resume(self, tr: Transactor, *, timeout: Seconds | None = ...) -> LimitState: ...
+    async def set(
+        self, tr: Transactor, *, timeout: Seconds | None = ..., **shared: Unpack[Shared]
+    ) -> LimitState: ...
+    async def state(self, tr: Transactor, *, timeout: Seconds | None = ...) -> LimitState: ...
 
 class Schedules(Twin):
     """The schedules of a queue."""

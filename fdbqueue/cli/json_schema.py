@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PRINTED = frozenset(
     ("id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at", "consumer",
-     "state", "waits_for_key", "cancelled", "last_error", "death")
+     "state", "waits_for_key", "waits_for_limit", "cancelled", "last_error", "death")
 )  # fmt: skip
 """Fields of a printed message that an enqueue ignores."""
 
@@ -44,6 +44,7 @@ def message_json(message: Message) -> dict[str, Any]:
         "backoff": message.backoff,
         "unique": message.unique,
         "key": message.key,
+        "limits": None if message.limits is None else dict(message.limits),
         "last_error": message.last_error or None,
         "death": None if message.death is None else _death(message.death),
     }
@@ -81,6 +82,7 @@ def _waiting(found: MessageState) -> dict[str, Any]:
     return {
         **({} if found.due_at_ms is None else {"due_at": when(found.due_at_ms)}),
         **({"waits_for_key": True} if found.waits_for_key else {}),
+        **({"waits_for_limit": True} if found.waits_for_limit else {}),
     }
 
 

@@ -51,6 +51,7 @@ GROUPS = {
     "subscription": "queues.subscriptions",
     "history": "messages.history",
     "key": "queues.keys",
+    "limit": "queues.limits",
     "schedule": "queues.schedules",
     "group": "queues.groups",
     "sink": "queues.sinks",

@@ -14,6 +14,7 @@ from ..store.binding import fdb, transactional
 
 _IN_USE = (
     Kind.READY,
+    Kind.WAITING,
     Kind.DELAYED,
     Kind.LEASE,
     Kind.REQUEST,

@@ -9,6 +9,7 @@ from itertools import islice
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
+from ..values.limits import Gate
 from ..values.model import Due, Message, Position
 from ..values.records import record
 from ..values.states import FORWARD_DELAYED, FORWARD_READY, PURGE_DEAD, State, Transition
@@ -89,7 +90,7 @@ def page(
     ahead_of = _ahead(tr, scope, found) if operation.ended else {}
     for row in found:
         turn = row[1].message.turn
-        ahead = ahead_of.pop(turn.key, []) if turn else []
+        ahead = ahead_of.pop(turn.gate, []) if turn else []
         for each in (one for one in (*ahead, row) if operation.wants(one[1].message)):
             size = each[1].message.envelope.size
             if size > left and rows:
@@ -119,22 +120,22 @@ def _kind(scope: Scope, state: State, key: bytes) -> Kind:
 
 def _ahead(
     tr: fdb.Transaction, scope: Scope, rows: Sequence[tuple[bytes, Found]]
-) -> dict[str, list[tuple[bytes, Found]]]:
-    """By key, the ready messages that the waiting ones follow: they leave before them."""
+) -> dict[Gate, list[tuple[bytes, Found]]]:
+    """By key or limit, the ready messages that the waiting ones follow: they leave before them."""
     keys = scope.keys
     slots = {}
-    for key in {found.message.turn.key for _, found in rows if found.message.turn}:
-        every = keys.slot.under(key)
-        slots[key] = tr.snapshot.get_range(every.start, every.stop)
+    for gate in {found.message.turn.gate for _, found in rows if found.message.turn}:
+        every = keys.slot.under(gate)
+        slots[gate] = tr.snapshot.get_range(every.start, every.stop)
     reads = {
-        key: [lookup.reads(tr.snapshot, keys, kv.value.decode()) for kv in held]
-        for key, held in slots.items()
+        gate: [lookup.reads(tr.snapshot, keys, kv.value.decode()) for kv in held]
+        for gate, held in slots.items()
     }
-    ahead: dict[str, list[tuple[bytes, Found]]] = {}
-    for key, issued in reads.items():
+    ahead: dict[Gate, list[tuple[bytes, Found]]] = {}
+    for gate, issued in reads.items():
         holders = (lookup.find(tr.snapshot, scope, each) for each in issued)
         ready = [(each.place, each) for each in holders if each and type(each.place) is Position]
-        ahead[key] = [(keys.ready(place), found) for place, found in sorted(ready, key=_place)]
+        ahead[gate] = [(keys.ready(place), found) for place, found in sorted(ready, key=_place)]
     return ahead
 
 
@@ -162,6 +163,8 @@ def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Fou
             expires_at_ms=None if death else envelope.expires_at_ms,
             key=envelope.key or envelope.former_key,
             former_key=None,
+            limits=envelope.limits or envelope.former_limits,
+            former_limits=None,
             last_value=None,
             keep_result_ms=None,
             group=None,

@@ -217,7 +217,7 @@ def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:
     if name is None:
         return None
     try:
-        return catalogue.Entry(name, scope.root, scope.root.queue(name), scope.clock).scope(tr)
+        return catalogue.other(tr, scope, name)
     except QueueNotFound:
         return None
 
@@ -268,6 +268,8 @@ def _forward(
                     keep_result_ms=None,
                     group=None,
                     former_key=envelope.key or envelope.former_key,
+                    limits=None,
+                    former_limits=envelope.limits or envelope.former_limits,
                     death=death,
                 )
             ),

@@ -271,7 +271,8 @@ def described(found: Found, message: StoredMessage) -> MessageState:
         state=states[type(found.place)],
         due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
         death=found.death,
-        waits_for_key=isinstance(found.place, Turn),
+        waits_for_key=isinstance(found.place, Turn) and isinstance(found.place.gate, str),
+        waits_for_limit=isinstance(found.place, Turn) and not isinstance(found.place.gate, str),
     )
 
 

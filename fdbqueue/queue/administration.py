@@ -13,6 +13,7 @@ from ..errors import InvalidArgument, TransactionTooLarge
 from ..messages import editing, inspection, lookup, transitions
 from ..messages import purge as purges
 from ..messages.delivery import cancellation
+from ..messages.slots import release
 from ..schema import catalogue, changes
 from ..schema.codec.consumers import ConsumerRef
 from ..schema.scope import Scope
@@ -21,7 +22,7 @@ from ..values.durations import Seconds
 from ..values.model import Swept
 from ..values.states import State
 from . import housekeeping
-from .handle import Handle, Transactor, finished
+from .handle import Handle, Transactor, composed, finished
 from .validation import due
 
 R = TypeVar("R")
@@ -170,6 +171,25 @@ def evict(
     if leaving is not None and not gone:
         raise TransactionTooLarge(problem=_MANY_CLAIMS)
     return [each for name, each in gone if name == queue.name]
+
+
+def delete(queue: Handle, tr: Transactor) -> None:
+    """As ``Queue.delete``."""
+    keys = queue._root_keys
+
+    def remove(tr: fdb.Transaction) -> None:
+        if release.holds(tr, queue._keys):
+            release.leave(tr, queue._scope(tr))
+        catalogue.delete(tr, keys, queue.name)
+
+    try:
+        composed(tr, keys.once, remove)
+    except TransactionTooLarge:
+        if isinstance(tr, fdb.Transaction):
+            raise
+        for _ in purging(queue, tr):
+            pass
+        composed(tr, keys.once, remove)
 
 
 # -- parts -----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Self
@@ -57,6 +57,7 @@ class Enqueuing(Handle, Generic[T]):
         max_delay: Seconds | None = None,
         key: str | None = None,
         keep_result: Seconds | None = None,
+        limits: Mapping[str, str] | None = None,
         timeout: Seconds = TIMEOUT_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
@@ -86,6 +87,9 @@ class Enqueuing(Handle, Generic[T]):
             wait for each other.
         keep_result: seconds for which ``Queue.result`` tells how the message ended, and what its
             handler returned; from 1 second to ten years. See docs/continuations.md.
+        limits: a limit that it shares with messages of other queues of the root, by its dimension,
+            such as ``{"api": "stripe"}``: at most as many of them are out at once as
+            ``Queue.limits`` says. One limit, and no key beside it. See docs/keys.md.
         timeout: seconds to wait for room in a full queue with ``when_full="block"``: 30 where not
             given. Each of its transactions may take as long, but five seconds at least. Your own
             transaction does not wait, and has its own limits.
@@ -103,7 +107,7 @@ class Enqueuing(Handle, Generic[T]):
             (at is None and ttl is None and dedup_id is None and unique is None)
             and (max_attempts is None and backoff is None and timeout is TIMEOUT_SECONDS)
             and (on_conflict == "keep" and max_delay is None and keep_result is None)
-            and (type(delay) is float and delay == 0.0)
+            and (type(delay) is float and delay == 0.0 and limits is None)
         )
         message_id = self._enqueue_plain(tr, payload, priority, headers, key) if plain else None
         if message_id is not None:
@@ -123,6 +127,7 @@ class Enqueuing(Handle, Generic[T]):
             on_conflict=on_conflict,
             max_delay=max_delay,
             keep_result=keep_result,
+            limits=limits,
         )
         return self.enqueue_many(tr, [message], timeout=timeout)[0]
 

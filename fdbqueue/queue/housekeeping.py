@@ -35,6 +35,8 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
     if "groups" in noted:
         _pages(handle, db, inspection.sweep)
     refill(handle, db)
+    if "limits" in handle._read(db, handle._scope).noted:
+        refill_shared(handle, db)
     evict_dead(handle, db)
     from ..messages.streams import undecided  # most programs stage nothing
 
@@ -51,6 +53,11 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
 def refill(handle: Handle, db: fdb.Database) -> int:
     """Give free slots to messages that wait, of all keys whose limits have changed."""
     return _pages(handle, db, hand_over.refill)
+
+
+def refill_shared(handle: Handle, db: fdb.Database) -> int:
+    """The same of the limits that queues share."""
+    return _pages(handle, db, hand_over.refill_shared)
 
 
 def evict_dead(handle: Handle, db: fdb.Database, *, first: bool = False) -> list[bytes]:

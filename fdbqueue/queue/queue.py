@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .continuations.groups import Groups
     from .dead_letters import DeadLetters
     from .keys.keys import Keys
+    from .limits import Limits
     from .schedules.schedules import Schedules
     from .subscription import Subscription
     from .subscriptions import Subscriptions, Terms
@@ -254,9 +255,15 @@ class Queue(Enqueuing[T]):
         return wanted
 
     def delete(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
-        """Delete the queue and everything in it. Raises ``QueueNotFound``."""
-        keys = self._bounded(tr, timeout)._root_keys
-        composed(tr, keys.once, catalogue.delete, keys, self.name)
+        """Delete the queue and everything in it. Raises ``QueueNotFound``.
+
+        What its messages hold of limits that queues share goes to those that wait in other queues,
+        in the same transaction. For a thousand messages and more that hold a slot of such a limit
+        or wait for one, it takes a database: it purges the queue first, in as many transactions as
+        that takes. Raises ``TransactionTooLarge`` in your own transaction, or if so many are
+        leased.
+        """
+        administration.delete(self._bounded(tr, timeout), tr)
 
     # -- producing ---------------------------------------------------------------------------
 
@@ -375,6 +382,13 @@ class Queue(Enqueuing[T]):
         from .keys.keys import Keys
 
         return Keys(self)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that the queues of the root share."""
+        from .limits import Limits
+
+        return Limits(self._root, clock=self._clock, timeout=self._keys.once.timeout)
 
     @property
     def schedules(self) -> Schedules:

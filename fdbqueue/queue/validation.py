@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, get_args
 
@@ -59,7 +59,7 @@ def _bare(message: NewMessage) -> bool:
         and (message.max_attempts is None and message.backoff is None)
         and (message.dedup_id is None and message.unique is None and message.key is None)
         and (message.content_type is None and message.on_conflict == "keep")
-        and (message.max_delay is None and message.keep_result is None)
+        and (message.max_delay is None and message.keep_result is None and message.limits is None)
     )
 
 
@@ -92,6 +92,7 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Dra
         unique=_name(message.unique),
         key=_name(message.key),
         keep_result_ms=_kept(message),
+        limits=_limits(message),
     )
     limit_ms = _conflict(message)
     return Draft(envelope, due_ms, _name(message.dedup_id), message.on_conflict, limit_ms)
@@ -119,6 +120,20 @@ def _kept(message: NewMessage[Any]) -> int | None:
     if message.keep_result is None:
         return None
     return int(check_delay("keep_result", message.keep_result, MIN_KEPT_SECONDS) * 1000)
+
+
+def _limits(message: NewMessage[Any]) -> dict[str, str] | None:
+    """``limits``, once they are known to be valid."""
+    given = message.limits
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or len(given) != 1:
+        problem = 'name one limit, by its dimension: {"api": "stripe"}'
+    elif message.key is not None:
+        problem = "a message has a key or a limit, not both"
+    else:
+        return {check_name(dimension): check_name(name) for dimension, name in given.items()}
+    raise InvalidArgument(argument="limits", value=given, problem=problem)
 
 
 def _name(name: str | None) -> str | None:

@@ -20,6 +20,9 @@ from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Noted, Scope
 
+LIMITS_VERSION = 14
+"""That of a queue with messages that count in shared limits, which an older release would let go
+without giving back their slots."""
 GROUPS_VERSION = 13
 """That of a queue with groups, of whose members an older release would not take note."""
 CANCELS_VERSION = 12
@@ -37,16 +40,19 @@ ORDERED_VERSION = 6
 """That of a queue with ``sort`` or ``last_value``, likewise."""
 OLDEST_VERSION = 5
 """That of all others. 1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
-FORMAT_VERSION = GROUPS_VERSION
+FORMAT_VERSION = LIMITS_VERSION
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
+MAX_KNOWN = 1_000
+"""Queues that a handle keeps in mind since its own has to do with them."""
 
 _NOTED: dict[Noted, int] = {
     "rates": RATED_VERSION,
     "results": RESULTS_VERSION,
     "cancels": CANCELS_VERSION,
     "groups": GROUPS_VERSION,
+    "limits": LIMITS_VERSION,
 }
 """What META notes for good, with ``note``, and the version that it needs."""
 _LIMITS = {"max_in_flight": LIMITED_VERSION, "rate": PACED_VERSION}
@@ -192,6 +198,21 @@ class Entry:
             self.strays,
             noted,
         )
+
+
+def other(tr: fdb.Transaction, scope: Scope, name: str) -> Scope:
+    """The scope of a queue of the same root, as ``Entry.scope``."""
+    return scope if name == scope.name else found(tr, scope.root, name, scope.clock)
+
+
+def found(tr: fdb.Transaction, root: RootKeys, name: str, clock: Clock) -> Scope:
+    """The scope of a queue of which no handle is there, as ``Entry.scope``."""
+    entry = root.known.get(name)
+    if not isinstance(entry, Entry) or entry.clock is not clock:
+        if len(root.known) >= MAX_KNOWN:
+            root.known.clear()
+        entry = root.known[name] = Entry(name, root, root.queue(name), clock)
+    return entry.scope(tr)
 
 
 def _touch(tr: fdb.Transaction) -> None:

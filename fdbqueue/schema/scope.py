@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..store.binding import fdb
 from ..store.clocks import Clock
+from ..values.limits import Gate
 from ..values.model import Position
 from ..values.options import MAX_PAYLOAD, QueueOptions
 from ..values.records import record
@@ -20,7 +21,7 @@ from .subscription_definitions import Definition
 from .subscription_index import SubscriptionIndex
 
 MAX_WAITED = 1_000
-"""Of how many keys a process remembers that they had a backlog."""
+"""Of how many keys and limits a process remembers that they had a backlog."""
 
 
 class Chore:
@@ -45,9 +46,9 @@ class Chore:
         self.next = 0.0
 
 
-Noted = Literal["rates", "cancels", "results", "groups"]
+Noted = Literal["rates", "cancels", "results", "groups", "limits"]
 """What a queue may have come to: keys may have rates, leased messages may have been cancelled, and
-messages may keep results, or be members of groups."""
+messages may keep results, be members of groups, or count in limits that queues share."""
 
 
 class Scope:
@@ -57,8 +58,8 @@ class Scope:
     strays: when to read for leases of another cluster; see ``lease_expiry``. levels: the level of
     each priority. index: which subscriptions want a message; None where there is none. plain_bytes:
     the largest payload that is stored unchanged, with nothing beside its message; negative if the
-    queue has bounds, a history, or another order than that of arrival. waited: keys that had a
-    backlog lately, as far as this process knows. noted: what META notes of the queue.
+    queue has bounds, a history, or another order than that of arrival. waited: keys and limits that
+    had a backlog lately, as far as this process knows. noted: what META notes of the queue.
     """
 
     __slots__ = (
@@ -101,13 +102,13 @@ class Scope:
         self.noted = noted
         self.levels = tuple(map(options.level, range(options.max_priority + 1)))
         self.plain_bytes = _plain_bytes(options)
-        self.waited: set[str] = set()
+        self.waited: set[Gate] = set()
 
-    def note_backlog(self, key: str) -> None:
-        """Note that a key has a backlog."""
+    def note_backlog(self, gate: Gate) -> None:
+        """Note that a key or a limit has a backlog."""
         if len(self.waited) >= MAX_WAITED:
             self.waited.clear()
-        self.waited.add(key)
+        self.waited.add(gate)
 
     def version(self, tr: fdb.Transaction) -> int:
         """The version at which the transaction reads."""
@@ -131,8 +132,8 @@ class StoredMessage:
     """A message and its position.
 
     consumer: the name of its last consumer, for the history. turn: its place in
-    the backlog of its key, if it waits for a slot; then it was never ready at its position. block:
-    the block that it stands in, if it is ready and shares its row.
+    the backlog of its key or limit, if it waits for a slot; then it was never ready at its
+    position. block: the block that it stands in, if it is ready and shares its row.
     """
 
     position: Position

@@ -8,6 +8,10 @@ from . import rates
 from .rates import Rate
 from .records import record
 
+Limit = tuple[str, str]
+"""A limit that the queues of a root share: its dimension and its name."""
+Gate = str | Limit
+"""What lets messages out a few at a time: a key of a queue, or a limit of the root."""
 MAX_OF_KEY = 1_000
 """The most slots of a key, and the most places of its window."""
 
@@ -100,3 +104,38 @@ class KeyBacklog:
     key: str
     waiting: int
     since_ms: int
+
+
+@record
+class LimitState:
+    """What is known of a limit that queues share.
+
+    concurrency: how many of its messages may be out at once, None for any number. paused: whether
+    no more of them become ready. out: the queue and the id of each message that holds a slot, by
+    the number of the slot. waiting: how many messages wait, of all queues. next: the queues and ids
+    of the first ten of them, in the order in which they become ready. waiting_in: how many of the
+    first thousand are of which queue. since_ms: since when messages have waited without a break,
+    by the wall clock in milliseconds; None if none waits.
+    """
+
+    dimension: str
+    name: str
+    concurrency: int | None
+    paused: bool
+    out: dict[int, tuple[str, str]]
+    waiting: int
+    next: list[tuple[str, str]]
+    waiting_in: dict[str, int]
+    since_ms: int | None = None
+
+
+@record
+class LimitSummary:
+    """A limit that is set, or for which messages wait; as ``LimitState``."""
+
+    dimension: str
+    name: str
+    concurrency: int | None
+    paused: bool
+    waiting: int
+    since_ms: int | None = None

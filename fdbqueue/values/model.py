@@ -134,6 +134,7 @@ class NewMessage(Generic[T_co]):
     on_conflict: OnConflict = "keep"
     max_delay: Seconds | None = None
     keep_result: Seconds | None = None
+    limits: Mapping[str, str] | None = None
 
 
 class Enqueued(list[str]):
@@ -173,8 +174,8 @@ class Message:
     crashed, may have begun to handle it before. ``enqueued_at_ms`` is the producer's wall clock in
     milliseconds since the epoch; after ``expires_at_ms`` (None: never) the message is not
     delivered. ``last_error`` is the error of the last failed attempt. ``death`` is set on another
-    queue's dead letter. ``max_attempts``, ``backoff`` (as plain data), ``unique``, ``key`` and
-    ``keep_result_ms`` are the producer's.
+    queue's dead letter. ``max_attempts``, ``backoff`` (as plain data), ``unique``, ``key``,
+    ``keep_result_ms`` and ``limits`` are the producer's.
     """
 
     id: str
@@ -194,6 +195,7 @@ class Message:
     unique: str | None = None
     key: str | None = None
     keep_result_ms: int | None = None
+    limits: Mapping[str, str] | None = None
 
     @property
     def enqueued_at(self) -> datetime:
@@ -256,8 +258,9 @@ class MessageState:
 
     ``due_at_ms`` is set while it is delayed, ``lease_expires_at_ms`` and ``consumer`` while it is
     leased (no expiry in a plan), ``death`` while it is a dead letter. Times are wall clocks in
-    milliseconds. ``waits_for_key``: it is ready, but waits for a slot of its key. ``cancelled``: it
-    is leased, and never delivered again.
+    milliseconds. ``waits_for_key``, ``waits_for_limit``: it is ready, but waits for a slot of its
+    key, or of the limit that it shares with other queues. ``cancelled``: it is leased, and never
+    delivered again.
     """
 
     message: Message
@@ -268,6 +271,7 @@ class MessageState:
     death: Death | None = None
     waits_for_key: bool = False
     cancelled: bool = False
+    waits_for_limit: bool = False
 
     @property
     def id(self) -> str:

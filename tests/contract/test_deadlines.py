@@ -27,6 +27,7 @@ from fdbqueue.queue.bulk.sinks import Sink, sinks
 from fdbqueue.queue.continuations.groups import Groups
 from fdbqueue.queue.dead_letters import DeadLetters
 from fdbqueue.queue.keys.keys import Key, Keys
+from fdbqueue.queue.limits import Limits, SharedLimit
 from fdbqueue.queue.schedules.schedules import Schedules
 from fdbqueue.queue.subscriptions import Subscriptions
 from fdbqueue.store.binding import fdb
@@ -422,7 +423,7 @@ def test_a_bound_of_a_call_must_be_a_time(
 
 
 CLASSES = (
-    *(Queue, Subscription, Subscriptions, DeadLetters, Keys, Key),
+    *(Queue, Subscription, Subscriptions, DeadLetters, Keys, Key, Limits, SharedLimit),
     *(Plans, Schedules, Groups, Import, Sink),
 )
 WAITS_FOR_ROOM = {
@@ -531,6 +532,8 @@ class Known:
             "DeadLetters": queue.dead,
             "Keys": queue.keys,
             "Key": queue.keys["known"],
+            "Limits": queue.limits,
+            "SharedLimit": queue.limits["api", "known"],
             "Plans": queue.plans,
             "Schedules": queue.schedules,
             "Groups": queue.groups,
@@ -544,7 +547,7 @@ class Known:
         called = getattr(self._owners[owner], method)
         if (owner, method) == ("Subscription", "browse"):
             called = self._shown.browse
-        if (owner, method) == ("Key", "set"):
+        if (owner, method) in (("Key", "set"), ("SharedLimit", "set")):
             called = partial(called, concurrency=5)
         if (owner, method) == ("Schedules", "set"):
             called = partial(called, every=60)

@@ -109,14 +109,17 @@ from fdbqueue.schema.codec.sinks import (
 )
 from fdbqueue.schema.codec.slots import (
     Backlog,
+    Limited,
     Paced,
     Reached,
     Timer,
     pack_backlog,
+    pack_limited,
     pack_limits,
     pack_paced,
     pack_reached,
     unpack_backlog,
+    unpack_limited,
     unpack_limits,
     unpack_paced,
     unpack_reached,
@@ -176,6 +179,8 @@ FULL = Envelope(
     last_value="eu",
     schedule="nightly",
     group="load",
+    limits={"api": "stripe"},
+    former_limits={"api": "stripe"},
 )
 CHUNKED = Envelope(
     b"",
@@ -242,11 +247,13 @@ META = json.dumps(
     sort_keys=True,
 ).encode()
 EMPTY = b""
+STRIPE = ("api", "stripe")
 PLACES: dict[str, Place] = {
     "ready": POSITION,
     "delayed": DUE,
     "dead": DeadRecord(90_000_000, POSITION.random),
     "turn": Turn("customer-7", 2, POSITION.random),
+    "turn of a limit": Turn(STRIPE, 2, POSITION.random),
     "planned": PlannedPlace(CLAIM, 1),
 }
 
@@ -492,6 +499,13 @@ VECTORS: dict[str, Vector] = {
         (QUEUE.waiting.parse, ("customer-7", 1, POSITION.random)),
         (unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
     ),
+    "WAITING, of a limit": Vector(
+        QUEUE.waiting(STRIPE, 2, POSITION.random),
+        pack_delayed(POSITION, PLAIN),
+        (QUEUE.waiting.parse, (STRIPE, 2, POSITION.random)),
+        (unpack_delayed, (POSITION, PLAIN)),
+    ),
+    "SLOT, of a limit": Vector(QUEUE.slot(STRIPE, 2), ID.encode(), (QUEUE.slot.parse, (STRIPE, 2))),
     "SLOT": Vector(QUEUE.slot("customer-7", 2), ID.encode(), (QUEUE.slot.parse, ("customer-7", 2))),
     "BACKLOG": Vector(
         QUEUE.backlog("customer-7"),
@@ -763,6 +777,30 @@ def test_the_page_has_the_bytes_of_a_session() -> None:
     assert root.session_queue.parse(root.session_queue(CLAIM, "orders")) == (CLAIM, "orders")
 
 
+def test_the_page_has_the_bytes_of_limits_that_queues_share() -> None:
+    keys = RootKeys(fdb.Subspace(("fdbqueue",))).limits
+    holder = Limited("orders", ID)
+    backlog = Backlog(1_700_000_000_000, Allowed(3, None))
+    wanted = {
+        "WAITING": (keys.waiting(STRIPE, 2, POSITION.random), pack_limited(holder)),
+        "SLOT": (keys.slot(STRIPE, 2), pack_limited(holder)),
+        "BACKLOG": (keys.backlog(STRIPE), pack_backlog(backlog)),
+        "BACKLOG, count": (keys.backlog_count(STRIPE, 0), pack_index(12)),
+        "LIMITS": (keys.limits(STRIPE), pack_limits({"concurrency": 3, "paused": True})),
+    }
+    listed = {
+        name: (bytes.fromhex(plain(key)), bytes.fromhex(plain(value)))
+        for name, key, value in table("### Their bytes")
+    }
+    rows = "\n".join(
+        f"| {name} | `{key.hex()}` | `{value.hex()}` |" for name, (key, value) in wanted.items()
+    )
+    assert listed == wanted, f"docs/format.md should say: {rows}"
+    assert unpack_limited(wanted["SLOT"][1]) == holder
+    assert keys.waiting.parse(wanted["WAITING"][0]) == (STRIPE, 2, POSITION.random)
+    assert keys.slot.parse(wanted["SLOT"][0]) == (STRIPE, 2)
+
+
 def test_ids_name_the_place_of_the_enqueue() -> None:
     wanted = {ID: POSITION, THIRD.to_id(): THIRD, DUE.to_id(): DUE}
     assert {plain(text) for text, _ in table("## Ids")} == set(wanted)
@@ -794,7 +832,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (4, CorruptData), (14, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (4, CorruptData), (15, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

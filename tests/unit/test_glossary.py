@@ -17,7 +17,7 @@ TERMS = {
     for word in re.findall(r"[a-z]+", "_".join(term).lower())
 }
 USUAL = {
-    *("bench", "cli", "client", "code", "commit", "database", "decision", "error", "file", "limit"),
+    *("bench", "cli", "client", "code", "commit", "database", "decision", "error", "file"),
     *("main", "model", "moved", "option", "page", "process", "range", "run", "setting", "spark"),
     *("terminal", "testing", "text", "version"),
 }

@@ -221,6 +221,6 @@ def _slots(db: fdb.Database, queue: Queue[bytes]) -> tuple[dict[str, int], list[
     waits = tr.snapshot.get_range(backlogs.start, backlogs.stop, streaming_mode=mode)
     out: defaultdict[str, int] = defaultdict(int)
     for kv in rows:
-        out[keys.slot.parse(kv.key)[0]] += 1
+        out[str(keys.slot.parse(kv.key)[0])] += 1
     parsed = (keys.backlog_count.parse(kv.key) for kv in waits)
-    return out, [key for key, *count in parsed if not count]
+    return out, [str(key) for key, *count in parsed if not count]

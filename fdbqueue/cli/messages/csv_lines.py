@@ -24,6 +24,7 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "max_delay": (float, "a number of seconds"),
     "ttl": (float, "a number of seconds"),
     "headers": (json.loads, "JSON"),
+    "limits": (json.loads, "JSON"),
     "backoff": (json.loads, "JSON"),
 }
 

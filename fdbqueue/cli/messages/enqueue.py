@@ -40,6 +40,10 @@ def enqueue(
         str | None,
         Option(metavar="KEY", help="A key: by default, its messages are delivered one at a time."),
     ] = None,
+    limit: Annotated[
+        str | None,
+        Option(metavar="NAME=VALUE", help="A limit that it shares with messages of other queues."),
+    ] = None,
     dedup_id: Annotated[
         str | None, Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently.")
     ] = None,
@@ -73,7 +77,7 @@ def enqueue(
 
     Without PAYLOAD and --file, fdbq reads standard input: one JSON object per line with "payload"
     (text) or "payload_base64", and optionally "priority", "headers", "delay" or "due_at", "ttl" or
-    "ttl_ends_at", "max_attempts", "backoff", "key", "dedup_id", "unique", "on_conflict",
+    "ttl_ends_at", "max_attempts", "backoff", "key", "limits", "dedup_id", "unique", "on_conflict",
     "max_delay" and "content_type". The options of the command apply to lines that do not specify
     them. You can enqueue the --json output of peek, receive, browse and dead list: the messages get
     new ids and no attempts. An invalid line ends the import; the error says how many messages
@@ -105,6 +109,7 @@ def enqueue(
         ttl=ttl,
         max_attempts=max_attempts,
         key=key,
+        limits=None if limit is None else dict([pair("--limit", limit)]),
         dedup_id=dedup_id,
         unique=unique,
         on_conflict=on_conflict,

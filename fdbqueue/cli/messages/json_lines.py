@@ -35,7 +35,7 @@ MAX_BATCH_BYTES = 1_000_000
 PAYLOADS = ("payload", "payload_base64")
 ARGUMENTS = frozenset(
     ("priority", "headers", "delay", "due_at", "ttl", "ttl_ends_at", "max_attempts", "backoff",
-     "dedup_id", "unique", "on_conflict", "max_delay", "key", "content_type")
+     "dedup_id", "unique", "on_conflict", "max_delay", "key", "limits", "content_type")
 )  # fmt: skip
 _MOMENTS = {"due_at": "at", "ttl_ends_at": "ttl_ends_at"}
 """Names whose values are times, and the arguments they stand for."""

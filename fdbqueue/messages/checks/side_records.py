@@ -5,22 +5,20 @@ They are compared with all messages at one version.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew, InvalidArgument
-from ...schema.codec.atomic import pack_counters, unpack_counters
 from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import unpack_lease
 from ...schema.codec.lookup import Place, pack_place, unpack_known, unpack_place
-from ...schema.codec.slots import Backlog, unpack_backlog, unpack_paced
 from ...schema.keys import Kind, QueueKeys
+from ...values.limits import Gate
 from ...values.model import parse_id
 from .. import lookup as places
-from ..slots import backlog, hand_over, limits, permits, rates
-from . import groups
+from ..slots import permits
+from . import backlogs, groups, shared_limits
 from .audit import HOLDERS, Audit
 
 _LIVING = (Kind.READY, Kind.WAITING, Kind.LEASE, Kind.DELAYED)
@@ -32,8 +30,9 @@ class Messages:
 
     ids: of all messages. places: by id, of those that are not leased; None if several have the id.
     chunks: names of payloads. unique: unique keys of live messages. mortal: MORTAL keys of live
-    messages. permits: by kind, key and number of a permit, the ids of those that hold it. values:
-    the LATEST keys of the values of live messages, each with the ids, and whether they are ready.
+    messages. permits: by kind, key or limit, and number of a permit, the ids of those that hold
+    it. values: the LATEST keys of the values of live messages, each with the ids, and whether they
+    are ready.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -41,7 +40,7 @@ class Messages:
     chunks: set[bytes] = field(default_factory=set)
     unique: dict[str, str] = field(default_factory=dict)
     mortal: set[bytes] = field(default_factory=set)
-    permits: dict[tuple[Kind, str, int], set[str]] = field(default_factory=dict)
+    permits: dict[tuple[Kind, Gate, int], set[str]] = field(default_factory=dict)
     values: dict[bytes, dict[str, bool]] = field(default_factory=dict)
 
 
@@ -57,7 +56,9 @@ def check(audit: Audit) -> None:
     _names(audit, messages)
     _pointers(audit, messages)
     _permits(audit, messages)
-    _backlogs(audit)
+    backlogs.check(audit, audit.scope.keys)
+    if "limits" in audit.scope.noted:
+        shared_limits.check(audit)
     _last_values(audit, messages)
     groups.check(audit, messages.ids)
 
@@ -86,12 +87,12 @@ def _gather(audit: Audit) -> Messages | None:
                 latest = keys.latest(envelope.last_value)
                 messages.values.setdefault(latest, {})[message_id] = kind is Kind.READY
             # A scheduled message without an index gets its permits when it is due.
-            if envelope.key and position.index:
+            if envelope.gate and position.index:
                 held = [(Kind.SLOT, envelope.slot)]
                 held += [(Kind.WINDOW, envelope.window)] if kind is Kind.READY else []
                 for permit, n in held:
                     if n is not None:
-                        one = permit, envelope.key, n
+                        one = permit, envelope.gate, n
                         messages.permits.setdefault(one, set()).add(message_id)
     return messages
 
@@ -188,10 +189,11 @@ def _permits(audit: Audit, messages: Messages) -> None:
         for kind in _PERMITS
         for kv in audit.whole(keys.kind(kind))
     }
-    for one in sorted({*held, *messages.permits}):
+    for one in sorted({*held, *messages.permits}, key=repr):
         out, holder = messages.permits.get(one, set()), held.get(one)
-        kind, key, n = one
-        row, name, subject = rows[kind](key, n), _PERMITS[kind], f"{key}, {n}"
+        kind, gate, n = one
+        row, name = rows[kind](gate, n), _PERMITS[kind]
+        subject = f"{backlogs.named(gate)}, {n}"
         if len(out) > 1:
             detail = f"messages {', '.join(sorted(out))} hold it"
             audit.report(f"{name} held twice", subject, detail)
@@ -200,56 +202,8 @@ def _permits(audit: Audit, messages: Messages) -> None:
             repair = partial(_set, audit, row, message_id.encode())
             audit.report(f"{name} astray", subject, f"{message_id} holds it, not {holder}", repair)
         elif not out:
-            free = partial(_free, audit, key, row)
+            free = partial(_free, audit, gate, row)
             audit.report(f"{name} astray", subject, f"message {holder} does not hold it", free)
-
-
-def _backlogs(audit: Audit) -> None:
-    keys = audit.scope.keys
-    waiting = Counter(keys.waiting.parse(kv.key)[0] for kv in audit.whole(keys.kind(Kind.WAITING)))
-    counts: dict[str, int] = {}
-    backlogs: dict[str, Backlog] = {}
-    for kv in audit.whole(keys.kind(Kind.BACKLOG)):
-        key, *count = keys.backlog_count.parse(kv.key)
-        if count:
-            (counts[key],) = unpack_counters(kv.value, 1)
-        else:
-            backlogs[key] = unpack_backlog(kv.value)
-    for key in sorted({*waiting, *counts, *backlogs}):
-        wait, known = waiting[key], backlogs.get(key)
-        if wait and known is None:
-            begin = partial(_begin, audit, key)
-            audit.report("backlog astray", key, f"{wait:,} messages wait in no backlog", begin)
-        elif not wait and known is not None:
-            audit.report("backlog astray", key, "no message waits", partial(_end, audit, key))
-        elif known is not None:
-            _stuck(audit, key, known)
-        if wait != counts.get(key, 0):
-            operand = pack_counters((wait - counts.get(key, 0),))
-            correct = partial(audit.tr.add, keys.backlog_count(key, 0), operand)
-            detail = f"is {counts.get(key, 0):,}, but {wait:,} wait"
-            repair = correct if wait else partial(_end, audit, key)
-            audit.report("backlog miscounted", key, detail, repair)
-
-
-def _stuck(audit: Audit, key: str, known: Backlog) -> None:
-    """Whether messages of a key wait for nothing, since one could become ready."""
-    keys, snapshot = audit.scope.keys, audit.tr.snapshot
-    allowed = limits.effective(audit.scope, snapshot.get(keys.limits(key)).value).allowed
-    held = [sum(1 for _ in audit.whole(rows.under(key))) for rows in permits.kinds(keys)]
-    # After a change of the limits, the next end of a message that is out counts what is held.
-    if any(held) and known.settled != allowed:
-        return
-    if all(most is None or count < most for count, most in zip(held, allowed.numbers, strict=True)):
-        paced = snapshot.get(keys.rate(key)).value
-        if allowed.rate and paced is not None:
-            known_rate = unpack_paced(paced)
-            now_ms = audit.scope.now_ms(audit.tr)
-            coming = rates.next_ms(known_rate, allowed.rate, now_ms)
-            if not known_rate.timer.rests and known_rate.timer.due_ms <= coming:
-                return  # Its timer lets the next one out.
-        detail = f"messages wait, and {held[0]:,} hold slots, {held[1]:,} places of the window"
-        audit.report("backlog stuck", key, detail, partial(_fill, audit, key))
 
 
 def _last_values(audit: Audit, messages: Messages) -> None:
@@ -298,25 +252,10 @@ def _set(audit: Audit, key: bytes, value: bytes) -> None:
     _guarded(audit, key, partial(audit.tr.set, key, value))
 
 
-def _free(audit: Audit, key: str, row: bytes) -> None:
+def _free(audit: Audit, gate: Gate, row: bytes) -> None:
     _guarded(audit, row, partial(audit.tr.clear, row))
-    _fill(audit, key)
-
-
-def _fill(audit: Audit, key: str) -> None:
-    hand_over.fill(audit.tr, audit.scope, key)
-
-
-def _begin(audit: Audit, key: str) -> None:
-    now_ms = audit.scope.now_ms(audit.tr)
-    begin = partial(backlog.begin, audit.tr, audit.scope.keys, key, now_ms, None)
-    _guarded(audit, audit.scope.keys.backlog(key), begin)
-    _fill(audit, key)
-
-
-def _end(audit: Audit, key: str) -> None:
-    """End a backlog, unless a message waits by now."""
-    backlog.leave(audit.tr, audit.scope.keys, {key: 0})
+    if isinstance(gate, str):  # The slot of a limit is freed below the root.
+        backlogs.fill(audit, gate)
 
 
 def _guarded(audit: Audit, key: bytes, repair: Callable[[], None]) -> None:

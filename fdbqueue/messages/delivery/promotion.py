@@ -76,8 +76,8 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
     for message in added:
         lookup.point(tr, scope.keys, message, message.position)
     last_values.replace_older(tr, scope, added)
-    # When one with an ordering key ends, the next one becomes ready.
-    ready = len(fresh) + len(resting) + sum(each.envelope.key is not None for each in expired)
+    # When one with a key or a limit ends, the next one becomes ready.
+    ready = len(fresh) + len(resting) + sum(each.envelope.gate is not None for each in expired)
     size = sum(weight(message.envelope) for message in (*fresh, *resting, *expired))
     # The next tick takes as much room as the one that comes.
     size += sum(weight(message.envelope) for message, _ in ticking)

@@ -148,5 +148,5 @@ def carry_out(
     time_to_live.expire(tr, scope, State.LEASED, expired)
     transitions.record(tr, scope, CANCEL, cancelled)
     ended = [*expired, *cancelled, *(message for message, _ in died)]
-    # When one with an ordering key ends, the next one becomes ready.
-    return len(ready) + sum(message.envelope.key is not None for message in ended)
+    # When one with a key or a limit ends, the next one becomes ready.
+    return len(ready) + sum(message.envelope.gate is not None for message in ended)

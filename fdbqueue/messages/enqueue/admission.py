@@ -92,10 +92,12 @@ def admit(
         return _admit_plain(tr, scope, given)
     if any(draft.envelope.keep_result_ms is not None for draft in drafts):
         catalogue.note(tr, scope, "results")
+    if any(draft.envelope.limits for draft in drafts):
+        catalogue.note(tr, scope, "limits")
     if any(draft.on_conflict != "keep" for draft in drafts):
         return _admit_in_turn(tr, scope, drafts, resuming)
     for draft in drafts if scope.options.ordered else ():
-        level_order.check(scope.options, draft.envelope.headers, draft.envelope.key)
+        level_order.check(scope.options, draft.envelope.headers, draft.envelope.gate)
     now_ms = scope.now_ms(tr)
     levels = {_level(scope, draft) for draft in drafts if draft.due_ms is None}
     ends = {level: index_allocation.reads(tr, scope.keys, level) for level in levels}
@@ -134,7 +136,7 @@ def _admit_in_turn(
         check_payload(draft.envelope.payload, scope.options.max_payload)
         scope.options.level(draft.envelope.priority)
         if scope.options.ordered:
-            level_order.check(scope.options, draft.envelope.headers, draft.envelope.key)
+            level_order.check(scope.options, draft.envelope.headers, draft.envelope.gate)
     each = [
         admit(tr, scope, [draft], resuming)
         if draft.on_conflict == "keep"

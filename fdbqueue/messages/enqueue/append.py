@@ -30,21 +30,21 @@ def append(
 
     Returns them with their positions, in the same order, at consecutive indexes. Several of one
     level that follow each other form a block, which takes one index. One with side records stands
-    alone, unless these are only the place that its id leads to. One with a key takes a slot
-    of its key, or waits in the backlog of its key.
+    alone, unless these are only the place that its id leads to. One with a key or a limit takes a
+    slot of that, or waits in its backlog.
 
     One round trip of snapshot reads, ``reads`` by level if the caller has issued them: the last
     READY key of each level, and TAIL. Adds a read conflict on the FENCE keys of the indexes that it
     takes, which only a cursor that passes them writes; so appends conflict neither with each other
-    nor with a dequeue. With a key it conflicts only with the begin and the end of the key's
+    nor with a dequeue. With a key or a limit it conflicts only with the begin and the end of that
     backlog, with a change of its limits, and while it has no backlog with appends that want the
     same slot.
     """
     if scope.options.last_value is not None:
         entries = [(level, last_values.named(scope, envelope)) for level, envelope in entries]
     found = taking.reads(tr, scope, [envelope for _, envelope in entries])
-    # What a message with a key holds is not known yet, and it stands alone.
-    packed = [b"" if envelope.key else pack_envelope(envelope) for _, envelope in entries]
+    # What a message with a key or a limit holds is not known yet, and it stands alone.
+    packed = [b"" if envelope.gate else pack_envelope(envelope) for _, envelope in entries]
     alike = scope.options.sort is None  # Others may come in between them.
     runs = list(_runs(entries, packed)) if alike else [[n] for n in range(len(entries))]
     placed = level_order.assign(tr, scope, [entries[run[0]] for run in runs], reads)

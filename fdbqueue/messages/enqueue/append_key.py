@@ -54,7 +54,7 @@ def append(
     tr.add(keys.levels[number].count, operand(_ENQUEUED + size * BYTE))
     if given is None:
         turn = Turn(key, one.following(), position.random)
-        backlog.write(tr, keys, turn, message_id, position, packed)
+        backlog.write(tr, scope, turn, message_id, position, packed)
         return message_id
     tr.set(keys.ready(position), packed)
     tr.add(keys.change, changes.ONE)

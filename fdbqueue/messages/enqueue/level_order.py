@@ -22,6 +22,7 @@ from ...schema.codec.envelopes import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
+from ...values.limits import Gate
 from ...values.model import Headers
 from ...values.options import QueueOptions
 from ..delivery import requeue
@@ -31,13 +32,15 @@ MAX_VALUE_BYTES = 1_000
 """The longest value of which a queue keeps the last message, as a key has it."""
 
 
-def check(options: QueueOptions, headers: Headers, key: str | None) -> None:
+def check(options: QueueOptions, headers: Headers, gate: Gate | None) -> None:
     """Raise ``InvalidHeaders`` or ``InvalidArgument`` if a queue cannot order such a message."""
-    if key is not None:
+    if gate is not None:
+        of_key = isinstance(gate, str)
         raise InvalidArgument(
-            argument="key",
-            value=key,
-            problem="a queue with sort or last_value takes no messages with a key",
+            argument="key" if of_key else "limits",
+            value=gate,
+            problem="a queue with sort or last_value takes no messages with a "
+            + ("key" if of_key else "limit"),
         )
     most = ((options.sort, sorting.MAX_BYTES), (options.last_value, MAX_VALUE_BYTES))
     for header, limit in most:
@@ -50,7 +53,7 @@ def check(options: QueueOptions, headers: Headers, key: str | None) -> None:
 
 
 def takes(options: QueueOptions, envelope: Envelope) -> bool:
-    """Whether ``check`` lets a message in, once it has lost its key."""
+    """Whether ``check`` lets a message in, once it has lost its key and limits."""
     try:
         check(options, envelope.headers, None)
     except InvalidInput:

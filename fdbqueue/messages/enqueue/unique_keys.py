@@ -76,7 +76,7 @@ def stays(scope: Scope, found: Found, envelope: Envelope) -> bool:
         not (ready and browsed)
         and not options.ordered
         and options.last_value is None
-        and found.message.envelope.key == envelope.key
+        and found.message.envelope.gate == envelope.gate
     )
 
 

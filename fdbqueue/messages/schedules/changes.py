@@ -51,7 +51,7 @@ def put(tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: Defin
     envelope = definition.envelope
     scope.options.level(envelope.priority)
     if scope.options.ordered:
-        level_order.check(scope.options, envelope.headers, envelope.key)
+        level_order.check(scope.options, envelope.headers, envelope.gate)
     if definition != before:
         next_ms = progress.next_ms
         if before is None or timing != before.timing:

@@ -1,53 +1,53 @@
-"""The backlog of a key: its messages that wait for a slot, in order.
+"""The backlog of a key, or of a limit: the messages that wait for a slot, in order.
 
 An enqueue adds behind the last, by a snapshot read, as it does in a level of the queue. BACKLOG
 exists while messages wait. Who relies on that reads it with a conflict, and only the first message
 that waits, and whoever takes the last one, write it. Who takes messages and leaves others relies on
 one that stays, and reads that with a conflict.
+
+In the backlog of a limit, the rows that stand in order only name the messages, which lie under the
+same elements in their queues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from ...schema.codec.atomic import pack_counters
 from ...schema.codec.delayed import pack_message
 from ...schema.codec.envelopes import pack_envelope
 from ...schema.codec.lookup import Turn, pack_place
-from ...schema.codec.slots import Backlog, pack_backlog
-from ...schema.keys import QueueKeys, SlotKeys
+from ...schema.codec.slots import Backlog, Limited, pack_backlog, pack_limited
+from ...schema.keys import SlotKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...store.client import pack_int, parse_int
-from ...values.limits import Allowed
+from ...values.limits import Allowed, Gate
 from ...values.model import Position
-
-N = TypeVar("N")
-"""What has slots."""
+from . import gates
 
 
-def last(tr: fdb.Transaction, keys: SlotKeys[N], key: N) -> fdb.FDBRange:
+def last(tr: fdb.Transaction, keys: SlotKeys, gate: Gate) -> fdb.FDBRange:
     """Issue a snapshot read of the last message that waits.
 
     A range, since a selector would go on to other kinds of keys where none waits: to lines of the
     history that the transaction has written, which cannot be read.
     """
-    every = keys.waiting.under(key)
+    every = keys.waiting.under(gate)
     return tr.snapshot.get_range(every.start, every.stop, 1, True, fdb.StreamingMode.exact)
 
 
-def first(tr: fdb.Transaction, keys: SlotKeys[N], key: N, limit: int) -> fdb.FDBRange:
+def first(tr: fdb.Transaction, keys: SlotKeys, gate: Gate, limit: int) -> fdb.FDBRange:
     """Issue a snapshot read of the first messages that wait."""
-    every = keys.waiting.under(key)
+    every = keys.waiting.under(gate)
     mode = fdb.StreamingMode.want_all
     return tr.snapshot.get_range(every.start, every.stop, limit=limit, streaming_mode=mode)
 
 
-def number(keys: SlotKeys[N], key: N, read: fdb.FDBRange) -> int:
+def number(keys: SlotKeys, gate: Gate, read: fdb.FDBRange) -> int:
     """The number of the last message that waits; 0 if none does."""
-    begin = keys.waiting.begin(key)
+    begin = keys.waiting.begin(gate)
     for kv in read:
         if kv.key[len(begin) :] < pack_int(0):
             return keys.waiting.parse(kv.key)[1]
@@ -56,32 +56,42 @@ def number(keys: SlotKeys[N], key: N, read: fdb.FDBRange) -> int:
 
 
 def begin(
-    tr: fdb.Transaction, keys: SlotKeys[N], key: N, now_ms: int, settled: Allowed | None
+    tr: fdb.Transaction, keys: SlotKeys, gate: Gate, now_ms: int, settled: Allowed | None
 ) -> None:
-    """Note that messages of a key wait from now on."""
-    tr[keys.backlog(key)] = pack_backlog(Backlog(now_ms, settled))
+    """Note that messages wait from now on."""
+    tr[keys.backlog(gate)] = pack_backlog(Backlog(now_ms, settled))
 
 
-def put(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, n: int) -> StoredMessage:
+def put(
+    tr: fdb.Transaction, scope: Scope, gate: Gate, message: StoredMessage, n: int
+) -> StoredMessage:
     """Let a message wait under a number; returns it with its place."""
-    turn = Turn(message.envelope.key or "", n, message.position.random)
+    turn = Turn(gate, n, message.position.random)
     envelope = replace(message.envelope, id=message.id, slot=None, window=None)
-    write(tr, keys, turn, message.id, message.position, pack_envelope(envelope))
+    write(tr, scope, turn, message.id, message.position, pack_envelope(envelope))
     return StoredMessage(message.position, envelope, message.consumer, turn)
 
 
 def write(
     tr: fdb.Transaction,
-    keys: QueueKeys,
+    scope: Scope,
     turn: Turn,
     message_id: str,
     position: Position,
     packed: bytes,
 ) -> None:
     """Write a message that waits, given its stored envelope. Blindly."""
-    tr.set(keys.waiting(*turn), pack_message(position, packed))
-    tr.set(keys.moved(message_id), pack_place(turn))
-    _count(tr, keys, turn.key, 1)
+    tr.set(scope.keys.waiting(*turn), pack_message(position, packed))
+    tr.set(scope.keys.moved(message_id), pack_place(turn))
+    if not isinstance(turn.gate, str):
+        tr.set(scope.root.limits.waiting(*turn), pack_limited(Limited(scope.name, message_id)))
+    _count(tr, gates.keys(scope, turn.gate), turn.gate, 1)
+
+
+def forget(tr: fdb.Transaction, scope: Scope, turn: Turn) -> None:
+    """Remove a message that has left its place in the queue from the line of its limit. Blindly."""
+    if not isinstance(turn.gate, str):
+        tr.clear(scope.root.limits.waiting(*turn))
 
 
 def put_first(
@@ -109,33 +119,33 @@ def put_first(
     for message in reversed(messages):
         key = message.envelope.key or ""
         following[key] -= 1
-        placed.append(put(tr, keys, message, following[key]))
+        placed.append(put(tr, scope, key, message, following[key]))
     return placed
 
 
 def shrink(
-    tr: fdb.Transaction, keys: SlotKeys[N], key: N, taken: int, rest: Sequence[fdb.KeyValue]
+    tr: fdb.Transaction, keys: SlotKeys, gate: Gate, taken: int, rest: Sequence[fdb.KeyValue]
 ) -> None:
-    """Note that ``taken`` messages of a key wait no more, already removed.
+    """Note that ``taken`` messages wait no more, already removed.
 
     rest: the first ones that were left, at least one if there are any.
     """
     if rest:
         tr.add_read_conflict_key(rest[0].key)
-        _count(tr, keys, key, -taken)
+        _count(tr, keys, gate, -taken)
         return
-    every = keys.waiting.under(key)
+    every = keys.waiting.under(gate)
     tr.add_read_conflict_range(every.start, every.stop)
-    del tr[keys.backlog(key)]
-    del tr[keys.backlog_count(key, 0)]
+    del tr[keys.backlog(gate)]
+    del tr[keys.backlog_count(gate, 0)]
 
 
-def leave(tr: fdb.Transaction, keys: SlotKeys[N], taken: Mapping[N, int]) -> None:
-    """As ``shrink``, for several keys. One round trip."""
-    rests = {key: first(tr, keys, key, 1) for key in taken}
-    for key, rest in rests.items():
-        shrink(tr, keys, key, taken[key], rest.to_list())
+def leave(tr: fdb.Transaction, keys: SlotKeys, taken: Mapping[Gate, int]) -> None:
+    """As ``shrink``, for several. One round trip."""
+    rests = {gate: first(tr, keys, gate, 1) for gate in taken}
+    for gate, rest in rests.items():
+        shrink(tr, keys, gate, taken[gate], rest.to_list())
 
 
-def _count(tr: fdb.Transaction, keys: SlotKeys[N], key: N, change: int) -> None:
-    tr.add(keys.backlog_count(key, 0), pack_counters((change,)))
+def _count(tr: fdb.Transaction, keys: SlotKeys, gate: Gate, change: int) -> None:
+    tr.add(keys.backlog_count(gate, 0), pack_counters((change,)))

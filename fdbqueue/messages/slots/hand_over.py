@@ -1,4 +1,8 @@
-"""Handing slots over: whoever ends a message gives its slot to the next that waits."""
+"""Handing slots over: whoever ends a message gives its slot to the next that waits.
+
+The next of a limit may be a message of another queue. It becomes ready there as it would here, and
+its queue's consumers are told by CHANGE.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,48 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...schema import changes
+from ...errors import QueueNotFound
+from ...schema import catalogue, changes
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope, pack_envelope
-from ...schema.codec.slots import Backlog, pack_backlog, unpack_backlog
-from ...schema.keys import Kind
+from ...schema.codec.slots import Backlog, pack_backlog, unpack_backlog, unpack_limited
+from ...schema.keys import RootKeys, SlotKeys, within
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...values.limits import Allowed
+from ...store.clocks import Clock
+from ...values.limits import Allowed, Gate, Limit
 from .. import lookup
 from ..enqueue import index_allocation
 from ..transaction_budget import SIDE_BYTES, STEP_BYTES, fitting, weight
-from . import backlog, limits, permits
+from . import backlog, gates, limits, permits, rates
 from .permits import Permit, Permits
 from .rates import Pace
 
 MAX_FILLED = 100
-"""The most messages of a key that one transaction gives free slots to."""
+"""The most messages of a key or a limit that one transaction gives free slots to."""
 MAX_LOOKED_AT = 500
-"""The most rows of keys with a backlog that one transaction looks at."""
+"""The most rows of keys and limits with a backlog that one transaction looks at."""
 MAX_DUE = 10
 """The most messages of each key that become ready when its timer is due."""
 
 
+_Entry = tuple[Scope, int, Envelope]
+"""A message that becomes ready: its queue, its level, and what it is."""
+
+
+class _Waiting(NamedTuple):
+    """A message that waits, of any queue: where it stands in line, its row in its queue, which was
+    read with a conflict, and what that has."""
+
+    scope: Scope
+    in_line: bytes
+    row: bytes
+    level: int
+    envelope: Envelope
+
+
 class _Next(NamedTuple):
-    """The reads of what may become ready of a key, issued and not awaited."""
+    """The reads of what may become ready of a key or a limit, issued and not awaited."""
 
     own: fdb.Value
     first: fdb.FDBRange
@@ -39,7 +60,8 @@ class _Next(NamedTuple):
 
 
 class _Reads(NamedTuple):
-    """The reads of a key of which messages have ended or were taken, issued and not awaited.
+    """The reads of a key or a limit of which messages have ended or were taken, issued and not
+    awaited.
 
     held: by kind of permit, the rows of those that the messages may hold. following: None where the
     key probably has no backlog, since it had none lately.
@@ -51,13 +73,13 @@ class _Reads(NamedTuple):
 
 
 class _Freed(NamedTuple):
-    """What messages of a key with a backlog have freed, and what may get it.
+    """What messages of a key or a limit with a backlog have freed, and what may get it.
 
     freed: the numbers, by kind of permit. waited: how many of the messages have ended while they
     waited.
     """
 
-    key: str
+    gate: Gate
     backlog: Backlog
     freed: list[list[int]]
     waited: int
@@ -67,18 +89,20 @@ class _Freed(NamedTuple):
 def ended(
     tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], *, ready: bool
 ) -> int:
-    """Free what messages that have ended hold of their keys, and hand it to those that wait;
-    returns how many of these became ready.
+    """Free what messages that have ended hold of their keys and limits, and hand it to those that
+    wait; returns how many of these became ready in the same queue.
 
     ready: whether the messages were ready: only then may they hold a place in a window.
 
-    One round trip if any of the messages has a key. Another if a key has a backlog and had none
-    lately, and if its next message is of another level; another if it has a window, and another if
-    its limits have changed. Conflicts with other ends of the same key that
-    hand over to the same message, and with enqueues only where the backlog begins or ends.
+    One round trip if any of the messages has a key or a limit. Another if that has a backlog and
+    had none lately, and if its next message is of another level; another if it has a window, and
+    another if its limits have changed; two if the next message of a limit is of another queue.
+    Conflicts with other ends of the same key or limit that hand over to the same message, with
+    enqueues only where the backlog begins or ends, and with a change of the options of the queue
+    whose message is next.
     """
-    with_key = [each for each in messages if each.envelope.key]
-    return _free(tr, scope, with_key, (True, ready))
+    with_gate = [each for each in messages if each.envelope.gate]
+    return _free(tr, scope, with_gate, (True, ready))
 
 
 def taken(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> int:
@@ -93,45 +117,56 @@ def _free(
 ) -> int:
     """frees: by kind of permit, whether the messages lose it."""
     keys = scope.keys
-    of_key: defaultdict[str, list[StoredMessage]] = defaultdict(list)
+    of_gate: defaultdict[Gate, list[StoredMessage]] = defaultdict(list)
     for message in messages:
-        of_key[message.envelope.key or ""].append(message)
-    reads = {key: _read(tr, scope, key, those, frees) for key, those in of_key.items()}
+        of_gate[message.envelope.gate or ""].append(message)
+        if message.turn is not None:
+            backlog.forget(tr, scope, message.turn)
+    reads = {gate: _read(tr, scope, gate, those, frees) for gate, those in of_gate.items()}
     # Where the next that wait probably go.
-    levels = {each.position.level for key in of_key.keys() & scope.waited for each in of_key[key]}
+    levels = {
+        each.position.level for gate in of_gate.keys() & scope.waited for each in of_gate[gate]
+    }
     behind = {level: index_allocation.reads(tr, keys, level) for level in levels}
     found = []
-    for key, (stored, held, following) in reads.items():
-        those = of_key[key]
+    for gate, (stored, held, following) in reads.items():
+        those = of_gate[gate]
         ids = {each.id for each in those}
-        freed = []
-        for rows, some in zip(permits.kinds(keys), held, strict=True):
-            freed.append([n for n, row in some.items() if (row.value or b"").decode() in ids])
-            for n in freed[-1]:
-                tr.clear(rows(key, n))
+        slots, places = (
+            [n for n, row in some.items() if (row.value or b"").decode() in ids] for some in held
+        )
+        for n in slots:
+            gates.free(tr, scope, gate, n)
+        for n in places:
+            tr.clear(keys.window(gate, n))
         if not stored.present():
-            scope.waited.discard(key)
+            scope.waited.discard(gate)
             continue
-        scope.note_backlog(key)
+        scope.note_backlog(gate)
         waited = sum(each.turn is not None for each in those)
         found.append(
             _Freed(
-                key,
+                gate,
                 unpack_backlog(stored.value),
-                freed,
+                [slots, places],
                 waited,
-                following or _next(tr, scope, key, len(those)),
+                following or _next(tr, scope, gate, len(those)),
             )
         )
     entries = _handed_over(tr, scope, found)
     _make_ready(tr, scope, entries, behind)
-    return len(entries)
+    return _own(scope, entries)
+
+
+def _own(scope: Scope, entries: Sequence[_Entry]) -> int:
+    """How many of what becomes ready are of this queue."""
+    return sum(of.name == scope.name for of, *_ in entries)
 
 
 def _read(
     tr: fdb.Transaction,
     scope: Scope,
-    key: str,
+    gate: Gate,
     messages: Sequence[StoredMessage],
     frees: tuple[bool, bool],
 ) -> _Reads:
@@ -142,31 +177,27 @@ def _read(
     numbers = ({each[of] for each in out if freed} for of, freed in enumerate(frees))
     kinds = zip(reading, permits.kinds(scope.keys), numbers, strict=True)
     return _Reads(
-        tr.get(scope.keys.backlog(key)),
-        [{n: read.get(rows(key, n)) for n in some if n is not None} for read, rows, some in kinds],
-        _next(tr, scope, key, len(messages)) if key in scope.waited else None,
+        tr.get(gates.keys(scope, gate).backlog(gate)),
+        [{n: read.get(rows(gate, n)) for n in some if n is not None} for read, rows, some in kinds],
+        _next(tr, scope, gate, len(messages)) if gate in scope.waited else None,
     )
 
 
-def _next(tr: fdb.Transaction, scope: Scope, key: str, count: int) -> _Next:
-    """Issue the reads of a key's own limits, and of ``count`` messages that wait and another."""
+def _next(tr: fdb.Transaction, scope: Scope, gate: Gate, count: int) -> _Next:
+    """Issue the reads of the own limits, and of ``count`` messages that wait and another."""
+    keys = gates.keys(scope, gate)
     return _Next(
-        tr.get(scope.keys.limits(key)),
-        backlog.first(tr, scope.keys, key, count + 1),
-        _rate(tr, scope, key),
+        tr.get(keys.limits(gate)),
+        backlog.first(tr, keys, gate, count + 1),
+        rates.read(tr, scope, gate),
     )
 
 
-def _rate(tr: fdb.Transaction, scope: Scope, key: str) -> fdb.Value | None:
-    """Issue a snapshot read of the RATE of a key, if keys of the queue have any."""
-    return tr.snapshot.get(scope.keys.rate(key)) if "rates" in scope.noted else None
-
-
-def _handed_over(
-    tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]
-) -> list[tuple[int, Envelope]]:
-    """Let what waits of keys become ready; returns it with its levels."""
-    allowed = [limits.effective(scope, each.following.own.value).allowed for each in found]
+def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[_Entry]:
+    """Let what waits become ready; returns it."""
+    allowed = [
+        limits.effective(scope, each.gate, each.following.own.value).allowed for each in found
+    ]
     # No other message could become ready before: no more can now than one kind has freed.
     counts = [max(map(len, each.freed)) for each in found]
     others = [
@@ -175,15 +206,16 @@ def _handed_over(
     ]
     entries = []
     for each, now, count, held in zip(found, allowed, counts, others, strict=True):
-        rows = each.following.first.to_list()
+        rows, keys = each.following.first.to_list(), gates.keys(scope, each.gate)
         if held is None:
             if each.waited:
-                backlog.shrink(tr, scope.keys, each.key, each.waited, rows[:1])
+                backlog.shrink(tr, keys, each.gate, each.waited, rows[:1])
             entries += _next_in_time(tr, scope, each, now) if rows else []
             continue
-        kinds = zip(permits.kinds(scope.keys), now.numbers, held, each.freed, strict=True)
-        some = [Permits(tr, kind, each.key, limit, of, n) for kind, limit, of, n in kinds]
-        entries += _hand_over(tr, scope, each.key, some, count, rows, each.waited)
+        kinds = zip(permits.kinds(keys), now.numbers, held, each.freed, strict=True)
+        some = [Permits(tr, kind, each.gate, limit, of, n) for kind, limit, of, n in kinds]
+        line = _line(tr, scope, each.gate, rows, count)
+        entries += _hand_over(tr, scope, each.gate, some, line, each.waited)
     return entries
 
 
@@ -192,36 +224,53 @@ def _others(
 ) -> list[fdb.FDBRange | None]:
     """Issue snapshot reads of what is held of the kinds of permit of which fewer than ``count``
     were freed: others of these have to be free."""
-    kinds = zip(permits.kinds(scope.keys), allowed.numbers, freed.freed, strict=True)
+    keys = gates.keys(scope, freed.gate)
+    kinds = zip(permits.kinds(keys), allowed.numbers, freed.freed, strict=True)
     return [
-        None if limit is None or len(some) == count else permits.held(tr.snapshot, rows, freed.key)
+        None if limit is None or len(some) == count else permits.held(tr.snapshot, rows, freed.gate)
         for rows, limit, some in kinds
     ]
 
 
 def _next_in_time(
     tr: fdb.Transaction, scope: Scope, freed: _Freed, allowed: Allowed
-) -> list[tuple[int, Envelope]]:
-    """Let what waits of a key become ready that its rate lets come; looks no further if nothing may
-    come yet."""
-    if freed.following.rate is not None:
-        pace = Pace(tr, scope, freed.key, allowed.rate, freed.following.rate)
+) -> list[_Entry]:
+    """Let what waits become ready that a key's rate lets come; looks no further if nothing may come
+    yet."""
+    gate, paced = freed.gate, freed.following.rate
+    if isinstance(gate, str) and paced is not None:
+        pace = Pace(tr, scope, gate, allowed.rate, paced)
         if not pace.left:
             pace.rely()
             return []
-    return _filled(tr, scope, freed.key, _filling(tr, scope, freed.key))
+    return _filled(tr, scope, gate, _filling(tr, scope, gate))
 
 
 @transactional
-def fill(tr: fdb.Transaction, scope: Scope, key: str) -> int:
-    """Give the free slots of a key to its messages that wait, up to a hundred; returns how many
-    became ready.
+def fill(tr: fdb.Transaction, scope: Scope, gate: Gate) -> int:
+    """Give the free slots of a key or a limit to messages that wait, up to a hundred; returns how
+    many became ready, of a limit those of all queues.
 
-    For a limit that has changed. Conflicts with enqueues and ends of the key.
+    For a limit that has changed. Conflicts with enqueues and ends of the key or limit.
     """
-    entries = _filled(tr, scope, key, _filling(tr, scope, key))
+    entries = _filled(tr, scope, gate, _filling(tr, scope, gate))
     _make_ready(tr, scope, entries)
     return len(entries)
+
+
+@transactional
+def fill_shared(tr: fdb.Transaction, root: RootKeys, clock: Clock, limit: Limit) -> int:
+    """As ``fill``, for whom no queue is at hand: begins at that of the first message in line.
+
+    Two or three more round trips.
+    """
+    for kv in backlog.first(tr, root.limits, limit, MAX_LOOKED_AT):
+        try:
+            scope = catalogue.found(tr, root, unpack_limited(kv.value).queue, clock)
+        except QueueNotFound:
+            continue
+        return fill(tr, scope, limit)
+    return 0
 
 
 @transactional
@@ -236,14 +285,14 @@ def fire(tr: fdb.Transaction, scope: Scope, timers: fdb.FDBRange) -> tuple[int, 
     """
     due = [scope.keys.timer.parse(kv.key)[1:] for kv in timers]
     issued = [_filling(tr, scope, key, MAX_DUE) for _, key in due]
-    entries: list[tuple[int, Envelope]] = []
+    entries: list[_Entry] = []
     size = fired = 0
     for (due_ms, key), reads in zip(due, issued, strict=True):
         if size > SIDE_BYTES:
             break
         some = _filled(tr, scope, key, reads, due_ms)
         entries += some
-        size += sum(weight(envelope) for _, envelope in some)
+        size += sum(weight(envelope) for *_, envelope in some)
         fired += 1
     _make_ready(tr, scope, entries)
     return len(entries), fired, size
@@ -256,25 +305,35 @@ def refill(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]
     begin: the key of the store to continue from; empty for the first. Returns how many became
     ready, and where to continue, empty at the end. Conflicts as ``fill``.
     """
-    keys = scope.keys
-    every = keys.kind(Kind.BACKLOG)
+    return _refill(tr, scope, scope.keys, begin)
+
+
+@transactional
+def refill_shared(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
+    """As ``refill``, of the limits of the root."""
+    return _refill(tr, scope, scope.root.limits, begin)
+
+
+def _refill(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, begin: bytes) -> tuple[int, bytes]:
+    every = within(keys.backlog.prefix)
     rows = tr.snapshot.get_range(begin or every.start, every.stop, limit=MAX_LOOKED_AT).to_list()
     found = [
-        (kv.key, key, unpack_backlog(kv.value), tr.snapshot.get(keys.limits(key)))
+        (kv.key, gate, unpack_backlog(kv.value), tr.snapshot.get(keys.limits(gate)))
         for kv in rows
-        for key, *count in [keys.backlog_count.parse(kv.key)]
+        for gate, *count in [keys.backlog_count.parse(kv.key)]
         if not count
     ]
-    for row, key, known, own in found:
-        if known.settled != limits.effective(scope, own.value).allowed:
-            filled = fill(tr, scope, key)
+    for row, gate, known, own in found:
+        if known.settled != limits.effective(scope, gate, own.value).allowed:
+            filled = fill(tr, scope, gate)
             # Again, until no slot is free.
             return filled, row if filled else row + b"\x00"
     return 0, rows[-1].key + b"\x00" if len(rows) == MAX_LOOKED_AT else b""
 
 
 class _Filling(NamedTuple):
-    """The reads of all that decides what may become ready of a key, issued and not awaited.
+    """The reads of all that decides what may become ready of a key or a limit, issued and not
+    awaited.
 
     most: how many messages may become ready at once.
     """
@@ -287,43 +346,46 @@ class _Filling(NamedTuple):
     most: int
 
 
-def _filling(tr: fdb.Transaction, scope: Scope, key: str, most: int = MAX_FILLED) -> _Filling:
-    keys = scope.keys
+def _filling(tr: fdb.Transaction, scope: Scope, gate: Gate, most: int = MAX_FILLED) -> _Filling:
+    keys = gates.keys(scope, gate)
     return _Filling(
-        tr.get(keys.backlog(key)),
-        tr.get(keys.limits(key)),
-        [permits.held(tr, rows, key) for rows in permits.kinds(keys)],
-        _rate(tr, scope, key),
-        backlog.first(tr, keys, key, most + 1),
+        tr.get(keys.backlog(gate)),
+        tr.get(keys.limits(gate)),
+        [permits.held(tr, rows, gate) for rows in permits.kinds(keys)],
+        rates.read(tr, scope, gate),
+        backlog.first(tr, keys, gate, most + 1),
         most,
     )
 
 
 def _filled(
-    tr: fdb.Transaction, scope: Scope, key: str, reads: _Filling, due_ms: int | None = None
-) -> list[tuple[int, Envelope]]:
-    """Let what may of a key become ready, all of its permits counted; returns that with its levels.
+    tr: fdb.Transaction, scope: Scope, gate: Gate, reads: _Filling, due_ms: int | None = None
+) -> list[_Entry]:
+    """Let what may of a key or a limit become ready, all of its permits counted; returns that.
 
     due_ms: the time of its timer, to be used up.
     """
-    keys, stored = scope.keys, reads.backlog
-    allowed = limits.effective(scope, reads.own.value).allowed
-    pace = None if reads.rate is None else Pace(tr, scope, key, allowed.rate, reads.rate)
+    keys, stored = gates.keys(scope, gate), reads.backlog
+    allowed = limits.effective(scope, gate, reads.own.value).allowed
+    pace = None
+    if isinstance(gate, str) and reads.rate is not None:
+        pace = Pace(tr, scope, gate, allowed.rate, reads.rate)
     if due_ms is not None and (pace is None or not pace.fire(due_ms)):
         return []
-    entries: list[tuple[int, Envelope]] = []
+    entries: list[_Entry] = []
     if stored.present():
         kinds = zip(permits.kinds(keys), allowed.numbers, reads.held, strict=True)
-        some: list[Permit] = [Permits(tr, rows, key, limit, those) for rows, limit, those in kinds]
+        some: list[Permit] = [Permits(tr, rows, gate, limit, those) for rows, limit, those in kinds]
         some += [] if pace is None else [pace]
-        rows = reads.first.to_list()
-        fits = fitting(((kv, unpack_delayed(kv.value)[1]) for kv in rows[: reads.most]), STEP_BYTES)
-        entries = _hand_over(tr, scope, key, some, len(list(fits)), rows)
-        if len(entries) < len(rows):
+        line = _line(tr, scope, gate, reads.first.to_list(), reads.most)
+        fits = fitting(((each, each.envelope) for each in line.first), STEP_BYTES)
+        line = line._replace(first=[each for each, _ in fits])
+        entries = _hand_over(tr, scope, gate, some, line)
+        if len(entries) < len(line.rows):
             known = unpack_backlog(stored.value)
             settled = allowed if allowed.rate or permits.exhausted(some) else None
             if known.settled != settled:
-                tr[keys.backlog(key)] = pack_backlog(Backlog(known.since_ms, settled))
+                tr[keys.backlog(gate)] = pack_backlog(Backlog(known.since_ms, settled))
             if allowed.rate and pace is not None and all(each.left for each in some):
                 pace.rely()  # The others come at once, in another transaction.
     if due_ms is not None and pace is not None:
@@ -331,51 +393,104 @@ def _filled(
     return entries
 
 
+class _Line(NamedTuple):
+    """The first that wait: those that may become ready, and all rows that were read, one more than
+    these if there are so many. gone: how many rows led to no message, and were removed."""
+
+    first: list[_Waiting]
+    rows: list[fdb.KeyValue]
+    gone: int = 0
+
+
+def _line(
+    tr: fdb.Transaction, scope: Scope, gate: Gate, rows: list[fdb.KeyValue], count: int
+) -> _Line:
+    """Open the first ``count`` that wait, of rows that were read; those of a limit in their queues,
+    in another round trip."""
+    if isinstance(gate, str):
+        opened = [(kv, *unpack_delayed(kv.value)) for kv in rows[:count]]
+        return _Line([_Waiting(scope, kv.key, kv.key, at.level, of) for kv, at, of in opened], rows)
+    gone = 0
+    while True:
+        found = [_issued(tr, scope, kv) for kv in rows[:count]]
+        first: list[_Waiting] = []
+        for kv, each in zip(rows, found, strict=False):
+            value = None if each is None else each[2].value
+            if each is None or value is None:
+                # A release that knows no limits has deleted its queue.
+                tr.add_read_conflict_key(kv.key)
+                del tr[kv.key]
+                gone += 1
+                continue
+            position, envelope = unpack_delayed(value)
+            first.append(_Waiting(each[0], kv.key, each[1], position.level, envelope))
+        if len(first) == len(found):
+            return _Line(first, rows, gone)
+        rows = backlog.first(tr, scope.root.limits, gate, count + 1).to_list()
+
+
+def _issued(
+    tr: fdb.Transaction, scope: Scope, kv: fdb.KeyValue
+) -> tuple[Scope, bytes, fdb.Value] | None:
+    """Issue the read of a message that waits for a slot of a limit, in its queue; None if that is
+    gone."""
+    try:
+        of = catalogue.other(tr, scope, unpack_limited(kv.value).queue)
+    except QueueNotFound:
+        return None
+    row = of.keys.waiting(*scope.root.limits.waiting.parse(kv.key))
+    return of, row, tr.get(row)
+
+
 def _hand_over(
     tr: fdb.Transaction,
     scope: Scope,
-    key: str,
+    gate: Gate,
     some: Sequence[Permit],
-    count: int,
-    rows: Sequence[fdb.KeyValue],
+    line: _Line,
     waited: int = 0,
-) -> list[tuple[int, Envelope]]:
-    """Let the first that wait become ready, up to ``count`` and as the permits last; returns them
-    with their levels.
+) -> list[_Entry]:
+    """Let the first that wait become ready, as the permits last; returns them.
 
-    rows: the first that wait, more than ``count`` if there are so many. waited: how many have ended
-    while they waited, already removed.
+    waited: how many have ended while they waited, already removed.
     """
-    opened = [(kv, *unpack_delayed(kv.value)) for kv in rows[:count]]
-    given = permits.give(some, [envelope.id or "" for _, _, envelope in opened])
+    given = permits.give(some, [(each.scope, each.envelope.id or "") for each in line.first])
     entries = []
-    for (kv, position, envelope), (slot, place) in zip(opened, given, strict=False):
-        tr.add_read_conflict_key(kv.key)
-        del tr[kv.key]
-        entries.append((position.level, replace(envelope, slot=slot, window=place)))
+    for each, (slot, place) in zip(line.first, given, strict=False):
+        for row in {each.in_line, each.row}:
+            tr.add_read_conflict_key(row)
+            del tr[row]
+        envelope = replace(each.envelope, slot=slot, window=place)
+        entries.append((each.scope, each.level, envelope))
+    waited += line.gone
     if entries or waited:
-        backlog.shrink(tr, scope.keys, key, len(entries) + waited, rows[len(entries) :])
+        keys = gates.keys(scope, gate)
+        backlog.shrink(tr, keys, gate, len(entries) + waited, line.rows[len(entries) :])
     return entries
 
 
 def _make_ready(
     tr: fdb.Transaction,
     scope: Scope,
-    entries: Sequence[tuple[int, Envelope]],
+    entries: Sequence[_Entry],
     behind: Mapping[int, index_allocation.Reads] | None = None,
 ) -> None:
     """Put messages behind all others of their levels, as an enqueue does.
 
-    behind: the reads of the ends of some levels, if they have been issued.
+    behind: the reads of the ends of some levels of this queue, if they have been issued.
     """
-    if not entries:
-        return
-    keys = scope.keys
-    ends = dict(behind or {})
-    for level in {level for level, _ in entries} - ends.keys():
-        ends[level] = index_allocation.reads(tr, keys, level)
-    messages = index_allocation.assign(tr, scope, entries, ends)
-    for message in messages:
-        tr[keys.ready(message.position)] = pack_envelope(message.envelope)
-        lookup.point(tr, keys, message, message.position)
-    changes.announce(tr, scope, messages)
+    of_queue: dict[str, tuple[Scope, list[tuple[int, Envelope]]]] = {}
+    for of, level, envelope in entries:
+        of_queue.setdefault(of.name, (of, []))[1].append((level, envelope))
+    issued = []
+    for of, those in of_queue.values():
+        ends = dict(behind or {}) if of.name == scope.name else {}
+        for level in {level for level, _ in those} - ends.keys():
+            ends[level] = index_allocation.reads(tr, of.keys, level)
+        issued.append((of, those, ends))
+    for of, those, ends in issued:
+        messages = index_allocation.assign(tr, of, those, ends)
+        for message in messages:
+            tr[of.keys.ready(message.position)] = pack_envelope(message.envelope)
+            lookup.point(tr, of.keys, message, message.position)
+        changes.announce(tr, of, messages)

@@ -1,17 +1,32 @@
-"""Looking at keys: what each may do, what is out, and what waits."""
+"""Looking at keys and limits: what each may do, what is out, and what waits."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from ...schema.codec.atomic import unpack_counters
 from ...schema.codec.delayed import unpack_delayed
-from ...schema.codec.slots import unpack_backlog, unpack_limits, unpack_paced
-from ...schema.keys import Kind, QueueKeys
+from ...schema.codec.slots import unpack_backlog, unpack_limited, unpack_limits, unpack_paced
+from ...schema.keys import Kind, KindKeys, QueueKeys, RootKeys, SlotKeys, within
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
-from ...values.limits import KeyBacklog, KeyState, OwnLimits
+from ...values.limits import (
+    Gate,
+    KeyBacklog,
+    KeyLimits,
+    KeyState,
+    Limit,
+    LimitState,
+    LimitSummary,
+    OwnLimits,
+)
 from . import backlog, limits, permits, rates
+
+LOOKED_AT = 1_000
+"""The most messages of a limit's backlog that are looked at to say whose they are."""
+SHOWN = 10
+"""The most of them that are named."""
 
 
 @transactional
@@ -24,7 +39,7 @@ def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
     paced = snapshot.get(keys.rate(key))
     first = backlog.first(tr, keys, key, 1).to_list()
     (waiting,) = unpack_counters(count.value, 1)
-    waits, effective = known.present(), limits.effective(scope, own.value)
+    waits, effective = known.present(), limits.effective(scope, key, own.value)
     now_ms, next_ms = scope.now_ms(tr), None
     if paced.present() and effective.allowed.rate:
         coming = rates.next_ms(unpack_paced(paced.value or b""), effective.allowed.rate, now_ms)
@@ -59,15 +74,20 @@ def backlog_reads(
 
 def parse_backlogs(keys: QueueKeys, rows: Iterable[fdb.KeyValue]) -> list[KeyBacklog]:
     """The keys of which messages wait, as they were read."""
-    since: dict[str, int] = {}
-    counts: dict[str, int] = {}
+    return [KeyBacklog(str(key), *found) for key, found in _backlogs(keys, rows).items()]
+
+
+def _backlogs(keys: SlotKeys, rows: Iterable[fdb.KeyValue]) -> dict[Gate, tuple[int, int]]:
+    """How many messages wait for each, and since when."""
+    since: dict[Gate, int] = {}
+    counts: dict[Gate, int] = {}
     for kv in rows:
-        key, *count = keys.backlog_count.parse(kv.key)
+        gate, *count = keys.backlog_count.parse(kv.key)
         if count:
-            (counts[key],) = unpack_counters(kv.value, 1)
+            (counts[gate],) = unpack_counters(kv.value, 1)
         else:
-            since[key] = unpack_backlog(kv.value).since_ms
-    return [KeyBacklog(key, counts.get(key, 0), since_ms) for key, since_ms in since.items()]
+            since[gate] = unpack_backlog(kv.value).since_ms
+    return {gate: (counts.get(gate, 0), since_ms) for gate, since_ms in since.items()}
 
 
 @transactional
@@ -79,4 +99,51 @@ def own_limits(
     every = keys.kind(Kind.LIMITS)
     begin = every.start if after is None else keys.limits(after) + b"\x00"
     rows = tr.snapshot.get_range(begin, every.stop, limit=limit)
-    return {keys.limits.parse(kv.key)[0]: unpack_limits(kv.value) for kv in rows}
+    return {str(keys.limits.parse(kv.key)[0]): unpack_limits(kv.value) for kv in rows}
+
+
+@transactional
+def shared_state(tr: fdb.Transaction, root: RootKeys, limit: Limit) -> LimitState:
+    """What is known of a limit. One round trip of snapshot reads, no conflicts."""
+    keys, snapshot = root.limits, tr.snapshot
+    own, known = snapshot.get(keys.limits(limit)), snapshot.get(keys.backlog(limit))
+    count = snapshot.get(keys.backlog_count(limit, 0))
+    held = permits.held(snapshot, keys.slot, limit)
+    first = [unpack_limited(kv.value) for kv in backlog.first(tr, keys, limit, LOOKED_AT)]
+    (waiting,) = unpack_counters(count.value, 1)
+    effective = limits.shared(own.value)
+    return LimitState(
+        *limit,
+        concurrency=effective.concurrency,
+        paused=effective.paused,
+        out={keys.slot.parse(kv.key)[1]: (*unpack_limited(kv.value),) for kv in held},
+        waiting=waiting,
+        next=[(*each,) for each in first[:SHOWN]],
+        waiting_in=dict(Counter(each.queue for each in first)),
+        since_ms=unpack_backlog(known.value).since_ms if known.present() else None,
+    )
+
+
+@transactional
+def shared(
+    tr: fdb.Transaction, root: RootKeys, limit: int, after: Limit | None
+) -> list[LimitSummary]:
+    """The limits that are set, or for which messages wait, in their order. One round trip of
+    snapshot reads, no conflicts."""
+    keys, snapshot = root.limits, tr.snapshot
+
+    def rows(kind: KindKeys[Gate], each: int) -> fdb.FDBRange:
+        every = within(kind.prefix)
+        begin = every.start if after is None else within(kind(after)).stop
+        return snapshot.get_range(begin, every.stop, limit=each * limit)
+
+    issued, backlogs = rows(keys.limits, 1), _backlogs(keys, rows(keys.backlog, 2))
+    own = {keys.limits.parse(kv.key)[0]: limits.shared(kv.value) for kv in issued}
+    found = []
+    for gate in sorted({*own, *backlogs}, key=keys.limits)[:limit]:
+        assert not isinstance(gate, str), "a limit"
+        terms, (waiting, since_ms) = own.get(gate, KeyLimits(None)), backlogs.get(gate, (0, None))
+        found.append(
+            LimitSummary(*gate, terms.concurrency, terms.paused, waiting=waiting, since_ms=since_ms)
+        )
+    return found

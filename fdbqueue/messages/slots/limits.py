@@ -1,4 +1,7 @@
-"""The limits of a key: its own where it has some, else those of the queue."""
+"""The limits of a key: its own where it has some, else those of the queue.
+
+A limit that queues share has but its own.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,24 @@ from collections.abc import Iterable
 from ...schema.codec.slots import pack_limits, unpack_limits
 from ...schema.scope import Scope
 from ...store.binding import fdb
-from ...values.limits import KeyLimits, OwnLimits
+from ...values.limits import Gate, KeyLimits, OwnLimits
 from ...values.options import check_burst, check_weight
 
 
-def effective(scope: Scope, stored: bytes | None) -> KeyLimits:
-    """The limits of a key, given its LIMITS row."""
-    return _merged(scope, unpack_limits(stored))
+def effective(scope: Scope, gate: Gate, stored: bytes | None) -> KeyLimits:
+    """The limits of a key, or of a limit, given its LIMITS row."""
+    return shared(stored) if not isinstance(gate, str) else _merged(scope, unpack_limits(stored))
+
+
+def shared(stored: bytes | None) -> KeyLimits:
+    """The limits of a limit that queues share, given its LIMITS row; none where it has none."""
+    own = unpack_limits(stored)
+    return KeyLimits(own.get("concurrency"), paused=own.get("paused", False))
 
 
 def one_at_a_time(scope: Scope, stored: bytes | None) -> bool:
     """Whether it is an ordering key: its messages follow each other, at no rate."""
-    allowed = effective(scope, stored)
+    allowed = _merged(scope, unpack_limits(stored))
     return allowed.concurrency == 1 and allowed.rate is None
 
 
@@ -45,6 +54,20 @@ def change(
     else:
         del tr[row]
     return limits
+
+
+def change_shared(
+    tr: fdb.Transaction, row: bytes, changes: OwnLimits, dropped: Iterable[str] = ()
+) -> None:
+    """As ``change``, for a limit that queues share, given the key of its LIMITS row."""
+    own = unpack_limits(tr.get(row).value)
+    own.update(changes)
+    for name in dropped:
+        own.pop(name, None)  # type: ignore[misc]
+    if own:
+        tr[row] = pack_limits(own)
+    else:
+        del tr[row]
 
 
 def _merged(scope: Scope, own: OwnLimits) -> KeyLimits:

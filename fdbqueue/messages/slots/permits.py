@@ -1,5 +1,7 @@
 """Permits: what a message of a key needs to become ready, a slot and a place in the window.
 
+A message of a limit needs a slot.
+
 Both are numbers below a limit, each at a key of its own that names the message that holds it. So
 no limit is exceeded, and nothing is counted. The rate of a key gives a third kind, in ``rates``.
 """
@@ -8,25 +10,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from ...schema.keys import KindKeys, SlotKeys
+from ...schema.scope import Scope
 from ...store.binding import fdb
+from ...values.limits import Gate
+from . import gates
 
-N = TypeVar("N")
-"""What has slots."""
 Numbers = tuple[int | None, int | None]
 """The slot and the place in the window that a message holds; None for one that it does not need."""
 
 
-def kinds(keys: SlotKeys[N]) -> tuple[KindKeys[N, int], KindKeys[N, int]]:
+def kinds(keys: SlotKeys) -> tuple[KindKeys[Gate, int], KindKeys[Gate, int]]:
     """Where slots are, and where the places of windows are."""
     return keys.slot, keys.window
 
 
-def held(tr: fdb.TransactionRead, rows: KindKeys[N, int], key: N) -> fdb.FDBRange:
+def held(tr: fdb.TransactionRead, rows: KindKeys[Gate, int], gate: Gate) -> fdb.FDBRange:
     """Issue a read of the permits of one kind that are held."""
-    every = rows.under(key)
+    every = rows.under(gate)
     return tr.get_range(every.start, every.stop, streaming_mode=fdb.StreamingMode.want_all)
 
 
@@ -39,15 +42,15 @@ class Permit(Protocol):
     def left(self) -> bool:
         """Whether another message may have one."""
 
-    def take(self, message_id: str) -> int | None:
-        """Give one to a message; returns its number, None where it has none."""
+    def take(self, scope: Scope, message_id: str) -> int | None:
+        """Give one to a message of a queue; returns its number, None where it has none."""
 
     def rely(self) -> None:
         """See to it that who has to wait is not forgotten: none is left."""
 
 
-class Permits(Generic[N]):
-    """The slots of a key, or the places of its window, in a transaction.
+class Permits:
+    """The slots of a key or a limit, or the places of a key's window, in a transaction.
 
     limit: how many there are; None for any number, which are not stored. held: the rows that were
     read; None to give no others than those that the transaction has freed. freed: these; they are
@@ -57,13 +60,13 @@ class Permits(Generic[N]):
     def __init__(
         self,
         tr: fdb.Transaction,
-        rows: KindKeys[N, int],
-        key: N,
+        rows: KindKeys[Gate, int],
+        gate: Gate,
         limit: int | None,
         held: fdb.FDBRange | None,
         freed: Sequence[int] = (),
     ) -> None:
-        self._tr, self._rows, self._key, self.limit = tr, rows, key, limit
+        self._tr, self._rows, self._gate, self.limit = tr, rows, gate, limit
         self.used: set[int] = set()
         self.over = False
         self._free: list[int] = []
@@ -89,18 +92,21 @@ class Permits(Generic[N]):
 
     def rely(self) -> None:
         """Conflict with whoever frees one."""
-        every = self._rows.under(self._key)
+        every = self._rows.under(self._gate)
         self._tr.add_read_conflict_range(every.start, every.stop)
 
-    def take(self, message_id: str) -> int | None:
-        """Give one to a message; returns its number, None where there is no limit."""
+    def take(self, scope: Scope, message_id: str) -> int | None:
+        """Give one to a message of a queue; returns its number, None where there is no limit."""
         if self.limit is None:
             return None
         n = self._free.pop()
         self.used.add(n)
-        row = self._rows(self._key, n)
+        row = self._rows(self._gate, n)
         self._tr.add_read_conflict_key(row)
-        self._tr[row] = message_id.encode()
+        if isinstance(self._gate, str):
+            self._tr[row] = message_id.encode()
+        else:
+            gates.hold(self._tr, scope, self._gate, n, message_id)
         return n
 
 
@@ -109,15 +115,15 @@ def exhausted(some: Sequence[Permit]) -> bool:
     return not all(each.left for each in some) and not any(each.over for each in some)
 
 
-def give(some: Sequence[Permit], ids: Iterable[str]) -> list[Numbers]:
-    """Give messages what they need, until something is used up, and rely on that. Returns what each
-    of the first ones got."""
+def give(some: Sequence[Permit], messages: Iterable[tuple[Scope, str]]) -> list[Numbers]:
+    """Give messages, as (queue, id), what they need, until something is used up, and rely on that.
+    Returns what each of the first ones got."""
     given: list[Numbers] = []
-    for message_id in ids:
+    for scope, message_id in messages:
         lacking = next((each for each in some if not each.left), None)
         if lacking is not None:
             lacking.rely()
             break
-        slot, place, *_ = [each.take(message_id) for each in some]
+        slot, place, *_ = [each.take(scope, message_id) for each in some]
         given.append((slot, place))
     return given

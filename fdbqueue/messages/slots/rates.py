@@ -21,6 +21,7 @@ from ...schema.codec.slots import Paced, Reached, Timer, pack_paced, unpack_pace
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.clocks import BELIEVED_MS
+from ...values.limits import Gate
 from ...values.rates import Rate
 
 MAX_FIRED = 50
@@ -50,6 +51,14 @@ def due(tr: fdb.Transaction, scope: Scope) -> Due:
             for every, limit in ranges
         )
     )
+
+
+def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> fdb.Value | None:
+    """Issue a snapshot read of the RATE of a key, if keys of the queue have any. A limit that
+    queues share has none."""
+    if "rates" not in scope.noted or not isinstance(gate, str):
+        return None
+    return tr.snapshot.get(scope.keys.rate(gate))
 
 
 def is_due(scope: Scope, first: bytes, now_ms: int) -> bool:
@@ -137,7 +146,7 @@ class Pace:
         assert self._rate is not None
         return self._tat - self._rate.tolerance_us
 
-    def take(self, message_id: str) -> None:
+    def take(self, scope: Scope, message_id: str) -> None:
         """Let a message come."""
         if self._rate is None:
             return

@@ -272,7 +272,7 @@ class Stager:
         check_payload(envelope.payload, self._largest)
         level = self._options.level(envelope.priority)
         if self._options.ordered:
-            level_order.check(self._options, envelope.headers, envelope.key)
+            level_order.check(self._options, envelope.headers, envelope.gate)
         packed = pack_envelope(envelope)
         self._size += envelope.size
         self._packer.add(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -148,6 +148,7 @@ class Context:
         max_delay: Seconds | None = None,
         key: str | None = None,
         keep_result: Seconds | None = None,
+        limits: Mapping[str, str] | None = None,
     ) -> None:
         """Enqueue a message in the transaction that acknowledges the one that is handled.
 
@@ -184,6 +185,7 @@ class Context:
             on_conflict=on_conflict,
             max_delay=max_delay,
             keep_result=keep_result,
+            limits=limits,
         )
         found.add(queue, message)
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgpack
 
 from ...errors import CorruptData, FormatTooNew
+from ...values.limits import Gate
 from ...values.model import BYTES, Death, Headers, HeaderValue, Message, Position
 from ...values.options import DEFAULT_PRIORITY
 from ...values.records import record
@@ -47,6 +48,8 @@ class Envelope:
     ``cancelled`` is set on a leased message that ends with its lease, whatever comes of that.
     ``keep_result_ms`` is for how long to keep how it ended, and what came of it.
     ``group`` is the group whose member the message is.
+    ``limits`` are those of the root that it counts in: one, by its dimension. ``former_limits`` are
+    those of a dead letter, as ``former_key``.
 
     ``others`` are fields of a later release, by number, and stay with the envelope.
     ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
@@ -80,6 +83,8 @@ class Envelope:
     cancelled: bool = False
     keep_result_ms: int | None = None
     group: str | None = None
+    limits: Mapping[str, str] | None = None
+    former_limits: Mapping[str, str] | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
     others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
@@ -118,6 +123,7 @@ class Envelope:
             unique=self.unique,
             key=self.key,
             keep_result_ms=self.keep_result_ms,
+            limits=self.limits,
         )
 
     def failed(self, error: str | None = None) -> Envelope:
@@ -131,6 +137,13 @@ class Envelope:
         begun: whether the consumer is known to have been handling it.
         """
         return replace(self, alone=max(1, self.alone) if begun else self.alone + 1)
+
+    @property
+    def gate(self) -> Gate | None:
+        """What it needs a slot of: its key or its limit."""
+        if self.key or not self.limits:
+            return self.key
+        return next(iter(self.limits.items()))
 
     @property
     def plain(self) -> bool:
@@ -147,7 +160,7 @@ class Envelope:
             return False
         if self.group is not None:
             return False
-        return not (self.unique or self.chunks or self.key)
+        return not (self.unique or self.chunks or self.key or self.limits)
 
     @property
     def suspect(self) -> bool:
@@ -188,6 +201,8 @@ _NAMES = {
     50: "cancelled",
     51: "keep_result_ms",
     52: "group",
+    53: "limits",
+    54: "former_limits",
 }
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""
@@ -206,6 +221,7 @@ _BESIDE = (
     "last_value",
     "keep_result_ms",
     "group",
+    "limits",
 )
 BESIDE = frozenset(FIELDS[name] for name in _BESIDE)
 """The fields of messages with side records."""
@@ -259,6 +275,10 @@ def unpack_envelope(value: bytes) -> Envelope:
             fields["others"] = others
         if type(fields["payload"]) is not bytes:
             raise CorruptData(what="an envelope", problem="its payload is no bytes")
+        for name in fields.keys() & {"limits", "former_limits"}:
+            pairs = (text for pair in fields[name].items() for text in pair)
+            if len(fields[name]) != 1 or not all(type(text) is str for text in pairs):
+                raise CorruptData(what="an envelope", problem=f"its {name} are {fields[name]!r}")
         if "death" in fields:
             reason, died_at_ms, attempts, queue, message_id = fields["death"]
             fields["death"] = (reason, died_at_ms, attempts, queue, message_id)

@@ -135,7 +135,7 @@ MESSAGE_FIELDS = {
         for name in (
             *("headers", "attempts", "id", "expires_at_ms", "max_attempts", "backoff"),
             *("last_error", "unique", "content_type", "key", "released", "former_key", "slot"),
-            *("last_value", "keep_result_ms", "group"),
+            *("last_value", "keep_result_ms", "group", "limits"),
         )
     ),
 }
@@ -146,8 +146,8 @@ _HEADERS, _ATTEMPTS, _ID, _EXPIRES = (
 _MAX_ATTEMPTS, _BACKOFF, _LAST_ERROR = (
     FIELDS[name] for name in ("max_attempts", "backoff", "last_error")
 )
-_UNIQUE, _CONTENT_TYPE, _KEY, _KEEP_RESULT = (
-    FIELDS[name] for name in ("unique", "content_type", "key", "keep_result_ms")
+_UNIQUE, _CONTENT_TYPE, _KEY, _KEEP_RESULT, _LIMITS = (
+    FIELDS[name] for name in ("unique", "content_type", "key", "keep_result_ms", "limits")
 )
 
 
@@ -204,6 +204,7 @@ def message_of(stored: Mapping[int, Any], place: str, level: int) -> Message:
         field(_UNIQUE),
         field(_KEY),
         field(_KEEP_RESULT),
+        field(_LIMITS),
     )
 
 

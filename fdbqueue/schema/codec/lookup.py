@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...errors import CorruptData
+from ...values.limits import Gate
 from ...values.model import Due, Position
 from . import pack, unpack
 
@@ -17,10 +18,10 @@ class DeadRecord(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The place of a message that waits for a slot of its key: its number in the backlog of the
-    key, and random bytes, as in a position."""
+    """The place of a message that waits for a slot of its key or its limit: its number in the
+    backlog of that, and random bytes, as in a position."""
 
-    key: str
+    gate: Gate
     n: int
     random: bytes
 
@@ -61,6 +62,8 @@ def unpack_place(value: bytes) -> Place:
             return DeadRecord(version, random)
         case ["turn", str(key), int(n), bytes(random)]:
             return Turn(key, n, random)
+        case ["turn", [str(dimension), str(name)], int(n), bytes(random)]:
+            return Turn((dimension, name), n, random)
         case ["plan", bytes(claim), int(n)]:
             return PlannedPlace(claim, n)
     raise CorruptData(what="a place", problem="it is of no known kind")

@@ -41,6 +41,26 @@ def unpack_backlog(value: bytes | None) -> Backlog:
     raise CorruptData(what="a backlog", problem="it is no list of a time and limits")
 
 
+class Limited(NamedTuple):
+    """A message that holds a slot of a limit, or waits for one: its queue, and its id."""
+
+    queue: str
+    id: str
+
+
+def pack_limited(holder: Limited) -> bytes:
+    """The stored form of a message of a limit."""
+    return pack(holder)
+
+
+def unpack_limited(value: bytes) -> Limited:
+    """What ``pack_limited`` stored."""
+    match unpack(value, "a message of a limit"):
+        case [str(queue), str(message_id)]:
+            return Limited(queue, message_id)
+    raise CorruptData(what="a message of a limit", problem="it is no queue with an id")
+
+
 def pack_limits(own: OwnLimits) -> bytes:
     """The stored form of a key's own limits."""
     return pack(own)

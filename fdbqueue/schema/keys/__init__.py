@@ -4,7 +4,7 @@ One queue is one subspace. The first element of a key is its kind, a small integ
 stay short; ``Kind`` lists the elements that follow it. ``codec`` describes the values.
 """
 
-from .kinds import Kind, KindKeys
+from .kinds import Kind, KindKeys, within
 from .levels import LevelKeys
 from .line import LineKeys
 from .once import OnceKeys
@@ -24,4 +24,5 @@ __all__ = [
     "QueueKeys",
     "RootKeys",
     "SlotKeys",
+    "within",
 ]

@@ -52,8 +52,8 @@ class Kind(IntEnum):
     MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
     IDLE = 27  # () -> since when the queue has been drained
     IMPORT = 31  # (name) -> progress of an import
-    WAITING = 32  # (key, n, random) -> position and envelope of a message that waits for a slot
-    SLOT = 33  # (key, n) -> id of the message that holds the slot
+    WAITING = 32  # (key or limit, n, random) -> position and envelope of one that waits for a slot
+    SLOT = 33  # (key or limit, n) -> id of the message that holds the slot
     BACKLOG = 34  # (key) -> since when its messages wait; (key, 0) -> how many, by atomic ADD
     LIMITS = 35  # (key) -> its own limits
     PLANNER = 36  # (consumer) -> progress of its plans, and the run that owns them
@@ -85,7 +85,9 @@ class KindKeys(Generic[*Ts]):
 
     __slots__ = ("_elements", "_least", "prefix")
 
-    def __init__(self, prefix: bytes, *elements: type, least: int | None = None) -> None:
+    def __init__(
+        self, prefix: bytes, *elements: type | tuple[type, ...], least: int | None = None
+    ) -> None:
         self.prefix = prefix
         self._elements = elements
         self._least = least

@@ -23,7 +23,7 @@ _LEASE_BYTES = 370
 _PREFIXES = 16
 
 
-class QueueKeys(SlotKeys[str]):
+class QueueKeys(SlotKeys):
     """The keys of one queue, below its prefix.
 
     Most kinds have an attribute of their name, which packs and parses their keys. Keys that many
@@ -40,7 +40,7 @@ class QueueKeys(SlotKeys[str]):
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         self.prefix = prefix
         self._kinds = begin = {kind: prefix + packed for kind, packed in _KINDS.items()}
-        super().__init__(begin, str)
+        super().__init__(begin)
         self.lease_bytes = _LEASE_BYTES + _PREFIXES * len(prefix)
         self.levels = Levels(prefix)
         self.once = OnceKeys(begin[Kind.ONCE], timeout)

@@ -6,6 +6,7 @@ from ...store.binding import fdb
 from .kinds import KindKeys, within
 from .once import OnceKeys
 from .queue import QueueKeys
+from .slots import SLOT_KINDS, SlotKeys
 
 DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
 
@@ -18,6 +19,8 @@ class RootKeys:
     session_expiry: (version, session), in the order in which sessions expire.
     session_queue: (session, queue), where the session has, or has had, consumers.
     audited: (versionstamp, n), the lines of the audit log.
+    limits: the limits that the queues share, with their slots and lines.
+    known: what is remembered of queues by name, see ``catalogue.found``.
     timeout: as of ``OnceKeys``, here and in the queues.
     """
 
@@ -30,6 +33,8 @@ class RootKeys:
         self.session_queue: KindKeys[bytes, str] = KindKeys(root.pack((5,)), bytes, str)
         self._audit = root.pack((6,))
         self.audited = within(self._audit)
+        self.known: dict[str, object] = {}
+        self.limits = SlotKeys({kind: root.pack((7, int(kind))) for kind in SLOT_KINDS})
 
     def new_audit_line(self, n: int) -> bytes:
         """(versionstamp, n), the operand of SET_VERSIONSTAMPED_KEY."""

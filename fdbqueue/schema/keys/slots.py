@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar
 
+from ...values.limits import Gate
 from .kinds import Kind, KindKeys
 
-N = TypeVar("N")
+SLOT_KINDS = (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG, Kind.LIMITS)
+_TUPLE = b"\x05"
+"""What a tuple within a key begins with."""
 
 
-class SlotKeys(Generic[N]):
+class SlotKeys:
     """The keys of slots, each kind below its prefix.
 
-    N: what has slots: in a queue the key of messages.
+    Those of a queue's own keys have all that is stored of them in the queue. A limit has its slots,
+    its line and what is known of it below the root; there WAITING and SLOT name the queue and the
+    message, and the queue has a row of its own with the same elements for each.
     """
 
-    def __init__(self, begin: Mapping[Kind, bytes], name: type[N]) -> None:
-        self.waiting: KindKeys[N, int, bytes]
-        self.waiting = KindKeys(begin[Kind.WAITING], name, int, bytes)
-        self.slot: KindKeys[N, int] = KindKeys(begin[Kind.SLOT], name, int)
-        self.window: KindKeys[N, int] = KindKeys(begin[Kind.WINDOW], name, int)
-        self.backlog: KindKeys[N] = KindKeys(begin[Kind.BACKLOG], name)
-        self.backlog_count: KindKeys[N, int] = KindKeys(begin[Kind.BACKLOG], name, int, least=1)
-        self.limits: KindKeys[N] = KindKeys(begin[Kind.LIMITS], name)
+    def __init__(self, begin: Mapping[Kind, bytes]) -> None:
+        gate: tuple[type, ...] = (str, tuple)
+        self.waiting: KindKeys[Gate, int, bytes]
+        self.waiting = KindKeys(begin[Kind.WAITING], gate, int, bytes)
+        self.slot: KindKeys[Gate, int] = KindKeys(begin[Kind.SLOT], gate, int)
+        self.window: KindKeys[Gate, int] = KindKeys(begin[Kind.WINDOW], gate, int)
+        self.backlog: KindKeys[Gate] = KindKeys(begin[Kind.BACKLOG], gate)
+        self.backlog_count: KindKeys[Gate, int] = KindKeys(begin[Kind.BACKLOG], gate, int, least=1)
+        self.limits: KindKeys[Gate] = KindKeys(begin[Kind.LIMITS], gate)
+
+    def of_limits(self, kind: KindKeys[Gate, int, bytes] | KindKeys[Gate, int]) -> slice:
+        """The rows of a kind that are those of limits, and not of keys."""
+        begin = kind.prefix + _TUPLE
+        return slice(begin, begin + b"\xff")

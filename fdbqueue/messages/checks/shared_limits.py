@@ -1,0 +1,94 @@
+"""The limits that queues share: what lies below the root, and what lies in the queue, agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVarTuple
+
+from ...schema.codec.delayed import unpack_delayed
+from ...schema.codec.slots import Limited, pack_limited, unpack_limited
+from ...schema.keys import KindKeys, within
+from ...values.limits import Gate
+from . import backlogs
+from .audit import Audit
+
+Ts = TypeVarTuple("Ts")
+
+
+def check(audit: Audit) -> None:
+    """Every message of the queue that holds a slot of a limit, or waits for one, is known below the
+    root. And every one that is known there is in its queue, if it is one of this queue, or of a
+    queue that is gone."""
+    keys, root = audit.scope.keys, audit.scope.root.limits
+    held = {
+        keys.slot.parse(kv.key): kv.value.decode(errors="replace")
+        for kv in audit.whole(keys.of_limits(keys.slot))
+    }
+    _compare(audit, root.slot, held, "slot astray", "holds it")
+    waiting = {
+        keys.waiting.parse(kv.key): unpack_delayed(kv.value)[1].id or ""
+        for kv in audit.whole(keys.of_limits(keys.waiting))
+    }
+    _compare(audit, root.waiting, waiting, "line astray", "waits")
+    backlogs.check(audit, root)
+
+
+def _compare(
+    audit: Audit,
+    kind: KindKeys[Gate, *Ts],
+    known: Mapping[tuple[Gate, *Ts], str],
+    finding: str,
+    does: str,
+) -> None:
+    """Compare rows below the root with those of the queue, by their elements the ids."""
+    rest, name = dict(known), audit.scope.name
+    for row, holder in _below_root(audit, within(kind.prefix)):
+        one = kind.parse(row)
+        message_id = rest.pop(one, None) if holder.queue == name else None
+        if holder == (name, message_id):
+            continue
+        if message_id is None:
+            detail = f"message {holder.id} of queue {holder.queue} is gone"
+            audit.report(
+                finding, _subject(one, one[0]), detail, partial(_clear, audit, row, one[0])
+            )
+        else:
+            detail = f"message {message_id} {does}, not {holder.id}"
+            repair = partial(_set, audit, row, message_id)
+            audit.report(finding, _subject(one, one[0]), detail, repair)
+    for one, message_id in rest.items():
+        row = kind(*one)
+        other = audit.tr.snapshot.get(row).present()
+        detail = f"message {message_id} {does}, which is not known below the root"
+        put = partial(_set, audit, row, message_id)
+        audit.report(finding, _subject(one, one[0]), detail, None if other else put)
+
+
+def _below_root(audit: Audit, every: slice) -> Iterator[tuple[bytes, Limited]]:
+    """The rows of this queue's messages, and of those of queues that are gone."""
+    there: dict[str, bool] = {audit.scope.name: False}
+    for kv in audit.whole(every):
+        holder = unpack_limited(kv.value)
+        if holder.queue not in there:
+            entry = audit.scope.root.name(holder.queue)
+            there[holder.queue] = audit.tr.snapshot.get(entry).present()
+        if not there[holder.queue]:
+            yield bytes(kv.key), holder
+
+
+def _subject(one: Sequence[object], gate: Gate) -> str:
+    return f"{backlogs.named(gate)}, {one[1]}"
+
+
+def _set(audit: Audit, row: bytes, message_id: str) -> None:
+    # Whoever changes what the message holds writes the row.
+    audit.tr.add_read_conflict_key(row)
+    audit.tr[row] = pack_limited(Limited(audit.scope.name, message_id))
+
+
+def _clear(audit: Audit, row: bytes, gate: Gate) -> None:
+    audit.tr.add_read_conflict_key(row)
+    del audit.tr[row]
+    if row.startswith(audit.scope.root.limits.slot.prefix):
+        backlogs.fill(audit, gate)

@@ -1,0 +1,56 @@
+"""Release of what a queue holds of limits that it shares with others, before its deletion."""
+
+from __future__ import annotations
+
+from ...errors import TransactionTooLarge
+from ...schema.codec.delayed import unpack_delayed
+from ...schema.codec.envelopes import Envelope
+from ...schema.codec.lookup import Turn
+from ...schema.keys import QueueKeys
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...values.model import Position
+from . import hand_over
+
+MAX_LEAVING = 1_000
+"""The most messages that leave limits in one transaction."""
+
+
+def holds(tr: fdb.Transaction, keys: QueueKeys) -> bool:
+    """Whether messages of a queue hold slots of limits, or wait for one. One round trip; conflicts
+    with whatever changes that."""
+    reads = [
+        tr.get_range(every.start, every.stop, limit=1)
+        for every in (keys.of_limits(keys.slot), keys.of_limits(keys.waiting))
+    ]
+    return any(read.to_list() for read in reads)
+
+
+def leave(tr: fdb.Transaction, scope: Scope) -> None:
+    """Give back what messages of a queue hold of limits, and take those that wait out of line; all
+    of it goes to other queues. The caller then deletes the queue.
+
+    Conflicts with whatever changes what they hold. Raises ``TransactionTooLarge`` if they are more
+    than a thousand, before anything is written.
+    """
+    keys = scope.keys
+    slots, waiting = (
+        tr.get_range(every.start, every.stop, limit=MAX_LEAVING + 1).to_list()
+        for every in (keys.of_limits(keys.slot), keys.of_limits(keys.waiting))
+    )
+    if len(slots) + len(waiting) > MAX_LEAVING:
+        raise TransactionTooLarge(
+            problem=f"more than {MAX_LEAVING:,} messages hold slots of limits or wait for them: "
+            "purge the queue first, and settle what is leased"
+        )
+    messages = []
+    for kv in waiting:
+        turn = Turn(*keys.waiting.parse(kv.key))
+        messages.append(StoredMessage(*unpack_delayed(kv.value), turn=turn))
+        del tr[kv.key]
+    for kv in slots:
+        gate, n = keys.slot.parse(kv.key)
+        assert not isinstance(gate, str), "a limit"
+        envelope = Envelope(b"", 0, 0, id=kv.value.decode(), limits=dict([gate]), slot=n)
+        messages.append(StoredMessage(Position(0, 0, b""), envelope))
+    hand_over.ended(tr, scope, messages, ready=False)

@@ -1,0 +1,93 @@
+"""Limits that queues share, on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue.queue.limits import Limits
+from tests.acceptance.running import Fdbq
+
+
+@pytest.fixture
+def dimension(db: fdb.Database, name: str) -> Iterator[str]:
+    """A dimension of the test's own, since limits are those of the root."""
+    yield f"of {name}"
+    for each in Limits().list(db, 1_000):
+        if each.dimension == f"of {name}":
+            Limits()[each.dimension, each.name].delete(db)
+
+
+def test_limits_are_set_listed_shown_and_deleted(
+    db: fdb.Database, fdbq: Fdbq, name: str, dimension: str
+) -> None:
+    queue, limit = Queue(name), (dimension, "stripe")
+    made = fdbq.ok("limit", "set", *limit, "--concurrency", "2")
+    assert made.out == f"limit {dimension}=stripe: concurrency 2, 0 waiting\n"
+    fdbq.ok("limit", "set", dimension, "zeta", "--concurrency", "none")
+    for n in range(3):
+        fdbq.ok("enqueue", name, str(n), "--limit", f"{dimension}=stripe")
+    ids = [each.id for each in queue.peek(db, 10)]
+    queue.enqueue(db, b"3", limits=dict([limit]))
+
+    # Given messages that wait, it says for what
+    shown = fdbq.ok("limit", "show", *limit).out
+    assert "waits for a slot: 2 of 2 out, for " in shown
+    assert f"; 2 in {name}" in shown
+    assert all(each in shown for each in ids)
+    told = fdbq.ok("limit", "show", *limit, "--json").json
+    assert (told["concurrency"], told["waiting"], told["paused"]) == (2, 2, False)
+    assert sorted(each["id"] for each in told["out"]) == sorted(ids)
+    assert told["waiting_in"] == {name: 2}
+    (waits,) = (each for each in fdbq.ok("browse", name, "--state", "waiting", "--json").json[:1])
+    assert (waits["limits"], waits["waits_for_limit"]) == (dict([limit]), True)
+    listed = fdbq.ok("limit", "list", "--json").json
+    assert [(e["name"], e["waiting"]) for e in listed if e["dimension"] == dimension] == [
+        ("stripe", 2),
+        ("zeta", 0),
+    ]
+    behind = fdbq.ok("limit", "list", "--after", f"{dimension}=stripe", "--json").json
+    assert "stripe" not in [e["name"] for e in behind if e["dimension"] == dimension]
+
+    # When it is paused, none follows
+    assert fdbq.ok("limit", "pause", *limit, "--json").json["paused"] is True
+    assert "the limit is paused" in fdbq.ok("limit", "show", *limit).out
+    queue.ack_many(db, queue.receive_many(db, 10))
+    assert fdbq.ok("limit", "show", *limit, "--json").json["waiting"] == 2
+    assert fdbq.ok("limit", "resume", *limit, "--json").json["waiting"] == 0
+
+    # And messages with their limit can be piped
+    line = json.dumps({"payload": "4", "limits": dict([limit])})
+    fdbq.ok("enqueue", name, given=line)
+    assert fdbq.ok("limit", "show", *limit, "--json").json["waiting"] == 1
+    tried = fdbq.ok("limit", "delete", *limit, "--dry-run", "--json").json
+    assert (tried["deleted"], tried["waiting"]) == (False, 1)
+    fdbq.ok("limit", "delete", *limit, "--yes")
+    assert fdbq.ok("limit", "show", *limit, "--json").json["concurrency"] is None
+    assert len(queue.receive_many(db, 10)) == 3
+
+
+def test_a_shared_limit_that_makes_no_sense_is_refused(
+    fdbq: Fdbq, name: str, dimension: str
+) -> None:
+    for given in ("0", "many", "-1", "2.5"):
+        refused = fdbq("limit", "set", dimension, "a", "--concurrency", given)
+        assert refused.code == 2, given
+        assert refused.err.startswith("fdbq: "), given
+    assert fdbq("limit", "set", dimension, "a").code == 2
+    assert fdbq("enqueue", name, "x", "--limit", "stripe").code == 2
+    both = fdbq("enqueue", name, "x", "--limit", "api=stripe", "--key", "a")
+    assert (both.code, "not both" in both.err) == (2, True)
+
+
+def test_messages_keep_their_limit_through_export(
+    db: fdb.Database, fdbq: Fdbq, name: str, dimension: str
+) -> None:
+    queue = Queue(name)
+    queue.enqueue_many(db, [NewMessage(b"x", limits={dimension: "stripe"})])
+    printed = fdbq.ok("peek", name, "--json").out
+    fdbq.ok("enqueue", name, given=printed)
+    assert [each.limits for each in queue.peek(db, 10)] == [{dimension: "stripe"}] * 2

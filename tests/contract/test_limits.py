@@ -1,0 +1,631 @@
+"""Limits that queues share: as many of their messages are out as one allows, and others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fdbqueue import Delivery, Message, NewMessage, Queue, verify
+from fdbqueue.errors import (
+    FormatTooNew,
+    InvalidArgument,
+    InvalidName,
+    InvalidOptions,
+    QueueNotFound,
+    TransactionTooLarge,
+)
+from fdbqueue.messages.slots import release
+from fdbqueue.queue.limits import Limits, SharedLimit
+from fdbqueue.schema import catalogue
+from fdbqueue.schema.keys import Kind, within
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.values.limits import LimitSummary
+from tests.contract.test_slots import conflicts
+
+Database = fdb.Database
+STRIPE = {"api": "stripe"}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queues(db: Database, space: fdb.Subspace, clock: ManualClock) -> tuple[Queue, Queue]:
+    terms: dict[str, Any] = {"root": space, "max_attempts": 2, "backoff": None, "clock": clock}
+    one, two = (Queue.create(db, name, **terms) for name in ("one", "two"))
+    return one, two
+
+
+@pytest.fixture
+def stripe(db: Database, queues: tuple[Queue, Queue]) -> SharedLimit:
+    limit = queues[0].limits["api", "stripe"]
+    limit.set(db, concurrency=3)
+    return limit
+
+
+def some(count: int, begin: int = 0, **terms: Any) -> list[NewMessage]:
+    return [NewMessage(b"%d" % n, limits=STRIPE, **terms) for n in range(begin, begin + count)]
+
+
+def payloads(found: Sequence[Delivery | Message]) -> list[bytes]:
+    return [each.payload for each in found]
+
+
+def counts(db: Database, limit: SharedLimit) -> tuple[int, int]:
+    """How many messages of a limit are out, and how many wait."""
+    state = limit.state(db)
+    return len(state.out), state.waiting
+
+
+def sound(db: Database, *queues: Queue) -> None:
+    for queue in queues:
+        assert verify(db, queue).deviations == ()
+
+
+def left(db: Database, *queues: Queue) -> int:
+    """How many rows there are of what is stored about limits, these themselves excepted."""
+    root = queues[0]._root_keys.limits
+    ranges = [within(of.prefix) for of in (root.waiting, root.slot, root.backlog)]
+    ranges += [q._keys.kind(kind) for q in queues for kind in (Kind.WAITING, Kind.SLOT)]
+    return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
+
+
+def test_queues_share_the_slots_and_messages_come_in_the_order_of_arrival(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    for n in range(4):
+        one.enqueue(db, b"one %d" % n, limits=STRIPE)
+        two.enqueue(db, b"two %d" % n, limits=STRIPE, priority=9)
+    one.enqueue(db, b"free", limits={"api": "other"})
+    one.enqueue(db, b"none")
+    assert counts(db, stripe) == (3, 5)
+    held = one.receive_many(db, 10)
+    assert payloads(held) == [b"one 0", b"one 1", b"free", b"none"]
+    assert [each.message.limits for each in held] == [STRIPE, STRIPE, {"api": "other"}, None]
+    (other,) = two.receive_many(db, 10)
+    sound(db, *queues)
+    # Whatever queue's message ends, the next one in line becomes ready
+    one.ack(db, held[0])
+    (another,) = two.receive_many(db, 10)
+    assert another.payload == b"two 1"
+    two.ack_many(db, [other, another])
+    assert payloads(one.receive_many(db, 10)) == [b"one 2"]
+    assert payloads(two.receive_many(db, 10)) == [b"two 2"]
+    assert counts(db, stripe) == (3, 2)
+    sound(db, *queues)
+
+
+def test_a_limit_that_drains_leaves_nothing(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(5))
+    two.enqueue_many(db, some(5))
+    done = 0
+    while found := [(queue, d) for queue in queues if (d := queue.receive(db))]:
+        for queue, delivery in found:
+            queue.ack(db, delivery)
+            done += 1
+    assert (done, left(db, *queues)) == (10, 0)
+    stripe.delete(db)
+    assert one.limits.list(db) == []
+
+
+def test_a_limit_that_is_not_set_limits_nothing(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    stripe.delete(db)
+    queues[0].enqueue_many(db, some(9))
+    assert len(queues[0].receive_many(db, 10)) == 9
+    assert left(db, *queues) == 0
+
+
+def test_a_message_that_waits_says_so(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(3))
+    message_id = two.enqueue(db, b"last", limits=STRIPE)
+    state = two.get(db, message_id)
+    assert state is not None
+    assert (state.state.value, state.waits_for_limit, state.waits_for_key) == ("ready", True, False)
+    assert two.depth(db).ready == 1
+    assert two.peek(db) == []
+    assert [each.id for each in two.messages(db, "waiting")] == [message_id]
+
+
+def test_what_waits_for_whom_can_be_seen(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
+) -> None:
+    one, two = queues
+    ids = [*one.enqueue_many(db, some(4)), *two.enqueue_many(db, some(2))]
+    state = stripe.state(db)
+    assert sorted(state.out.values()) == sorted(("one", each) for each in ids[:3])
+    assert (state.concurrency, state.paused, state.waiting) == (3, False, 3)
+    assert state.next == [("one", ids[3]), ("two", ids[4]), ("two", ids[5])]
+    assert state.waiting_in == {"one": 1, "two": 2}
+    assert state.since_ms is not None
+    one.limits["api", "paypal"].pause(db)
+    one.limits["tenant", "7"].set(db, concurrency=1)
+    assert two.limits.list(db) == [
+        LimitSummary("api", "paypal", None, True, 0),
+        LimitSummary("api", "stripe", 3, False, 3, state.since_ms),
+        LimitSummary("tenant", "7", 1, False, 0),
+    ]
+    (listed,) = two.limits.list(db, 1, after=("api", "paypal"))
+    assert listed.name == "stripe"
+    assert Limits(one._root).list(db) == one.limits.list(db)
+
+
+# -- every way out ----------------------------------------------------------------------------
+
+
+WAYS: dict[str, Callable[[Queue, Database, Delivery], object]] = {
+    "ack": lambda queue, db, one: queue.ack(db, one),
+    "reject": lambda queue, db, one: queue.reject(db, one, "bad"),
+    "drop": lambda queue, db, one: queue.reject(db, one, "bad", drop=True),
+    "cancel": lambda queue, db, one: (queue.cancel(db, one.id), queue.release(db, one)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_ends_a_message_hands_its_slot_to_the_other_queue(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, way: str
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(3))
+    two.enqueue(db, b"next", limits=STRIPE)
+    held = one.receive(db)
+    assert held is not None
+    WAYS[way](one, db, held)
+    assert payloads(two.receive_many(db, 10)) == [b"next"]
+    assert counts(db, stripe) == (3, 0)
+    sound(db, *queues)
+
+
+def test_a_message_keeps_its_slot_until_its_end(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(3))
+    two.enqueue(db, b"next", limits=STRIPE)
+    one.release(db, one.receive_many(db, 1)[0])
+    one.release(db, one.receive_many(db, 1)[0], delay=60)
+    assert one.receive(db) is not None
+    assert counts(db, stripe) == (3, 1)
+    # When the leases have expired twice, the messages die
+    for _ in range(2):
+        clock.seconds += 61
+        one.sweep(db)
+        one.receive_many(db, 10)
+        one.receive_many(db, 10)
+        assert counts(db, stripe)[0] == 3
+    clock.seconds += 61
+    one.sweep(db)
+    assert payloads(two.receive_many(db, 10)) == [b"next"]
+    sound(db, *queues)
+
+
+def test_a_message_that_expires_while_it_waits_or_is_out_hands_on(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(4, ttl=10))
+    two.enqueue(db, b"next", limits=STRIPE)
+    assert counts(db, stripe) == (3, 2)
+    clock.seconds += 11
+    one.sweep(db)
+    assert counts(db, stripe) == (1, 0)
+    assert payloads(two.receive_many(db, 10)) == [b"next"]
+    sound(db, *queues)
+
+
+def test_a_delayed_message_takes_a_slot_or_waits_when_it_is_due(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
+) -> None:
+    one, two = queues
+    two.enqueue_many(db, some(4, delay=10))
+    assert counts(db, stripe) == (0, 0)
+    one.enqueue_many(db, some(1, 10))
+    clock.seconds += 11
+    assert len(two.receive_many(db, 10)) == 2
+    assert counts(db, stripe) == (3, 2)
+    one.ack_many(db, one.receive_many(db, 10))
+    assert len(two.receive_many(db, 10)) == 1
+    sound(db, *queues)
+
+
+def test_a_redriven_message_takes_a_slot_again(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(3))
+    two.enqueue_many(db, some(1))
+    one.reject(db, one.receive_many(db, 1)[0], "bad")
+    assert counts(db, stripe) == (3, 0)
+    one.dead.redrive(db)
+    assert counts(db, stripe) == (3, 1)
+    two.ack_many(db, two.receive_many(db, 1))
+    assert counts(db, stripe) == (3, 0)
+    sound(db, *queues)
+
+
+def test_a_dead_letter_in_another_queue_waits_for_no_slot_and_counts_again_when_it_returns(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.set_options(db, dead_letter_queue="two")
+    one.enqueue_many(db, some(3))
+    one.reject(db, one.receive_many(db, 1)[0], "bad")
+    assert counts(db, stripe) == (2, 0)
+    (dead,) = two.peek(db)
+    assert dead.limits is None
+    one.enqueue_many(db, some(1, 10))
+    assert two.move(db, one).taken == 1
+    assert counts(db, stripe) == (3, 1)
+    sound(db, *queues)
+
+
+def test_a_move_to_another_queue_keeps_the_limit(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(7))
+    assert one.move(db, two).taken == 7
+    assert counts(db, stripe) == (3, 4)
+    got = []
+    while found := two.receive_many(db, 10):
+        assert len(found) <= 3
+        got += payloads(found)
+        two.ack_many(db, found)
+    assert got == [b"%d" % n for n in range(7)]
+    assert left(db, *queues) == 0
+    sound(db, *queues)
+
+
+def test_messages_that_wait_can_be_cancelled_edited_and_purged(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    held = one.enqueue_many(db, some(3))
+    ids = two.enqueue_many(db, some(3))
+    assert two.cancel(db, ids[0])
+    assert two.edit(db, ids[2], priority=9)
+    with pytest.raises(InvalidArgument, match="slot"):
+        two.edit(db, ids[2], delay=5)
+    assert counts(db, stripe) == (3, 2)
+    assert one.cancel(db, held[0])
+    assert payloads(two.receive_many(db, 10)) == [b"1"]
+    assert two.purge(db) == 1
+    assert one.purge(db) == 2
+    assert counts(db, stripe) == (1, 0)
+    sound(db, *queues)
+
+
+def test_a_waiting_message_is_replaced_in_its_place(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(3))
+    terms: dict[str, Any] = {"limits": STRIPE, "unique": "u", "on_conflict": "replace"}
+    first = two.enqueue(db, b"old", **terms)
+    assert two.enqueue(db, b"new", **terms) == first
+    one.ack_many(db, one.receive_many(db, 1))
+    assert payloads(two.receive_many(db, 10)) == [b"new"]
+    sound(db, *queues)
+
+
+# -- deletion ---------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_deleted_hands_its_slots_over(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(5))
+    two.enqueue_many(db, some(4, 10))
+    assert one.receive(db) is not None
+    one.delete(db)
+    assert counts(db, stripe) == (3, 1)
+    assert payloads(two.receive_many(db, 10)) == [b"10", b"11", b"12"]
+    sound(db, two)
+    two.delete(db)
+    assert left(db, one, two) == 0
+
+
+def test_a_queue_of_which_much_waits_is_purged_before_it_is_deleted(
+    db: Database,
+    queues: tuple[Queue, Queue],
+    stripe: SharedLimit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release, "MAX_LEAVING", 5)
+    one, two = queues
+    one.enqueue_many(db, some(9))
+    two.enqueue_many(db, some(4, 10))
+    with pytest.raises(TransactionTooLarge, match="purge"):
+        one.delete(db.create_transaction())
+    one.delete(db)
+    with pytest.raises(QueueNotFound):
+        one.options(db)
+    assert counts(db, stripe) == (3, 1)
+    sound(db, two)
+
+
+def test_a_queue_that_waits_for_another_is_not_deleted_as_unused(
+    db: Database, space: fdb.Subspace, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    clock = queues[0]._clock
+    auto = Queue.create(db, "auto", root=space, auto_delete=True, auto_delete_after=1, clock=clock)
+    queues[0].enqueue_many(db, some(3))
+    auto.enqueue_many(db, some(1))
+    assert isinstance(clock, ManualClock)
+    for _ in range(3):
+        clock.seconds += 10
+        assert not auto.sweep(db).deleted
+    assert auto.depth(db).ready == 1
+
+
+# -- changes ----------------------------------------------------------------------------------
+
+
+def test_a_limit_changes_while_queues_run(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    for n in range(5):
+        one.enqueue_many(db, some(1, n))
+        two.enqueue_many(db, some(1, 10 + n))
+    assert stripe.set(db, concurrency=5).waiting == 5
+    assert counts(db, stripe) == (5, 5)
+    assert stripe.set(db, concurrency=2).concurrency == 2
+    held = one.receive_many(db, 10)
+    one.ack_many(db, held[:3])
+    assert counts(db, stripe) == (2, 5), "none follows until fewer are out"
+    two.ack_many(db, two.receive_many(db, 1))
+    assert counts(db, stripe) == (2, 4)
+    assert stripe.pause(db).paused
+    two.ack_many(db, two.receive_many(db, 10))
+    one.ack_many(db, one.receive_many(db, 10))
+    assert counts(db, stripe)[1] == 4
+    stripe.resume(db)
+    assert counts(db, stripe) == (2, 2)
+    sound(db, *queues)
+    stripe.delete(db)
+    assert counts(db, stripe)[1] == 0
+    sound(db, *queues)
+
+
+def test_a_higher_limit_lets_out_more_than_one_transaction_can(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(130))
+    two.enqueue_many(db, some(130))
+    stripe.set(db, concurrency=250)
+    assert counts(db, stripe) == (250, 10)
+    sound(db, *queues)
+
+
+def test_a_change_in_ones_own_transaction_is_finished_by_a_sweep_of_any_queue(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    two.enqueue_many(db, some(130))
+    one.cancel(db, one.enqueue(db, b"", limits=STRIPE))
+    tr = db.create_transaction()
+    stripe.set(tr, concurrency=120)
+    tr.commit().wait()
+    assert counts(db, stripe) == (103, 27)
+    one.sweep(db)
+    assert counts(db, stripe) == (120, 10)
+    sound(db, *queues)
+
+
+@pytest.mark.parametrize(
+    ("limits", "error"),
+    [
+        ({}, InvalidArgument),
+        ({"api": "stripe", "tenant": "7"}, InvalidArgument),
+        ("stripe", InvalidArgument),
+        ({"api": ""}, InvalidName),
+        ({"": "stripe"}, InvalidName),
+        ({"api": 7}, InvalidName),
+    ],
+)
+def test_what_is_no_limit_is_refused(
+    db: Database, queues: tuple[Queue, Queue], limits: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        queues[0].enqueue(db, b"", limits=limits)
+    with pytest.raises(error):
+        queues[0].enqueue_many(db, [NewMessage(b"", limits=limits)])
+    assert queues[0].depth(db).enqueued == 0
+
+
+def test_a_key_and_a_limit_together_are_refused(db: Database, queues: tuple[Queue, Queue]) -> None:
+    with pytest.raises(InvalidArgument, match="not both"):
+        queues[0].enqueue(db, b"", key="a", limits=STRIPE)
+
+
+@pytest.mark.parametrize("order", ["sort", "last_value"])
+def test_an_ordered_queue_refuses_limits(db: Database, space: fdb.Subspace, order: Any) -> None:
+    terms: dict[str, Any] = {order: "n"}
+    queue = Queue.create(db, "ordered", root=space, **terms)
+    with pytest.raises(InvalidArgument, match="limit"):
+        queue.enqueue(db, b"", limits=STRIPE)
+
+
+def test_limits_that_make_no_sense_are_refused(db: Database, queues: tuple[Queue, Queue]) -> None:
+    limits = queues[0].limits
+    given: Any
+    for given in ({"concurrency": 0}, {"concurrency": 1_001}, {"concurrency": "5"}):
+        with pytest.raises(InvalidOptions):
+            limits["api", "stripe"].set(db, **given)
+    for given in ({}, {"paused": "yes"}, {"rate": "5/s"}, {"window": 3}):
+        with pytest.raises(InvalidArgument):
+            limits["api", "stripe"].set(db, **given)
+    given = {"speed": 5}
+    with pytest.raises(TypeError):
+        limits["api", "stripe"].set(db, **given)
+    for given in ("api", ("api",), ("api", "a", "b")):
+        with pytest.raises(InvalidArgument):
+            limits[given]
+    with pytest.raises(InvalidName):
+        limits["api", ""]
+    assert limits.list(db) == []
+
+
+def test_an_older_release_refuses_a_queue_with_limits(
+    db: Database, queues: tuple[Queue, Queue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(1))
+    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.LIMITS_VERSION - 1)
+    for queue in (one, two):
+        fresh = Queue(queue.name, queue._root)
+        if queue is one:
+            with pytest.raises(FormatTooNew):
+                fresh.options(db)
+        else:
+            fresh.options(db)
+
+
+# -- conflicts --------------------------------------------------------------------------------
+
+
+def enqueuing(queue: Queue, payload: bytes) -> Callable[[Any], Any]:
+    return lambda tr: queue.enqueue(tr, payload, limits=STRIPE)
+
+
+def test_producers_of_a_limit_with_a_backlog_conflict_with_nobody(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(5))
+    two.enqueue_many(db, some(5))
+    held = one.receive(db)
+    assert held is not None
+    assert not conflicts(
+        db,
+        [
+            *(enqueuing(queue, b"%d" % n) for n in range(10) for queue in queues),
+            lambda tr: one.ack(tr, held),
+            one.receive,
+            two.receive,
+            *(enqueuing(queue, b"%d" % n) for n in range(10, 13) for queue in queues),
+        ],
+    )
+    assert counts(db, stripe) == (3, 6 + 26)
+    sound(db, *queues)
+
+
+def test_producers_of_different_limits_conflict_with_nobody(
+    db: Database, queues: tuple[Queue, Queue]
+) -> None:
+    for queue in queues:
+        queue.enqueue(db, b"", limits={"api": "first"})
+    for n in range(10):
+        queues[0].limits["api", str(n)].set(db, concurrency=2)
+    every = [(queue, n) for n in range(10) for queue in queues]
+    enqueue = lambda queue, n, tr: queue.enqueue(tr, b"", limits={"api": str(n)})  # noqa: E731
+    assert conflicts(db, [partial(enqueue, queues[n % 2], n) for n in range(10)]) == 0
+    assert conflicts(db, [partial(enqueue, *each) for each in every]) <= 10
+
+
+def test_a_queue_whose_messages_have_no_limits_reads_nothing_more(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    before = [queues[1].enqueue(db, b"") for _ in range(2)]
+    queues[0].enqueue_many(db, some(9))
+    assert payloads(queues[1].receive_many(db, 10)) == [b"", b""]
+    assert before
+    assert "limits" not in db_scope(db, queues[1]).noted
+    assert "limits" in db_scope(db, queues[0]).noted
+
+
+def db_scope(db: Database, queue: Queue) -> Any:
+    return queue._read(db, queue._scope)
+
+
+# -- checks -----------------------------------------------------------------------------------
+
+
+def damage(db: Database, name: str, one: Queue, two: Queue) -> None:
+    root = one._root_keys.limits
+    ranges = within(root.slot.prefix), within(root.waiting.prefix)
+    every = (list(db.get_range(each.start, each.stop)) for each in ranges)
+    # Those of the first queue
+    slots, line = ([kv for kv in rows if b"one" in kv.value] for rows in every)
+    match name:
+        case "a slot is free below the root":
+            del db[slots[0].key]
+        case "a slot is held by a message that is gone":
+            db[root.slot(("api", "stripe"), 7)] = slots[0].value
+        case "a message is not in line":
+            del db[line[0].key]
+        case "the line has a message that is gone":
+            db[root.waiting(("api", "stripe"), 99, b"12345678")] = line[0].value
+        case "the backlog is not known":
+            del db[root.backlog(("api", "stripe"))]
+        case "the backlog is miscounted":
+            db[root.backlog_count(("api", "stripe"), 0)] = (77).to_bytes(8, "little")
+        case "a queue was deleted by a release that knows no limits":
+            whole = two._keys.all()
+            del db[whole.start : whole.stop]
+            del db[one._root_keys.name("two")]
+
+
+DAMAGES = {
+    "a slot is free below the root": "slot astray",
+    "a slot is held by a message that is gone": "slot astray",
+    "a message is not in line": "line astray",
+    "the line has a message that is gone": "line astray",
+    "the backlog is not known": "backlog astray",
+    "the backlog is miscounted": "backlog miscounted",
+    "a queue was deleted by a release that knows no limits": "line astray",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_verify_finds_and_repairs_what_is_wrong(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, name: str
+) -> None:
+    one, two = queues
+    two.enqueue_many(db, some(1))
+    one.enqueue_many(db, some(4))
+    two.enqueue_many(db, some(1))
+    sound(db, *queues)
+    damage(db, name, one, two)
+    assert DAMAGES[name] in {each.kind for each in verify(db, one).deviations}
+    verify(db, one, repair=True)
+    sound(db, one)
+    state = stripe.state(db)
+    assert not state.waiting or len(state.out) >= 3
+    rest = [queue for queue in queues if queue is one or not name.startswith("a queue")]
+    sound(db, *rest)
+    while found := [(queue, each) for queue in rest if (each := queue.receive(db))]:
+        for queue, each in found:
+            queue.ack(db, each)
+    assert counts(db, stripe) == (0, 0)
+
+
+def test_the_end_of_a_message_passes_over_those_whose_queue_is_gone(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    one, two = queues
+    one.enqueue_many(db, some(3))
+    two.enqueue_many(db, some(2))
+    one.enqueue_many(db, some(2, 10))
+    damage(db, "a queue was deleted by a release that knows no limits", one, two)
+    one.ack_many(db, one.receive_many(db, 2))
+    assert payloads(one.receive_many(db, 10)) == [b"2", b"10", b"11"]
+    assert counts(db, stripe) == (3, 0)
+    sound(db, one)
