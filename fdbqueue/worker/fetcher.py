@@ -117,6 +117,7 @@ class Fetcher:
             fetched = self._settle_and_fetch(credit, most, finished, begins)
         if fetched is None:
             self._acknowledge(finished)
+            self._loop.turn()
             if buffer.consumer is None:
                 consumer = self._consumer()
                 consumer.join()

@@ -98,6 +98,7 @@ class LeaseExtender:
             self._renewed = {token: self._renewed.get(token, self._checked_at) for token in held}
             self._checked_at = now
             for buffer in state.buffers:
+                self._loop.turn()
                 self._keep(buffer, now)
 
     def _keep(self, buffer: Buffer, now: float) -> None:

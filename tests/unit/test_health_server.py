@@ -85,7 +85,9 @@ def test_an_answer_that_fails_says_why_and_the_next_one_is_made(serving: Server)
 
 @pytest.mark.parametrize("sent", [b"\r\n\r\n", b"nonsense\r\n\r\n", b"GET /" + b"x" * 70_000])
 def test_what_is_no_request_harms_nobody(serving: Server, sent: bytes) -> None:
-    with connect(serving, sent):
+    with socket.create_connection(serving.address, timeout=DEADLINE) as client:
+        with contextlib.suppress(ConnectionError):  # It may be cut off in the middle.
+            client.sendall(sent)
         assert ask(serving, "/livez")[0] == 200
 
 
