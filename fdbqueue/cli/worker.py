@@ -43,7 +43,8 @@ def worker(
         str | None,
         Option(
             metavar="HOST:PORT",
-            help="Answer probes there: /livez, /readyz, /metrics; port 0 picks a free one.",
+            help="Answer probes there: /livez, /readyz, /metrics; port 0 picks a free one. Further "
+            "processes answer at the next ports.",
         ),
     ] = None,
     verbose: Annotated[
@@ -67,32 +68,34 @@ def worker(
     """
     from ..worker.processes import runner, supervisor  # --store must be known
 
-    address = None if health is None else _address(health)
-    if processes > 1 and address is not None:
-        raise terminal.CommandError(
-            "--health: each process needs a port of its own, so it goes with no --processes; "
-            "start a worker for each"
-        )
+    addresses = [None] * processes if health is None else _addresses(health, processes)
     if processes > 1 or reload:
         given = [target, *(["--concurrency", str(concurrency)] if concurrency else [])]
-        given += ["--health", health] if health else []
         given += ["--verbose"] if verbose else []
         start = "import fdbqueue.cli; fdbqueue.cli.main()"
         command = [sys.executable, "-c", start, "worker", *given]
+        commands = [
+            command if one is None else [*command, "--health", f"{one[0]}:{one[1]}"]
+            for one in addresses
+        ]
         watched = Path.cwd() if reload else None
-        code = supervisor.Supervisor(command, processes, watched, terminal.note).run()
+        code = supervisor.Supervisor(commands, watched, terminal.note).run()
         if code:
             raise terminal.Exit(code)
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
-    runner.run(target, concurrency, terminal.note, address)
+    runner.run(target, concurrency, terminal.note, addresses[0])
 
 
-def _address(given: str) -> tuple[str, int]:
+def _addresses(given: str, count: int) -> list[tuple[str, int]]:
+    """The address of each process: the same host, and the next ports."""
     host, _, port = given.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise terminal.CommandError(f"--health {given}: write a host and a port, as 127.0.0.1:8080")
-    return host, int(port)
+    first = int(port)
+    if first and first + count > 65_536:
+        raise terminal.CommandError(f"--health {given}: there are no {count} ports from {first} on")
+    return [(host, first + n if first else 0) for n in range(count)]

@@ -114,7 +114,7 @@ def test_an_existing_queue_is_not_created_again(db: fdb.Database, fdbq: Fdbq, na
         ("worker", "app:worker", "--health", ":8080"),
         ("worker", "app:worker", "--health", "localhost:65536"),
         ("worker", "app:worker", "--health", "localhost:http"),
-        ("worker", "app:worker", "--health", "localhost:8080", "--processes", "2"),
+        ("worker", "app:worker", "--health", "localhost:65535", "--processes", "2"),
         ("nonsense",),
         ("peek",),
         ("--store", "", "status"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -148,6 +150,29 @@ def test_an_orchestrator_sees_a_worker_become_ready_and_stop(
     workers.gate.unlink()
     assert worker.wait(DEADLINE) == 0
     assert queue.depth(db) == Depth(enqueued=1, done=1)
+
+
+def free_ports(count: int) -> int:
+    """The first of several free ports, from below those that systems give away."""
+    for first in range(10_000 + os.getpid() % 10_000, 30_000, count):
+        with contextlib.ExitStack() as taken, contextlib.suppress(OSError):
+            for n in range(count):
+                taken.enter_context(socket.create_server(("127.0.0.1", first + n)))
+            return first
+    raise AssertionError("there are none")
+
+
+def test_several_processes_answer_probes_each_at_a_port_of_its_own(
+    db: fdb.Database, name: str, workers: Workers
+) -> None:
+    Queue.open(db, name)
+    port = free_ports(2)
+    worker = workers.start("fast", "--health", f"127.0.0.1:{port}", "--processes", "2", stderr=True)
+    places = {health(worker), health(worker)}
+    assert places == {f"http://127.0.0.1:{port + n}" for n in range(2)}
+    eventually(lambda: all(answer(place, "/readyz")[0] == 200 for place in places))
+    worker.terminate()
+    assert worker.wait(DEADLINE) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -33,11 +33,11 @@ def beside(work: Callable[[], None]) -> threading.Thread:
 
 
 def test_a_command_that_cannot_start_ends_the_supervisor_with_its_code() -> None:
-    assert Supervisor(shell("exit 3"), 2, None, print).run() == 3
+    assert Supervisor([shell("exit 3")] * 2, None, print).run() == 3
 
 
 def test_commands_that_end_by_themselves_end_the_supervisor() -> None:
-    assert Supervisor(shell("exit 0"), 2, None, print).run() == 0
+    assert Supervisor([shell("exit 0")] * 2, None, print).run() == 0
 
 
 def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "log"
     first = f"echo x >> {log}; [ $(wc -l < {log}) -gt 1 ] && exec sleep 60; kill -9 $$"
     helper = beside(lambda: eventually(lambda: lines(log) == 2))
-    assert Supervisor(shell(first), 1, None, told.append).run() == 0
+    assert Supervisor([shell(first)], None, told.append).run() == 0
     helper.join()
     assert told == ["a worker process ended with -9; another starts in 1 s"]
 
@@ -63,6 +63,6 @@ def test_a_change_of_a_source_file_starts_anew(tmp_path: Path) -> None:
 
     helper = beside(change)
     command = shell(f"echo x >> {log}; exec sleep 60")
-    assert Supervisor(command, 1, tmp_path, told.append).run() == 0
+    assert Supervisor([command], tmp_path, told.append).run() == 0
     helper.join()
     assert told == ["source files have changed: starting anew"]

@@ -29,8 +29,9 @@ _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 
 @dataclass
 class Slot:
-    """The place of one process."""
+    """The place of one process, and what it runs."""
 
+    command: list[str]
     process: subprocess.Popen[bytes] | None = None
     start_at: float = 0.0
     started: float = 0.0
@@ -39,21 +40,20 @@ class Slot:
 
 
 class Supervisor:
-    """Runs a command in several processes.
+    """Runs commands, each in a process.
 
-    command: what to run. reload: the directory of the source files to watch, if any.
+    commands: what to run, usually the same several times. reload: the directory of the source
+        files to watch, if any.
     tell: called with each line to show.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
-        processes: int,
+        commands: Sequence[Sequence[str]],
         reload: Path | None,
         tell: Callable[[str], object],
     ) -> None:
-        self.command = list(command)
-        self.slots = [Slot() for _ in range(processes)]
+        self.slots = [Slot([*command]) for command in commands]
         self.reload = reload
         self.tell = tell
         self._stops = 0
@@ -117,7 +117,7 @@ class Supervisor:
 
     def _start(self, slot: Slot) -> None:
         slot.process = subprocess.Popen(
-            self.command,
+            slot.command,
             env={**os.environ, PARENT: str(os.getpid())},
             start_new_session=True,
         )
