@@ -53,7 +53,7 @@ from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
-from ..values.groups import Group, ThenOn
+from ..values.groups import Group, Grouped, ThenOn
 from ..values.limits import (
     KeyBacklog,
     KeyLimits,

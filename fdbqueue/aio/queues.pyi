@@ -31,7 +31,7 @@ from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
-from ..values.groups import Group, ThenOn
+from ..values.groups import Group, Grouped, ThenOn
 from ..values.limits import (
     KeyBacklog,
     KeyLimits,
@@ -253,7 +253,7 @@ class Queue(Twin, Generic[T]):
         then_on: ThenOn = ...,
         name: str | None = ...,
         timeout: Seconds = ...,
-    ) -> str: ...
+    ) -> Grouped: ...
     async def enqueue_many(
         self, tr: Transactor, messages: Iterable[NewMessage[T] | T], *, timeout: Seconds = ...
     ) -> Enqueued: ...

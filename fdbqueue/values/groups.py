@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from .records import record
@@ -38,3 +39,18 @@ class Group:
     callback_id: str | None
     created_ms: int
     ended_ms: int | None
+
+
+class Grouped(list[str]):
+    """The ids that ``Queue.enqueue_group`` returns: those of the messages that this call has
+    enqueued, in their order.
+
+    name: of the group.
+    """
+
+    def __init__(self, ids: Iterable[str], name: str) -> None:
+        super().__init__(ids)
+        self.name = name
+
+    def __reduce__(self) -> tuple[type[Grouped], tuple[list[str], str]]:
+        return Grouped, (list(self), self.name)

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import fdbqueue
 from fdbqueue import Delivery, Message, NewMessage, Queue, Worker, aio, fdb
 from fdbqueue.errors import QueueError
 from fdbqueue.store.binding import FAILURES
 from fdbqueue.store.embedded import StoreFull
+from fdbqueue.values.groups import ThenOn
 
 from .history import Recorder
 from .place import (
@@ -132,17 +133,28 @@ class Producer(Actor):
 
             return list(place(self.db))
 
-        how = self.random.choice(["alone", "beside", "sent"])
+        def grouped(n: int) -> list[str]:
+            then_on = get_args(ThenOn)[n % 2]
+
+            @fdb.transactional
+            def place(tr: fdb.Transaction) -> list[str]:
+                done = self.place.marked(tr, self.who, n)
+                if done is not None:
+                    return list(done)
+                ids = queue.enqueue_group(
+                    tr, messages, then=b"", then_queue=self.place.callbacks, then_on=then_on
+                )
+                self.place.mark(tr, self.who, n, ids)
+                return ids
+
+            return list(place(self.db))
+
+        how = self.random.choice([*["alone", "beside", "sent"] * 2, "grouped"])
         if how == "sent":
             self._send(name, messages, told)
             return
-        self.do(
-            "enqueue",
-            name,
-            alone if how == "alone" else beside,
-            messages=told,
-            marked=how != "alone",
-        )
+        enqueue = {"alone": alone, "beside": beside, "grouped": grouped}[how]
+        self.do("enqueue", name, enqueue, messages=told, marked=how != "alone")
 
     def _send(self, name: str, messages: list[NewMessage[bytes]], told: list[list[Any]]) -> None:
         """Each message is an operation of its own, and ends with its future."""

@@ -10,7 +10,7 @@ import fdbqueue
 from fdbqueue import fdb
 from fdbqueue.schema.keys import Kind, QueueKeys
 
-from . import planned
+from . import groups, planned
 from .actors import row
 from .history import Recorder
 from .place import BROWSERS, FILTERS, QUEUES, Place
@@ -104,6 +104,7 @@ def describe(place: Place, recorder: Recorder) -> None:
         recorder.note("store", "effect of", where, tag=tag, count=count)
     for browser in BROWSERS:
         recorder.note("store", "seen", "watched", browser=browser, rows=place.seen(browser))
+    called = groups.callbacks(place)
     for name, queue in place.queues.items():
         depth = queue.depth(place.db)
         verified = fdbqueue.verify(place.db, queue)
@@ -116,7 +117,7 @@ def describe(place: Place, recorder: Recorder) -> None:
                 [one.message.payload.decode(), one.death.reason, one.death.attempts]
                 for one in _letters(place, name)
             ],
-            deviations=[str(one) for one in verified.deviations],
+            deviations=[*map(str, verified.deviations), *groups.wrong(place, queue, called)],
             unchecked=list(verified.unchecked),
             orphans=_orphans(place, name),
         )

@@ -28,6 +28,8 @@ QUEUES: dict[str, dict[str, Any]] = {
     "filtered": {"contention": "staged", "levels": 2},
     "streamed": {"levels": 3},
 }
+CALLBACKS = "callbacks"
+"""The queue of the callbacks of all groups, which nobody takes from."""
 STREAMED = "streamed"
 """The queue that a Spark query takes from, where one takes part."""
 TAKEN = ("first", "staged", "auto", "relaxed")
@@ -100,6 +102,7 @@ class Place:
         self.space = fdb.Subspace(rawPrefix=bytes.fromhex(root))
         self.root = self.space.subspace(("queues",))
         self.queues = {name: Queue(name, self.root, clock=clock or Clock()) for name in QUEUES}
+        self.callbacks = Queue(CALLBACKS, self.root, clock=clock or Clock())
         self._producers: dict[str, Producer[Any]] = {}
         self._filters: dict[str, Subscription] = {}
         self._making = threading.Lock()
@@ -122,6 +125,7 @@ class Place:
 
     def create(self) -> None:
         """Make the queues and their subscriptions."""
+        Queue.create(self.db, CALLBACKS, root=self.root)
         for name, options in QUEUES.items():
             queue = Queue.create(
                 self.db, name, root=self.root, lease=LEASE, max_attempts=MAX_ATTEMPTS, **options

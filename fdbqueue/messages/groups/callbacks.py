@@ -118,23 +118,24 @@ def _enqueued(
         tr[other.keys.mortal(envelope.expires_at_ms, message.id)] = b""
     if envelope.keep_result_ms is not None:
         catalogue.note(tr, other, "results")
+    if envelope.limits:
+        catalogue.note(tr, other, "limits")
     return [(other, message)]
 
 
 def queue_of(tr: fdb.Transaction, scope: Scope, callback: Callback) -> Scope | None:
     """The queue of a callback; None if there is none that this release can read."""
     root = RootKeys(fdb.Subspace(rawPrefix=callback.root)) if callback.root else scope.root
-    keys = root.queue(callback.queue)
-    if keys.prefix == scope.keys.prefix:
+    if root.queue(callback.queue).prefix == scope.keys.prefix:
         return scope
     try:
-        return catalogue.Entry(callback.queue, root, keys, scope.clock).scope(tr)
+        return catalogue.found(tr, root, callback.queue, scope.clock)
     except (QueueNotFound, FormatTooNew, CorruptData):
         return None
 
 
 def _takes(other: Scope, size: int, callback: Callback) -> bool:
     envelope = callback.envelope
-    if other.options.ordered and envelope.key is not None:
+    if other.options.ordered and envelope.gate is not None:
         return False
     return size <= other.options.max_payload and level_order.takes(other.options, envelope)

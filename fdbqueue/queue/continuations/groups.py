@@ -20,7 +20,7 @@ from ...schema.group_records import Callback, Record
 from ...store.binding import fdb
 from ...values.content import check_count, check_headers
 from ...values.durations import Seconds
-from ...values.groups import Group, ThenOn
+from ...values.groups import Group, Grouped, ThenOn
 from ...values.model import NewMessage, T
 from ...values.options import check_name
 from ...values.schedules import check_choice
@@ -44,9 +44,9 @@ def enqueue_group(
     then_on: ThenOn = "done",
     name: str | None = None,
     timeout: Seconds = TIMEOUT_SECONDS,
-) -> str:
+) -> Grouped:
     """Enqueue messages, and another one, the callback, when the last of them has ended; returns the
-    name of the group.
+    ids of the messages, with the ``name`` of the group.
 
     messages: as in ``enqueue_many``, without ``dedup_id`` and ``unique``. Each stands alone, in no
         block.
@@ -61,7 +61,8 @@ def enqueue_group(
         count, too.
     name: up to 200 characters; random where None. With the name of a group that was enqueued with
         the same arguments, only those messages are enqueued that were not, so an interrupted call
-        can be continued. The name of a group is known for seven days after its end.
+        can be continued; the ids are then those of the rest. A group is known for seven days after
+        its end.
     timeout: as in ``enqueue``.
 
     With a transaction, the group is part of it, and has at most 10,000 messages. With a database,
@@ -102,18 +103,19 @@ def enqueue_group(
         if len(drafts) > MAX_BATCH:
             problem = f"a transaction takes up to {MAX_BATCH:,}: give the database, and a name"
             raise InvalidArgument(argument="messages", value=len(drafts), problem=problem)
-        _put(tr, queue, follows, named, given, drafts, len(drafts))
-        return named
+        _, ids = _put(tr, queue, follows, named, given, drafts, len(drafts))
+        return Grouped(ids, named)
     if len(_step(drafts, 0)) < len(drafts) and name is None:
         problem = "so many messages take several transactions: give a name, to continue them"
         raise InvalidArgument(argument="name", value=None, problem=problem)
     limited = queue._patient(tr, timeout)
-    done = 0
+    grouped, done = Grouped((), named), 0
     while done < len(drafts):
-        done = back_pressure.patiently(
+        done, ids = back_pressure.patiently(
             lambda _: limited._run(tr, _put, limited, follows, named, given, drafts, None), timeout
         )
-    return named
+        grouped += ids
+    return grouped
 
 
 def _put(
@@ -124,16 +126,16 @@ def _put(
     given: Record,
     drafts: Sequence[Draft],
     count: int | None,
-) -> int:
+) -> tuple[int, list[str]]:
     """Enqueue the next messages of a group, up to ``count``, or what one step takes; returns how
-    many have been enqueued."""
+    many have been enqueued, and the ids of these."""
     scope = queue._scope(tr)
     record = inspection.known(tr, scope, name)
     if record is None:
         options, envelope = follows._options(tr), given.callback.envelope
         options.level(envelope.priority)
         if options.ordered:
-            level_order.check(options, envelope.headers, envelope.key)
+            level_order.check(options, envelope.headers, envelope.gate)
         record = given._replace(created_ms=scope.now_ms(tr))
     elif not record.same(given):
         problem = "it has other terms, or another callback"
@@ -143,14 +145,14 @@ def _put(
         problem = f"it has {begin:,} messages, not {total:,}"
         raise GroupMismatch(queue=queue.name, name=name, problem=problem)
     if record.sealed:
-        return total
+        return total, []
     some = drafts[begin : begin + count] if count is not None else _step(drafts, begin)
     end = begin + len(some)
     ids = queue._admit(tr, some, 0.0, queue._keys.once)
     catalogue.note(tr, scope, "groups")
     record = record._replace(members=end, sealed=end == total)
     members.add(tr, scope, name, record, ids)
-    return end
+    return end, ids
 
 
 def _step(drafts: Sequence[Draft], begin: int) -> Sequence[Draft]:
