@@ -44,3 +44,11 @@ def test_the_page_of_peers_shows_figures_of_the_benchmarks(measured: dict[str, s
             for peer, cell in zip(peers, cells, strict=True):
                 (known,) = [each for each in measured if each.startswith(peer)]
                 assert {*NUMBER.findall(cell)} <= measured[known], (peer, cell)
+
+
+def test_the_page_of_peers_shows_the_kills_of_the_benchmarks() -> None:
+    pages = [(ROOT / "docs" / name).read_text() for name in ("benchmarks.md", "peers.md")]
+    (measured, shown) = (rows(page, "| not handled") for page in pages)
+    for name, *cells in shown[1:]:
+        (known,) = [row for row in measured if row[0].startswith(name)]
+        assert cells == known[1:]

@@ -98,6 +98,24 @@ def test_the_figures_of_several_rounds_are_medians_and_their_losses_sums() -> No
     assert run.middle(lives) == Life({ENQUEUE: Figures(20, 1.0, 2.0)}, 3, 3)
 
 
+def test_latencies_of_several_rounds_are_medians_where_calls_were_measured() -> None:
+    lives = [
+        Life({ENQUEUE: Figures(1, 1, None, p50, p99), WORKER: Figures(1, 1)}, 0, 0)
+        for p50, p99 in ((1.0, 9.0), (3.0, 5.0), (2.0, 7.0))
+    ]
+    assert run.middle(lives).cells == {
+        ENQUEUE: Figures(1, 1, None, 2.0, 7.0),
+        WORKER: Figures(1, 1),
+    }
+
+
+@pytest.mark.slow
+def test_killed_workers_of_fdbqueue_lose_nothing() -> None:
+    found = run.kill(PEERS["fdbqueue, embedded"], messages=600, kills=2)
+    assert (found.kills, found.messages, found.missing) == (2, 600, 0)
+    assert 0 < found.twice <= 2 * 8  # Of what two workers had in hand, about a half.
+
+
 @pytest.mark.long
 def test_another_checkout_takes_part_under_a_name_of_its_own() -> None:
     older = FdbQueue(label=", older")
@@ -120,6 +138,11 @@ def test_fdbqueue_and_the_recipe_take_part() -> None:
     assert (found.lost, found.doubled) == (0, 0)
     assert set(found.cells) == {*cells}
     assert all(figures.rate > 0 and figures.client_us > 0 for figures in found.cells.values())
+    assert all(
+        0 < (found.cells[cell].p50_ms or 0) <= (found.cells[cell].p99_ms or 0)
+        for cell in cells
+        if cell is not WORKER
+    )
     found = run.live(PEERS["plain recipe, embedded"], cells[:2], seconds=0.3, messages=100)
     assert (found.lost, found.doubled) == (0, 0)
     assert set(found.cells) == {ENQUEUE, RECEIVE}

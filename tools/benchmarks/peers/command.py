@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from .foundationdb import FdbQueue
 from .peer import Missing, Peer
 from .processes import Failed
 from .registry import PEERS
-from .run import CELLS, Cell, Figures, Life, live, middle, to_json
+from .run import CELLS, Cell, Figures, Killed, Life, kill, live, middle, to_json
 
 WORK = ("enqueue", "receive", "worker")
 
@@ -41,6 +42,9 @@ def peers(
     messages: Annotated[
         int, Option(min=100, help="Messages that each peer's own worker handles.")
     ] = 5_000,
+    kills: Annotated[
+        int, Option(min=0, help="Then kill so many workers of each peer, and count messages.")
+    ] = 0,
     baseline: Annotated[
         str, Option(metavar="COMMIT", help="Also measure fdbqueue as of this commit.")
     ] = "",
@@ -51,7 +55,9 @@ def peers(
     Each peer gets a temporary directory and, if it needs one, its own server. "enqueue by 100, 4"
     is four processes that enqueue batches of 100; "receive" acknowledges, too. If a peer is not
     installed, the command says what to install, and skips it. A lost message went in and is
-    nowhere; a doubled one came out twice. The exit code is 1 if a bar does not hold.
+    nowhere; a doubled one came out twice. With --kills, each worker is killed in turn and replaced;
+    that takes up to two minutes for a peer that does not bring messages back. The exit code is 1 if
+    a bar does not hold.
 
     The servers come from the machine: postgresql, redis-server, rabbitmq-server, and fdbserver from
     FDB_BIN or the PATH. The libraries come from pip:
@@ -63,6 +69,7 @@ def peers(
     Examples:
       tools/bench peers --only fdbqueue,litequeue --seconds 1 --repeat 1
       tools/bench peers --baseline HEAD~20 --json-file peers.json
+      tools/bench peers --work worker --kills 12 --messages 2000
     """
     if unknown := {*_words(work)} - {*WORK}:
         raise terminal.CommandError(f"--work: {min(unknown)!r} is none of {', '.join(WORK)}")
@@ -87,14 +94,48 @@ def peers(
                 lives.setdefault(peer.name, []).append(found)
     if not lives:
         raise terminal.CommandError("no peer was measured")
+    killed = _killed([peer for peer in chosen if peer.works], messages, kills) if kills else {}
     medians = {name: middle(each) for name, each in lives.items()}
     bars = [*judge(medians, suffix)]
     _show(medians, cells, bars)
+    if killed:
+        _show_killed(killed)
     if json_file is not None:
-        found_ = {name: to_json(life) for name, life in medians.items()}
+        found_ = {
+            name: {
+                **to_json(life),
+                **({"killed": asdict(killed[name])} if name in killed else {}),
+            }
+            for name, life in medians.items()
+        }
         json_file.write_text(json.dumps(found_, indent=1) + "\n")
     if not all(bar.holds for bar in bars):
         raise terminal.Exit(1)
+
+
+def _killed(chosen: list[Peer], messages: int, kills: int) -> dict[str, Killed]:
+    found = {}
+    for peer in chosen:
+        terminal.note(f"kill {kills} workers: {peer.name} …")
+        try:
+            found[peer.name] = kill(peer, messages, kills)
+        except (Failed, Missing) as error:
+            terminal.note(f"{peer.name} failed: {error}")
+    return found
+
+
+def _show_killed(killed: Mapping[str, Killed]) -> None:
+    heads = ("peer", "kills", "messages", "not handled", "handled twice", "last after s")
+    rows = [
+        (
+            name,
+            *(f"{number:,}" for number in (one.kills, one.messages, one.missing, one.twice)),
+            f"{one.last_seconds:.1f}",
+        )
+        for name, one in killed.items()
+    ]
+    print("\nWorkers that are killed, and replaced")
+    terminal.print_table(heads, rows, heads[1:])
 
 
 def _words(text: str) -> list[str]:
@@ -135,6 +176,13 @@ def _show(lives: Mapping[str, Life], cells: list[Cell], bars: list[Bar]) -> None
     terminal.print_table(("peer", "durable", *named, "lost", "doubled"), rates, named)
     print("\nProcessor time a message, in microseconds: clients + server")
     terminal.print_table(("peer", *named), costs, named)
+    if any(cell.work != "worker" for cell in cells):
+        print("\nMilliseconds a call: half of the calls, and 99 of 100")
+        waits = [
+            (name, *(_waits(life.cells.get(cell)) for cell in sorted(cells)))
+            for name, life in lives.items()
+        ]
+        terminal.print_table(("peer", *named), waits, named)
     if bars:
         print()
         terminal.print_table(report.BAR, report.verdicts(bars), report.BAR[2:])
@@ -142,6 +190,12 @@ def _show(lives: Mapping[str, Life], cells: list[Cell], bars: list[Bar]) -> None
 
 def _rate(figures: Figures | None) -> str:
     return "-" if figures is None else f"{figures.rate:,.0f}"
+
+
+def _waits(figures: Figures | None) -> str:
+    if figures is None or figures.p50_ms is None or figures.p99_ms is None:
+        return "-"
+    return f"{figures.p50_ms:.1f}, {figures.p99_ms:.1f}"
 
 
 def _cost(figures: Figures | None) -> str:

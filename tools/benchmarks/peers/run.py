@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from fdbqueue.cli.bench.throughput import quantile
+
 from ..process_tree import cpu_seconds
 from . import handled
 from .child import Job
@@ -25,6 +27,11 @@ LEAST_RATE = 1_500.0
 """Messages a second that consumers may take of any peer."""
 QUIET_SECONDS = 10.0
 """A worker that handles nothing for so long has finished, or has lost what is left."""
+KILL_EVERY = 0.5
+PAUSE_SECONDS = 0.1
+"""What a message takes while workers are killed, so that each has one in hand."""
+PATIENCE_SECONDS = 90.0
+"""When no message has been handled for so long, what is left will not come back by itself."""
 
 
 @dataclass(frozen=True, order=True)
@@ -50,11 +57,29 @@ CELLS = (
 
 @dataclass(frozen=True)
 class Figures:
-    """Messages per second, and processor time in microseconds per message."""
+    """Messages a second, processor time in microseconds a message, and milliseconds a call."""
 
     rate: float
     client_us: float
     server_us: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What became of messages while their workers were killed.
+
+    missing: messages that nobody handled, though the workers waited for ``PATIENCE_SECONDS``.
+    twice: those that were handled again. last_seconds: until the last of them was handled, since
+    the last kill.
+    """
+
+    kills: int
+    messages: int
+    missing: int
+    twice: int
+    last_seconds: float
 
 
 @dataclass(frozen=True)
@@ -171,9 +196,18 @@ class _Calls:
         if not count:
             raise Failed(f"{peer.name}: {cell}: no call returned in the measured time")
         all_measured = sum(len(numbers) for began, _, numbers in calls if began >= measured)
+        waits = [
+            (end - began) / 1e6 for began, end, numbers in calls if began >= measured and numbers
+        ]
         server_us = _per_message(window[0], window[-1], all_measured)
         client_us = sum(one["cpu"] for one in found) / max(1, all_measured) * 1e6
-        self.figures[cell] = Figures(count / ((end - measured) / 1e9), client_us, server_us)
+        self.figures[cell] = Figures(
+            count / ((end - measured) / 1e9),
+            client_us,
+            server_us,
+            quantile(waits, 0.5),
+            quantile(waits, 0.99),
+        )
 
     def _fill(self, cell: Cell) -> None:
         """Enqueue more than consumers will take."""
@@ -238,6 +272,52 @@ def _work(
     return figures, 0 if stopped_early else messages - len(distinct), len(rows) - len(distinct)
 
 
+def kill(peer: Peer, messages: int, kills: int, patience: float = PATIENCE_SECONDS) -> Killed:
+    """Kill one of four workers of a peer twice a second (SIGKILL), and start another one for it."""
+    with (
+        _served(peer) as server,
+        tempfile.TemporaryDirectory(prefix="fdbqueue-handled-") as directory,
+        ExitStack() as stack,
+    ):
+        _send(peer, server, 0, messages)
+        path = Path(directory) / "handled"
+        environment = {handled.FILE: str(path), handled.PAUSE: str(PAUSE_SECONDS)}
+        job = Job(peer.registered, server.address, "work")
+
+        def start() -> ExitStack:
+            one = stack.enter_context(ExitStack())
+            one.enter_context(started(job, server, environment))
+            return one
+
+        workers = [start() for _ in range(4)]
+        _wait_for(path, 1, patience)
+        for n in range(kills):
+            time.sleep(KILL_EVERY)
+            workers[n % 4].close()  # kills its process, with all that it has started
+            workers[n % 4] = start()
+        killed = time.monotonic()
+        _wait_for(path, messages, patience)
+        rows = handled.read(path)
+    numbers = Counter(number for number, _ in rows)
+    return Killed(
+        kills,
+        messages,
+        missing=messages - len(numbers),
+        twice=sum(count > 1 for count in numbers.values()),
+        last_seconds=max((at for _, at in rows), default=0) / 1e9 - killed,
+    )
+
+
+def _wait_for(path: Path, messages: int, patience: float) -> None:
+    """Wait until so many different messages have been handled, or none for ``patience`` seconds."""
+    count, changed = 0, time.monotonic()
+    while count < messages and time.monotonic() < changed + patience:
+        time.sleep(0.2)
+        found = len({number for number, _ in handled.read(path)})
+        if found > count:
+            count, changed = found, time.monotonic()
+
+
 def _per_message(before: float | None, after: float | None, messages: int) -> float | None:
     """Microseconds; None without a server."""
     if before is None or after is None:
@@ -254,11 +334,15 @@ def middle(lives: Sequence[Life]) -> Life:
 
     def of(cell: Cell) -> Figures:
         each = [life.cells[cell] for life in lives if cell in life.cells]
-        servers = [one.server_us for one in each if one.server_us is not None]
+
+        def known(name: str) -> float | None:
+            values = [getattr(one, name) for one in each]
+            return median(values) if None not in values else None
+
         return Figures(
             median(one.rate for one in each),
             median(one.client_us for one in each),
-            median(servers) if servers else None,
+            *map(known, ("server_us", "p50_ms", "p99_ms")),
         )
 
     cells = {cell: of(cell) for cell in sorted({cell for life in lives for cell in life.cells})}
