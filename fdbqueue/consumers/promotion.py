@@ -8,6 +8,7 @@ from ..messages.delivery import lease_expiry
 from ..messages.delivery import promotion as due_messages
 from ..messages.slots import hand_over, rates
 from ..messages.transaction_budget import SIDE_BYTES
+from ..schema.keys import SlotKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from . import wakeups
@@ -16,12 +17,12 @@ from . import wakeups
 class Reads(NamedTuple):
     """The reads of what may be due, issued and not awaited.
 
-    timers: of the rates of keys; None if no key of the queue has a rate.
+    timers: of rates, by where these are.
     """
 
     expired: lease_expiry.Reads
     due: fdb.FDBRange
-    timers: rates.Due | None
+    timers: list[tuple[SlotKeys, rates.Due]]
 
 
 class Promoted(NamedTuple):
@@ -41,7 +42,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     return Reads(
         lease_expiry.reads(tr, scope),
         due_messages.due(tr, scope),
-        rates.due(tr, scope) if "rates" in scope.noted else None,
+        rates.due(tr, scope),
     )
 
 
@@ -53,9 +54,11 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
     if size <= SIDE_BYTES:  # Otherwise another large message would not fit; the next one takes it.
         ready, due, more = due_messages.promote(tr, scope, reads.due)
         size += more
-    if reads.timers is not None and size <= SIDE_BYTES:
-        let_out, fired, more = hand_over.fire(tr, scope, reads.timers.waited)
-        fired += rates.tidy(tr, scope, reads.timers.rested)
+    for keys, timers in reads.timers:
+        if size > SIDE_BYTES:
+            break
+        let_out, fired, more = hand_over.fire(tr, scope, keys, timers.waited)
+        fired += rates.tidy(tr, scope, keys, timers.rested)
         ready, due, size = ready + let_out, due + fired, size + more
     promoted = Promoted(returned + ready, expired + due, max(0, size - SIDE_BYTES))
     if promoted.ready:

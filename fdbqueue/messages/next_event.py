@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..schema.codec.leases import unpack_expiry
-from ..schema.keys import Kind
+from ..schema.keys import Kind, SlotKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
 from .delivery import limits
+from .slots import gates
 
 
 class Reads(NamedTuple):
@@ -18,7 +19,7 @@ class Reads(NamedTuple):
 
     delayed: fdb.FDBRange
     expiry: fdb.FDBRange
-    timer: fdb.FDBRange | None
+    timers: list[tuple[SlotKeys, fdb.FDBRange]]
 
 
 def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
@@ -29,8 +30,8 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
             keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
         )
 
-    timer = first(scope.keys.timer.under(0)) if "rates" in scope.noted else None
-    return Reads(first(scope.keys.kind(Kind.DELAYED)), first(scope.keys.kind(Kind.EXPIRY)), timer)
+    timers = [(keys, first(keys.timer.under(0))) for keys in gates.paced(scope)]
+    return Reads(first(scope.keys.kind(Kind.DELAYED)), first(scope.keys.kind(Kind.EXPIRY)), timers)
 
 
 def next_event_seconds(tr: fdb.Transaction, scope: Scope, reads: Reads) -> float | None:
@@ -43,7 +44,8 @@ def next_event_seconds(tr: fdb.Transaction, scope: Scope, reads: Reads) -> float
     """
     now_ms = scope.now_ms(tr)
     times = [(scope.keys.delayed.parse(kv.key)[0] - now_ms) / 1000 for kv in reads.delayed]
-    times += [(scope.keys.timer.parse(kv.key)[1] - now_ms) / 1000 for kv in reads.timer or ()]
+    for keys, timer in reads.timers:
+        times += [(keys.timer.parse(kv.key)[1] - now_ms) / 1000 for kv in timer]
     for kv in reads.expiry:
         version, _ = scope.keys.parse_expiry(kv.key)
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND

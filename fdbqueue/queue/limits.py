@@ -14,7 +14,7 @@ from ..values import durations
 from ..values.content import check_count
 from ..values.durations import Seconds
 from ..values.limits import Limit, LimitState, LimitSummary, OwnLimits
-from ..values.options import check_key_limit, check_name
+from ..values.options import check_key_limit, check_name, check_rate
 from .handle import Transactor, composed
 
 MAX_LISTED = 10_000
@@ -26,6 +26,8 @@ class Shared(TypedDict, total=False):
 
     concurrency: int | None
     paused: bool
+    rate: str | None
+    burst: int
 
 
 class Limits:
@@ -110,13 +112,16 @@ class SharedLimit:
             1,000; None for any number. If more are out, they stay out, and none follows until
             fewer are. Messages that became ready while there was no limit do not count.
         paused: whether no more of its messages become ready.
+        rate: how many of them become ready in how much time, such as "5/s", "100/min", "10/hour" or
+            "1000/day"; None for any number. It counts from the next message on.
+        burst: how many of them may become ready at once after a rest, 1 to 1,000. Needs a rate.
 
         Raises ``InvalidOptions``, ``InvalidArgument``.
         """
         for name in shared.keys() - Shared.__annotations__.keys():
             if name not in OwnLimits.__annotations__:
                 raise TypeError(f"set() got an unexpected keyword argument {name!r}")
-            problem = "a limit that queues share has a concurrency only; keys and queues have this"
+            problem = "a limit that queues share has none: keys have it"
             raise InvalidArgument(argument=name, value=shared.get(name), problem=problem)
         if not shared:
             known = ", ".join(Shared.__annotations__)
@@ -125,6 +130,11 @@ class SharedLimit:
         if "concurrency" in shared:
             check_key_limit("concurrency", shared["concurrency"])
             changes["concurrency"] = shared["concurrency"]
+        if "rate" in shared:
+            check_rate("rate", shared["rate"])
+            changes["rate"] = shared["rate"]
+        if "burst" in shared:
+            changes["burst"] = shared["burst"]
         paused = shared.get("paused")
         if paused not in (True, False, None):
             raise InvalidArgument(argument="paused", value=paused, problem="must be True or False")
@@ -153,7 +163,7 @@ class SharedLimit:
         return self.dimension, self.name
 
     def _state(self, tr: fdb.Transaction, keys: RootKeys) -> LimitState:
-        return inspection.shared_state(tr, keys, self._name)
+        return inspection.shared_state(tr, keys, self._name, self._limits._clock.now_ms(tr))
 
     def _change(
         self, tr: Transactor, own: OwnLimits, dropped: tuple[str, ...], timeout: Seconds | None

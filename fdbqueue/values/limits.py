@@ -114,8 +114,10 @@ class LimitState:
     no more of them become ready. out: the queue and the id of each message that holds a slot, by
     the number of the slot. waiting: how many messages wait, of all queues. next: the queues and ids
     of the first ten of them, in the order in which they become ready. waiting_in: how many of the
-    first thousand are of which queue. since_ms: since when messages have waited without a break,
-    by the wall clock in milliseconds; None if none waits.
+    first thousand are of which queue. since_ms: since when messages have waited without a break;
+    None if none waits. rate: how many of its messages become ready in how much time, None for any
+    number; burst: how many of them may do so at once after a rest. next_ms: when the rate lets the
+    next one become ready; None if it may do so now. Times are wall clocks in milliseconds.
     """
 
     dimension: str
@@ -127,6 +129,9 @@ class LimitState:
     next: list[tuple[str, str]]
     waiting_in: dict[str, int]
     since_ms: int | None = None
+    rate: str | None = None
+    burst: int = 1
+    next_ms: int | None = None
 
 
 @record
@@ -139,3 +144,5 @@ class LimitSummary:
     paused: bool
     waiting: int
     since_ms: int | None = None
+    rate: str | None = None
+    burst: int = 1

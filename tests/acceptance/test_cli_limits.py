@@ -78,9 +78,25 @@ def test_a_shared_limit_that_makes_no_sense_is_refused(
         assert refused.code == 2, given
         assert refused.err.startswith("fdbq: "), given
     assert fdbq("limit", "set", dimension, "a").code == 2
+    for given in ("5", "0/s", "5/week"):
+        assert fdbq("limit", "set", dimension, "a", "--rate", given).code == 2, given
     assert fdbq("enqueue", name, "x", "--limit", "stripe").code == 2
     both = fdbq("enqueue", name, "x", "--limit", "api=stripe", "--key", "a")
     assert (both.code, "not both" in both.err) == (2, True)
+
+
+def test_a_shared_limit_says_that_its_messages_wait_for_their_rate(
+    db: fdb.Database, fdbq: Fdbq, name: str, dimension: str
+) -> None:
+    limit = (dimension, "stripe")
+    made = fdbq.ok("limit", "set", *limit, "--rate", "10/hour", "--burst", "2")
+    assert made.out.endswith(": concurrency none, rate 10/hour, burst 2, 0 waiting\n")
+    Queue(name).enqueue_many(db, [NewMessage(b"x", limits=dict([limit]))] * 3)
+    shown = fdbq.ok("limit", "show", *limit).out
+    assert "rate         10/hour, burst 2" in shown
+    assert "waits for its rate: next in 5 m" in shown
+    assert "next_at" in fdbq.ok("limit", "show", *limit, "--json").json
+    assert "10/hour, burst 2" in fdbq.ok("limit", "list", "--max", "1000").out
 
 
 def test_messages_keep_their_limit_through_export(

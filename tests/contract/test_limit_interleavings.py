@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 
 from fdbqueue import Delivery, NewMessage, Queue, verify
 from fdbqueue.errors import LeaseLost, QueueNotFound
+from fdbqueue.queue import housekeeping
 from fdbqueue.queue.limits import SharedLimit
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.interleaving import Operation, explore
+from tests.still_clock import StillClock
 
 pytestmark = pytest.mark.long
 
@@ -50,9 +53,9 @@ def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[..., Given]:
     """Makes queues of their own for every interleaving."""
     numbers = itertools.count()
 
-    def make(slots: int, waiting: int, last: int = 0) -> Given:
+    def make(slots: int, waiting: int, last: int = 0, lease: int = 10) -> Given:
         n = next(numbers)
-        terms: dict[str, Any] = {"levels": 2, "lease": 10, "max_attempts": 1, "root": space}
+        terms: dict[str, Any] = {"levels": 2, "lease": lease, "max_attempts": 1, "root": space}
         one, two = (
             Queue.create(db, f"{name}{n}", contention="first", **terms) for name in ("one", "two")
         )
@@ -116,7 +119,7 @@ def no_errors(results: list[Any], *allowed: type[Exception]) -> None:
 
 @pytest.mark.parametrize(
     ("slots", "waiting", "last"),
-    [(1, 1, 0), (1, 0, 0), pytest.param(2, 1, 1, marks=SLOW), pytest.param(2, 2, 1, marks=SLOW)],
+    [(1, 1, 0), *(pytest.param(*each, marks=SLOW) for each in ((1, 0, 0), (2, 1, 1), (2, 2, 1)))],
 )
 def test_ends_against_each_other_and_an_enqueue_elsewhere(
     db: fdb.Database, fresh: Callable[..., Given], slots: int, waiting: int, last: int
@@ -162,8 +165,9 @@ WAYS: dict[str, Callable[[Queue, Delivery], Operation]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["reject", *(pytest.param(w, marks=SLOW) for w in WAYS)])
-@pytest.mark.parametrize("waiting", [1, pytest.param(2, marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("waiting", [1, 2])
 def test_a_hand_over_to_another_queue_against_what_becomes_of_the_other_message(
     db: fdb.Database, fresh: Callable[..., Given], way: str, waiting: int
 ) -> None:
@@ -180,9 +184,12 @@ def test_a_hand_over_to_another_queue_against_what_becomes_of_the_other_message(
     assert explore(db, start) >= 2
 
 
-@pytest.mark.parametrize(("waiting", "last"), [(1, 0), pytest.param(2, 1, marks=SLOW)])
+@pytest.mark.parametrize(
+    ("waiting", "last", "edits"),
+    [(1, 0, 0), pytest.param(1, 0, 1, marks=SLOW), pytest.param(2, 1, 1, marks=SLOW)],
+)
 def test_a_hand_over_against_what_takes_the_next_out_of_its_queue(
-    db: fdb.Database, fresh: Callable[..., Given], waiting: int, last: int
+    db: fdb.Database, fresh: Callable[..., Given], waiting: int, last: int, edits: int
 ) -> None:
     def start() -> Start:
         given = fresh(1, waiting, last)
@@ -195,21 +202,25 @@ def test_a_hand_over_against_what_takes_the_next_out_of_its_queue(
         return [
             lambda db: given.one.ack(db, given.held[0]),
             lambda db: two.cancel(db, given.waiting[0]),
-            lambda db: other.edit(db, given.waiting[0], priority=9),
+            *[lambda db: other.edit(db, given.waiting[0], priority=9)] * edits,
         ], check
 
     assert explore(db, start) >= 2
 
 
 @pytest.mark.parametrize(
-    ("deleted", "waiting", "last"),
-    [("two", 1, 0), ("one", 1, 0), *(pytest.param(q, 1, 1, marks=SLOW) for q in ("one", "two"))],
+    ("deleted", "last", "enqueues"),
+    [
+        ("one", 0, 0),
+        ("two", 0, 0),
+        *(pytest.param(q, n, 1, marks=SLOW) for q in ("one", "two") for n in (0, 1)),
+    ],
 )
 def test_the_deletion_of_a_queue_against_a_hand_over_and_an_enqueue(
-    db: fdb.Database, fresh: Callable[..., Given], deleted: str, waiting: int, last: int
+    db: fdb.Database, fresh: Callable[..., Given], deleted: str, last: int, enqueues: int
 ) -> None:
     def start() -> Start:
-        given = fresh(1, waiting, last)
+        given = fresh(1, 1, last)
         gone = given.again(given.one if deleted == "one" else given.two)
 
         def check(results: list[Any]) -> None:
@@ -219,7 +230,7 @@ def test_the_deletion_of_a_queue_against_a_hand_over_and_an_enqueue(
         return [
             lambda db: given.one.ack(db, given.held[0]),
             gone.delete,
-            given.enqueue(given.two),
+            *(given.enqueue(given.two) for _ in range(enqueues)),
         ], check
 
     assert explore(db, start) >= 2
@@ -245,5 +256,71 @@ def test_a_change_of_the_limit_against_a_hand_over_and_an_enqueue(
             lambda db: limit.set(db, concurrency=new),
             *(given.enqueue(given.two) for _ in range(enqueues)),
         ], check
+
+    assert explore(db, start) >= 2
+
+
+@pytest.mark.parametrize(
+    ("waiting", "operations"),
+    [
+        pytest.param(1, ("look", "end", "enqueue"), marks=SLOW),
+        pytest.param(1, ("look", "look in two", "enqueue"), marks=SLOW),
+        pytest.param(2, ("look", "look in two", "end"), marks=SLOW),
+        pytest.param(2, ("look in two", "cancel", "end"), marks=SLOW),
+        pytest.param(2, ("look", "delete two", "enqueue"), marks=SLOW),
+    ],
+)
+def test_what_the_rate_lets_come_against_ends_and_enqueues_in_both_queues(
+    db: fdb.Database, fresh: Callable[..., Given], waiting: int, operations: Sequence[str]
+) -> None:
+    def start() -> Start:
+        # Given a message that came in the beginning, and others that wait: the next may come now
+        given = fresh(1, 0, lease=600)
+        clock = StillClock()
+        one, two = (Queue(q.name, q._root, clock=clock) for q in (given.one, given.two))
+        given.one.ack_many(db, given.held)
+        limit = one.limits["api", given.limit.name]
+        limit.set(db, concurrency=None, rate="6/min")
+        one.enqueue(db, b"first", limits=given.limits)
+        ids = two.enqueue_many(db, [NewMessage(b"x", limits=given.limits)] * waiting)
+        held = one.receive(db)
+        assert held is not None
+        clock.seconds += 10
+
+        def look(queue: Queue) -> Operation:
+            other = Queue(queue.name, queue._root, clock=clock)
+            return lambda db: other._run(db, partial(housekeeping._promote, other))
+
+        third = Queue(two.name, two._root, clock=clock)
+        ways: dict[str, Operation] = {
+            "look": look(one),
+            "look in two": look(two),
+            "end": lambda db: one.ack(db, held),
+            "enqueue": lambda db: third.enqueue(db, b"new", limits=given.limits),
+            "cancel": lambda db: third.cancel(db, ids[0]),
+            "delete two": third.delete,
+        }
+
+        def check(results: list[Any]) -> None:
+            no_errors(results, QueueNotFound)
+            queues = [queue for queue in (one, two) if _exists(db, queue)]
+            came = 0
+            for seconds in (0, 10, 10, 10, 10):
+                clock.seconds += seconds
+                left = limit.state(db).waiting
+                new = 0
+                for queue in queues:
+                    assert verify(db, queue).deviations == ()
+                    found = [each for each in queue.receive_many(db, 9) if each.id != held.id]
+                    new += len(found)
+                    if found:
+                        queue.ack_many(db, found)
+                came += new
+                assert new <= 1, "one in ten seconds"
+                # What had come already may have been cancelled
+                assert new or not left or (not seconds and "cancel" in operations)
+            assert limit.state(db).waiting == 0
+
+        return [ways[each] for each in operations], check
 
     assert explore(db, start) >= 2

@@ -16,6 +16,9 @@ from tests.still_clock import StillClock
 QUEUES = ("one", "two")
 LIMITS = ("a", "b")
 NUMBERS = st.sampled_from([None, 1, 2, 3, 5])
+INTERVALS = {"6/min": 10_000, "12/min": 5_000, "1/min": 60_000}
+"""Rates, with the time from one message to the next, in milliseconds."""
+RATES = st.sampled_from([(None, 1), ("6/min", 1), ("6/min", 3), ("12/min", 1), ("1/min", 2)])
 WHICH = st.sampled_from(QUEUES)
 STEPS = st.lists(
     st.one_of(
@@ -31,6 +34,7 @@ STEPS = st.lists(
         st.tuples(st.just("pass"), st.one_of(st.integers(1, 25), st.sampled_from([61, 601]))),
         st.tuples(st.sampled_from(["redrive", "purge", "delete"]), WHICH),
         st.tuples(st.just("limit"), st.sampled_from(LIMITS), NUMBERS),
+        st.tuples(st.just("rate"), st.sampled_from(LIMITS), RATES),
         st.tuples(st.sampled_from(["pause", "resume", "drop limit"]), st.sampled_from(LIMITS)),
     ),
     max_size=40,
@@ -42,6 +46,8 @@ class Model:
 
     def __init__(self) -> None:
         self.now = 0
+        self.rates: dict[str, tuple[int, int] | None] = dict.fromkeys(LIMITS)
+        self.due: dict[str, tuple[int, object]] = {}
         self.limits: dict[str, int | None] = dict.fromkeys(LIMITS, 2)
         self.paused: set[str] = set()
         self.waiting: dict[str, list[int]] = {limit: [] for limit in LIMITS}
@@ -53,7 +59,28 @@ class Model:
         self.dead: list[int] = []
         self.places = 0
 
+    def expected(self, limit: str, interval: int, burst: int) -> int:
+        """The theoretical arrival time of the next message."""
+        due, found = self.due.get(limit, (0, None))
+        if found != (interval, burst):
+            due = min(due, self.now + burst * interval)
+        return max(due, self.now)
+
+    def in_time(self, limit: str) -> bool:
+        """Whether the rate lets the next message come; the rate counts from then on."""
+        rate = self.rates[limit]
+        if rate is None:
+            return True
+        due = self.expected(limit, *rate)
+        if due - (rate[1] - 1) * rate[0] <= self.now:
+            return True
+        self.due[limit] = due, rate
+        return False
+
     def free(self, limit: str) -> bool:
+        return self.permits(limit) and self.in_time(limit)
+
+    def permits(self, limit: str) -> bool:
         most = 0 if limit in self.paused else self.limits[limit]
         return most is None or len(self.slots[limit]) < most
 
@@ -66,6 +93,9 @@ class Model:
 
     def let_out(self, number: int) -> None:
         limit = self.limit[number]
+        rate = self.rates[limit]
+        if rate is not None:
+            self.due[limit] = self.expected(limit, *rate) + rate[0], rate
         if self.limits[limit] is not None:
             self.slots[limit].add(number)
         self.places += 1
@@ -90,10 +120,12 @@ class Model:
             if number in self.waiting[limit]:
                 self.waiting[limit].remove(number)
         for limit in dict.fromkeys(self.limit[number] for number in numbers):
-            self.fill(limit)
+            # Somebody looks at the rate first, so that it counts from then on.
+            if self.waiting[limit] and self.in_time(limit):
+                self.fill(limit)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS, st.integers(0, 2**32))
 def test_limits_do_what_their_model_does(
     db: fdb.Database, space: fdb.Subspace, steps: list[Any], seed: int
@@ -167,6 +199,8 @@ def test_limits_do_what_their_model_does(
                 model.now += seconds * 1_000
                 for queue in queues.values():
                     queue.sweep(db)
+                for limit in LIMITS:
+                    model.fill(limit)
                 for over in (n for n in [*held, *off] if ends[n] <= model.now):
                     model.ready.add(over)
                     held.pop(over, None)
@@ -209,7 +243,11 @@ def test_limits_do_what_their_model_does(
             case ("drop limit", limit):
                 shared[limit].delete(db)
                 model.paused.discard(limit)
-                model.limits[limit] = None
+                model.limits[limit] = model.rates[limit] = None
+                model.fill(limit)
+            case ("rate", limit, (rate, burst)):
+                shared[limit].set(db, rate=rate, burst=burst)
+                model.rates[limit] = None if rate is None else (INTERVALS[rate], burst)
                 model.fill(limit)
         for limit in LIMITS:
             state = shared[limit].state(db)
@@ -225,6 +263,8 @@ def test_limits_do_what_their_model_does(
         each.delete(db)
     clock.seconds += 601
     for queue in queues.values():
+        # Only a queue that has had messages with limits looks at the timers of these
+        queue.enqueue(db, b"", limits={"api": "other"})
         while found := queue.receive(db):
             queue.ack(db, found)
         queue.sweep(db)
@@ -233,6 +273,6 @@ def test_limits_do_what_their_model_does(
             every = queue._keys.kind(kind)
             assert db.get_range(every.start, every.stop) == [], kind
     root = queues["one"]._root_keys.limits
-    for of in (root.waiting, root.slot, root.backlog, root.limits):
+    for of in (root.waiting, root.slot, root.backlog, root.limits, root.rate, root.timer):
         every = within(of.prefix)
         assert db.get_range(every.start, every.stop) == []

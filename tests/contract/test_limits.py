@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -466,10 +467,13 @@ def test_an_ordered_queue_refuses_limits(db: Database, space: fdb.Subspace, orde
 def test_limits_that_make_no_sense_are_refused(db: Database, queues: tuple[Queue, Queue]) -> None:
     limits = queues[0].limits
     given: Any
-    for given in ({"concurrency": 0}, {"concurrency": 1_001}, {"concurrency": "5"}):
+    for given in (
+        *({"concurrency": 0}, {"concurrency": 1_001}, {"concurrency": "5"}),
+        *({"rate": "5"}, {"rate": "0/s"}, {"rate": 5}, {"burst": 2}, {"rate": "5/s", "burst": 0}),
+    ):
         with pytest.raises(InvalidOptions):
             limits["api", "stripe"].set(db, **given)
-    for given in ({}, {"paused": "yes"}, {"rate": "5/s"}, {"window": 3}):
+    for given in ({}, {"paused": "yes"}, {"weight": 2}, {"window": 3}):
         with pytest.raises(InvalidArgument):
             limits["api", "stripe"].set(db, **given)
     given = {"speed": 5}
@@ -498,6 +502,114 @@ def test_an_older_release_refuses_a_queue_with_limits(
             fresh.options(db)
 
 
+# -- rates ------------------------------------------------------------------------------------
+
+
+def test_messages_of_all_queues_together_come_at_the_rate(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
+) -> None:
+    one, two = queues
+    stripe.set(db, concurrency=None, rate="6/min", burst=2)
+    for n in range(4):
+        one.enqueue_many(db, some(1, n))
+        two.enqueue_many(db, some(1, 10 + n))
+    state = stripe.state(db)
+    assert (state.rate, state.burst, state.waiting) == ("6/min", 2, 6)
+    assert state.next_ms is not None
+
+    def took(queue: Queue) -> list[bytes]:
+        found = queue.receive_many(db, 10)
+        if found:
+            queue.ack_many(db, found)
+        return payloads(found)
+
+    assert took(one) == [b"0"]
+    assert took(two) == [b"10"]
+    # Whichever queue's consumers look, the next in line comes, of any queue
+    clock.seconds += 10.1
+    assert two.receive(db) is None
+    assert took(one) == [b"1"]
+    clock.seconds += 10
+    assert one.receive(db) is None
+    assert took(two) == [b"11"]
+    clock.seconds += 20
+    assert took(two) == [b"12"]
+    assert took(one) == [b"2"]
+    sound(db, *queues)
+    # A change counts from the next message on
+    stripe.set(db, rate=None, burst=1)
+    assert stripe.state(db).waiting == 0
+    assert (took(one), took(two)) == ([b"3"], [b"13"])
+    sound(db, *queues)
+
+
+def test_a_rate_goes_with_slots_and_a_message_that_comes_back_was_counted(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
+) -> None:
+    one, two = queues
+    stripe.set(db, concurrency=1, rate="6/min")
+    one.enqueue_many(db, some(2))
+    two.enqueue_many(db, some(1, 10))
+    held = one.receive(db)
+    assert held is not None
+    clock.seconds += 10.1
+    assert (one.receive(db), counts(db, stripe)) == (None, (1, 2)), "the slot is held"
+    one.release(db, held)
+    held = one.receive(db)
+    assert held is not None
+    one.ack(db, held)
+    assert counts(db, stripe) == (1, 1), "its time had come"
+    one.ack_many(db, one.receive_many(db, 1))
+    assert counts(db, stripe) == (0, 1), "the slot is free, but its time has not come"
+    sound(db, *queues)
+    clock.seconds += 10.1
+    assert payloads(two.receive_many(db, 10)) == [b"10"]
+    sound(db, *queues)
+
+
+def test_a_rate_leaves_nothing_when_its_limit_rests(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
+) -> None:
+    one, two = queues
+    stripe.set(db, concurrency=None, rate="6/min")
+    one.enqueue_many(db, some(1))
+    two.enqueue_many(db, some(1))
+    for _ in range(3):
+        clock.seconds += 30
+        for queue in queues:
+            queue.ack_many(db, queue.receive_many(db, 10))
+    root = one._root_keys.limits
+    for of in (root.rate, root.timer):
+        every = within(of.prefix)
+        assert db.get_range(every.start, every.stop) == []
+    assert left(db, *queues) == 0
+
+
+def test_a_consumer_that_sleeps_gets_what_the_rate_lets_come(
+    db: Database, space: fdb.Subspace
+) -> None:
+    # Given a queue without consumers, which uses up the rate, and one whose consumer sleeps
+    one, two = (Queue.create(db, name, root=space) for name in ("one", "two"))
+    one.limits["api", "stripe"].set(db, rate="10/s")
+    got: list[bytes] = []
+
+    def consume() -> None:
+        for _ in range(3):
+            found = two.receive(db, wait=60)
+            assert found is not None
+            two.ack(db, found)
+            got.append(found.payload)
+
+    two.enqueue_many(db, some(1))
+    with ThreadPoolExecutor(1) as threads:
+        done = threads.submit(consume)
+        for n in range(1, 3):
+            one.enqueue_many(db, some(1, 10 + n))
+            two.enqueue_many(db, some(1, n))
+        done.result(60)
+    assert got == [b"0", b"1", b"2"]
+
+
 # -- conflicts --------------------------------------------------------------------------------
 
 
@@ -524,6 +636,21 @@ def test_producers_of_a_limit_with_a_backlog_conflict_with_nobody(
         ],
     )
     assert counts(db, stripe) == (3, 6 + 26)
+    sound(db, *queues)
+
+
+@pytest.mark.parametrize("concurrency", [1, 5, None])
+def test_a_change_of_a_limit_conflicts_with_the_begin_of_a_backlog(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, concurrency: int | None
+) -> None:
+    one, two = queues
+    two.cancel(db, two.enqueue(db, b"", limits=STRIPE))
+    one.enqueue_many(db, some(3))
+    change = lambda tr: stripe.set(tr, concurrency=concurrency)  # noqa: E731
+    assert conflicts(db, [enqueuing(two, b"x"), change]) == 1
+    assert counts(db, stripe) == (3, 1)
+    assert conflicts(db, [change]) == 0
+    assert counts(db, stripe)[1] == (1 if concurrency == 1 else 0)
     sound(db, *queues)
 
 
@@ -561,9 +688,9 @@ def db_scope(db: Database, queue: Queue) -> Any:
 def damage(db: Database, name: str, one: Queue, two: Queue) -> None:
     root = one._root_keys.limits
     ranges = within(root.slot.prefix), within(root.waiting.prefix)
-    every = (list(db.get_range(each.start, each.stop)) for each in ranges)
+    found = (list(db.get_range(each.start, each.stop)) for each in ranges)
     # Those of the first queue
-    slots, line = ([kv for kv in rows if b"one" in kv.value] for rows in every)
+    slots, line = ([kv for kv in rows if b"one" in kv.value] for rows in found)
     match name:
         case "a slot is free below the root":
             del db[slots[0].key]
@@ -577,6 +704,11 @@ def damage(db: Database, name: str, one: Queue, two: Queue) -> None:
             del db[root.backlog(("api", "stripe"))]
         case "the backlog is miscounted":
             db[root.backlog_count(("api", "stripe"), 0)] = (77).to_bytes(8, "little")
+        case "no timer looks at the rate":
+            every = within(root.timer.prefix)
+            del db[every.start : every.stop]
+        case "a timer is that of no rate":
+            db[root.timer(0, 1, ("api", "gone"))] = b""
         case "a queue was deleted by a release that knows no limits":
             whole = two._keys.all()
             del db[whole.start : whole.stop]
@@ -590,6 +722,8 @@ DAMAGES = {
     "the line has a message that is gone": "line astray",
     "the backlog is not known": "backlog astray",
     "the backlog is miscounted": "backlog miscounted",
+    "no timer looks at the rate": "rate astray",
+    "a timer is that of no rate": "timer astray",
     "a queue was deleted by a release that knows no limits": "line astray",
 }
 
@@ -602,6 +736,8 @@ def test_verify_finds_and_repairs_what_is_wrong(
     two.enqueue_many(db, some(1))
     one.enqueue_many(db, some(4))
     two.enqueue_many(db, some(1))
+    one.limits["api", "other"].set(db, rate="1/hour")
+    one.enqueue(db, b"", limits={"api": "other"})
     sound(db, *queues)
     damage(db, name, one, two)
     assert DAMAGES[name] in {each.kind for each in verify(db, one).deviations}

@@ -786,7 +786,9 @@ def test_the_page_has_the_bytes_of_limits_that_queues_share() -> None:
         "SLOT": (keys.slot(STRIPE, 2), pack_limited(holder)),
         "BACKLOG": (keys.backlog(STRIPE), pack_backlog(backlog)),
         "BACKLOG, count": (keys.backlog_count(STRIPE, 0), pack_index(12)),
-        "LIMITS": (keys.limits(STRIPE), pack_limits({"concurrency": 3, "paused": True})),
+        "LIMITS": (keys.limits(STRIPE), pack_limits({"concurrency": 3, "rate": "100/min"})),
+        "RATE": (keys.rate(STRIPE), pack_paced(PACED)),
+        "TIMER": (keys.timer(*PACED.timer, STRIPE), EMPTY),
     }
     listed = {
         name: (bytes.fromhex(plain(key)), bytes.fromhex(plain(value)))

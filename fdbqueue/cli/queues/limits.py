@@ -58,7 +58,7 @@ def list_(*, page: Page, output: ListOutput) -> None:
         found = rows[:most]
         last = f"{found[-1].dimension}={found[-1].name}" if found else ""
         return listings.table(
-            ["dimension", "name", "concurrency", "waiting", "for"],
+            ["dimension", "name", "concurrency", "rate", "waiting", "for"],
             [_row(each, now_ms) for each in found],
             [_listed(each) for each in found],
             "no limit is set, and no message waits for one",
@@ -71,11 +71,17 @@ def list_(*, page: Page, output: ListOutput) -> None:
 def _row(found: LimitSummary, now_ms: int) -> tuple[object, ...]:
     waits = "" if found.since_ms is None else terminal.age(now_ms - found.since_ms)
     concurrency = "paused" if found.paused else _number(found.concurrency)
-    return found.dimension, found.name, concurrency, found.waiting, waits
+    return found.dimension, found.name, concurrency, _rate(found), found.waiting, waits
 
 
 def _number(concurrency: int | None) -> object:
     return "none" if concurrency is None else concurrency
+
+
+def _rate(found: LimitSummary | LimitState) -> str:
+    if found.rate is None:
+        return "none"
+    return found.rate if found.burst == 1 else f"{found.rate}, burst {found.burst}"
 
 
 def _listed(found: LimitSummary | LimitState) -> dict[str, Any]:
@@ -84,6 +90,8 @@ def _listed(found: LimitSummary | LimitState) -> dict[str, Any]:
         "name": found.name,
         "concurrency": found.concurrency,
         "paused": found.paused,
+        "rate": found.rate,
+        "burst": found.burst,
         "waiting": found.waiting,
         **({} if found.since_ms is None else {"since": json_schema.when(found.since_ms)}),
     }
@@ -104,6 +112,7 @@ def show(dimension: Dimension, name: Name, *, output: Output) -> None:
         state = limit.state(db)
         fields = [
             ("concurrency", _number(state.concurrency)),
+            ("rate", _rate(state)),
             ("paused", state.paused),
             ("out", len(state.out)),
             ("waiting", state.waiting),
@@ -123,6 +132,9 @@ def waits_for(state: LimitState, now_ms: int) -> str:
         reason = "the limit is paused"
     elif state.concurrency is not None and len(state.out) >= state.concurrency:
         reason = f"waits for a slot: {len(state.out)} of {state.concurrency} out"
+    elif state.rate is not None:
+        coming = max(0, (state.next_ms or now_ms) - now_ms)
+        reason = f"waits for its rate: next in {terminal.age(coming)}"
     else:
         reason = "waits for the end of a message, since the limit has changed"
     some = sum(state.waiting_in.values())
@@ -139,6 +151,7 @@ def _state(state: LimitState) -> dict[str, Any]:
         "out": [{"queue": queue, "id": each} for _, (queue, each) in sorted(state.out.items())],
         "next": named,
         "waiting_in": state.waiting_in,
+        **({} if state.next_ms is None else {"next_at": json_schema.when(state.next_ms)}),
     }
 
 
@@ -150,25 +163,41 @@ def set_(
         str | None,
         Option(metavar="N", help="How many of its messages may be out at once; none: any."),
     ] = None,
+    rate: Annotated[
+        str | None,
+        Option(metavar="RATE", help="How many of them become ready in how much time; none: any."),
+    ] = None,
+    burst: Annotated[
+        int | None,
+        Option(metavar="N", help="How many of them may do so at once after a rest."),
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Set a limit that queues share, or change it while they run.
 
-    It counts the messages that are enqueued with it, in all queues of the root together.
+    It counts the messages that are enqueued with it, in all queues of the root together. A rate
+    is a number and one of s, min, hour and day.
 
     \b
     Examples:
       fdbq limit set api stripe --concurrency 5
+      fdbq limit set api stripe --rate 100/min --burst 20
       fdbq enqueue orders 'order 17' --limit api=stripe
     """
-    if concurrency is None:
-        raise terminal.CommandError("give --concurrency")
-    shared: Shared = {"concurrency": None}
-    if concurrency != "none":
+    shared: Shared = {}
+    if concurrency == "none":
+        shared["concurrency"] = None
+    elif concurrency is not None:
         if not concurrency.isascii() or not concurrency.isdigit() or len(concurrency) > 9:
             raise terminal.CommandError(f"--concurrency {concurrency}: write a number, or none")
         shared["concurrency"] = int(concurrency)
+    if rate is not None:
+        shared["rate"] = None if rate == "none" else rate
+    if burst is not None:
+        shared["burst"] = burst
+    if not shared:
+        raise terminal.CommandError("give --concurrency, --rate or --burst")
     db, limit = _limit(dimension, name)
     _print(as_json, limit.set(db, **shared))
 
@@ -218,7 +247,8 @@ def delete(dimension: Dimension, name: Name, *, change: Change) -> None:
 
 
 def _print(as_json: bool, state: LimitState) -> None:
-    shown = f"concurrency {_number(state.concurrency)}{', paused' if state.paused else ''}"
+    rate = "" if state.rate is None else f", rate {_rate(state)}"
+    shown = f"concurrency {_number(state.concurrency)}{rate}{', paused' if state.paused else ''}"
     terminal.print_result(
         as_json,
         _listed(state),

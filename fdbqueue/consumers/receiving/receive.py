@@ -13,9 +13,10 @@ from functools import partial
 
 from ...messages.delivery import batch, lease, lease_rows, scan, settle
 from ...messages.delivery.lease_rows import Held
-from ...messages.slots import rates
+from ...messages.slots import gates, rates
 from ...schema import once
 from ...schema.codec.leases import expiries_end, new_claim
+from ...schema.keys import SlotKeys
 from ...schema.scope import Scope
 from ...store import tasks
 from ...store.binding import fdb
@@ -163,7 +164,8 @@ def _attempt(
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     ended = lease_rows.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
-    timer = snapshot.get_key(keys.first_timer) if "rates" in scope.noted else None
+    paced = gates.paced(scope) if scope.noted else ()
+    timers = [snapshot.get_key(each.first_timer) for each in paced]
     if ack and not settle.done(tr, scope, ack, ended):
         # The next message of a key has become ready, and may be the first.
         ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
@@ -180,7 +182,7 @@ def _attempt(
         and options.rate is None
         and (beside or line.value >= keys.line_end)
         and not (first < keys.delayed_end and first < _due(tr, scope))
-        and not (timer is not None and rates.is_due(scope, timer.value, scope.now_ms(tr)))
+        and not (timers and _timer_due(tr, scope, paced, timers))
         and not (
             expiry.value < keys.expiry_end
             and (
@@ -209,6 +211,15 @@ def _attempt(
     if waits and not found:
         return join_line(tr, scope, access.line, None, demand, waits)
     return found
+
+
+def _timer_due(
+    tr: fdb.Transaction, scope: Scope, paced: Sequence[SlotKeys], timers: Sequence[fdb.Key]
+) -> bool:
+    now_ms = scope.now_ms(tr)
+    return any(
+        rates.is_due(keys, timer.value, now_ms) for keys, timer in zip(paced, timers, strict=True)
+    )
 
 
 def _due(tr: fdb.Transaction, scope: Scope) -> bytes:

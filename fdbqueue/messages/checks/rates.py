@@ -17,7 +17,7 @@ def rates(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.RATE, begin)
     found = []
     for kv in rows:
-        (key,) = keys.rate.parse(kv.key)
+        key = str(keys.rate.parse(kv.key)[0])
         known = _opened(kv.value)
         if known is None:
             audit.report("unreadable", key, "the rate of a key")
@@ -57,7 +57,7 @@ def timers(audit: Audit, begin: bytes) -> bytes:
             continue  # ``rates`` reports it.
         if known is None or list(known.timer) != named:
             repair = partial(audit.tr.clear, timer)
-            audit.report("timer astray", key, "the rate of the key does not name it", repair)
+            audit.report("timer astray", str(key), "the rate of the key does not name it", repair)
     return following
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVarTuple
 
 from ...schema.codec.delayed import unpack_delayed
-from ...schema.codec.slots import Limited, pack_limited, unpack_limited
+from ...schema.codec.slots import Limited, pack_limited, unpack_limited, unpack_paced
 from ...schema.keys import KindKeys, within
 from ...values.limits import Gate
 from . import backlogs
@@ -32,6 +32,7 @@ def check(audit: Audit) -> None:
     }
     _compare(audit, root.waiting, waiting, "line astray", "waits")
     backlogs.check(audit, root)
+    _timers(audit)
 
 
 def _compare(
@@ -63,6 +64,34 @@ def _compare(
         detail = f"message {message_id} {does}, which is not known below the root"
         put = partial(_set, audit, row, message_id)
         audit.report(finding, _subject(one, one[0]), detail, None if other else put)
+
+
+def _timers(audit: Audit) -> None:
+    """Something looks at every rate when it is due, and every timer is that of a rate."""
+    root, wanted = audit.scope.root.limits, {}
+    for kv in audit.whole(within(root.rate.prefix)):
+        (gate,) = root.rate.parse(kv.key)
+        wanted[root.timer(*unpack_paced(kv.value).timer, gate)] = gate
+    for kv in audit.whole(within(root.timer.prefix)):
+        gate = root.timer.parse(kv.key)[2]
+        if wanted.pop(bytes(kv.key), None) is None:
+            repair = partial(_clear_timer, audit, kv.key, gate)
+            name = backlogs.named(gate)
+            audit.report("timer astray", name, "the rate of the limit does not name it", repair)
+    for row, gate in wanted.items():
+        repair = partial(_set_timer, audit, row, gate)
+        detail = "nothing looks at it when it is due"
+        audit.report("rate astray", backlogs.named(gate), detail, repair)
+
+
+def _clear_timer(audit: Audit, row: bytes, gate: Gate) -> None:
+    audit.tr.add_read_conflict_key(audit.scope.root.limits.rate(gate))
+    del audit.tr[row]
+
+
+def _set_timer(audit: Audit, row: bytes, gate: Gate) -> None:
+    audit.tr.add_read_conflict_key(audit.scope.root.limits.rate(gate))
+    audit.tr[row] = b""
 
 
 def _below_root(audit: Audit, every: slice) -> Iterator[tuple[bytes, Limited]]:

@@ -238,10 +238,10 @@ def _next_in_time(
     """Let what waits become ready that a key's rate lets come; looks no further if nothing may come
     yet."""
     gate, paced = freed.gate, freed.following.rate
-    if isinstance(gate, str) and paced is not None:
+    if paced is not None:
         pace = Pace(tr, scope, gate, allowed.rate, paced)
         if not pace.left:
-            pace.rely()
+            pace.rely(scope)
             return []
     return _filled(tr, scope, gate, _filling(tr, scope, gate))
 
@@ -264,6 +264,8 @@ def fill_shared(tr: fdb.Transaction, root: RootKeys, clock: Clock, limit: Limit)
 
     Two or three more round trips.
     """
+    # A backlog that begins meanwhile does so by the limit as it was.
+    tr.add_read_conflict_key(root.limits.backlog(limit))
     for kv in backlog.first(tr, root.limits, limit, MAX_LOOKED_AT):
         try:
             scope = catalogue.found(tr, root, unpack_limited(kv.value).queue, clock)
@@ -274,28 +276,30 @@ def fill_shared(tr: fdb.Transaction, root: RootKeys, clock: Clock, limit: Limit)
 
 
 @transactional
-def fire(tr: fdb.Transaction, scope: Scope, timers: fdb.FDBRange) -> tuple[int, int, int]:
-    """Let messages become ready whose time has come by the rates of their keys; returns how many,
-    how many timers were used up, and the weight of the messages.
+def fire(
+    tr: fdb.Transaction, scope: Scope, keys: SlotKeys, timers: fdb.FDBRange
+) -> tuple[int, int, int]:
+    """Let messages become ready whose time has come by the rates of their keys or limits; returns
+    how many of this queue, how many timers were used up, and the weight of the messages.
 
     timers: those that are due and of which messages wait, see ``rates.due``. One more round trip if
     there are any, and another if messages become ready. Conflicts with others that use up the same
     timers, and with enqueues and ends of the same keys, but not with enqueues to a backlog that
     goes on.
     """
-    due = [scope.keys.timer.parse(kv.key)[1:] for kv in timers]
-    issued = [_filling(tr, scope, key, MAX_DUE) for _, key in due]
+    due = [keys.timer.parse(kv.key)[1:] for kv in timers]
+    issued = [_filling(tr, scope, gate, MAX_DUE) for _, gate in due]
     entries: list[_Entry] = []
     size = fired = 0
-    for (due_ms, key), reads in zip(due, issued, strict=True):
+    for (due_ms, gate), reads in zip(due, issued, strict=True):
         if size > SIDE_BYTES:
             break
-        some = _filled(tr, scope, key, reads, due_ms)
+        some = _filled(tr, scope, gate, reads, due_ms)
         entries += some
         size += sum(weight(envelope) for *_, envelope in some)
         fired += 1
     _make_ready(tr, scope, entries)
-    return len(entries), fired, size
+    return _own(scope, entries), fired, size
 
 
 @transactional
@@ -367,9 +371,7 @@ def _filled(
     """
     keys, stored = gates.keys(scope, gate), reads.backlog
     allowed = limits.effective(scope, gate, reads.own.value).allowed
-    pace = None
-    if isinstance(gate, str) and reads.rate is not None:
-        pace = Pace(tr, scope, gate, allowed.rate, reads.rate)
+    pace = None if reads.rate is None else Pace(tr, scope, gate, allowed.rate, reads.rate)
     if due_ms is not None and (pace is None or not pace.fire(due_ms)):
         return []
     entries: list[_Entry] = []
@@ -387,7 +389,8 @@ def _filled(
             if known.settled != settled:
                 tr[keys.backlog(gate)] = pack_backlog(Backlog(known.since_ms, settled))
             if allowed.rate and pace is not None and all(each.left for each in some):
-                pace.rely()  # The others come at once, in another transaction.
+                # The others come at once, in another transaction.
+                pace.rely(line.first[-1].scope if line.first else scope)
     if due_ms is not None and pace is not None:
         pace.rest()
     return entries

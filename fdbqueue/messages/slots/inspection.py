@@ -103,15 +103,18 @@ def own_limits(
 
 
 @transactional
-def shared_state(tr: fdb.Transaction, root: RootKeys, limit: Limit) -> LimitState:
+def shared_state(tr: fdb.Transaction, root: RootKeys, limit: Limit, now_ms: int) -> LimitState:
     """What is known of a limit. One round trip of snapshot reads, no conflicts."""
     keys, snapshot = root.limits, tr.snapshot
     own, known = snapshot.get(keys.limits(limit)), snapshot.get(keys.backlog(limit))
-    count = snapshot.get(keys.backlog_count(limit, 0))
+    count, paced = snapshot.get(keys.backlog_count(limit, 0)), snapshot.get(keys.rate(limit))
     held = permits.held(snapshot, keys.slot, limit)
     first = [unpack_limited(kv.value) for kv in backlog.first(tr, keys, limit, LOOKED_AT)]
     (waiting,) = unpack_counters(count.value, 1)
-    effective = limits.shared(own.value)
+    effective, next_ms = limits.shared(own.value), None
+    if paced.present() and effective.allowed.rate:
+        coming = rates.next_ms(unpack_paced(paced.value or b""), effective.allowed.rate, now_ms)
+        next_ms = coming if coming > now_ms else None
     return LimitState(
         *limit,
         concurrency=effective.concurrency,
@@ -121,6 +124,9 @@ def shared_state(tr: fdb.Transaction, root: RootKeys, limit: Limit) -> LimitStat
         next=[(*each,) for each in first[:SHOWN]],
         waiting_in=dict(Counter(each.queue for each in first)),
         since_ms=unpack_backlog(known.value).since_ms if known.present() else None,
+        rate=effective.rate,
+        burst=effective.burst,
+        next_ms=next_ms,
     )
 
 
@@ -144,6 +150,14 @@ def shared(
         assert not isinstance(gate, str), "a limit"
         terms, (waiting, since_ms) = own.get(gate, KeyLimits(None)), backlogs.get(gate, (0, None))
         found.append(
-            LimitSummary(*gate, terms.concurrency, terms.paused, waiting=waiting, since_ms=since_ms)
+            LimitSummary(
+                *gate,
+                terms.concurrency,
+                terms.paused,
+                waiting=waiting,
+                since_ms=since_ms,
+                rate=terms.rate,
+                burst=terms.burst,
+            )
         )
     return found

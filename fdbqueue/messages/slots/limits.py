@@ -22,7 +22,12 @@ def effective(scope: Scope, gate: Gate, stored: bytes | None) -> KeyLimits:
 def shared(stored: bytes | None) -> KeyLimits:
     """The limits of a limit that queues share, given its LIMITS row; none where it has none."""
     own = unpack_limits(stored)
-    return KeyLimits(own.get("concurrency"), paused=own.get("paused", False))
+    return KeyLimits(
+        own.get("concurrency"),
+        paused=own.get("paused", False),
+        rate=own.get("rate"),
+        burst=own.get("burst", 1),
+    )
 
 
 def one_at_a_time(scope: Scope, stored: bytes | None) -> bool:
@@ -59,11 +64,14 @@ def change(
 def change_shared(
     tr: fdb.Transaction, row: bytes, changes: OwnLimits, dropped: Iterable[str] = ()
 ) -> None:
-    """As ``change``, for a limit that queues share, given the key of its LIMITS row."""
+    """As ``change``, for a limit that queues share, given the key of its LIMITS row. Raises
+    ``InvalidOptions``."""
     own = unpack_limits(tr.get(row).value)
     own.update(changes)
     for name in dropped:
         own.pop(name, None)  # type: ignore[misc]
+    if changes.keys() & {"rate", "burst"} and "burst" in own:
+        check_burst("burst", own["burst"], own.get("rate"))
     if own:
         tr[row] = pack_limits(own)
     else:

@@ -45,8 +45,8 @@ class Permit(Protocol):
     def take(self, scope: Scope, message_id: str) -> int | None:
         """Give one to a message of a queue; returns its number, None where it has none."""
 
-    def rely(self) -> None:
-        """See to it that who has to wait is not forgotten: none is left."""
+    def rely(self, scope: Scope) -> None:
+        """See to it that who has to wait, a message of a queue, is not forgotten: none is left."""
 
 
 class Permits:
@@ -90,7 +90,7 @@ class Permits:
         """Whether another message may have one."""
         return self.limit is None or bool(self._free)
 
-    def rely(self) -> None:
+    def rely(self, scope: Scope | None = None) -> None:
         """Conflict with whoever frees one."""
         every = self._rows.under(self._gate)
         self._tr.add_read_conflict_range(every.start, every.stop)
@@ -122,7 +122,7 @@ def give(some: Sequence[Permit], messages: Iterable[tuple[Scope, str]]) -> list[
     for scope, message_id in messages:
         lacking = next((each for each in some if not each.left), None)
         if lacking is not None:
-            lacking.rely()
+            lacking.rely(scope)
             break
         slot, place, *_ = [each.take(scope, message_id) for each in some]
         given.append((slot, place))

@@ -18,11 +18,13 @@ from typing import NamedTuple, final
 
 from ...schema import changes
 from ...schema.codec.slots import Paced, Reached, Timer, pack_paced, unpack_paced
+from ...schema.keys import SlotKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.clocks import BELIEVED_MS
 from ...values.limits import Gate
 from ...values.rates import Rate
+from . import gates
 
 MAX_FIRED = 50
 """The most timers of keys with a backlog that one transaction uses up."""
@@ -40,11 +42,15 @@ class Due(NamedTuple):
     rested: fdb.FDBRange
 
 
-def due(tr: fdb.Transaction, scope: Scope) -> Due:
-    """Issue snapshot reads of the timers that are due."""
+def due(tr: fdb.Transaction, scope: Scope) -> list[tuple[SlotKeys, Due]]:
+    """Issue snapshot reads of the timers that are due, wherever there may be rates."""
+    return [(keys, _due(tr, scope, keys)) for keys in gates.paced(scope)]
+
+
+def _due(tr: fdb.Transaction, scope: Scope, keys: SlotKeys) -> Due:
     mode, until = fdb.StreamingMode.want_all, scope.now_ms(tr) + 1
     limits = enumerate((MAX_FIRED, MAX_TIDIED))
-    ranges = [(scope.keys.timer.before(rests, until), limit) for rests, limit in limits]
+    ranges = [(keys.timer.before(rests, until), limit) for rests, limit in limits]
     return Due(
         *(
             tr.snapshot.get_range(every.start, every.stop, limit=limit, streaming_mode=mode)
@@ -54,30 +60,29 @@ def due(tr: fdb.Transaction, scope: Scope) -> Due:
 
 
 def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> fdb.Value | None:
-    """Issue a snapshot read of the RATE of a key, if keys of the queue have any. A limit that
-    queues share has none."""
-    if "rates" not in scope.noted or not isinstance(gate, str):
+    """Issue a snapshot read of the RATE of a limit, or of a key if keys of the queue have any."""
+    if "rates" not in scope.noted and isinstance(gate, str):
         return None
-    return tr.snapshot.get(scope.keys.rate(gate))
+    return tr.snapshot.get(gates.keys(scope, gate).rate(gate))
 
 
-def is_due(scope: Scope, first: bytes, now_ms: int) -> bool:
+def is_due(keys: SlotKeys, first: bytes, now_ms: int) -> bool:
     """Whether the first TIMER, or what stands there, is due. It stands for all others: one of a key
     that rests is only removed together with those of which messages wait."""
-    timer = scope.keys.timer
+    timer = keys.timer
     rested = timer.before(1, now_ms + 1)
     waited = timer.before(0, now_ms + 1)
     return bool(first < waited.stop or rested.start <= first < rested.stop)
 
 
-def tidy(tr: fdb.Transaction, scope: Scope, timers: fdb.FDBRange) -> int:
-    """Remove what has no meaning any more of keys that rest, and look later at others; returns how
-    many timers were used up.
+def tidy(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, timers: fdb.FDBRange) -> int:
+    """Remove what has no meaning any more of keys or limits that rest, and look later at others;
+    returns how many timers were used up.
 
     One round trip if any are due. Conflicts with enqueues and ends of the same keys, but not with
     enqueues to a backlog.
     """
-    keys, now_ms = scope.keys, scope.now_ms(tr)
+    now_ms = scope.now_ms(tr)
     due = [keys.timer.parse(kv.key) for kv in timers]
     stored = [tr.get(keys.rate(key)) for *_, key in due]
     for (*timer, key), value in zip(due, stored, strict=True):
@@ -119,7 +124,7 @@ def may_come(known: Paced | Reached | None, rate: Rate, now_us: int) -> int:
 
 @final
 class Pace:
-    """The rate of a key in a transaction: like ``Permits``, but nobody hands them back.
+    """The rate of a key or a limit in a transaction: like ``Permits``, but nobody hands them back.
 
     rate: None for a key that has none now. stored: its RATE, read at snapshot isolation.
     """
@@ -127,9 +132,10 @@ class Pace:
     over = False
 
     def __init__(
-        self, tr: fdb.Transaction, scope: Scope, key: str, rate: Rate | None, stored: fdb.Value
+        self, tr: fdb.Transaction, scope: Scope, gate: Gate, rate: Rate | None, stored: fdb.Value
     ) -> None:
-        self._tr, self._scope, self._key, self._rate = tr, scope, key, rate
+        self._tr, self._scope, self._gate, self._rate = tr, scope, gate, rate
+        self._keys = gates.keys(scope, gate)
         value = stored.value
         known = None if value is None else unpack_paced(value)
         self._timer = None if known is None else known.timer
@@ -153,19 +159,19 @@ class Pace:
         self._tat += self._rate.interval_us
         self._write(self._timer or self._last)
 
-    def rely(self) -> None:
-        """Have somebody look when the next message may come."""
+    def rely(self, scope: Scope) -> None:
+        """Have somebody look when the next message may come, which is one of a queue."""
         self._write(Timer(0, _ms(self._next)))
         if self._next < self._now + changes.SOON_MS * 1_000:
             # Sleepers would not look before that.
-            changes.ring(self._tr, self._scope)
+            changes.ring(self._tr, scope)
 
     def fire(self, due_ms: int) -> bool:
         """Use up the timer that is due; returns whether it is that of the key."""
         if self._timer != (0, due_ms):
             return False
         self._tr.add_read_conflict_key(self._row)
-        self._tr.clear(self._scope.keys.timer(0, due_ms, self._key))
+        self._tr.clear(self._keys.timer(0, due_ms, self._gate))
         self._timer = None
         return True
 
@@ -181,20 +187,20 @@ class Pace:
 
     @property
     def _row(self) -> bytes:
-        return self._scope.keys.rate(self._key)
+        return self._keys.rate(self._gate)
 
     @property
     def _last(self) -> Timer:
         return Timer(1, _ms(self._tat))
 
     def _write(self, timer: Timer) -> None:
-        tr, keys = self._tr, self._scope.keys
+        tr, keys = self._tr, self._keys
         assert self._rate is not None
         tr.add_read_conflict_key(self._row)
         if timer != self._timer:
             if self._timer is not None:
-                tr.clear(keys.timer(*self._timer, self._key))
-            tr[keys.timer(*timer, self._key)] = b""
+                tr.clear(keys.timer(*self._timer, self._gate))
+            tr[keys.timer(*timer, self._gate)] = b""
             self._timer = timer
         tr[self._row] = pack_paced(Paced(self._tat, self._rate, timer))
 

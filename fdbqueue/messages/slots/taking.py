@@ -124,7 +124,7 @@ class Taking:
         self._allowed = limits.effective(scope, gate, own.value).allowed
         each = zip(permits.kinds(self._keys), self._allowed.numbers, held, strict=True)
         self._permits: list[Permit] = [self._look(*one) for one in each]
-        if isinstance(gate, str) and paced is not None:
+        if paced is not None:
             self._permits.append(Pace(tr, scope, gate, self._allowed.rate, paced))
 
     def _look(

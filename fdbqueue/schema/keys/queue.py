@@ -71,7 +71,6 @@ class QueueKeys(SlotKeys):
         self.delayed_end = begin[Kind.DELAYED] + b"\xff"
         self.first_in_line = fdb.KeySelector.first_greater_or_equal(begin[Kind.LEADER])
         self.line_end = self.line.requests.stop
-        self.first_timer = fdb.KeySelector.first_greater_or_equal(begin[Kind.TIMER])
         # All other kinds.
         self.planned: KindKeys[bytes, int] = KindKeys(self.lease_prefix, bytes, int)
         self.subscription: KindKeys[str] = KindKeys(begin[Kind.SUBSCRIPTION], str)
@@ -94,8 +93,6 @@ class QueueKeys(SlotKeys):
         self.unique: KindKeys[str] = KindKeys(begin[Kind.UNIQUE], str)
         self.mortal: KindKeys[int, str] = KindKeys(begin[Kind.MORTAL], int, str)
         self.imported: KindKeys[str] = KindKeys(begin[Kind.IMPORT], str)
-        self.rate: KindKeys[str] = KindKeys(begin[Kind.RATE], str)
-        self.timer: KindKeys[int, int, str] = KindKeys(begin[Kind.TIMER], int, int, str)
         self.planner: KindKeys[str] = KindKeys(begin[Kind.PLANNER], str)
         self.plan: KindKeys[str, int] = KindKeys(begin[Kind.PLAN], str, int)
         self.sink: KindKeys[str] = KindKeys(begin[Kind.SINK], str)

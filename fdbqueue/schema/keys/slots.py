@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...store.binding import fdb
 from ...values.limits import Gate
 from .kinds import Kind, KindKeys
 
-SLOT_KINDS = (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG, Kind.LIMITS)
+SLOT_KINDS = (
+    *(Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG, Kind.LIMITS),
+    *(Kind.RATE, Kind.TIMER),
+)
 _TUPLE = b"\x05"
 """What a tuple within a key begins with."""
 
@@ -29,6 +33,9 @@ class SlotKeys:
         self.backlog: KindKeys[Gate] = KindKeys(begin[Kind.BACKLOG], gate)
         self.backlog_count: KindKeys[Gate, int] = KindKeys(begin[Kind.BACKLOG], gate, int, least=1)
         self.limits: KindKeys[Gate] = KindKeys(begin[Kind.LIMITS], gate)
+        self.rate: KindKeys[Gate] = KindKeys(begin[Kind.RATE], gate)
+        self.timer: KindKeys[int, int, Gate] = KindKeys(begin[Kind.TIMER], int, int, gate)
+        self.first_timer = fdb.KeySelector.first_greater_or_equal(begin[Kind.TIMER])
 
     def of_limits(self, kind: KindKeys[Gate, int, bytes] | KindKeys[Gate, int]) -> slice:
         """The rows of a kind that are those of limits, and not of keys."""
