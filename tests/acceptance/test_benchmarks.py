@@ -102,6 +102,17 @@ def test_a_sign_of_life_costs_the_same_beside_many(db: fdb.Database, bench: Benc
     assert left_behind(db) == 0
 
 
+def test_the_ends_of_a_group_are_measured_beside_those_of_other_messages(
+    db: fdb.Database, bench: Bench
+) -> None:
+    (found,) = json.loads(bench("groups", "--messages", "100", "--json").stdout)
+
+    assert found["messages"] == 100
+    assert found["ended"] > 0
+    assert found["alone"] > 0
+    assert left_behind(db) == 0
+
+
 def test_producers_are_measured_beside_enqueues(bench: Bench, db: fdb.Database) -> None:
     done = bench("producers", "--threads", "1,4", "--seconds", "0.1", "--rounds", "1", "--json")
 

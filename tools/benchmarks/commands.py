@@ -59,6 +59,38 @@ def schedules(
 
 
 @app.command()
+def groups(
+    counts: Annotated[
+        str, Option("--messages", metavar="N,…", help="Numbers of messages of one group.")
+    ] = "1000,100000",
+    as_json: AsJson = False,
+) -> None:
+    """Measure what a group costs those who end its messages, and how often they conflict.
+
+    \b
+    Examples:
+      tools/bench groups
+      tools/bench groups --messages 10000 --json
+    """
+    from . import groups as groups_
+
+    found = []
+    if not as_json:
+        names = ["ended/s", "alone/s", "conflicts", "alone", "find ms"]
+        bench.print_row("", "messages", *names)
+    for each in groups_.run([_positive(text, 1_000_000) for text in counts.split(",")]):
+        found.append(each.to_json())
+        if not as_json:
+            rates = f"{each.ended:,.0f}", f"{each.alone:,.0f}"
+            conflicts = f"{each.conflicts:,}", f"{each.conflicts_alone:,}"
+            bench.print_row(
+                "groups", f"{each.messages:,}", *rates, *conflicts, f"{each.find_ms:.2f}"
+            )
+    if as_json:
+        terminal.print_json(found)
+
+
+@app.command()
 def beats(
     consumers: Annotated[
         str, Option(metavar="N,…", help="Numbers of registered consumers.")
