@@ -23,6 +23,7 @@ from .place import (
     BROWSERS,
     FILTERS,
     KEYS,
+    LIMIT,
     QUEUES,
     REGIONS,
     STREAMED,
@@ -112,10 +113,14 @@ class Producer(Actor):
             key = self.random.choice(KEYS) if self.random.random() < 0.1 else None
             if name in ("watched", "filtered"):
                 key = None
+            shares = key is None and name in TAKEN and self.random.random() < 0.1
+            limits = dict([LIMIT]) if shares else None
+            headers = {"region": region}
             messages.append(
-                NewMessage(tag.encode(), priority, {"region": region}, delay=delay, key=key)
+                NewMessage(tag.encode(), priority, headers, delay=delay, key=key, limits=limits)
             )
-            told.append([tag, QUEUE_LEVEL[name](priority), delay, key, region])
+            # Who waits for others is delivered in no order that could be told from outside.
+            told.append([tag, QUEUE_LEVEL[name](priority), delay, LIMIT if shares else key, region])
         queue = self.queue(name)
 
         def alone(n: int) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from fdbqueue import fdb
 from fdbqueue.errors import QueueError
+from fdbqueue.queue.limits import Shared
 from fdbqueue.values.limits import OwnLimits
 
 from .history import Recorder
@@ -147,7 +148,7 @@ class Nemesis:
             self.counts["pauses"] += 1
 
     def _limit_key(self) -> None:
-        """Change the limits of a key; nobody else does."""
+        """Change the limits of a key, or the shared one; nobody else does."""
         name, key = self.random.choice(TAKEN), self.random.choice(KEYS)
         window, weight = self.random.choice([(1, 1), (2, 1), (1, 3), (None, 1)])
         limits: list[OwnLimits] = [
@@ -157,7 +158,12 @@ class Nemesis:
             {"rate": self.random.choice(["5/s", "20/s"]), "burst": self.random.choice([1, 5])},
             {"rate": None, "burst": 1},
         ]
-        self.warden.limit(name, key, self.random.choice(limits))
+        if self.random.random() < 0.3:
+            paused: list[Shared] = [{"paused": True}, {"paused": False}]
+            numbers: list[Shared] = [{"concurrency": n} for n in (1, 2, 5)]
+            self.warden.limit_shared(self.random.choice([*numbers, *paused, paused[1]]))
+        else:
+            self.warden.limit(name, key, self.random.choice(limits))
         self.counts["changes of limits"] += 1
 
     def _limit_queue(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
-from fdbqueue.values.limits import KeyState, OwnLimits
+from fdbqueue.queue.limits import Shared
+from fdbqueue.values.limits import KeyState, LimitState, OwnLimits
 
 from .history import Recorder
-from .place import KEYS, QUEUES, TAKEN, Place
+from .place import KEYS, LIMIT, QUEUES, TAKEN, Place
 
 WARDEN = "warden"
 LATE_SECONDS = 20.0
@@ -26,6 +27,8 @@ class Warden:
         self._place = place
         self._recorder = recorder
         self._most: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._shared_most = 0
+        self._shared = place.queues[TAKEN[0]].limits[LIMIT]
         self._in_flight: dict[str, tuple[int, int]] = {}
         self._waits: dict[tuple[str, str], tuple[int | None, float]] = {}
 
@@ -35,6 +38,11 @@ class Warden:
         asked = own.get("concurrency") or default
         self._most[name, key] = max(asked, self._most[name, key], default)
         self._place.queues[name].keys[key].set(self._place.db, **own)
+
+    def limit_shared(self, terms: Shared) -> None:
+        """Change the limit that queues share."""
+        self._shared_most = max(terms.get("concurrency") or 0, self._shared_most)
+        self._shared.set(self._place.db, **terms)
 
     def limit_queue(self, name: str, limit: int | None, rate: str | None = None) -> None:
         """Change how many messages of a queue may be in flight, and taken in how much time; None
@@ -54,6 +62,11 @@ class Warden:
                 told = f"{leased} are in flight, and {most} may be"
                 self._recorder.note(WARDEN, "limit", name, key="", found=told)
             self._in_flight[name] = limit, max(limit, min(most, leased))
+        shared = self._shared.state(self._place.db)
+        if found := wrong_shared(shared, self._shared_most):
+            self._recorder.note(WARDEN, "limit", "", key="/".join(LIMIT), found=found)
+        if len(shared.out) <= (shared.concurrency or 0):
+            self._shared_most = shared.concurrency or 0
         for name in TAKEN:
             for key in KEYS:
                 state = self._place.queues[name].keys[key].state(self._place.db)
@@ -75,10 +88,21 @@ class Warden:
         return state.limits.rate is None or now - since > LATE_SECONDS
 
     def free(self) -> None:
-        """Drop all limits of single keys, so that everything can be drained."""
+        """Drop all limits of single keys, and the shared one, so that everything can be drained."""
+        self._shared.delete(self._place.db)
         for name in TAKEN:
             for key in KEYS:
                 self._place.queues[name].keys[key].reset(self._place.db)
+
+
+def wrong_shared(state: LimitState, most: int) -> str | None:
+    """As ``wrong``, for the limit that queues share."""
+    out, slots = len(state.out), state.concurrency
+    if slots is not None and out > max(slots, most):
+        return f"{out} are out, and {max(slots, most)} may be"
+    if state.waiting and not state.paused and (slots is None or out < slots):
+        return f"{state.waiting} wait, and {out} of {slots} are out"
+    return None
 
 
 def wrong(state: KeyState, most: int, late: bool) -> str | None:
