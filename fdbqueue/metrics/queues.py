@@ -14,7 +14,7 @@ from ..queue.queue import Queue
 from ..schema import once
 from ..schema.keys import RootKeys
 from ..store.binding import fdb
-from ..values import durations
+from ..values import durations, rates
 from ..values.content import check_count
 from ..values.durations import Seconds
 from ..values.states import ENDS, State
@@ -101,6 +101,12 @@ class _Families:
             "due_age_seconds", "For how long the first delayed message has been due; 0 if none is."
         )
         self.paused = _gauge("paused", "Whether deliveries are paused.")
+        self.in_flight = _gauge(
+            "max_in_flight", "Most messages that may be in flight, of queues with such a limit."
+        )
+        self.rates = _gauge(
+            "max_rate", "Most messages a second that may be taken, of queues with a rate."
+        )
         self.consumers = _gauge("consumers", "Consumers by state.", "state")
         self.backlogs = _gauge("keys_waiting", "Keys of which messages wait, up to 1,000.")
         self.since = _gauge(
@@ -136,7 +142,11 @@ class _Families:
             self.ended.add_metric([name, state.value], getattr(total, state.value))
         self.ages.add_metric([name], seconds(found.oldest_ms))
         self.overdue.add_metric([name], seconds(found.due_ms))
-        self.paused.add_metric([name], found.paused)
+        self.paused.add_metric([name], found.options.paused)
+        if found.options.max_in_flight is not None:
+            self.in_flight.add_metric([name], found.options.max_in_flight)
+        if found.options.rate is not None:
+            self.rates.add_metric([name], 1e6 / rates.interval_us(found.options.rate))
         for one in ConsumerState:
             self.consumers.add_metric([name, one.name.lower()], found.consumers[one])
         most = sorted(found.backlogs, key=lambda each: each.waiting, reverse=True)

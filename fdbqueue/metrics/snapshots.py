@@ -18,6 +18,7 @@ from ..schema.keys import Kind, QueueKeys
 from ..store.binding import fdb
 from ..values.limits import KeyBacklog
 from ..values.model import Depth
+from ..values.options import QueueOptions
 from ..values.records import record
 
 MOST_KEYS = 1_000
@@ -34,7 +35,7 @@ class Snapshot:
 
     queue: str
     now_ms: int
-    paused: bool
+    options: QueueOptions
     depths: dict[int, Depth]
     oldest_ms: int | None = None
     due_ms: int | None = None
@@ -104,7 +105,7 @@ def _opened(tr: fdb.Transaction, queue: Queue, reads: _Reads) -> Snapshot | None
     return Snapshot(
         queue.name,
         now_ms,
-        options.paused,
+        options,
         counters.parse(of, reads.counts),
         due_ms=next((due_ms for due_ms in dues if due_ms <= now_ms), None),
         consumers=registry.counted(of, reads.lists, sessions.now(tr, queue._clock)),

@@ -97,6 +97,24 @@ def test_pausing_is_shown(db: Database, queue: Queue, registry: CollectorRegistr
     assert paused == [1, 0]
 
 
+def test_limits_of_queues_are_shown_beside_what_they_limit(
+    db: Database, queue: Queue, space: fdb.Subspace, registry: CollectorRegistry
+) -> None:
+    limited = Queue.create(db, "limited", root=space, max_in_flight=5, rate="120/min", burst=9)
+    registry.register(QueueCollector(db, [queue, limited]))
+    shown = {
+        (name, each.name): registry.get_sample_value(f"fdbqueue_{name}", {"queue": each.name})
+        for name in ("max_in_flight", "max_rate")
+        for each in (queue, limited)
+    }
+    assert shown == {
+        ("max_in_flight", "orders"): None,
+        ("max_in_flight", "limited"): 5,
+        ("max_rate", "orders"): None,
+        ("max_rate", "limited"): pytest.approx(2),
+    }
+
+
 def test_a_collector_shows_no_more_queues_than_it_may(
     db: Database, space: fdb.Subspace, registry: CollectorRegistry
 ) -> None:

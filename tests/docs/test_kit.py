@@ -63,7 +63,7 @@ PROMQL = Lark(
 def exposed(db: fdb.Database, space: fdb.Subspace) -> dict[str, set[str]]:
     """The samples of a queue and a worker in use, by name, with their labels."""
     registry, over = CollectorRegistry(), threading.Event()
-    queue = Queue.create(db, "kit", root=space, backoff=None)
+    queue = Queue.create(db, "kit", root=space, backoff=None, max_in_flight=5, rate="1000/s")
     queue.enqueue_many(db, [b"good", b"bad"])
     registry.register(QueueCollector(db, [queue], keys=5))
 

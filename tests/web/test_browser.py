@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from urllib.parse import quote
 
 import pytest
@@ -36,6 +37,13 @@ def browser() -> Iterator[webdriver.Chrome]:
 def width(browser: webdriver.Chrome, pixels: int) -> None:
     metrics = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def fits(browser: webdriver.Chrome, pixels: int) -> bool:
+    """Whether the page needs no more pixels in its width."""
+    found = script(browser, "return document.documentElement.scrollWidth")
+    assert isinstance(found, int)
+    return found <= pixels
 
 
 def shown(browser: webdriver.Chrome, selector: str) -> object:
@@ -80,9 +88,8 @@ def test_pages_are_live_harmless_and_as_wide_as_the_screen(
                 "audit",
             ):
                 browser.get(f"http://{address}/{path}")
-                wide = script(browser, "return document.documentElement.scrollWidth")
-                assert isinstance(wide, int)
-                assert wide <= pixels, path
+                # The emulated width may come a moment after the page.
+                eventually(partial(fits, browser, pixels))
                 assert browser.title != "owned"
         assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
 
