@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 _OWN_SPARK = "tests/spark/processes/"
+_TOGETHER = ("tests/docs/test_site.py", "tests/acceptance/test_curator.py")
+"""Files whose tests share what takes seconds to build or to start."""
 _LONGEST_FIRST = ("tests/spark/", "tests/docs/", "tests/acceptance/", "tests/contract/")
 _SHARED = os.environ.get("FDBQUEUE_TESTS_DIRECTORY")
 _TEMPORARY: str | None = None
@@ -74,11 +76,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Which process runs a test: any, but the one Spark session stays in one."""
+    """Which process runs a test: any, but what tests share stays in one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        session = nodeid.startswith("tests/spark/") and not nodeid.startswith(_OWN_SPARK)
-        return "session" if session else nodeid
+        if nodeid.startswith("tests/spark/") and not nodeid.startswith(_OWN_SPARK):
+            return "session"
+        return next((file for file in _TOGETHER if nodeid.startswith(file)), nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -97,9 +97,16 @@ def test_the_example_worker_counts_each_order_once(
         del db[totals.pack((region,))]
 
 
-def test_the_demo_proves_exactly_once(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param(["--no-spark"], id="first part"),
+        pytest.param([], id="both parts", marks=pytest.mark.slow),
+    ],
+)
+def test_the_demo_proves_exactly_once(environment: dict[str, str], parts: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "flights", "--messages", "600", "--workers", "2"],
+        [sys.executable, "-m", "flights", "--messages", "600", "--workers", "2", *parts],
         check=False,
         capture_output=True,
         text=True,
