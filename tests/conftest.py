@@ -17,7 +17,11 @@ from typing import Any
 import pytest
 
 _OWN_SPARK = "tests/spark/processes/"
-_TOGETHER = ("tests/docs/test_site.py", "tests/acceptance/test_curator.py")
+_TOGETHER = (
+    "tests/docs/test_site.py",
+    "tests/acceptance/test_curator.py",
+    "tests/acceptance/test_package.py",
+)
 """Files whose tests share what takes seconds to build or to start."""
 _LONGEST_FIRST = ("tests/spark/", "tests/docs/", "tests/acceptance/", "tests/contract/")
 _SHARED = os.environ.get("FDBQUEUE_TESTS_DIRECTORY")
