@@ -189,6 +189,7 @@ def test_limits_of_keys_hold_while_workers_are_killed(bench: Bench, db: fdb.Data
     assert left_behind(db) == 0
 
 
+@pytest.mark.slow
 def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
     db: fdb.Database, bench: Bench
 ) -> None:

@@ -25,6 +25,8 @@ def test_without_java_the_first_half_runs_and_says_what_to_install(
     assert done.returncode == 0, done.stderr
     assert "acknowledged, each exactly once" in " ".join(done.stdout.split())
     said = " ".join(done.stdout.split())
+    assert "300 messages had it once, 0 more than once" in said
+    assert "WRONG" not in said
     assert "The second half, on Spark, is left out. Spark needs Java 17 or later" in said
     assert "install it" in said
     assert not (tmp_path / "page.html").exists()

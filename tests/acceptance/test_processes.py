@@ -97,16 +97,10 @@ def test_the_example_worker_counts_each_order_once(
         del db[totals.pack((region,))]
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        pytest.param(["--no-spark"], id="first part"),
-        pytest.param([], id="both parts", marks=pytest.mark.slow),
-    ],
-)
-def test_the_demo_proves_exactly_once(environment: dict[str, str], parts: list[str]) -> None:
+@pytest.mark.slow
+def test_the_demo_proves_exactly_once(environment: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "flights", "--messages", "600", "--workers", "2", *parts],
+        [sys.executable, "-m", "flights", "--messages", "600", "--workers", "2"],
         check=False,
         capture_output=True,
         text=True,

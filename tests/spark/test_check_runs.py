@@ -137,6 +137,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_of_two_runs_the_violations_of_one_are_shown(
     spark: SparkSession, ran: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from tests.acceptance.running import Fdbq
 pytestmark = pytest.mark.usefixtures("java")
 
 
+@pytest.mark.slow
 def test_a_real_process_loads_a_file_and_tells_a_bad_row_in_one_line(
     db: fdb.Database, environment: dict[str, str], tmp_path: Path
 ) -> None:
