@@ -747,6 +747,7 @@ class Schedules(Twin):
         max_attempts: int | None = ...,
         backoff: backoffs.Given = ...,
         key: str | None = ...,
+        limits: Mapping[str, str] | None = ...,
         timeout: Seconds | None = ...,
     ) -> Schedule: ...
 

@@ -7,7 +7,7 @@ alone, so all machines agree on them, whatever their clocks say.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -173,11 +173,12 @@ def shown(tick_ms: int) -> str:
 class Schedule:
     """What is known of a schedule.
 
-    payload to key: what each tick enqueues, as it was given; the payload as the serializer made it.
-    ttl: seconds until a message expires, from when it comes. next_ms: the next tick; None if it is
-    paused, or none comes any more. last_ms, last_id: the tick that was enqueued last, or the time
-    of the last ``run``, and the message's id. fired, skipped: how many ticks were enqueued, and how
-    many left out since the message before was not done. Times are milliseconds since the epoch.
+    payload to limits: what each tick enqueues, as it was given; the payload as the serializer made
+    it. ttl: seconds until a message expires, from when it comes. next_ms: the next tick; None if it
+    is paused, or none comes any more. last_ms, last_id: the tick that was enqueued last, or the
+    time of the last ``run``, and the message's id. fired, skipped: how many ticks were enqueued,
+    and how many left out since the message before was not done. Times are milliseconds since the
+    epoch.
     """
 
     name: str
@@ -188,6 +189,7 @@ class Schedule:
     max_attempts: int | None
     backoff: dict[str, Any] | None
     key: str | None
+    limits: Mapping[str, str] | None
     cron: str | None
     every: float | None
     timezone: str

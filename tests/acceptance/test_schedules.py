@@ -71,6 +71,7 @@ def test_schedules_on_the_command_line(db: fdb.Database, fdbq: Fdbq, name: str) 
     queue = Queue(name)
     assert "has no schedules" in fdbq.ok("schedule", "list", name).err
     cron = ("--cron", "0 3 * * *", "--timezone", "Europe/Berlin")
+    cron += "--limit", "api=stripe"
     made = fdbq.ok("schedule", "set", name, "nightly", "a report", *cron, "--overlap", "skip")
     assert made.out.startswith(
         f"schedule nightly of queue {name}: 0 3 * * * Europe/Berlin, next in"
@@ -85,6 +86,7 @@ def test_schedules_on_the_command_line(db: fdb.Database, fdbq: Fdbq, name: str) 
         "skip",
     )
     assert (second["every"], second["priority"], second["key"]) == (90, 9, "p")
+    assert first["limits"] == {"api": "stripe"}
     cut = fdbq.ok("schedule", "list", name, "--max", "1")
     assert "--after nightly" in cut.err
     shown = fdbq.ok("schedule", "show", name, "nightly", "--json").json

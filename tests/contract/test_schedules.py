@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from fdbqueue import Delivery, Message, Queue, Worker, transactional, verify
 from fdbqueue.errors import (
+    FormatTooNew,
     InvalidArgument,
     InvalidHeaders,
     InvalidInput,
     InvalidPriority,
     ScheduleNotFound,
 )
+from fdbqueue.schema import catalogue
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, assert_depth
@@ -120,6 +122,53 @@ def test_every_tick_enqueues_the_message_that_was_set(
     queue.ack(db, found)
     assert come(db, queue, clock) == [120, 180]
     intact(db, queue)
+
+
+def test_ticks_count_in_a_limit_that_queues_share(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue, clock: StoppedClock
+) -> None:
+    limits = {"api": "stripe"}
+    stripe = queue.limits["api", "stripe"]
+    stripe.set(db, concurrency=1)
+    other = Queue.create(db, "invoices", root=space, clock=clock, lease=DAY)
+    other.enqueue(db, b"an invoice", limits=limits)
+    made = queue.schedules.set(db, "a", b"a report", every=60, limits=limits)
+    assert made.limits == known(db, queue).limits == limits
+    assert stripe.state(db).waiting == 0, "the next tick needs no slot"
+    clock.seconds = 61
+    assert queue.receive(db) is None
+    assert (stripe.state(db).waiting_in, known(db, queue).fired) == ({"orders": 1}, 1)
+    queue.schedules.run(db, "a")
+    assert stripe.state(db).waiting == 2
+    for each in (other, queue, queue):
+        held = each.receive(db)
+        assert held is not None
+        each.ack(db, held)
+    assert queue.receive(db) is None
+    assert stripe.state(db).out == {}
+    intact(db, queue)
+
+
+def test_an_older_release_refuses_a_queue_with_a_schedule_that_has_a_limit(
+    db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.schedules.set(db, "a", every=60, limits={"api": "stripe"})
+    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.LIMITS_VERSION - 1)
+    with pytest.raises(FormatTooNew):
+        Queue(queue.name, queue._root).depth(db)
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"api": "stripe", "tenant": "7"}, {"api": ""}, "stripe", {"api": 7}]
+)
+def test_a_limit_that_makes_no_sense_makes_no_schedule(
+    db: fdb.Database, queue: Queue, given: Any
+) -> None:
+    with pytest.raises(InvalidInput):
+        queue.schedules.set(db, "a", every=60, limits=given)
+    with pytest.raises(InvalidArgument, match="not both"):
+        queue.schedules.set(db, "a", every=60, key="k", limits={"api": "stripe"})
+    assert queue.schedules.list(db) == []
 
 
 def test_the_next_tick_waits_as_a_delayed_message_that_only_its_schedule_changes(

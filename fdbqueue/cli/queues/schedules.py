@@ -57,6 +57,10 @@ def set_(
         int | None, Option(help="Dead letter after N failed attempts, not as the queue says.")
     ] = None,
     key: Annotated[str | None, Option(metavar="KEY", help="The key of its messages.")] = None,
+    limit: Annotated[
+        str | None,
+        Option(metavar="NAME=VALUE", help="A limit that they share with those of other queues."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a schedule, or change the one of that name.
@@ -84,6 +88,7 @@ def set_(
         ttl=ttl,
         max_attempts=max_attempts,
         key=key,
+        limits=None if limit is None else dict([pair("--limit", limit)]),
     )
     _print(as_json, name, found)
 
@@ -229,6 +234,7 @@ def _json(found: Schedule) -> dict[str, Any]:
         "max_attempts": found.max_attempts,
         "backoff": found.backoff,
         "key": found.key,
+        "limits": None if found.limits is None else dict(found.limits),
         "last_id": found.last_id,
     }
     return {

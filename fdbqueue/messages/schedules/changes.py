@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import ScheduleNotFound
+from ...schema import catalogue
 from ...schema.codec.schedules import (
     Definition,
     Progress,
@@ -52,6 +53,8 @@ def put(tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: Defin
     scope.options.level(envelope.priority)
     if scope.options.ordered:
         level_order.check(scope.options, envelope.headers, envelope.gate)
+    if envelope.limits:
+        catalogue.note(tr, scope, "limits")
     if definition != before:
         next_ms = progress.next_ms
         if before is None or timing != before.timing:
@@ -151,6 +154,7 @@ def described(name: str, definition: Definition, progress: Progress) -> Schedule
         max_attempts=envelope.max_attempts,
         backoff=envelope.backoff,
         key=envelope.key,
+        limits=envelope.limits,
         cron=timing.cron,
         every=None if timing.every_ms is None else timing.every_ms / 1000,
         timezone=timing.timezone,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...consumers import wakeups
@@ -58,6 +58,7 @@ class Schedules:
         max_attempts: int | None = None,
         backoff: backoffs.Given = None,
         key: str | None = None,
+        limits: Mapping[str, str] | None = None,
         timeout: Seconds | None = None,
     ) -> Schedule:
         """Make a schedule, or change the one of that name; returns what is known of it.
@@ -74,8 +75,9 @@ class Schedules:
         catch_up: which ticks come late when nobody has looked for messages: the "last" one that was
             missed, "all" of them, or "none". A tick is missed once it is more than a minute late.
         ttl: seconds until a message expires, from when it comes.
-        priority, headers, max_attempts, backoff, key: of each message, as in ``Queue.enqueue``.
-            Each also has the headers ``schedule``, the name, and ``tick``, its time in UTC.
+        priority, headers, max_attempts, backoff, key, limits: of each message, as in
+            ``Queue.enqueue``. Each also has the headers ``schedule``, the name, and ``tick``, its
+            time in UTC.
 
         The same arguments again change nothing, so every process can set its schedules when it
         starts. If the times stay, so does the next tick. A paused schedule stays paused. Conflicts
@@ -91,7 +93,13 @@ class Schedules:
         for header in own & set(headers or ()):
             raise InvalidHeaders(header=header, problem="the schedule sets it")
         message = NewMessage(
-            payload, priority, headers, max_attempts=max_attempts, backoff=backoff, key=key
+            payload,
+            priority,
+            headers,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            key=key,
+            limits=limits,
         )
         envelope = draft(message, 0, self._queue._serializer).envelope
         if len(envelope.payload) > INLINE_LIMIT:
