@@ -70,8 +70,7 @@ def _ticks(first_ms: int) -> itertools.chain[str]:
 def test_schedules_on_the_command_line(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     queue = Queue(name)
     assert "has no schedules" in fdbq.ok("schedule", "list", name).err
-    cron = ("--cron", "0 3 * * *", "--timezone", "Europe/Berlin")
-    cron += "--limit", "api=stripe"
+    cron = ("--cron", "0 3 * * *", "--timezone", "Europe/Berlin", "--limit", "api=stripe")
     made = fdbq.ok("schedule", "set", name, "nightly", "a report", *cron, "--overlap", "skip")
     assert made.out.startswith(
         f"schedule nightly of queue {name}: 0 3 * * * Europe/Berlin, next in"

@@ -67,6 +67,7 @@ def test_a_ready_message_has_all_its_columns(
         "expires_at": moment(message.expires_at_ms or 0),
         "content_type": message.content_type,
         "key": "k",
+        "limits": None,
         "last_error": None,
         "blocked": False,
     }
@@ -86,6 +87,23 @@ def test_messages_that_wait_for_their_ordering_key_are_ready_and_blocked(
     assert {row["id"]: row["blocked"] for row in read(source)} == {ids[0]: False, ids[1]: True}
     levels = {row["level"] for row in read(source, levels="1")}
     assert levels == {1}, "also of those that are blocked"
+
+
+def test_messages_that_share_a_limit_name_it(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.limits["api", "stripe"].set(db, concurrency=1)
+    limits = {"api": "stripe"}
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, limits=limits) for n in range(2)])
+    queue.enqueue(db, b"2")
+    found = {row["payload"]: (row["limits"], row["blocked"]) for row in read(source)}
+    shown = [("api", "stripe")]
+    assert found == {b"0": (shown, False), b"1": (shown, True), b"2": (None, False)}
+    held = queue.receive(db)
+    assert held is not None
+    assert [row["limits"] for row in read(source, "leased")] == [shown]
+    queue.reject(db, held, "bad")
+    assert [row["limits"] for row in read(source, "dead")] == [shown]
 
 
 def test_delayed_messages_show_when_they_are_due(

@@ -86,6 +86,32 @@ def test_rows_become_messages_with_all_that_an_enqueue_takes(
     assert fdbqueue.verify(db, queue).ok
 
 
+def test_rows_count_in_the_limits_that_they_name(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    stripe = queue.limits["api", "stripe"]
+    stripe.set(db, concurrency=1)
+    rows: list[tuple[Any, ...]] = [
+        (b"0", {"api": "stripe"}),
+        (b"1", {"api": "stripe"}),
+        (b"2", {}),
+        (b"3", None),
+        (b"4", {"api": None}),
+    ]
+    columns = "payload BINARY, limits MAP<STRING,STRING>"
+    write(spark.createDataFrame(rows, columns).coalesce(1), source)
+    structs = [(b"5", ("stripe", None)), (b"6", (None, None))]
+    columns = "payload BINARY, limits STRUCT<api: STRING, tenant: STRING>"
+    write(spark.createDataFrame(structs, columns).coalesce(1), source)
+    bad = spark.createDataFrame([(b"7", ("stripe", "7"))], columns)
+    assert "name one limit" in refused(bad, source)
+
+    assert sorted(each.payload for each in queue.peek(db, 20)) == [b"0", b"2", b"3", b"4", b"6"]
+    state = stripe.state(db)
+    assert (len(state.out), state.waiting) == (1, 2)
+    assert fdbqueue.verify(db, queue).ok
+
+
 def test_payloads_may_be_text_or_anything_nested(
     spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
 ) -> None:
@@ -121,6 +147,8 @@ def test_payloads_may_be_text_or_anything_nested(
         ("payload STRING, headers MAP<STRING,BINARY>", {}, "column 'headers'"),
         ("payload STRING, delay STRING", {}, "column 'delay': it is a number of seconds"),
         ("payload STRING, key INT", {}, "column 'key': it is STRING, not INT"),
+        ("payload STRING, limits STRING", {}, "column 'limits': it is a MAP from STRING"),
+        ("payload STRING, limits MAP<STRING,INT>", {}, "column 'limits'"),
         ("payload STRING", {"prioritty": "3"}, "option 'prioritty': unknown"),
         ("payload STRING", {"timeout": "soon"}, "option 'timeout'"),
         ("payload STRING", {"id": ""}, "invalid name"),

@@ -49,6 +49,12 @@ def _is_headers(type_: DataType) -> bool:
     return isinstance(type_, StructType) and all(isinstance(f.dataType, _SCALARS) for f in type_)
 
 
+def _is_limits(type_: DataType) -> bool:
+    if isinstance(type_, MapType):
+        return isinstance(type_.keyType, StringType) and isinstance(type_.valueType, StringType)
+    return isinstance(type_, StructType) and all(isinstance(f.dataType, StringType) for f in type_)
+
+
 _TEXT = "STRING", _is(StringType)
 _INTEGER = "an integer", _is(IntegralType)
 _SECONDS = (
@@ -67,6 +73,7 @@ COLUMNS: dict[str, tuple[str, Callable[[DataType], bool]]] = {
     "ttl": _SECONDS,
     "max_attempts": _INTEGER,
     "key": _TEXT,
+    "limits": ("a MAP from STRING, or a STRUCT, of STRING", _is_limits),
     "dedup_id": _TEXT,
     "unique": _TEXT,
 }
@@ -185,6 +192,8 @@ def _converter(name: str, type_: DataType) -> Callable[[pa.Array], list[Any]]:
     value: Callable[[Any], Any] | None = None
     if name == "headers":
         value = _headers(type_)
+    elif name == "limits":
+        value = _limits
     elif isinstance(type_, _NESTED):
         text = json_text.writer(type_)
         value = lambda each: text(each).encode()  # noqa: E731
@@ -211,6 +220,11 @@ def _headers(type_: DataType) -> Callable[[Any], Any]:
     assert isinstance(type_, StructType)
     fields = {each.name: _header(each.dataType) for each in type_.fields}
     return lambda row: {name: fields[name](value) for name, value in row.items()}
+
+
+def _limits(given: Any) -> dict[str, str] | None:
+    """The limits of a message; None where none has a name."""
+    return {one: name for one, name in dict(given).items() if name is not None} or None
 
 
 def _header(type_: DataType) -> Callable[[Any], Any]:

@@ -38,7 +38,7 @@ from . import payloads
 from .settings import Options
 
 STRING, INT, LONG, TIME = "STRING", "INT", "BIGINT", "TIMESTAMP"
-HEADERS = "MAP<STRING,STRING>"
+HEADERS = LIMITS = "MAP<STRING,STRING>"
 _TYPES: dict[str, DataType] = {
     STRING: StringType(),
     INT: IntegerType(),
@@ -61,6 +61,7 @@ MESSAGE = {
     "expires_at": TIME,
     "content_type": STRING,
     "key": STRING,
+    "limits": LIMITS,
     "last_error": STRING,
 }
 """The columns of every table of messages."""
@@ -223,6 +224,8 @@ def _column(layout: Layout, wanted: StructField) -> Column:
         return _payload(layout, type_)
     if name == "headers":
         return _headers(layout, type_)
+    if type_ == _TYPES[LIMITS] and name == "limits":
+        return _limits
     if type_ != _TYPES[columns[name]]:
         raise InvalidSchema(
             column=name, problem=f"it is {columns[name]}, not {type_.simpleString().upper()}"
@@ -273,6 +276,11 @@ def _header_map(rows: Rows) -> pa.Array:
     return pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string())
     )
+
+
+def _limits(rows: Rows) -> pa.Array:
+    found = _column_of(rows, FIELDS["limits"], None)
+    return pa.array([limits and list(limits.items()) for limits in found], _MAP)
 
 
 def as_text(value: object) -> str | None:
