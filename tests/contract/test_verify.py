@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +16,7 @@ from fdbqueue import NewMessage, Queue, verify
 from fdbqueue.errors import QueueNotFound
 from fdbqueue.messages.checks import audit
 from fdbqueue.queue.verification import Deviation, rebuild_counters
+from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index
 from fdbqueue.schema.codec.consumers import (
     ConsumerRecord,
@@ -22,8 +25,14 @@ from fdbqueue.schema.codec.consumers import (
     pack_request,
     pack_state,
 )
-from fdbqueue.schema.codec.envelopes import unpack_envelope
-from fdbqueue.schema.codec.leases import lease_key, pack_expiry, pack_until, unpack_lease
+from fdbqueue.schema.codec.envelopes import pack_envelope, unpack_envelope
+from fdbqueue.schema.codec.leases import (
+    lease_key,
+    pack_expiry,
+    pack_lease,
+    pack_until,
+    unpack_lease,
+)
 from fdbqueue.schema.codec.lookup import pack_place
 from fdbqueue.schema.codec.slots import Backlog, pack_backlog
 from fdbqueue.schema.keys import Kind, QueueKeys
@@ -120,6 +129,35 @@ def leased_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
     expiry = rows(db, queue, Kind.EXPIRY)[0]
     db[expiry.key] = expiry.value + other[16:]
     db.add(keys.count(position.level), counters(enqueued=1, leased=1))
+
+
+def cancelled_and_ready(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue(db, b"x", unique="mine")
+    row = next(it for it in rows(db, queue, Kind.READY) if b"mine" in it.value)
+    envelope = replace(unpack_envelope(row.value), cancelled=True)
+    db[row.key] = pack_envelope(envelope)
+
+
+def cancellation_not_noted(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    cancel_all(db, queue)
+    stored = json.loads(db[keys.meta] or b"")
+    del stored["cancels"]
+    tr = db.create_transaction()
+    tr[keys.meta] = json.dumps(stored).encode()
+    catalogue.resubscribe(tr, keys)  # Handles read it again.
+    tr.commit().wait()
+
+
+def cancellation_not_looked_for(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    cancel_all(db, queue)
+    for row in rows(db, queue, Kind.LEASE):
+        db[row.key] = pack_lease(unpack_lease(row.value)._replace(plain=True))
+
+
+def cancel_all(db: Database, queue: Queue) -> None:
+    for row in rows(db, queue, Kind.LEASE):
+        message_id = unpack_lease(row.value).position.to_id()
+        assert not queue.cancel(db, message_id)
 
 
 def low_tail(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -286,6 +324,9 @@ PLANTS: list[tuple[Plant, set[str], bool]] = [
     (unreadable_expiry, {"unreadable"}, False),
     (twice, {"ready and leased"}, False),
     (leased_twice, {"leased twice"}, False),
+    (cancelled_and_ready, {"cancelled and not leased"}, False),
+    (cancellation_not_noted, {"cancellation untold"}, True),
+    (cancellation_not_looked_for, {"cancellation untold"}, True),
     (low_tail, {"tail too low"}, True),
     (lost_chunk, {"chunks missing"}, False),
     (orphaned_chunks, {"chunks orphaned"}, True),

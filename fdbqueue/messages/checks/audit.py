@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema import counters
+from ...schema import catalogue, counters
 from ...schema.codec import blocks, sorting
 from ...schema.codec.atomic import pack_counters, pack_index, unpack_index
 from ...schema.codec.blocks import AnyRow
@@ -197,6 +197,8 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
     audit.rows = len(reads)
     for position, envelope, chunks in reads:
         subject = envelope.id or position.to_id()
+        if envelope.cancelled and kind is not Kind.LEASE:
+            audit.report("cancelled and not leased", subject, "it could be delivered again")
         if audit.scope.options.sort is not None and position.index:
             _sorted(audit, position, envelope, tails[position.level])
         if kind not in _IN_PLACE and unpack_index(tails[position.level].value) < position.index:
@@ -230,19 +232,28 @@ def _sorted(audit: Audit, position: Position, envelope: Envelope, tail: fdb.Valu
 
 
 def leases(audit: Audit, begin: bytes) -> bytes:
-    """Every lease but those of plans has its expiry, and its message is not ready as well."""
+    """Every lease but those of plans has its expiry, and its message is not ready as well. Who
+    extends the lease of a message that was cancelled is told."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.LEASE, begin)
     reads = []
     untils: dict[bytes, fdb.Value] = {}
     for kv in audit.opened(Kind.LEASE, rows):
-        if audit.envelope(Kind.LEASE, kv) is None:
+        read = audit.envelope(Kind.LEASE, kv)
+        if read is None:
             continue
         lease = unpack_lease(kv.value)
+        if read[1].cancelled and (lease.plain or "cancels" not in audit.scope.noted):
+            audit.report(
+                "cancellation untold",
+                read[1].id or lease.position.to_id(),
+                "its consumer would not learn that it was cancelled",
+                partial(_tell, audit, lease),
+            )
         reads.append((lease, lookup.read(audit.reads, keys, lease.position)))
         if lease.claim not in untils:
             untils[lease.claim] = audit.reads.get(keys.until(lease.claim))
-    others = {claim: _ends(read.value) for claim, read in untils.items()}
+    others = {claim: _ends(end.value) for claim, end in untils.items()}
     expiries: dict[bytes, fdb.Value] = {}
     ended = []
     for lease, ready in reads:
@@ -274,6 +285,14 @@ def _expire(audit: Audit, expiry: bytes, until: Moment, lease: Lease) -> None:
     """Let an expiry name a lease."""
     _, places = _named(audit.tr.get(expiry).value)
     audit.tr[expiry] = pack_expiry(until.wall_ms, dict.fromkeys((*places, lease.place)))
+
+
+def _tell(audit: Audit, lease: Lease) -> None:
+    """Let who extends a lease look whether its message was cancelled."""
+    tr, keys = audit.tr, audit.scope.keys
+    catalogue.note(tr, audit.scope, "cancels")
+    stored = lease_rows.read(tr, keys, keys.lease_at(lease.position))
+    lease_rows.rewrite(tr, keys, stored, lease._replace(plain=False))
 
 
 def _named(expiry: bytes | None) -> tuple[int, frozenset[bytes]]:
