@@ -178,6 +178,31 @@ def costs(as_json: AsJson = False) -> None:
         print(costs_.tables(found, clashes))
 
 
+@app.command("start")
+def first_steps(as_json: AsJson = False) -> None:
+    """Follow docs/getting-started.md as a new user does, from a clone to a worker on real data.
+
+    It measures what is committed. Needs git and the package index, and 150 MB of temporary space.
+
+    \b
+    Examples:
+      tools/bench start
+      tools/bench start --json
+    """
+    from . import first_steps as first_steps_
+
+    found = []
+    for each in first_steps_.run():
+        found.append(each.to_json())
+        if not as_json:
+            print(f"{each.seconds:8.1f} s  {each.command}")
+            terminal.flush()
+    if as_json:
+        terminal.print_json(found)
+    else:
+        print(f"{sum(each['seconds'] for each in found):8.1f} s  in all")
+
+
 @app.command()
 def schemes(
     names: Annotated[

@@ -18,7 +18,6 @@ from fdbqueue.store.binding import FAILURES
 from fdbqueue.store.embedded import StoreFull
 from fdbqueue.values.groups import ThenOn
 
-from . import replacing
 from .history import Recorder
 from .place import (
     BROWSERS,
@@ -36,8 +35,6 @@ from .place import (
 
 DEEP = 20
 """Batches in a queue before producers let consumers keep up: a long queue tells less."""
-REPLACING = 0.1
-"""Share of the steps in which messages replace each other."""
 FULL_SECONDS = 0.1
 """How long to let be a store that has no room."""
 
@@ -82,14 +79,6 @@ class Actor:
         self.recorder.end(self.who, n, result=result)
         return result
 
-    def aside(self, body: Callable[[Place, random.Random], None]) -> None:
-        """Something that its own marks tell about, and no record."""
-        try:
-            body(self.place, self.random)
-        except (QueueError, *FAILURES) as error:
-            if isinstance(error, StoreFull):
-                time.sleep(FULL_SECONDS)
-
     def queue(self, name: str) -> Queue:
         """A queue by its name."""
         return self.place.queues[name]
@@ -104,9 +93,6 @@ class Producer(Actor):
 
     def step(self) -> None:
         """Enqueue once."""
-        if self.random.random() < REPLACING:
-            self.aside(replacing.say)
-            return
         # The watched queue grows for the whole run, so it gets little.
         names = [*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"]
         name = self.random.choice([*names, *[STREAMED] * 3] if self.job.streamed else names)
@@ -211,9 +197,6 @@ class Consumer(Actor):
 
     def step(self) -> None:
         """Receive, and settle what was received."""
-        if self.random.random() < REPLACING:
-            self.aside(replacing.hear)
-            return
         name = self.random.choice(TAKEN)
         if self.job.role == "plain" and self.random.random() < 0.1:
             self.dequeue(name)

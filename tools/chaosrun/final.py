@@ -10,10 +10,10 @@ import fdbqueue
 from fdbqueue import fdb
 from fdbqueue.schema.keys import Kind, QueueKeys
 
-from . import groups, planned, replacing
+from . import groups, planned
 from .actors import row
 from .history import Recorder
-from .place import BROWSERS, FILTERS, QUEUES, TAKEN, Place
+from .place import BROWSERS, FILTERS, QUEUES, Place
 
 ORPHANS = (
     Kind.REQUEST,
@@ -105,11 +105,9 @@ def describe(place: Place, recorder: Recorder) -> None:
     for browser in BROWSERS:
         recorder.note("store", "seen", "watched", browser=browser, rows=place.seen(browser))
     called = groups.callbacks(place)
-    replaced = list(replacing.wrong(place))
     for name, queue in place.queues.items():
         depth = queue.depth(place.db)
         verified = fdbqueue.verify(place.db, queue)
-        also = [*groups.wrong(place, queue, called), *(replaced if name == TAKEN[0] else ())]
         recorder.note(
             "store",
             "final",
@@ -119,7 +117,7 @@ def describe(place: Place, recorder: Recorder) -> None:
                 [one.message.payload.decode(), one.death.reason, one.death.attempts]
                 for one in _letters(place, name)
             ],
-            deviations=[*map(str, verified.deviations), *also],
+            deviations=[*map(str, verified.deviations), *groups.wrong(place, queue, called)],
             unchecked=list(verified.unchecked),
             orphans=_orphans(place, name),
         )

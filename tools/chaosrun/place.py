@@ -30,8 +30,6 @@ QUEUES: dict[str, dict[str, Any]] = {
 }
 CALLBACKS = "callbacks"
 """The queue of the callbacks of all groups, which nobody takes from."""
-REPLACED = "replaced"
-"""The queue whose messages replace each other."""
 STREAMED = "streamed"
 """The queue that a Spark query takes from, where one takes part."""
 TAKEN = ("first", "staged", "auto", "relaxed")
@@ -107,7 +105,6 @@ class Place:
         self.root = self.space.subspace(("queues",))
         self.queues = {name: Queue(name, self.root, clock=clock or Clock()) for name in QUEUES}
         self.callbacks = Queue(CALLBACKS, self.root, clock=clock or Clock())
-        self.replaced = Queue(REPLACED, self.root, clock=clock or Clock())
         self._producers: dict[str, Producer[Any]] = {}
         self._filters: dict[str, Subscription] = {}
         self._making = threading.Lock()
@@ -131,8 +128,6 @@ class Place:
     def create(self) -> None:
         """Make the queues and their subscriptions."""
         Queue.create(self.db, CALLBACKS, root=self.root).limits[LIMIT].set(self.db, concurrency=3)
-        terms: dict[str, Any] = {"lease": LEASE, "max_attempts": None, "backoff": None, "levels": 3}
-        Queue.create(self.db, REPLACED, root=self.root, **terms)
         for name, options in QUEUES.items():
             queue = Queue.create(
                 self.db, name, root=self.root, lease=LEASE, max_attempts=MAX_ATTEMPTS, **options
@@ -158,7 +153,7 @@ class Place:
     def marks(self) -> Iterator[tuple[str, int, Any]]:
         """All of them."""
         space = self.space.subspace(("marks",))
-        for key, value in self.rows(space):
+        for key, value in self._rows(space):
             who, n = space.unpack(key)
             yield who, n, json.loads(value)
 
@@ -169,7 +164,7 @@ class Place:
     def effects(self) -> Iterator[tuple[str, str, int]]:
         """The queue, the tag and the number of effects of every message that had any."""
         space = self.space.subspace(("effects",))
-        for key, value in self.rows(space):
+        for key, value in self._rows(space):
             queue, tag = space.unpack(key)
             yield queue, tag, int.from_bytes(value, "little")
 
@@ -183,10 +178,9 @@ class Place:
     def seen(self, browser: str) -> list[list[Any]]:
         """All that a browser has seen, in order."""
         space = self.space.subspace(("seen", browser))
-        return [one for _, value in self.rows(space) for one in json.loads(value)]
+        return [one for _, value in self._rows(space) for one in json.loads(value)]
 
-    def rows(self, space: fdb.Subspace) -> Iterator[tuple[bytes, bytes]]:
-        """All rows of a subspace, a page at a time."""
+    def _rows(self, space: fdb.Subspace) -> Iterator[tuple[bytes, bytes]]:
         every = space.range()
         begin, end = every.start, every.stop
         while True:
