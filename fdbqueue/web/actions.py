@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ..consumers.registry import Consumer
-from ..errors import InvalidArgument, ScheduleNotFound
+from ..errors import GroupNotFound, InvalidArgument, ScheduleNotFound
+from ..queue.limits import SharedLimit
 from ..values.options import check_name
 from ..values.records import record
 from ..values.selector import Selector
@@ -21,7 +22,9 @@ PAGE = 1_000
 STATES = ("ready", "delayed")
 OF_A_STATE = ("move", "purge")
 """The actions that take messages of a state."""
-GIVEN = ("target", "message", "consumer", "schedule")
+OF_THE_ROOT = ("pause-limit", "resume-limit")
+"""The actions that are about no queue."""
+GIVEN = ("target", "message", "consumer", "schedule", "group", "dimension", "limit")
 
 
 @record
@@ -30,7 +33,8 @@ class Terms:
 
     state: of which messages, ready or delayed; empty for other actions. target: the queue to move
         to. message: only the one with this id. consumer: the id of a consumer. schedule: the name
-        of one.
+        of one; group: of one; dimension, limit: of a limit that queues share.
+    queue: empty where the action is about all.
     """
 
     queue: str
@@ -40,6 +44,9 @@ class Terms:
     message: str = ""
     consumer: str = ""
     schedule: str = ""
+    group: str = ""
+    dimension: str = ""
+    limit: str = ""
 
     @classmethod
     def of(cls, query: Query) -> Terms:
@@ -48,7 +55,8 @@ class Terms:
         state = query.get("state", "ready") if query.get("action") in OF_A_STATE else ""
         if state and state not in STATES:
             raise InvalidArgument(argument="state", value=state, problem="must be ready or delayed")
-        return cls(check_name(query.get("queue", "")), Filter.of(query), state, **given)
+        queue = "" if query.get("action") in OF_THE_ROOT else check_name(query.get("queue", ""))
+        return cls(queue, Filter.of(query), state, **given)
 
     def given(self) -> dict[str, str]:
         """The terms that say something, as a part of a form and of the audit log."""
@@ -151,6 +159,17 @@ def _schedule(site: Site, terms: Terms) -> Counted:
     return 1, True
 
 
+def _group(site: Site, terms: Terms) -> Counted:
+    if site.queue(terms.queue).groups.get(site.db, terms.group) is None:
+        raise GroupNotFound(queue=terms.queue, name=terms.group)
+    return 1, True
+
+
+def _limited(site: Site, terms: Terms) -> Counted:
+    """How many messages wait for a limit."""
+    return _limit(site, terms).state(site.db).waiting, True
+
+
 # -- how ---------------------------------------------------------------------------------------
 
 
@@ -237,6 +256,19 @@ def _run_schedule(site: Site, terms: Terms) -> Iterator[int]:
     yield 1
 
 
+def _forget_group(site: Site, terms: Terms) -> Iterator[int]:
+    yield int(site.queue(terms.queue).groups.forget(site.db, terms.group))
+
+
+def _pause_limit(site: Site, terms: Terms) -> Iterator[int]:
+    yield _limit(site, terms).pause(site.db).waiting
+
+
+def _resume_limit(site: Site, terms: Terms) -> Iterator[int]:
+    before, _ = _limited(site, terms)
+    yield before - min(before, _limit(site, terms).resume(site.db).waiting)
+
+
 # -- parts -------------------------------------------------------------------------------------
 
 
@@ -255,6 +287,10 @@ def _target(site: Site, terms: Terms) -> str:
         raise InvalidArgument(argument="target", value=terms.target, problem="name another queue")
     site.queue(terms.target).options(site.db)  # raises QueueNotFound
     return terms.target
+
+
+def _limit(site: Site, terms: Terms) -> SharedLimit:
+    return site.limits()[terms.dimension, terms.limit]
 
 
 def _consumers(site: Site, terms: Terms) -> list[Consumer]:
@@ -283,5 +319,19 @@ ACTIONS = {
     "pause-schedule": Action("Pause {}?", "paused", "schedules", _schedule, _pause_schedule),
     "resume-schedule": Action("Resume {}?", "resumed", "schedules", _schedule, _resume_schedule),
     "run-schedule": Action("Run {} now?", "run", "schedules", _schedule, _run_schedule),
+    "forget-group": Action(
+        "Forget {}, so that no message follows?",
+        "forgotten",
+        "groups",
+        _group,
+        _forget_group,
+        lost=True,
+    ),
+    "pause-limit": Action(
+        "Pause the limit, for which {} wait?", "waiting", "messages", _limited, _pause_limit
+    ),
+    "resume-limit": Action(
+        "Resume the limit, for which {} wait?", "let out", "messages", _limited, _resume_limit
+    ),
 }
 """The actions, by the names that the audit log has for them."""

@@ -20,8 +20,10 @@ from .guard import LOOPBACK, Authenticate, Guard
 from .pages.actions import Acting
 from .pages.consumers import consumers
 from .pages.dead_letters import dead_letters
+from .pages.groups import groups
 from .pages.history import history
 from .pages.keys import keys
+from .pages.limits import limits
 from .pages.message import message, payload
 from .pages.overview import Overview
 from .pages.queue import queue
@@ -40,6 +42,8 @@ PAGES: dict[str, Callable[[Site, Request], Response]] = {
     "subscriptions": subscriptions,
     "keys": keys,
     "schedules": schedules,
+    "groups": groups,
+    "limits": limits,
     "streams": streams,
     "history": history,
 }

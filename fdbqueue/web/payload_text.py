@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from ..values.model import Message
 from ..values.records import record
 from ..values.text import visible
 
@@ -24,10 +23,9 @@ class PayloadText:
     cut: bool
 
 
-def payload_text(message: Message) -> PayloadText:
-    """The payload of a message, or its beginning."""
-    payload = message.payload
-    kind = message.content_type.partition(";")[0].strip().lower()
+def payload_text(payload: bytes, content_type: str) -> PayloadText:
+    """A payload of a message, or its beginning."""
+    kind = content_type.partition(";")[0].strip().lower()
     if kind.endswith(("/json", "+json")) and len(payload) <= JSON_BYTES:
         try:
             text = json.dumps(json.loads(payload), indent=2, ensure_ascii=False)

@@ -14,7 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from ..errors import InvalidInput, QueueError, QueueNotFound, ScheduleNotFound
+from ..errors import GroupNotFound, InvalidInput, QueueError, QueueNotFound, ScheduleNotFound
+from ..queue.limits import Limits
 from ..queue.queue import Queue
 from ..store.binding import FAILURES, fdb
 from ..values.options import check_name
@@ -32,6 +33,7 @@ TABS = {
     "subscriptions": ("Subscriptions", "subscriptions"),
     "keys": ("Keys", "keys"),
     "schedules": ("Schedules", "schedules"),
+    "groups": ("Groups", "groups"),
     "streams": ("Plans and sinks", "streams"),
     "history": ("History", "history"),
 }
@@ -73,6 +75,10 @@ class Site:
         """A handle for a queue, with a deadline for each of its operations."""
         return Queue(check_name(name), self.root).within(TIMEOUT_SECONDS)
 
+    def limits(self) -> Limits:
+        """The limits that the queues share, with a deadline for each operation."""
+        return Limits(self.root, timeout=TIMEOUT_SECONDS)
+
     def may_act(self, request: Request) -> bool:
         """Whether the user of a request may act."""
         return self.actions and user_of(request).role is Role.OPERATOR
@@ -99,7 +105,7 @@ class Site:
         def answer(request: Request) -> Response:
             try:
                 return page(request)
-            except (QueueNotFound, ScheduleNotFound) as error:
+            except (QueueNotFound, ScheduleNotFound, GroupNotFound) as error:
                 return self._failed(request, 404, error)
             except InvalidInput as error:
                 return self._failed(request, 400, error)

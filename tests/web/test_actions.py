@@ -321,11 +321,15 @@ def test_a_viewer_may_not_act_and_sees_no_action(
     bury(db, queue, "a")
     queue.schedules.set(db, "nightly", every=3600)
     consumers.register(db, queue, "billing")
+    queue.enqueue_group(db, [b"x"], then=b"y", name="load")
+    queue.limits["api", "stripe"].set(db, concurrency=2)
     for path, query in (
         ("/queue", {}),
         ("/dead", {}),
         ("/consumers", {}),
         ("/schedules", {}),
+        ("/groups", {}),
+        ("/limits", {}),
         ("/message", {"id": message_id}),
     ):
         asking = {"queue": "orders", **query}

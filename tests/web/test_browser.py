@@ -71,6 +71,9 @@ def test_pages_are_live_harmless_and_as_wide_as_the_screen(
         browser.get(f"http://{address}/queue?queue={name}")
         queue.enqueue(db, b"x")
         eventually(lambda: shown(browser, ".tile dd") == "3")
+        queue.enqueue_group(db, [b"x"], then=b"y", name=HOSTILE)
+        queue.limits["api", HOSTILE].pause(db)
+        queue.enqueue(db, b"x", limits={"api": HOSTILE})
         for pixels in (1280, 400):
             width(browser, pixels)
             for path in (
@@ -82,6 +85,8 @@ def test_pages_are_live_harmless_and_as_wide_as_the_screen(
                 f"subscriptions?queue={name}",
                 f"keys?queue={name}",
                 f"schedules?queue={name}",
+                f"groups?queue={name}",
+                f"limits?dimension=api&limit={name}",
                 f"streams?queue={name}",
                 f"history?queue={name}",
                 f"ask?action=purge&queue={name}",

@@ -111,6 +111,19 @@ def result(
         wakeups.wait(watches, min(left, LOOK_SECONDS))
 
 
+def kept(queue: Enqueuing[Any], tr: Transactor, message_id: str) -> Kept | None:
+    """What is kept of a message, encoded; None if nothing is, or its time is over. One round trip
+    of snapshot reads."""
+
+    def read(tr: fdb.Transaction) -> Kept | None:
+        scope = queue._scope(tr)
+        stored = tr.snapshot.get(queue._keys.result(message_id))
+        found = unpack_kept(stored.value) if stored.present() else None
+        return None if found is None or found.until_ms <= scope.now_ms(tr) else found
+
+    return queue._read(tr, read)
+
+
 def _look(
     tr: fdb.Transaction, queue: Enqueuing[Any], message_id: str
 ) -> tuple[Kept | None, str, Signal]:

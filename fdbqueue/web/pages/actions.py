@@ -40,7 +40,7 @@ class Acting:
         return self._site.page(
             request,
             "ask.html",
-            queue=terms.queue,
+            queue=terms.queue or None,
             name=name,
             action=ACTIONS[name],
             terms=terms.given(),
@@ -84,7 +84,7 @@ class Acting:
                 queue=None,
                 error="there is no such action here: the audit log says what became of it",
             )
-        return self._site.page(request, "run.html", queue=run.terms.queue, run=run)
+        return self._site.page(request, "run.html", queue=run.terms.queue or None, run=run)
 
     def audit(self, request: Request) -> Response:
         """What operators did, the newest first."""

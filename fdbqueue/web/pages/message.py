@@ -7,6 +7,7 @@ import time
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from ...queue.continuations import results
 from ...values.model import Event, MessageState
 from ..payload_text import payload_text
 from ..site import Site
@@ -23,14 +24,19 @@ def message(site: Site, request: Request) -> Response:
     name, message_id = request.query_params.get("queue", ""), request.query_params.get("id", "")
     found = _find(site, name, message_id)
     events, whole = _events(site, name, message_id, found)
+    kept = results.kept(site.queue(name), site.db, message_id)
+    given = None if kept is None or kept.content_type is None else (kept.result, kept.content_type)
     return site.page(
         request,
         "message.html",
-        200 if found is not None or events else 404,
+        200 if found is not None or events or kept is not None else 404,
         queue=name,
         id=message_id,
         found=found,
-        text=None if found is None else payload_text(found.message),
+        text=None if found is None else payload_text(*_content(found)),
+        asked=found is not None and found.message.keep_result_ms is not None,
+        result=kept,
+        value=None if given is None else payload_text(given[0] or b"", given[1]),
         events=events,
         whole=whole,
     )
@@ -47,6 +53,10 @@ def payload(site: Site, request: Request) -> Response:
         media_type="application/octet-stream",
         headers={"content-disposition": 'attachment; filename="payload"'},
     )
+
+
+def _content(found: MessageState) -> tuple[bytes, str]:
+    return found.message.payload, found.message.content_type
 
 
 def _find(site: Site, name: str, message_id: str) -> MessageState | None:
