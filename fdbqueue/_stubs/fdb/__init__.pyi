@@ -49,6 +49,7 @@ class Key(Future[Any]):
 class KeyValue:
     key: bytes
     value: bytes
+    def __iter__(self) -> Iterator[bytes]: ...
 
 class KeySelector:
     key: bytes
