@@ -43,7 +43,7 @@ from ..consumers.registry import Consumer
 from ..messages.delivery.lease_rows import Held
 from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
-from ..queue.dead_letters import Wanted
+from ..queue.dead_letters import Wanted, Which
 from ..queue.handle import Creating, Opening
 from ..queue.limits import Shared
 from ..queue.subscriptions import Terms
@@ -81,7 +81,6 @@ from ..values.model import (
 )
 from ..values.options import Options, QueueOptions
 from ..values.schedules import CatchUp, Overlap, Schedule
-from ..values.selector import Selector
 from ..values.serializers import Serializer
 from .transactions import Database, Transaction
 from .twins import Twin

@@ -21,7 +21,7 @@ from ..consumers.registry import Consumer
 from ..messages.delivery.lease_rows import Held
 from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
-from ..queue.dead_letters import Wanted
+from ..queue.dead_letters import Wanted, Which
 from ..queue.handle import Creating, Opening
 from ..queue.limits import Shared
 from ..queue.subscriptions import Terms
@@ -59,7 +59,6 @@ from ..values.model import (
 )
 from ..values.options import Options, QueueOptions
 from ..values.schedules import CatchUp, Overlap, Schedule
-from ..values.selector import Selector
 from ..values.serializers import Serializer
 from .transactions import Database, Transaction
 from .twins import Twin
@@ -137,7 +136,7 @@ class Queue(Twin, Generic[T]):
         self,
         db: Database,
         target: Queue[Any] | str,
-        selector: str | Selector | None = ...,
+        selector: Wanted = ...,
         *,
         state: str = ...,
         resume: bytes = ...,
@@ -148,7 +147,7 @@ class Queue(Twin, Generic[T]):
         self,
         db: Database,
         target: Queue[Any] | str,
-        selector: str | Selector | None = ...,
+        selector: Wanted = ...,
         *,
         state: str = ...,
         resume: bytes = ...,
@@ -157,7 +156,7 @@ class Queue(Twin, Generic[T]):
     async def count(
         self,
         db: Database,
-        selector: str | Selector | None = ...,
+        selector: Wanted = ...,
         *,
         state: str = ...,
         progress: Callable[[Progress], object] | None = ...,
@@ -166,7 +165,7 @@ class Queue(Twin, Generic[T]):
     def counting(
         self,
         db: Database,
-        selector: str | Selector | None = ...,
+        selector: Wanted = ...,
         *,
         state: str = ...,
         timeout: Seconds | None = ...,
@@ -334,7 +333,7 @@ class Queue(Twin, Generic[T]):
         self,
         db: Database,
         target: Queue[Any] | str,
-        selector: str | Selector | None = ...,
+        selector: Wanted = ...,
         *,
         state: str = ...,
         resume: bytes = ...,
@@ -345,7 +344,7 @@ class Queue(Twin, Generic[T]):
         self,
         db: Database,
         target: Queue[Any] | str,
-        selector: str | Selector | None = ...,
+        selector: Wanted = ...,
         *,
         state: str = ...,
         resume: bytes = ...,
@@ -472,7 +471,7 @@ class Queue(Twin, Generic[T]):
     async def remove(
         self,
         db: Database,
-        selector: str | Selector,
+        selector: Which,
         *,
         state: str = ...,
         resume: bytes = ...,
@@ -482,7 +481,7 @@ class Queue(Twin, Generic[T]):
     def removing(
         self,
         db: Database,
-        selector: str | Selector,
+        selector: Which,
         *,
         state: str = ...,
         resume: bytes = ...,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from ..schema.keys import Kind
-from ..schema.scope import Scope, StoredMessage
+from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.limits import Gate
 from ..values.model import Due, Message, Position
@@ -41,10 +41,13 @@ class Operation:
     wanted: Callable[[Message], bool]
     ended: Transition | None
 
-    def wants(self, message: StoredMessage) -> bool:
+    def wants(self, found: Found) -> bool:
         """Whether the operation takes a message: any but the next ticks of schedules."""
-        envelope = message.envelope
-        return envelope.schedule is None and self.wanted(envelope.properties(message.position))
+        envelope = found.message.envelope
+        if envelope.schedule is not None:
+            return False
+        message = envelope.properties(found.message.position)
+        return self.wanted(message if found.death is None else replace(message, death=found.death))
 
 
 @transactional
@@ -91,7 +94,7 @@ def page(
     for row in found:
         turn = row[1].message.turn
         ahead = ahead_of.pop(turn.gate, []) if turn else []
-        for each in (one for one in (*ahead, row) if operation.wants(one[1].message)):
+        for each in (one for one in (*ahead, row) if operation.wants(one[1])):
             size = each[1].message.envelope.size
             if size > left and rows:
                 # A message that stays becomes ready when one of those ahead of it leaves.

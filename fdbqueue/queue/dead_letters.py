@@ -19,7 +19,8 @@ from .handle import Handle, Transactor, finished
 
 MAX_LISTED = 10_000
 
-Wanted = Selector | str | Callable[[Message], bool] | None
+Which = Selector | str | Callable[[Message], bool]
+Wanted = Which | None
 Records = Sequence[tuple[DeadRecord, StoredMessage]]
 Step = Callable[[fdb.Transaction, Scope, Records], int]
 
@@ -108,7 +109,7 @@ class DeadLetters(Handle):
         check_count("at_once", at_once, dead_letters.BATCH)
         now_ms = partial(self._clock.now_ms, db)
         return self._bounded(db, timeout)._through(
-            db, _predicate(wanted, now_ms), self._redriven, at_once
+            db, predicate(wanted, now_ms), self._redriven, at_once
         )
 
     def redrive_ids(
@@ -141,7 +142,7 @@ class DeadLetters(Handle):
     ) -> Iterator[int]:
         """``purge`` as an iterator; as ``redriving``."""
         return self._bounded(db, timeout)._through(
-            db, _predicate(wanted, partial(self._clock.now_ms, db)), dead_letters.purge
+            db, predicate(wanted, partial(self._clock.now_ms, db)), dead_letters.purge
         )
 
     def purge_ids(
@@ -199,7 +200,8 @@ class DeadLetters(Handle):
                 return
 
 
-def _predicate(wanted: Wanted, now_ms: Callable[[], int]) -> Callable[[Message], bool]:
+def predicate(wanted: Wanted, now_ms: Callable[[], int]) -> Callable[[Message], bool]:
+    """Whether a message is wanted, by a clock in milliseconds."""
     if wanted is None:
         return lambda _: True
     if isinstance(wanted, str):

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from ..consumers.registry import Consumer
 from ..errors import GroupNotFound, InvalidArgument, ScheduleNotFound
+from ..queue.dead_letters import Wanted
 from ..queue.limits import SharedLimit
 from ..values.options import check_name
 from ..values.records import record
@@ -129,7 +130,6 @@ def _moved(site: Site, terms: Terms) -> Counted:
 
 def _moved_dead(site: Site, terms: Terms) -> Counted:
     _target(site, terms)
-    _selector(terms)
     return _dead(site, terms)
 
 
@@ -190,17 +190,16 @@ def _purge_dead(site: Site, terms: Terms) -> Iterator[int]:
 
 
 def _move_dead(site: Site, terms: Terms) -> Iterator[int]:
-    return _moving(site, terms, "dead")
+    wanted = terms.filter.predicate() if terms.filter else None
+    return _moving(site, terms, wanted, "dead")
 
 
 def _move(site: Site, terms: Terms) -> Iterator[int]:
-    return _moving(site, terms, terms.state)
+    return _moving(site, terms, _selector(terms), terms.state)
 
 
-def _moving(site: Site, terms: Terms, state: str) -> Iterator[int]:
-    steps = site.queue(terms.queue).moving(
-        site.db, _target(site, terms), _selector(terms), state=state
-    )
+def _moving(site: Site, terms: Terms, wanted: Wanted, state: str) -> Iterator[int]:
+    steps = site.queue(terms.queue).moving(site.db, _target(site, terms), wanted, state=state)
     return (progress.taken for progress in steps)
 
 
@@ -277,7 +276,7 @@ def _selector(terms: Terms) -> Selector | None:
         raise InvalidArgument(
             argument="filter",
             value=terms.filter.reason or terms.filter.error,
-            problem="only a selector says what is moved: leave reason and error empty",
+            problem="only dead letters have one: give a selector",
         )
     return Selector(terms.filter.selector) if terms.filter.selector else None
 

@@ -58,6 +58,32 @@ def test_dead_letters_show_their_cause_and_say_that_there_are_more(
     assert "redriven 3 dead letters" in paced.out
 
 
+def test_dead_letters_are_moved_by_what_they_died_of_or_by_id(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    queue, target = Queue(name), Queue.create(db, f"{name}-{{parked}}")
+    queue.enqueue_many(db, [b"x"] * 4)
+    held = queue.receive_many(db, 4)
+    for delivery, reason in zip(held, ["declined", "declined", "late", "late"], strict=True):
+        queue.reject(db, delivery, reason)
+    try:
+        by_reason = "dead", "move", name, target.name, "--reason", "declined"
+        looked = fdbq.ok(*by_reason, "--dry-run", "--json")
+        assert (looked.json["queue"], queue.depth(db).dead) == (name, 4)
+        assert fdbq.ok(*by_reason, "--yes", "--json").json == {"queue": name, "moved": 2}
+        assert fdbq(*by_reason, "--yes").code == 1
+        by_id = fdbq.ok("dead", "move", name, target.name, held[2].id, "--yes")
+        assert "moved 1 dead letter of queue" in by_id.out
+        assert [letter.id for letter in queue.dead.list(db)] == [held[3].id]
+        assert target.depth(db).ready == 3
+        for wrong in (name, f"{name}-nowhere"):
+            assert fdbq("dead", "move", name, wrong, "--all", "--yes").code != 0
+        assert fdbq("dead", "move", name, target.name, "--yes").code != 0
+        assert queue.depth(db).dead == 1
+    finally:
+        target.delete(db)
+
+
 def test_a_dead_letter_that_has_to_stay_is_told_of(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     queue = Queue(name)
     queue.enqueue(db, b"first", unique="u")

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, State, verify
+from fdbqueue import Depth, Message, NewMessage, Queue, State, verify
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueNotFound
 from fdbqueue.messages import dead_letters
 from fdbqueue.schema.keys import Kind
@@ -55,6 +56,30 @@ def test_a_selector_a_function_or_ids_say_which(db: Database, queue: Queue) -> N
     assert queue.dead.list(db) == []
     assert queue.dead.purge(db) == 0
     assert queue.depth(db) == Depth(enqueued=5, ready=3, purged=2, ready_bytes=3)
+
+
+def test_letters_are_moved_counted_copied_and_removed_by_what_they_died_of(
+    db: Database, space: Subspace, queue: Queue
+) -> None:
+    other = Queue.create(db, "other", root=space)
+    kill(db, queue, b"0", b"1", reason="timeout")
+    declined = kill(db, queue, b"2", b"3", reason="declined")
+    queue.enqueue(db, b"alive")
+
+    def died_of(reason: str) -> Callable[[Message], bool]:
+        return lambda message: message.death is not None and message.death.reason == reason
+
+    assert queue.count(db, died_of("declined"), state="dead").taken == 2
+    assert queue.count(db, died_of("declined"), state="ready").taken == 0
+    ids = {declined[0]}
+    assert queue.move(db, other, lambda m: m.id in ids, state="dead").taken == 1
+    assert queue.move(db, other, died_of("timeout"), state="dead").taken == 2
+    assert [letter.id for letter in queue.dead.list(db)] == declined[1:]
+    moved = other.peek(db, 9)
+    assert sorted(m.payload for m in moved) == [b"0", b"1", b"2"]
+    assert sorted(m.death.reason for m in moved if m.death) == ["declined", "timeout", "timeout"]
+    assert queue.remove(db, died_of("declined"), state="dead").taken == 1
+    assert queue.depth(db) == Depth(enqueued=5, ready=1, purged=4, ready_bytes=5)
 
 
 def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(

@@ -123,6 +123,7 @@ def test_another_process_shows_what_became_of_a_run(
         ("redrive", {}, "3 dead letters ready again.", (5, 1, 0)),
         ("purge-dead", {"selector": "n > 0"}, "2 dead letters removed.", (2, 1, 1)),
         ("move-dead", {"target": "other"}, "3 dead letters moved.", (2, 1, 0)),
+        ("move-dead", {"target": "other", "reason": "b"}, "1 dead letter moved.", (2, 1, 2)),
         ("purge", {}, "2 messages removed.", (0, 1, 3)),
         ("purge", {"selector": "n = 10"}, "1 message removed.", (1, 1, 3)),
         ("purge", {"state": "delayed"}, "1 message removed.", (2, 0, 3)),

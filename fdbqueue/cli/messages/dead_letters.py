@@ -28,7 +28,7 @@ from .inspection import message_fields
 BATCH = 100
 PAGE = 1_000
 
-app = Group(name="dead", help="List, redrive and remove dead letters.", no_args_is_help=True)
+app = Group(name="dead", help="List, redrive, move and remove dead letters.", no_args_is_help=True)
 
 
 class Filters(Parameters):
@@ -167,6 +167,7 @@ class Choice(Filters):
 
 
 Ids = Annotated[list[str] | None, Argument(metavar="ID…", help="Ids of dead letters.")]
+Target = Annotated[str, Argument(metavar="TARGET", help="The queue that gets them.")]
 Operation = Callable[["fdbqueue.fdb.Database", "fdbqueue.Queue", Sequence[str]], Iterator[int]]
 """Changes dead letters of a queue, those with the ids or all that match; yields how many."""
 
@@ -230,6 +231,39 @@ def purge(name: QueueName, message_ids: Ids = None, *, choice: Choice, change: C
             yield from queue.dead.purging(db, choice.predicate())
 
     verbs, question = ("purge", "purged"), "Remove {} for good?"
+    _change(name, message_ids or [], choice, change, verbs, question, run)
+
+
+@app.command()
+def move(
+    name: QueueName,
+    target: Target,
+    message_ids: Ids = None,
+    *,
+    choice: Choice,
+    change: Change,
+) -> None:
+    """Move dead letters to another queue, where they are ready and remember how they died.
+
+    There they have new ids and no attempts. Choose them by ID, with filters (--selector, --reason,
+    --error, --since, --until), or with --all. The exit code is 1 if no dead letter matches.
+
+    \b
+    Examples:
+      fdbq dead move orders parked --reason declined --dry-run
+      fdbq dead move orders parked --reason declined --yes
+      fdbq dead move orders parked 05-000000000001-83ca4e58174f03bb --yes
+    """
+    context.open_queue(target)  # raises QueueNotFound
+
+    def run(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str]) -> Iterator[int]:
+        wanted = {*ids}.__contains__
+        matches = (lambda message: wanted(message.id)) if ids else choice.predicate()
+        for progress in queue.moving(db, target, matches, state="dead"):
+            yield progress.taken
+
+    named = repr(target).replace("{", "{{").replace("}", "}}")
+    verbs, question = ("move", "moved"), f"Move {{}} to queue {named}?"
     _change(name, message_ids or [], choice, change, verbs, question, run)
 
 

@@ -6,7 +6,8 @@ ones; it skips messages that are leased meanwhile. It takes a message exactly on
 outcome of a commit is unknown. To continue after a crash, pass the ``place`` of the last progress
 as ``resume``.
 
-selector: which messages; None for all. state: "ready", "delayed" or "dead".
+selector: which messages, or a function of the message, which sees the ``death`` of a dead letter
+but not its payload, and must not raise; None for all. state: "ready", "delayed" or "dead".
 progress: called after each transaction.
 
 Each has a twin that is an iterator, such as ``moving`` for ``move``: it yields the progress after
@@ -25,9 +26,9 @@ from ...messages.bulk import Operation
 from ...schema.keys import Kind
 from ...store.binding import fdb
 from ...values.durations import Seconds
-from ...values.model import Message, Progress
-from ...values.selector import Selector
+from ...values.model import Progress
 from ...values.states import State
+from ..dead_letters import Wanted, Which, predicate
 from ..handle import Handle, finished
 
 STATES = {state.value: state for state in purge.REMOVED}
@@ -42,7 +43,7 @@ def move(
     queue: Handle,
     db: fdb.Database,
     target: Handle | str,
-    selector: str | Selector | None = None,
+    selector: Wanted = None,
     *,
     state: str = "ready",
     resume: bytes = b"",
@@ -51,6 +52,8 @@ def move(
 ) -> Progress:
     """Move messages into another queue, each within one transaction.
 
+    selector: which messages, or a function of the message, which sees the ``death`` of a dead
+        letter but not its payload, and must not raise; None for all.
     target: the queue, or its name under the same root. Messages keep their payloads, headers and
         priorities, which are mapped to the target's levels; delayed ones stay delayed. They get
         new ids, no attempts and no unique key.
@@ -67,7 +70,7 @@ def moving(
     queue: Handle,
     db: fdb.Database,
     target: Handle | str,
-    selector: str | Selector | None = None,
+    selector: Wanted = None,
     *,
     state: str = "ready",
     resume: bytes = b"",
@@ -81,7 +84,7 @@ def copy(
     queue: Handle,
     db: fdb.Database,
     target: Handle | str,
-    selector: str | Selector | None = None,
+    selector: Wanted = None,
     *,
     state: str = "ready",
     resume: bytes = b"",
@@ -98,7 +101,7 @@ def copying(
     queue: Handle,
     db: fdb.Database,
     target: Handle | str,
-    selector: str | Selector | None = None,
+    selector: Wanted = None,
     *,
     state: str = "ready",
     resume: bytes = b"",
@@ -111,7 +114,7 @@ def copying(
 def remove(
     queue: Handle,
     db: fdb.Database,
-    selector: str | Selector,
+    selector: Which,
     *,
     state: str = "ready",
     resume: bytes = b"",
@@ -126,7 +129,7 @@ def remove(
 def removing(
     queue: Handle,
     db: fdb.Database,
-    selector: str | Selector,
+    selector: Which,
     *,
     state: str = "ready",
     resume: bytes = b"",
@@ -139,7 +142,7 @@ def removing(
 def count(
     queue: Handle,
     db: fdb.Database,
-    selector: str | Selector | None = None,
+    selector: Wanted = None,
     *,
     state: str = "ready",
     progress: Callable[[Progress], object] | None = None,
@@ -156,7 +159,7 @@ def count(
 def counting(
     queue: Handle,
     db: fdb.Database,
-    selector: str | Selector | None = None,
+    selector: Wanted = None,
     *,
     state: str = "ready",
     timeout: Seconds | None = None,
@@ -176,7 +179,7 @@ def _bulk(
     queue: Handle,
     db: fdb.Database,
     target: Handle | None,
-    selector: str | Selector | None,
+    selector: Wanted,
     state: str,
     resume: bytes,
     timeout: Seconds | None,
@@ -188,10 +191,9 @@ def _bulk(
         raise InvalidArgument(
             argument="state", value=state, problem=f"must be one of {', '.join(STATES)}"
         )
-    if isinstance(selector, str):
-        selector = Selector(selector)
     ended = (purge.REMOVED if target is None else bulk.MOVED)[STATES[state]]
-    wanted = partial(_matches, selector, queue._clock.now_ms(db))
+    now_ms = queue._clock.now_ms(db)
+    wanted = predicate(selector, lambda: now_ms)
     operation = Operation(STATES[state], wanted, None if keep else ended)
     return _pages(queue, db, target, operation, resume)
 
@@ -241,7 +243,3 @@ def _page(
     if done[0] and operation.state is not State.DELAYED:
         wakeups.wake(tr, there.keys, waiting)
     return done
-
-
-def _matches(selector: Selector | None, now_ms: int, message: Message) -> bool:
-    return selector is None or selector.matches(message, now_ms)
