@@ -23,6 +23,7 @@ from ..worker.handlers import Handler, suspends
 from ..worker.health import Address
 from ..worker.state import State
 from .channel import Channel
+from .driver import run
 from .handler_tasks import Handled, HandlerTasks
 from .handlers import Decorator, Handling, How
 from .queues import Queue, Subscription
@@ -98,8 +99,9 @@ class Worker(Twin):
     def health(self, address: Address | None) -> None:
         self.blocking.health = address
 
-    def described(self) -> list[str]:
+    async def described(self) -> list[str]:
         """The worker in one line, and each of its queues in another."""
+        await self._read_options()
         return self.blocking.described()
 
     def add(self, queue: Queue[T], handler: Handling[T], **how: Unpack[How]) -> Self:
@@ -108,7 +110,7 @@ class Worker(Twin):
         timeout: a coroutine that takes longer is cancelled, and its attempt has failed.
 
         In an event loop that runs, it waits for nothing: the worker reads the options of the queue
-        when it starts, and what is wrong with them is raised then.
+        when it starts, or is asked for them, and what is wrong with them is raised then.
         """
         given: dict[str, Any] = {name: to_original(value) for name, value in how.items()}
         self.blocking.add(to_original(queue), handler, **given)
@@ -123,9 +125,9 @@ class Worker(Twin):
 
         return register
 
-    def channel(self, queue: Queue[Any], subscription: Subscription | None = None) -> Channel:
-        """As ``fdbqueue.Worker.channel``. Before the worker has started, the event loop waits for
-        it; so give ``add`` a channel as ``credit``."""
+    async def channel(self, queue: Queue[Any], subscription: Subscription | None = None) -> Channel:
+        """As ``fdbqueue.Worker.channel``."""
+        await self._read_options()
         found = self.blocking.channel(to_original(queue), to_original(subscription))
         return Channel.of(found)
 
@@ -154,6 +156,7 @@ class Worker(Twin):
     async def __aenter__(self) -> Self:
         self.blocking._loop = asyncio.get_running_loop()
         self.blocking._context = copy_context()
+        await self._read_options()
         try:
             await self._in_thread(self.blocking.__enter__)
         except asyncio.CancelledError:
@@ -163,6 +166,11 @@ class Worker(Twin):
 
     async def __aexit__(self, *_: object) -> None:
         await self._in_thread(self.blocking.__exit__)
+
+    async def _read_options(self) -> None:
+        """Add what was added in a loop; one task at a time, so that each is added once."""
+        async with self.blocking._adding:
+            await run(self.blocking._add)
 
     async def _in_thread(self, call: Callable[[], object]) -> None:
         """Let a thread wait, for handlers in the loop. If the task is cancelled meanwhile, stop at
@@ -191,6 +199,7 @@ class _Blocking(worker.Worker):
         self._tasks: HandlerTasks | None = None
         self._added: list[Callable[[], object]] = []
         """Handlers that were added in a loop, which does not wait for the store."""
+        self._adding = asyncio.Lock()
 
     def add(self, queue: Any, handler: Callable[..., Any], **how: Any) -> Self:
         """As ``fdbqueue.Worker.add``; in a loop that runs, later."""
