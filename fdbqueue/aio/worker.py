@@ -156,12 +156,12 @@ class Worker(Twin):
     async def __aenter__(self) -> Self:
         self.blocking._loop = asyncio.get_running_loop()
         self.blocking._context = copy_context()
-        await self._read_options()
-        try:
-            await self._in_thread(self.blocking.__enter__)
-        except asyncio.CancelledError:
-            await self._in_thread(self.blocking.__exit__)
-            raise
+        async with self.blocking._adding:
+            try:
+                await self._in_thread(self.blocking.__enter__)
+            except asyncio.CancelledError:
+                await self._in_thread(self.blocking.__exit__)
+                raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

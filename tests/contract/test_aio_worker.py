@@ -556,8 +556,44 @@ def test_a_worker_of_asyncio_is_described_as_any_other(
     adb: aio.Database, orders: aio.Queue
 ) -> None:
     worker = aio.Worker(adb, 1, name="me").add(orders, coroutine)
-    assert worker.described()[1].startswith("queue orders: coroutine (")
+    assert run(worker.described())[1].startswith("queue orders: coroutine (")
     assert (worker.name, worker.concurrency, worker.prefetch) == ("me", 1, 1)
+
+
+@pytest.mark.parametrize("ask", ["channel", "described", "start"])
+def test_the_loop_goes_on_while_a_worker_reads_the_options_of_its_queues(
+    adb: aio.Database, orders: aio.Queue, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    answered, asked, reads = tasks.Event(), asyncio.Event(), []
+    original = Worker.add
+
+    def slow(self: Worker, *args: Any, **how: Any) -> Worker:
+        asked.set()
+        reads.append(answered.wait(DEADLINE))
+        return original(self, *args, **how)
+
+    monkeypatch.setattr(Worker, "add", slow)
+
+    async def main() -> None:
+        worker = aio.Worker(adb, 1).add(orders, coroutine)
+
+        async def start() -> None:
+            async with worker:
+                pass
+
+        asks: dict[str, Callable[[], Any]] = {
+            "channel": lambda: worker.channel(orders),
+            "described": worker.described,
+            "start": start,
+        }
+        # Two at once: the handler is added once.
+        both = [asyncio.ensure_future(asks[ask]()), asyncio.ensure_future(worker.described())]
+        await asked.wait()
+        answered.set()
+        await asyncio.gather(*both)
+
+    run(main())
+    assert reads == [True]
 
 
 def test_messages_with_a_trace_pass_it_on_to_a_coroutine(

@@ -31,8 +31,33 @@ SHORT = """
     whatever_becomes_of_a_shared_commit
     a_worker_is_not_ready_while_the_store_is_away_and_lives
     a_worker_that_is_told_to_stop_is_not_ready_at_once_and_lives_to_its_end
+
+    back_pressure_has_an_end
+    a_blocked_producer_goes_on_at_the_low_water_mark
+    a_bound_that_was_lowered_by_far_is_come_down_to
+
+    large_payloads_move_whole
+    what_matches_is_moved_and_the_rest_stays
+    lines_of_ordering_keys_move_in_their_order
+    what_is_called_plainly_is_done_and_tells_its_progress
+
+    one_round_serves_all_who_stand_in_line
+    requests_are_served_in_the_order_in_which_they_came
+    auto_stands_in_line_behind_others
+    a_leader_that_does_not_return_delays_and_does_not_block
+    time_ends_for_a_leader_and_for_those_who_wait_and_no_trace_is_left
+    large_messages_are_served_in_several_rounds
+    consumers_at_once_take_every_message_once
+
+    waiting_for_nothing_ends_in_time
+    calls_that_wait_end_when_their_subscription_is_removed
+    calls_that_wait_are_listed_and_leave_nothing_behind
+    a_message_that_comes_back_is_delivered_by_every_subscription_that_has_passed_it
+    a_plain_look_goes_through_all_messages_and_keeps_no_place
+    a_match_that_must_come_alone_is_not_skipped_with_those_before_it
 """
-"""Those of workers that always run; the others are slow."""
+"""Those of ``PARTLY`` that always run; the others are slow."""
+PARTLY = [f"test_{name}.py" for name in ("worker*", "bounds", "bulk", "line", "subscriptions")]
 _runner = asyncio.Runner()
 
 
@@ -40,8 +65,9 @@ _runner = asyncio.Runner()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     always = {f"test_{name}" for name in SHORT.split()}
     for item in items:
-        here = item.path.parent == Path(__file__).parent and item.path.match("test_worker*.py")
-        if here and getattr(item, "originalname", None) not in always:
+        here = item.path.parent == Path(__file__).parent
+        partly = here and any(item.path.match(name) for name in PARTLY)
+        if partly and getattr(item, "originalname", None) not in always:
             item.add_marker(pytest.mark.slow)
 
 
