@@ -53,6 +53,9 @@ def note(message):
         file.write(f"{message.payload.decode()}\\n")
 
 
+probed = fdbqueue.Worker(db, health=("127.0.0.1", int(os.environ.get("PORT", "0"))))
+probed.add(queue, note)
+
 effects = fdbqueue.Worker(db, concurrency=2)
 
 
@@ -162,12 +165,17 @@ def free_ports(count: int) -> int:
     raise AssertionError("there are none")
 
 
+@pytest.mark.parametrize("given", ["option", "code"])
 def test_several_processes_answer_probes_each_at_a_port_of_its_own(
-    db: fdb.Database, name: str, workers: Workers
+    db: fdb.Database, name: str, workers: Workers, given: str
 ) -> None:
     Queue.open(db, name)
     port = free_ports(2)
-    worker = workers.start("fast", "--health", f"127.0.0.1:{port}", "--processes", "2", stderr=True)
+    if given == "option":
+        option = "--health", f"127.0.0.1:{port}"
+        worker = workers.start("fast", *option, "--processes", "2", stderr=True)
+    else:
+        worker = workers.start("probed", "--processes", "2", stderr=True, PORT=str(port))
     places = {health(worker), health(worker)}
     assert places == {f"http://127.0.0.1:{port + n}" for n in range(2)}
     eventually(lambda: all(answer(place, "/readyz")[0] == 200 for place in places))

@@ -59,15 +59,21 @@ def run(
 ) -> None:
     """Load a worker and run it until it is told to stop.
 
-    concurrency, health: override the worker's own. tell: called with each line that describes it.
+    concurrency, health: override the worker's own. Of several processes, each further one takes the
+    next port of the worker's own health. tell: called with each line that describes it.
 
     Raises ``NoSuchWorker``, ``InvalidArgument``.
     """
     worker = load(target)
     if concurrency is not None:
         worker.concurrency = concurrency
+    # Not for commands that handlers start.
+    number = os.environ.pop(supervisor.NUMBER, "")
     if health is not None:
         worker.health = health
+    elif worker.health is not None and worker.health[1] and number.isdigit():
+        host, port = worker.health
+        worker.health = host, port + int(number)
     worker._listen()
     if tell is not None:
         for line in worker.described():

@@ -24,6 +24,8 @@ QUICK_SECONDS = 5.0
 MAX_WAIT_SECONDS = 30.0
 PARENT = "FDBQUEUE_WORKER_PARENT"
 """The variable that names the parent to a process."""
+NUMBER = "FDBQUEUE_WORKER_NUMBER"
+"""The variable that tells a process how many others come before it."""
 _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 
 
@@ -31,6 +33,7 @@ _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 class Slot:
     """The place of one process, and what it runs."""
 
+    number: int
     command: list[str]
     process: subprocess.Popen[bytes] | None = None
     start_at: float = 0.0
@@ -53,7 +56,7 @@ class Supervisor:
         reload: Path | None,
         tell: Callable[[str], object],
     ) -> None:
-        self.slots = [Slot([*command]) for command in commands]
+        self.slots = [Slot(n, [*command]) for n, command in enumerate(commands)]
         self.reload = reload
         self.tell = tell
         self._stops = 0
@@ -118,7 +121,7 @@ class Supervisor:
     def _start(self, slot: Slot) -> None:
         slot.process = subprocess.Popen(
             slot.command,
-            env={**os.environ, PARENT: str(os.getpid())},
+            env={**os.environ, PARENT: str(os.getpid()), NUMBER: str(slot.number)},
             start_new_session=True,
         )
         slot.started = time.monotonic()
