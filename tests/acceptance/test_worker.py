@@ -155,6 +155,19 @@ def test_an_orchestrator_sees_a_worker_become_ready_and_stop(
     assert queue.depth(db) == Depth(enqueued=1, done=1)
 
 
+def test_a_worker_that_is_told_to_stop_while_its_module_is_imported_does_not_begin(
+    db: fdb.Database, name: str, workers: Workers, tmp_path: Path
+) -> None:
+    Queue.open(db, name).enqueue(db, b"1")
+    slow = "print('importing', flush=True)\nimport time\ntime.sleep(600)\n"
+    (tmp_path / "app.py").write_text(slow + APP)
+    worker = workers.start()
+    assert told(worker) == "importing"
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(DEADLINE) == 0
+    assert Queue(name).depth(db).ready == 1
+
+
 def free_ports(count: int) -> int:
     """The first of several free ports, from below those that systems give away."""
     for first in range(10_000 + os.getpid() % 10_000, 30_000, count):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -64,6 +65,9 @@ def run(
 
     Raises ``NoSuchWorker``, ``InvalidArgument``.
     """
+    # The first process of a container ignores a signal that it has no handler for, and would begin.
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     worker = load(target)
     if concurrency is not None:
         worker.concurrency = concurrency
