@@ -1,15 +1,13 @@
 """Watches of keys, and the thread that notices changes.
 
 One thread per store looks at a number in shared memory, only while some watch is armed: every
-millisecond at first, since most watches are armed just before their key changes, then more and
-more rarely, down to 125 times a second. When a commit of any process moved that number, and the
-slot of a watched key, it compares the key with its value at the newest state. A commit of this
-process that touches a watched key wakes the thread at once.
+millisecond for a tenth of a second after a watch was armed, then 125 times a second. When a commit
+of any process moved that number, and the slot of a watched key, it compares the key with its value
+at the newest state. A commit of this process that touches a watched key wakes the thread at once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sqlite3
 import threading
@@ -26,9 +24,9 @@ from .versions import ANNOUNCED, RANGES, TOUCHED, slot_of
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
-_LEAST_POLL_SECONDS, _MOST_POLL_SECONDS = 0.001, 0.008
-# It rests so much of the time since a watch was armed, so a change is seen by so much too late.
-_POLL_SHARE = 0.1
+_POLL_SECONDS = 0.008
+# Most watches are armed just before their key changes.
+_EAGER_SECONDS, _EAGER_POLL_SECONDS = 0.1, 0.001
 # How long the thread keeps looking without watches, since new ones often follow.
 _LINGER_SECONDS = 0.5
 # How long to wait for an announced commit, whose process may have died before making it.
@@ -76,9 +74,7 @@ class Watches:
         self._slots: dict[bytes, int | None] = {}
         self._ranges = 0
         self._gone: deque[Watch] = deque()
-        # Taken until somebody rings. A lock costs less to wait for than an event.
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._wake = threading.Event()
         self._asleep = True
         self._armed_at = 0.0
         self._seen = 0
@@ -113,7 +109,7 @@ class Watches:
                 self._slots[watch.key] = slot
             wakes = self._asleep or self._slots[watch.key] is None
         if wakes:
-            self.wake()
+            self._wake.set()
 
     def disarm(self, watch: Watch) -> None:
         """Forget a watch that is done or cancelled."""
@@ -141,7 +137,7 @@ class Watches:
                 for written in (request.writes for request in requests)
             )
         if touched:
-            self.wake()
+            self._wake.set()
 
     def _look(self) -> bool:
         """Wait a moment, and complete the watches whose keys have changed."""
@@ -157,12 +153,14 @@ class Watches:
         elif not self._idle_since:
             self._idle_since = now
         idle = bool(self._idle_since) and now - self._idle_since > _LINGER_SECONDS
-        pause = max(_LEAST_POLL_SECONDS, _POLL_SHARE * (now - self._armed_at))
-        # Who arms a watch wakes it only then.
-        self._asleep = pause >= _MOST_POLL_SECONDS
-        for_ever = idle and not self._by_key
-        woken = self._bell.acquire(timeout=-1 if for_ever else min(pause, _MOST_POLL_SECONDS))
+        eager = now - self._armed_at < _EAGER_SECONDS
+        self._asleep = not eager
+        seconds = _EAGER_POLL_SECONDS if eager else _POLL_SECONDS
+        self._wake.wait(None if idle and not self._by_key else seconds)
         self._asleep = False
+        woken = self._wake.is_set()
+        if woken:
+            self._wake.clear()
         touched = shared.words[TOUCHED]
         if touched == self._seen and not woken:
             return False
@@ -196,8 +194,7 @@ class Watches:
 
     def wake(self) -> None:
         """Make the thread look at once."""
-        with contextlib.suppress(RuntimeError):  # Somebody has rung.
-            self._bell.release()
+        self._wake.set()
 
     def _try_again(self, suspects: Iterable[bytes], error: sqlite3.Error) -> None:
         """Look again in a moment; fail watches whose keys stay unreadable."""
@@ -212,7 +209,7 @@ class Watches:
             for watch in failed:
                 watch.complete(error=problem)
         time.sleep(_PAUSE_SECONDS)
-        self.wake()
+        self._wake.set()
 
     def _suspects(self) -> tuple[dict[bytes, int], int]:
         """The watched keys that may have changed, with what their slots are now."""
