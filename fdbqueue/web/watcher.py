@@ -2,7 +2,8 @@
 
 It runs only while somebody views. A watch of each queue tells it what has moved, and it reads only
 that. A tick a second reads one key, which tells whether the catalogue or any options changed. It
-looks at everything at its start, then, and every half a minute, for what no watch can see.
+looks at everything at its start, then, and every half a minute, for what no watch can see; watches
+that have not fired stay.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class Watcher:
         self._moved: set[str] = set()
         self._watches: dict[str, list[Watch]] = {}
         self._history: dict[str, deque[Sample]] = {}
+        self._falling: set[str] = set()
+        self._fell_at = float("-inf")
         self._ages: dict[str, tuple[Surveyed, int | None]] = {}
         self._look = Look({})
         self._full_at = self._status_at = float("-inf")
@@ -171,16 +174,21 @@ class Watcher:
         with self._lock:
             if self._viewers:
                 return True
-            watches, self._watches = self._watches, {}
-            self._full_at = float("-inf")
             self._thread = None
-        for each in watches.values():
-            _cancel(each)
+            watches = self._take_watches()
+        _cancel(watches)
         return False
+
+    def _take_watches(self) -> list[Watch]:
+        """All watches, to cancel; the next look is at everything, and watches it anew."""
+        watches, self._watches = self._watches, {}
+        self._full_at = float("-inf")
+        return [each for some in watches.values() for each in some]
 
     def _next(self) -> Change:
         """Look at what has changed."""
         before = self._look
+        names: frozenset[str] = frozenset()
         try:
             now = time.monotonic()
             if now - self._status_at > STATUS_SECONDS:
@@ -190,22 +198,16 @@ class Watcher:
             stamp = self._catalogue()
             if self._full_due(now, stamp):
                 self._stamp = stamp
-                self._all(watch=True)
+                names = self._all(watch=True)
             else:
-                self._some(self._take_moved())
+                names = self._some(self._take_moved())
             self._look = Look(self._look.views, self._look.at, conflicts)
         except (*FAILURES, QueueError) as error:
             log.warning("the store cannot be read: %s", error)
             self._look = Look(before.views, before.at, before.conflicts, str(error))
-            self._full_at = float("-inf")
-        views = self._look.views
-        names = {
-            name
-            for name, view in views.items()
-            if view is not (known := before.views.get(name)) and view != known
-        }
-        other = views.keys() != before.views.keys() or self._look.failed != before.failed
-        return Change(frozenset(names), other)
+            _cancel(self._take_watches())
+        other = self._look.views.keys() != before.views.keys() or self._look.failed != before.failed
+        return Change(names, other)
 
     def _full_due(self, now: float, stamp: bytes | None) -> bool:
         passed = now - self._full_at
@@ -225,35 +227,46 @@ class Watcher:
             moved, self._moved = self._moved, set()
         return moved
 
-    def _all(self, *, watch: bool) -> None:
-        """Look at every queue."""
+    def _all(self, *, watch: bool) -> frozenset[str]:
+        """Look at every queue; returns which have changed."""
         began = time.monotonic()
-        self._take_moved()
+        moved = self._take_moved()
+        before = self._look.views
         names = overview.list_queues(self.db, root=self.root, timeout=TIMEOUT_SECONDS)
         names.sort(key=overview.natural)
+        watched = [name for name in names if name in self._watches and name not in moved]
+        same: set[str] = set()
         found: dict[str, Surveyed] = {}
-        for start in range(0, len(names), overview.BATCH):
-            found |= self._read(names[start : start + overview.BATCH], watch=watch)
-        for gone in self._history.keys() - found.keys():
+        for name, seen in self._read(watched, watch=False).items():
+            known = before[name].seen
+            if seen.levels.keys() == known.levels.keys():  # whose watches still see all of it
+                same.add(name)
+                if seen != known:
+                    found[name] = seen
+        found |= self._read([name for name in names if name not in same], watch=watch)
+        for gone in self._history.keys() - found.keys() - same:
             del self._history[gone]
             self._ages.pop(gone, None)
             _cancel(self._watches.pop(gone, []))
-        self._show(found, {})
+        changed = self._show(found, [name for name in names if name in found or name in same])
         if watch:
             self._full_at = time.monotonic()
             self._full_took = self._full_at - began
+        return changed
 
-    def _some(self, names: Iterable[str]) -> None:
+    def _some(self, names: Iterable[str]) -> frozenset[str]:
         """Look at the queues that have moved, and let the rates of the others fall."""
-        wanted = sorted(names)
-        found: dict[str, Surveyed] = {}
-        for start in range(0, len(wanted), overview.BATCH):
-            found |= self._read(wanted[start : start + overview.BATCH], watch=True)
-        self._show(found, self._look.views)
+        return self._show(self._read(sorted(names), watch=True))
 
     def _read(self, names: list[str], *, watch: bool) -> dict[str, Surveyed]:
-        if not watch or not names:
+        if not watch:
             return dict(overview.surveyed(self.db, names, root=self.root, timeout=TIMEOUT_SECONDS))
+        found: dict[str, Surveyed] = {}
+        for start in range(0, len(names), overview.BATCH):
+            found |= self._watch(names[start : start + overview.BATCH])
+        return found
+
+    def _watch(self, names: list[str]) -> dict[str, Surveyed]:
         found, watches = overview.watch(self.db, names, root=self.root, timeout=TIMEOUT_SECONDS)
         for name in names:
             _cancel(self._watches.pop(name, []))
@@ -275,13 +288,30 @@ class Watcher:
                 self._moved.add(name)
             self._stirred.set()
 
-    def _show(self, found: Mapping[str, Surveyed], others: Mapping[str, View]) -> None:
+    def _show(
+        self, found: Mapping[str, Surveyed], names: list[str] | None = None
+    ) -> frozenset[str]:
+        """Show what was found, and of the other queues what was known; returns which have changed.
+
+        names: all queues, in order; None for those from before.
+        """
         at = time.monotonic()
-        views = {**others, **{name: self._view(name, seen, at) for name, seen in found.items()}}
-        for name, view in others.items():
-            if name not in found and (view.rate_in or view.rate_out):
-                views[name] = self._view(name, view.seen, at)
+        before = self._look.views
+        new = {name: self._view(name, seen, at) for name, seen in found.items()}
+        if at - self._fell_at >= TICK_SECONDS:
+            self._fell_at = at
+            for name in [*self._falling]:
+                if name not in new and name in before:
+                    new[name] = self._view(name, before[name].seen, at)
+        changed = frozenset(name for name, view in new.items() if view != before.get(name))
+        self._falling |= {name for name, view in new.items() if view.rate_in or view.rate_out}
+        self._falling -= {name for name, view in new.items() if not (view.rate_in or view.rate_out)}
+        views = {**before, **new}
+        if names is not None:
+            views = {name: views[name] for name in names}
+            self._falling &= views.keys()
         self._look = Look(views, at, self._look.conflicts)
+        return changed
 
     def _view(self, name: str, seen: Surveyed, at: float) -> View:
         samples = self._history.setdefault(name, deque(maxlen=SAMPLES))
@@ -293,10 +323,15 @@ class Watcher:
         base = next((each for each in samples if at - each.at <= RATE_SECONDS), now)
         passed = at - base.at
         rate_in, rate_out = (
-            max(0, new - old) / passed if passed > 0 else 0.0
+            _as_shown(max(0, new - old) / passed) if passed > 0 else 0.0
             for old, new in ((base.enqueued, now.enqueued), (base.done, now.done))
         )
         return View(name, seen, depth, rate_in, rate_out, tuple(samples))
+
+
+def _as_shown(rate: float) -> float:
+    """A rate as precise as pages show it, so that a row comes again only if it looks different."""
+    return round(rate, 1) if rate < 10 else float(round(rate))
 
 
 def _cancel(watches: Iterable[Watch]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from fdbqueue import Queue, fdb
 from fdbqueue.queue import overview
 from fdbqueue.web import application, watcher
+from fdbqueue.web.site import rate
 from fdbqueue.web.watcher import Change, Watcher
 from tests.patience import DEADLINE, eventually
 from tests.web.serving import events, serving
@@ -117,6 +118,55 @@ def test_a_new_queue_a_pause_and_a_deletion_are_seen(
         eventually(lambda: watching.look().views["late"].seen.options.paused)
         queue.delete(db)
         viewer.wait(lambda change: change.everything and "late" not in watching.look().views)
+
+
+def test_a_look_at_everything_keeps_the_watches_and_sees_what_they_do_not(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    queue: Queue[bytes],
+    watching: Watcher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watcher, "FULL_SECONDS", 0.0)
+    Queue.create(db, "other", root=space)
+    queue.enqueue(db, b"x")
+    with viewing(watching) as viewer:
+        viewer.wait(lambda change: change.everything)
+        before = dict(watching._watches)
+        views = dict(watching.look().views)
+        at = watching.look().at
+        eventually(lambda: watching.look().at > at)
+        assert {name: id(some) for name, some in watching._watches.items()} == {
+            name: id(some) for name, some in before.items()
+        }
+        assert watching.look().views["other"] is views["other"]
+
+        queue.enqueue(db, b"later", delay=3600, priority=1)
+        viewer.wait(lambda change: change.names == {"orders"})
+        assert watching.look().views["orders"].depth.delayed == 1
+        queue.enqueue(db, b"x", priority=1)
+        eventually(lambda: watching.look().views["orders"].depth.ready == 2)
+
+
+def test_rows_are_new_only_if_they_look_different(
+    db: fdb.Database, space: fdb.Subspace, watching: Watcher
+) -> None:
+    busy = Queue.create(db, "busy", root=space)
+    Queue.create(db, "still", root=space)
+    with viewing(watching) as viewer:
+        viewer.wait(lambda change: change.everything)
+        busy.enqueue_many(db, [b"x"] * 10)
+        viewer.wait(lambda change: "busy" in change.names)
+        for _ in range(20):
+            before = watching.look().views
+            watching._fell_at = float("-inf")
+            viewer.wait(lambda change: True)
+            after = watching.look().views
+            assert after["still"] is before["still"]
+            rate_in = after["busy"].rate_in
+            assert float(rate(rate_in).replace(",", "")) == rate_in
+        told = [name for change in viewer.changes for name in change.names]
+        assert set(told) <= {"busy"}
 
 
 def test_without_a_viewer_nothing_is_read(
