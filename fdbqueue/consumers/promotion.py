@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..messages.delivery import lease_expiry
 from ..messages.delivery import promotion as due_messages
+from ..messages.groups import inspection as groups
 from ..messages.slots import hand_over, rates
 from ..messages.transaction_budget import SIDE_BYTES
 from ..schema.keys import SlotKeys
@@ -17,19 +18,21 @@ from . import wakeups
 class Reads(NamedTuple):
     """The reads of what may be due, issued and not awaited.
 
-    timers: of rates, by where these are.
+    timers: of rates, by where these are. groups: None in a queue without.
     """
 
     expired: lease_expiry.Reads
     due: fdb.FDBRange
     timers: list[tuple[SlotKeys, rates.Due]]
+    groups: fdb.FDBRange | None
 
 
 class Promoted(NamedTuple):
     """What a promotion did.
 
     ready: messages that became ready. moved: messages that changed state at all; some become dead
-    letters, rest or expire. excess: bytes that a receiver in the same transaction must save.
+    letters, rest or expire, and groups that have ended count as well. excess: bytes that a
+    receiver in the same transaction must save.
     """
 
     ready: int
@@ -43,16 +46,25 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
         lease_expiry.reads(tr, scope),
         due_messages.due(tr, scope),
         rates.due(tr, scope),
+        groups.due(tr, scope),
     )
 
 
 @transactional
 def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
-    """Make ready what is due, and wake consumers for it. A second round trip if anything is due."""
+    """Make ready what is due, and wake consumers for it. A second round trip if anything is due.
+
+    Callbacks of groups that were blocked are tried again, and those of this queue made ready.
+    """
     returned, expired, size = lease_expiry.return_expired(tr, scope, reads.expired)
-    ready = due = 0
+    ready = due = looked = 0
+    first = reads.due
+    if size <= SIDE_BYTES and reads.groups is not None and reads.groups.to_list():
+        looked, more = groups.look(tr, scope)
+        size += more
+        first = due_messages.due(tr, scope)
     if size <= SIDE_BYTES:  # Otherwise another large message would not fit; the next one takes it.
-        ready, due, more = due_messages.promote(tr, scope, reads.due)
+        ready, due, more = due_messages.promote(tr, scope, first)
         size += more
     for keys, timers in reads.timers:
         if size > SIDE_BYTES:
@@ -60,7 +72,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
         let_out, fired, more = hand_over.fire(tr, scope, keys, timers.waited)
         fired += rates.tidy(tr, scope, keys, timers.rested)
         ready, due, size = ready + let_out, due + fired, size + more
-    promoted = Promoted(returned + ready, expired + due, max(0, size - SIDE_BYTES))
+    promoted = Promoted(returned + ready, expired + due + looked, max(0, size - SIDE_BYTES))
     if promoted.ready:
         wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, promoted.ready))
     return promoted

@@ -10,7 +10,6 @@ from ..consumers import eviction, promotion
 from ..errors import ExpiredBacklog
 from ..messages import auto_delete, history, time_to_live
 from ..messages.delivery import results
-from ..messages.groups import inspection
 from ..messages.slots import hand_over
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -29,11 +28,8 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
     while handle._run(db, partial(_skip_unreadable, handle), wrote=bool):
         pass
     expired = _pages(handle, db, time_to_live.sweep)
-    noted = handle._read(db, handle._scope).noted
-    if "results" in noted:
+    if "results" in handle._read(db, handle._scope).noted:
         _pages(handle, db, results.sweep)
-    if "groups" in noted:
-        _pages(handle, db, inspection.sweep)
     refill(handle, db)
     if "limits" in handle._read(db, handle._scope).noted:
         refill_shared(handle, db)

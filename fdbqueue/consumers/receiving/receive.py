@@ -166,6 +166,7 @@ def _attempt(
     scope = access.entry.scope(tr)
     paced = gates.paced(scope) if scope.noted else ()
     timers = [snapshot.get_key(each.first_timer) for each in paced]
+    group = snapshot.get_key(keys.groups.first_due) if "groups" in scope.noted else None
     if ack and not settle.done(tr, scope, ack, ended):
         # The next message of a key has become ready, and may be the first.
         ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
@@ -183,6 +184,7 @@ def _attempt(
         and (beside or line.value >= keys.line_end)
         and not (first < keys.delayed_end and first < _due(tr, scope))
         and not (timers and _timer_due(tr, scope, paced, timers))
+        and not (group is not None and group.value < _groups_due(tr, scope))
         and not (
             expiry.value < keys.expiry_end
             and (
@@ -220,6 +222,12 @@ def _timer_due(
     return any(
         rates.is_due(keys, timer.value, now_ms) for keys, timer in zip(paced, timers, strict=True)
     )
+
+
+def _groups_due(tr: fdb.Transaction, scope: Scope) -> bytes:
+    """The end of the rows of groups to look at now."""
+    due: bytes = scope.keys.groups.due_before(scope.now_ms(tr) + 1).stop
+    return due
 
 
 def _due(tr: fdb.Transaction, scope: Scope) -> bytes:

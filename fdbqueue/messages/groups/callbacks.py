@@ -26,7 +26,7 @@ from ..enqueue import delayed_row, level_order
 KEPT_MS = 7 * 24 * 3_600_000
 """How long a group is known after its end: so long it is not made again under its name."""
 RETRY_MS = 60_000
-"""How long a callback waits that its queue does not take, before the sweep tries again."""
+"""How long a callback waits that its queue does not take, before somebody tries again."""
 
 NAME_HEADER, TOTAL_HEADER, UNDONE_HEADER = "group", "group_total", "group_undone"
 HEADERS = (NAME_HEADER, TOTAL_HEADER, UNDONE_HEADER)
@@ -44,7 +44,7 @@ def opened(value: bytes | None) -> Record | None:
 
 
 def due_ms(end: End) -> int:
-    """When a sweep looks at a group that has ended: to forget it, or to try its callback again."""
+    """When to look at a group that has ended: to forget it, or to try its callback again."""
     return end.at_ms + (RETRY_MS if end.outcome == "blocked" else KEPT_MS)
 
 

@@ -8,10 +8,12 @@ from ...store.binding import fdb, transactional
 from ...values.groups import Group
 from ...values.states import SCHEDULE
 from .. import transitions
+from ..transaction_budget import weight
 from . import callbacks
 
-MAX_SWEPT = 100
-"""The most groups that one step of a sweep looks at."""
+MAX_LOOKED = 10
+"""The most groups that have ended at which one transaction looks. So their callbacks, of 90,000
+bytes at most, leave room for what else it does."""
 
 
 def known(tr: fdb.Transaction, scope: Scope, name: str) -> Record | None:
@@ -80,30 +82,42 @@ def forget(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
     return True
 
 
-@transactional
-def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
-    """Forget groups that ended long enough ago, and enqueue callbacks that their queues did not
-    take, a step at a time.
+def due(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
+    """Issue a snapshot read of the first group to look at now; None in a queue without groups."""
+    if "groups" not in scope.noted:
+        return None
+    before = scope.keys.groups.due_before(scope.now_ms(tr) + 1)
+    mode = fdb.StreamingMode.exact
+    return tr.snapshot.get_range(before.start, before.stop, limit=1, streaming_mode=mode)
 
-    begin: the key to continue from; empty for the first step. Returns how many groups it looked at,
-    and the key to continue from, empty at the end. Conflicts with whatever changes these groups.
+
+@transactional
+def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, int]:
+    """Forget groups that ended long enough ago, and enqueue callbacks that their queues did not
+    take, of the first groups to look at.
+
+    Returns how many groups it looked at, and about how many bytes that takes. Two round trips, and
+    three for each callback. Conflicts with whatever changes these groups.
     """
     groups, now_ms = scope.keys.groups, scope.now_ms(tr)
-    due = groups.due_before(now_ms + 1)
+    before = groups.due_before(now_ms + 1)
     mode = fdb.StreamingMode.exact
-    rows = tr.get_range(
-        max(begin, due.start), due.stop, limit=MAX_SWEPT, streaming_mode=mode
-    ).to_list()
+    rows = tr.get_range(before.start, before.stop, limit=MAX_LOOKED, streaming_mode=mode).to_list()
     names = [groups.due.parse(kv.key)[1] for kv in rows]
-    issued = [tr.get(groups.record(name)) for name in names]
-    for kv, name, value in zip(rows, names, issued, strict=True):
+    # A group that was made again under its name may have two rows: it is looked at once.
+    issued = {name: tr.get(groups.record(name)) for name in names}
+    for kv in rows:
         del tr[kv.key]
+    size = 0
+    for name, value in issued.items():
         record = callbacks.opened(value.value)
         if record is None or record.end is None:
             continue  # It was forgotten, and perhaps made again.
         if record.end.outcome == "blocked":
+            # The record is written again, and the callback is a message.
+            size += 2 * weight(record.callback.envelope)
             for other, callback in callbacks.end(tr, scope, name):
                 transitions.record(tr, other, SCHEDULE, [callback])
         elif callbacks.due_ms(record.end) <= now_ms:
             forget(tr, scope, name)
-    return len(rows), rows[-1].key + b"\x00" if len(rows) == MAX_SWEPT else b""
+    return len(rows), size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
+from ...store.binding import fdb
 from .kinds import KindKeys, within
 
 HASHES = 2**32
@@ -22,6 +23,7 @@ class GroupKeys:
     def __init__(self, prefix: bytes) -> None:
         self.record: KindKeys[str] = KindKeys(prefix, str)
         self.due: KindKeys[int, str] = KindKeys(prefix, int, str)
+        self.first_due = fdb.KeySelector.first_greater_or_equal(self.due.begin(0))
         self._member: KindKeys[str, int, int, str] = KindKeys(prefix, str, int, int, str)
         self._counters: KindKeys[str, int, int] = KindKeys(prefix, str, int, int)
         self._any: KindKeys[object, object, object, object]
@@ -60,6 +62,10 @@ class GroupKeys:
         """The groups behind a name, with all keys of each."""
         begin = within(self.record.prefix).start if after is None else self.all_of(after).stop
         return slice(begin, self.due.begin(0))
+
+    def all_due(self) -> slice:
+        """The groups to look at, at any time."""
+        return slice(self.due.begin(0), within(self.due.prefix).stop)
 
     def due_before(self, time_ms: int) -> slice:
         """The groups to look at before a time."""

@@ -1,0 +1,262 @@
+"""Blocked groups: whoever looks for messages tries their callbacks again, and each comes once."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fdbqueue import Message, NewMessage, Queue, Worker, verify
+from fdbqueue.messages import next_event
+from fdbqueue.messages.groups import inspection
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.patience import DEADLINE, eventually
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def parts(db: Database, space: Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "parts", root=space, clock=clock)
+
+
+def state(db: Database, queue: Queue, name: str = "g") -> str:
+    found = queue.groups.get(db, name)
+    assert found is not None
+    return found.state
+
+
+def block(db: Database, parts: Queue, names: str = "g", then: Any = b"all") -> None:
+    """End groups whose callbacks' queue is gone."""
+    wholes = Queue.create(db, "wholes", root=parts._root, clock=parts._clock)
+    for name in names:
+        parts.enqueue_group(db, [b"x"], then=then, then_queue=wholes, name=name)
+    wholes.delete(db)
+    for delivery in parts.receive_many(db, len(names)):
+        parts.ack(db, delivery)
+    assert {state(db, parts, name) for name in names} == {"blocked"}
+
+
+def again(db: Database, parts: Queue) -> Queue:
+    return Queue.create(db, "wholes", root=parts._root, clock=parts._clock)
+
+
+def came(db: Database, queue: Queue) -> list[bytes]:
+    """The payloads of what has come, taken."""
+    found = []
+    while (delivery := queue.receive(db)) is not None:
+        queue.ack(db, delivery)
+        found.append(delivery.payload)
+    return found
+
+
+def in_transaction(db: Database, work: Callable[[Any], object]) -> None:
+    tr = db.create_transaction()
+    work(tr)
+    tr.commit().wait()
+
+
+LOOKS: dict[str, Callable[[Database, Queue], object]] = {
+    "receive": lambda db, queue: queue.receive(db),
+    "receive_many": lambda db, queue: queue.receive_many(db, 5),
+    "wait": lambda db, queue: queue.receive(db, wait=0.01),
+    "selector": lambda db, queue: queue.receive_matching(db, "a = 1"),
+    "dequeue": lambda db, queue: queue.dequeue_at_most_once(db),
+    "in a transaction": lambda db, queue: in_transaction(db, queue.receive),
+    "subscription": lambda db, queue: queue.subscribe(db, "s").receive(db),
+    "sweep": lambda db, queue: queue.sweep(db),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_who_looks_for_messages_tries_a_callback_again(
+    db: Database, parts: Queue, clock: ManualClock, look: Callable[[Database, Queue], object]
+) -> None:
+    block(db, parts)
+    wholes = again(db, parts)
+    look(db, parts)
+    assert state(db, parts) == "blocked", "it is not time yet"
+    clock.seconds += 100
+    look(db, parts)
+    assert state(db, parts) == "complete"
+    clock.seconds += 100
+    look(db, parts)
+    assert came(db, wholes) == [b"all"]
+    assert verify(db, parts).ok
+    assert verify(db, wholes).ok
+
+
+def test_a_consumer_that_waits_tries_again_when_it_is_time(
+    db: Database, parts: Queue, clock: ManualClock
+) -> None:
+    block(db, parts)
+    wholes = again(db, parts)
+    found: list[Any] = []
+    consumer = threading.Thread(target=lambda: found.append(parts.receive(db, wait=DEADLINE)))
+    consumer.start()
+    eventually(lambda: parts.consumers(db))
+    clock.seconds += 100
+    eventually(lambda: state(db, parts) == "complete")
+    parts.enqueue(db, b"stop")
+    consumer.join(DEADLINE)
+    assert [each.payload for each in found] == [b"stop"]
+    assert came(db, wholes) == [b"all"]
+
+
+def test_a_callback_of_the_queue_itself_comes_to_who_waits(
+    db: Database, parts: Queue, clock: ManualClock
+) -> None:
+    parts.enqueue_group(db, [b"x"], then=b"large" * 100, name="g")
+    parts.set_options(db, max_payload=100)
+    delivery = parts.receive(db)
+    assert delivery is not None
+    parts.ack(db, delivery)
+    assert state(db, parts) == "blocked"
+    parts.set_options(db, max_payload=90_000)
+    clock.seconds += 100
+    delivery = parts.receive(db)
+    assert delivery is not None
+    assert delivery.payload == b"large" * 100
+    parts.ack(db, delivery)
+    assert parts.receive(db) is None
+    assert verify(db, parts).ok
+
+
+def test_a_worker_tries_again(db: Database, parts: Queue, clock: ManualClock) -> None:
+    block(db, parts)
+    wholes = again(db, parts)
+    clock.seconds += 100
+    handled: list[bytes] = []
+
+    def handle(message: Message) -> None:
+        handled.append(message.payload)
+
+    with Worker(db, 2).add(parts, handle), Worker(db, 2).add(wholes, handle):
+        eventually(lambda: handled)
+    assert handled == [b"all"]
+    assert state(db, parts) == "complete"
+
+
+def test_who_waits_knows_when_to_try_again(db: Database, parts: Queue, clock: ManualClock) -> None:
+    block(db, parts)
+
+    def following() -> float | None:
+        tr = db.create_transaction()
+        scope = parts._scope(tr)
+        return next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+
+    assert following() == pytest.approx(60, abs=30)
+    clock.seconds += 100
+    assert following() == 0
+    parts.receive(db)
+    assert following() == pytest.approx(60, abs=30), "its queue is still gone"
+    assert state(db, parts) == "blocked"
+
+
+def test_two_at_once_enqueue_one_callback(db: Database, parts: Queue, clock: ManualClock) -> None:
+    block(db, parts)
+    wholes = again(db, parts)
+    clock.seconds += 100
+    one, other = db.create_transaction(), db.create_transaction()
+    for tr in (one, other):
+        parts.receive(tr)
+    one.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        other.commit().wait()
+    assert state(db, parts) == "complete"
+    assert came(db, wholes) == [b"all"]
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_whatever_becomes_of_the_commit_the_callback_comes_once(
+    db: Database, parts: Queue, clock: ManualClock, fault: str
+) -> None:
+    block(db, parts, "abc")
+    wholes = again(db, parts)
+    clock.seconds += 100
+    shaky: Any = FlakyDatabase(db, itertools.cycle([fault, None]))
+    assert parts.receive(shaky) is None
+    assert came(db, wholes) == [b"all"] * 3
+    assert verify(db, wholes).ok
+
+
+def test_a_transaction_that_does_not_see_its_writes_enqueues_one_callback(
+    db: Database, parts: Queue, clock: ManualClock
+) -> None:
+    block(db, parts)
+    parts.groups.forget(db, "g")
+    block(db, parts)  # Both have left a row, and the clock stood still for neither.
+    wholes = again(db, parts)
+    clock.seconds += 100
+    tr = db.create_transaction()
+    tr.options.set_read_your_writes_disable()
+    parts.receive(tr)
+    tr.commit().wait()
+    assert came(db, wholes) == [b"all"]
+
+
+def test_many_blocked_groups_are_looked_at_some_at_a_time(
+    db: Database, parts: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "MAX_LOOKED", 2)
+    block(db, parts, "abcde", NewMessage(b"x" * 80_000))
+    wholes = again(db, parts)
+    clock.seconds += 100
+    parts.enqueue(db, b"beside")
+    for blocked in (3, 1, 0):
+        parts.receive(db)
+        assert sum(each.state == "blocked" for each in parts.groups.list(db)) == blocked
+    assert came(db, wholes) == [b"x" * 80_000] * 5
+
+
+def test_a_group_that_stays_blocked_keeps_nobody_from_messages(
+    db: Database, parts: Queue, clock: ManualClock
+) -> None:
+    block(db, parts, "abc")
+    for _ in range(3):
+        clock.seconds += 100
+        parts.enqueue(db, b"beside")
+        assert came(db, parts) == [b"beside"]
+    assert state(db, parts, "b") == "blocked"
+    assert verify(db, parts).ok
+
+
+def test_only_queues_that_have_had_groups_are_asked_for_them(
+    db: Database, space: Subspace, parts: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Queue.create(db, "plain", root=space)
+    block(db, parts)
+    asked: list[Any] = []
+    capi: Any = fdb.impl._FDBBase.capi
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            asked.extend(args)
+            return function(*args)
+
+        return call
+
+    for name in ("get", "get_key", "get_range"):
+        function = getattr(capi, f"fdb_transaction_{name}")
+        monkeypatch.setattr(capi, f"fdb_transaction_{name}", noted(function))
+
+    def asks(queue: Queue, look: Callable[[Database, Queue], object]) -> bool:
+        asked.clear()
+        look(db, queue)
+        prefix = queue._keys.groups.due.prefix
+        return any(isinstance(each, bytes) and each.startswith(prefix) for each in asked)
+
+    for name, look in LOOKS.items():
+        assert asks(parts, look), name
+        assert not asks(plain, look), name
