@@ -92,7 +92,12 @@ def test_a_key_that_drains_leaves_nothing(db: Database, queue: Queue) -> None:
 
 @pytest.mark.parametrize("many", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_other_keys_cost_an_operation_nothing_and_idle_ones_are_not_stored(
-    db: Database, space: fdb.Subspace, clock: ManualClock, rows: list[int], many: int
+    db: Database,
+    space: fdb.Subspace,
+    clock: ManualClock,
+    rows: list[int],
+    many: int,
+    embedded: bool,
 ) -> None:
     def costs(others: int) -> tuple[int, list[int]]:
         queue = Queue.create(db, f"beside {others}", root=space, key_concurrency=2, clock=clock)
@@ -128,7 +133,11 @@ def test_other_keys_cost_an_operation_nothing_and_idle_ones_are_not_stored(
         sound(db, queue)
         return stored, found
 
-    assert costs(10) == costs(many)
+    (stored, few), (stored_beside_many, found) = costs(10), costs(many)
+    assert stored == stored_beside_many
+    # Whoever creates a queue meanwhile, on a cluster, has others read their options again.
+    renewed = 0 if embedded else 2
+    assert all(abs(one - other) <= renewed for one, other in zip(few, found, strict=True))
 
 
 def test_a_backlog_delays_other_keys_by_the_slots_of_its_key(db: Database, queue: Queue) -> None:
