@@ -123,6 +123,7 @@ def test_producers_are_measured_beside_enqueues(bench: Bench, db: fdb.Database) 
     assert left_behind(db) == 0
 
 
+@pytest.mark.slow
 def test_tasks_are_measured_beside_a_thread(bench: Bench, db: fdb.Database) -> None:
     done = bench("aio", "--seconds", "0.1", "--rounds", "1", "--waiting", "5", "--json", code=None)
 
@@ -132,6 +133,7 @@ def test_tasks_are_measured_beside_a_thread(bench: Bench, db: fdb.Database) -> N
     assert left_behind(db) == 0
 
 
+@pytest.mark.slow
 def test_who_has_no_credit_is_measured_beside_arrivals(bench: Bench, db: fdb.Database) -> None:
     done = bench("credit", "--seconds", "0.3", "--json", code=None)
 
@@ -141,6 +143,7 @@ def test_who_has_no_credit_is_measured_beside_arrivals(bench: Bench, db: fdb.Dat
     assert left_behind(db) == 0
 
 
+@pytest.mark.slow
 def test_wake_ups_are_counted_for_the_queue_and_for_a_subscription(
     bench: Bench, db: fdb.Database
 ) -> None:
@@ -154,6 +157,7 @@ def test_wake_ups_are_counted_for_the_queue_and_for_a_subscription(
     assert left_behind(db) == 0
 
 
+@pytest.mark.slow
 def test_keys_are_measured_beside_messages_without(bench: Bench, db: fdb.Database) -> None:
     # Given queues that were filled before, and kept for the drain
     small = ("fairness", "--backlog", "1000", "--quiet", "100", "--keep", "small")

@@ -131,6 +131,7 @@ def test_another_checkout_is_what_is_measured(tmp_path: Path) -> None:
         run.live(FdbQueue(source=tmp_path, label=", other"), (ENQUEUE,), seconds=0.2, messages=100)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_fdbqueue_and_the_recipe_take_part() -> None:
     cells = (ENQUEUE, RECEIVE, WORKER)

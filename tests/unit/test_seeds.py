@@ -52,6 +52,7 @@ def failures(told: str) -> list[str]:
     return re.findall(r"^E +AssertionError: assert (.*) ==", told, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_the_command_that_is_printed_runs_what_failed_again_with_the_same_chances(
     tmp_path: Path,
