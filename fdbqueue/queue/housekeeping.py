@@ -28,10 +28,11 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
     while handle._run(db, partial(_skip_unreadable, handle), wrote=bool):
         pass
     expired = _pages(handle, db, time_to_live.sweep)
-    if "results" in handle._read(db, handle._scope).noted:
+    noted = handle._read(db, handle._scope).noted
+    if "results" in noted:
         _pages(handle, db, results.sweep)
     refill(handle, db)
-    if "limits" in handle._read(db, handle._scope).noted:
+    if "limits" in noted:
         refill_shared(handle, db)
     evict_dead(handle, db)
     from ..messages.streams import undecided  # most programs stage nothing

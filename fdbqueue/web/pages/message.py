@@ -25,7 +25,11 @@ def message(site: Site, request: Request) -> Response:
     found = _find(site, name, message_id)
     events, whole = _events(site, name, message_id, found)
     kept = results.kept(site.queue(name), site.db, message_id)
-    given = None if kept is None or kept.content_type is None else (kept.result, kept.content_type)
+    text = value = None
+    if found is not None:
+        text = payload_text(found.message.payload, found.message.content_type)
+    if kept is not None and kept.content_type is not None:
+        value = payload_text(kept.result or b"", kept.content_type)
     return site.page(
         request,
         "message.html",
@@ -33,10 +37,10 @@ def message(site: Site, request: Request) -> Response:
         queue=name,
         id=message_id,
         found=found,
-        text=None if found is None else payload_text(*_content(found)),
+        text=text,
         asked=found is not None and found.message.keep_result_ms is not None,
         result=kept,
-        value=None if given is None else payload_text(given[0] or b"", given[1]),
+        value=value,
         events=events,
         whole=whole,
     )
@@ -53,10 +57,6 @@ def payload(site: Site, request: Request) -> Response:
         media_type="application/octet-stream",
         headers={"content-disposition": 'attachment; filename="payload"'},
     )
-
-
-def _content(found: MessageState) -> tuple[bytes, str]:
-    return found.message.payload, found.message.content_type
 
 
 def _find(site: Site, name: str, message_id: str) -> MessageState | None:
