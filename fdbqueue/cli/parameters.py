@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import fdbqueue
@@ -109,6 +109,17 @@ def pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:
     if not name or not equals:
         raise terminal.CommandError(f"{option} {text}: write {shape}")
     return name, value
+
+
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Names and their values, each name once; raises ``CommandError``."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, value = pair(option, text)
+        if name in found:
+            raise terminal.CommandError(f"{option} {text}: {name} is given twice")
+        found[name] = value
+    return found
 
 
 class Output(Parameters):

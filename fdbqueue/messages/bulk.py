@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from ..schema.codec.lookup import Turn
 from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -91,16 +92,20 @@ def page(
     opened = inspection.opened(scope, kind, read, begin)
     found = [(key, one) for key, _, one in islice(opened, PAGE_ROWS)]
     ahead_of = _ahead(tr, scope, found) if operation.ended else {}
+    taken: set[bytes] = set()
     for row in found:
         turn = row[1].message.turn
         ahead = ahead_of.pop(turn.gate, []) if turn else []
         for each in (one for one in (*ahead, row) if operation.wants(one[1])):
+            if each[0] in taken:
+                continue
             size = each[1].message.envelope.size
             if size > left and rows:
                 # A message that stays becomes ready when one of those ahead of it leaves.
                 following = row[0]
                 break
             rows.append(each)
+            taken.add(each[0])
             left -= size
         if following:
             break
@@ -124,7 +129,8 @@ def _kind(scope: Scope, state: State, key: bytes) -> Kind:
 def _ahead(
     tr: fdb.Transaction, scope: Scope, rows: Sequence[tuple[bytes, Found]]
 ) -> dict[Gate, list[tuple[bytes, Found]]]:
-    """By key or limit, the ready messages that the waiting ones follow: they leave before them."""
+    """By key or limit, the messages that the waiting ones follow: these hold the slots and are
+    ready, or wait for another slot: they leave before them."""
     keys = scope.keys
     slots = {}
     for gate in {found.message.turn.gate for _, found in rows if found.message.turn}:
@@ -137,13 +143,14 @@ def _ahead(
     ahead: dict[Gate, list[tuple[bytes, Found]]] = {}
     for gate, issued in reads.items():
         holders = (lookup.find(tr.snapshot, scope, each) for each in issued)
-        ready = [(each.place, each) for each in holders if each and type(each.place) is Position]
-        ahead[gate] = [(keys.ready(place), found) for place, found in sorted(ready, key=_place)]
+        there = [each for each in holders if each and isinstance(each.place, Position | Turn)]
+        # One with slots of more gates was there before.
+        rows_of = [(isinstance(each.place, Turn), each) for each in there]
+        ahead[gate] = [
+            (lookup.key(keys, each.place), each)
+            for _, each in sorted(rows_of, key=lambda one: (one[0], lookup.key(keys, one[1].place)))
+        ]
     return ahead
-
-
-def _place(found: tuple[Position, Found]) -> Position:
-    return found[0]
 
 
 def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Found]) -> None:

@@ -264,6 +264,7 @@ def _forward(
                     key=None,
                     slot=None,
                     window=None,
+                    slots=(),
                     last_value=None,
                     keep_result_ms=None,
                     group=None,
@@ -275,5 +276,7 @@ def _forward(
             ),
         )
         entries.append((other.options.level(priority), arrived))
+    if any(arrived.nested for _, arrived in entries):
+        catalogue.note(tr, other, "nested")
     last_values.replace_older(tr, other, append.append(tr, other, entries))
     transitions.record(tr, scope, _FORWARD[source], stored)

@@ -29,7 +29,7 @@ def edit(
     found: read with a conflict, and not a dead letter. due_ms: 0 for as soon as possible.
 
     In another level it goes behind all others; it keeps its id. Raises ``InvalidPriority``, and
-    ``InvalidArgument`` for a time if the message waits for a slot of its key.
+    ``InvalidArgument`` for a time if the message waits for a slot.
     """
     old = found.message.envelope
     change(tr, scope, found, old if priority is None else replace(old, priority=priority), due_ms)
@@ -38,20 +38,21 @@ def edit(
 def change(
     tr: fdb.Transaction, scope: Scope, found: Found, envelope: Envelope, due_ms: int | None
 ) -> None:
-    """``edit`` with an envelope of the same key in place of the one that waits.
+    """``edit`` with an envelope of the same key, limits and slots in place of the one that waits.
 
     The caller has written what belongs to it, and removed what belonged to the other.
     """
     old, place = found.message, found.place
     level = scope.options.level(envelope.priority)
-    envelope = replace(envelope, id=old.id, window=None)
+    waits = isinstance(place, Turn)  # Else it leaves the window of its key.
+    envelope = replace(envelope, id=old.id, window=envelope.window if waits else None)
     new = StoredMessage(replace(old.position, level=level), envelope, turn=old.turn)
     if isinstance(place, Turn):
         if due_ms is not None:
             raise InvalidArgument(
                 argument="delay",
                 value=due_ms,
-                problem="the message waits for a slot of its key, not for a time",
+                problem="the message waits for a slot of its key or a limit, not for a time",
             )
         tr[lookup.key(scope.keys, place)] = pack_delayed(new.position, envelope)
         counters.shift(tr, scope.keys, State.READY, old.position.level, level, old.envelope.size)

@@ -87,9 +87,10 @@ class Enqueuing(Handle, Generic[T]):
             wait for each other.
         keep_result: seconds for which ``Queue.result`` tells how the message ended, and what its
             handler returned; from 1 second to ten years. See docs/continuations.md.
-        limits: a limit that it shares with messages of other queues of the root, by its dimension,
-            such as ``{"api": "stripe"}``: at most as many of them are out at once as
-            ``Queue.limits`` says. One limit, and no key beside it. See docs/keys.md.
+        limits: up to five limits that it shares with messages of other queues of the root, by
+            their dimensions, such as ``{"api": "stripe"}``: at most as many of them are out at once
+            as ``Queue.limits`` says. It waits for its key first, then for each limit in the order
+            of the dimensions. See docs/keys.md.
         timeout: seconds to wait for room in a full queue with ``when_full="block"``: 30 where not
             given. Each of its transactions may take as long, but five seconds at least. Your own
             transaction does not wait, and has its own limits.

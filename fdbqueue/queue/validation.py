@@ -19,6 +19,8 @@ from ..values.model import NewMessage, OnConflict
 from ..values.options import DEFAULT_PRIORITY, MAX_LEVELS, check_attempts, check_name
 from ..values.serializers import BytesSerializer, Serializer, check_content_type, dumps
 
+MAX_LIMITS = 5
+"""The most limits of a message: each is read and written at once when it comes in."""
 MIN_TTL_SECONDS = 0.001
 MIN_KEPT_SECONDS = 1.0
 """The shortest time to keep a result: a clock may be off by more than less."""
@@ -127,10 +129,10 @@ def _limits(message: NewMessage[Any]) -> dict[str, str] | None:
     given = message.limits
     if given is None:
         return None
-    if not isinstance(given, Mapping) or len(given) != 1:
-        problem = 'name one limit, by its dimension: {"api": "stripe"}'
-    elif message.key is not None:
-        problem = "a message has a key or a limit, not both"
+    if not isinstance(given, Mapping) or not given:
+        problem = 'name limits by their dimensions: {"api": "stripe"}'
+    elif len(given) > MAX_LIMITS:
+        problem = f"a message has at most {MAX_LIMITS} limits, not {len(given)}"
     else:
         return {check_name(dimension): check_name(name) for dimension, name in given.items()}
     raise InvalidArgument(argument="limits", value=given, problem=problem)

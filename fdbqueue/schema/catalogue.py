@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from typing import Any, get_args
 
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound, QueueReplaced
@@ -17,9 +18,13 @@ from ..store.binding import fdb, transactional
 from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, kept, parse
 from . import subscription_definitions
+from .codec.envelopes import Envelope
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Noted, Scope
 
+NESTED_VERSION = 15
+"""That of a queue with messages that wait at several gates, of which an older release would free
+one only."""
 LIMITS_VERSION = 14
 """That of a queue with messages that count in shared limits, which an older release would let go
 without giving back their slots."""
@@ -40,7 +45,7 @@ ORDERED_VERSION = 6
 """That of a queue with ``sort`` or ``last_value``, likewise."""
 OLDEST_VERSION = 5
 """That of all others. 1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
-FORMAT_VERSION = LIMITS_VERSION
+FORMAT_VERSION = NESTED_VERSION
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
@@ -53,6 +58,7 @@ _NOTED: dict[Noted, int] = {
     "cancels": CANCELS_VERSION,
     "groups": GROUPS_VERSION,
     "limits": LIMITS_VERSION,
+    "nested": NESTED_VERSION,
 }
 """What META notes for good, with ``note``, and the version that it needs."""
 _LIMITS = {"max_in_flight": LIMITED_VERSION, "rate": PACED_VERSION}
@@ -91,6 +97,16 @@ def note(tr: fdb.Transaction, scope: Scope, use: Noted) -> None:
     """
     if use not in scope.noted:
         _put(tr, scope.keys, {**_stored(tr, scope), use: True})
+
+
+def note_gates(tr: fdb.Transaction, scope: Scope, envelopes: Iterable[Envelope]) -> None:
+    """Note limits of messages, and that they have several gates, as ``note``."""
+    noting = "limits" not in scope.noted or "nested" not in scope.noted
+    for envelope in envelopes if noting else ():
+        if envelope.limits:
+            note(tr, scope, "limits")
+        if envelope.nested:
+            note(tr, scope, "nested")
 
 
 def _stored(tr: fdb.Transaction, scope: Scope) -> dict[str, Any]:

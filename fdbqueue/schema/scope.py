@@ -46,9 +46,10 @@ class Chore:
         self.next = 0.0
 
 
-Noted = Literal["rates", "cancels", "results", "groups", "limits"]
+Noted = Literal["rates", "cancels", "results", "groups", "limits", "nested"]
 """What a queue may have come to: keys may have rates, leased messages may have been cancelled, and
-messages may keep results, be members of groups, or count in limits that queues share."""
+messages may keep results, be members of groups, count in limits that queues share, or have several
+gates."""
 
 
 class Scope:

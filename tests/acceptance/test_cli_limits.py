@@ -81,8 +81,22 @@ def test_a_shared_limit_that_makes_no_sense_is_refused(
     for given in ("5", "0/s", "5/week"):
         assert fdbq("limit", "set", dimension, "a", "--rate", given).code == 2, given
     assert fdbq("enqueue", name, "x", "--limit", "stripe").code == 2
-    both = fdbq("enqueue", name, "x", "--limit", "api=stripe", "--key", "a")
-    assert (both.code, "not both" in both.err) == (2, True)
+    twice = fdbq("enqueue", name, "x", "--limit", "api=stripe", "--limit", "api=other")
+    assert (twice.code, "given twice" in twice.err) == (2, True)
+
+
+def test_a_message_may_have_a_key_and_several_limits(fdbq: Fdbq, name: str, dimension: str) -> None:
+    other = f"{dimension}-2"
+    for each in (dimension, other):
+        fdbq.ok("limit", "set", each, "a", "--concurrency", "1")
+    both = ["--key", "k", "--limit", f"{dimension}=a", "--limit", f"{other}=a"]
+    fdbq.ok("enqueue", name, "0", "--limit", f"{other}=a")
+    message_id = fdbq.ok("enqueue", name, "1", *both).out.strip()
+    fdbq.ok("enqueue", name, "2", *both)
+    assert "waits for a slot: 1 of 1 out" in fdbq.ok("key", "show", name, "k").out
+    assert fdbq.ok("limit", "show", dimension, "a", "--json").json["waiting"] == 0
+    shown = fdbq.ok("limit", "show", other, "a", "--json").json
+    assert [each["id"] for each in shown["next"]] == [message_id]
 
 
 def test_a_shared_limit_says_that_its_messages_wait_for_their_rate(

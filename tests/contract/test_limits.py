@@ -434,7 +434,6 @@ def test_a_change_in_ones_own_transaction_is_finished_by_a_sweep_of_any_queue(
     ("limits", "error"),
     [
         ({}, InvalidArgument),
-        ({"api": "stripe", "tenant": "7"}, InvalidArgument),
         ("stripe", InvalidArgument),
         ({"api": ""}, InvalidName),
         ({"": "stripe"}, InvalidName),
@@ -449,11 +448,6 @@ def test_what_is_no_limit_is_refused(
     with pytest.raises(error):
         queues[0].enqueue_many(db, [NewMessage(b"", limits=limits)])
     assert queues[0].depth(db).enqueued == 0
-
-
-def test_a_key_and_a_limit_together_are_refused(db: Database, queues: tuple[Queue, Queue]) -> None:
-    with pytest.raises(InvalidArgument, match="not both"):
-        queues[0].enqueue(db, b"", key="a", limits=STRIPE)
 
 
 @pytest.mark.parametrize("order", ["sort", "last_value"])

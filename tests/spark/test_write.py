@@ -103,12 +103,19 @@ def test_rows_count_in_the_limits_that_they_name(
     structs = [(b"5", ("stripe", None)), (b"6", (None, None))]
     columns = "payload BINARY, limits STRUCT<api: STRING, tenant: STRING>"
     write(spark.createDataFrame(structs, columns).coalesce(1), source)
-    bad = spark.createDataFrame([(b"7", ("stripe", "7"))], columns)
-    assert "name one limit" in refused(bad, source)
+    both = [(b"7", "k", ("stripe", "7"))]
+    columns = "payload BINARY, key STRING, limits STRUCT<api: STRING, tenant: STRING>"
+    write(spark.createDataFrame(both, columns).coalesce(1), source)
+    dimensions = ", ".join(f"d{n}: STRING" for n in range(6))
+    bad = spark.createDataFrame(
+        [(b"8", ("x",) * 6)], f"payload BINARY, limits STRUCT<{dimensions}>"
+    )
+    assert "at most 5 limits" in refused(bad, source)
 
     assert sorted(each.payload for each in queue.peek(db, 20)) == [b"0", b"2", b"3", b"4", b"6"]
     state = stripe.state(db)
-    assert (len(state.out), state.waiting) == (1, 2)
+    assert (len(state.out), state.waiting) == (1, 3)
+    assert len(queue.keys["k"].state(db).out) == 1
     assert fdbqueue.verify(db, queue).ok
 
 

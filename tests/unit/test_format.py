@@ -181,6 +181,7 @@ FULL = Envelope(
     group="load",
     limits={"api": "stripe"},
     former_limits={"api": "stripe"},
+    slots=(3,),
 )
 CHUNKED = Envelope(
     b"",
@@ -834,7 +835,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (4, CorruptData), (15, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (4, CorruptData), (16, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

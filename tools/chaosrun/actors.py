@@ -23,7 +23,7 @@ from .place import (
     BROWSERS,
     FILTERS,
     KEYS,
-    LIMIT,
+    LIMITS,
     QUEUES,
     REGIONS,
     STREAMED,
@@ -113,14 +113,16 @@ class Producer(Actor):
             key = self.random.choice(KEYS) if self.random.random() < 0.1 else None
             if name in ("watched", "filtered"):
                 key = None
-            shares = key is None and name in TAKEN and self.random.random() < 0.1
-            limits = dict([LIMIT]) if shares else None
+            limits = None
+            if name in TAKEN and self.random.random() < (0.1 if key is None else 0.5):
+                limits = dict(self.random.sample(LIMITS, self.random.choice([1, 1, 2])))
             headers = {"region": region}
             messages.append(
                 NewMessage(tag.encode(), priority, headers, delay=delay, key=key, limits=limits)
             )
             # Who waits for others is delivered in no order that could be told from outside.
-            told.append([tag, QUEUE_LEVEL[name](priority), delay, LIMIT if shares else key, region])
+            waits = key or ("/".join(limits) if limits else None)
+            told.append([tag, QUEUE_LEVEL[name](priority), delay, waits, region])
         queue = self.queue(name)
 
         def alone(n: int) -> list[str]:

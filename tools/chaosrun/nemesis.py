@@ -19,7 +19,7 @@ from fdbqueue.queue.limits import Shared
 from fdbqueue.values.limits import OwnLimits
 
 from .history import Recorder
-from .place import KEYS, LEASE, TAKEN, Place
+from .place import KEYS, LEASE, LIMITS, TAKEN, Place
 from .warden import Warden
 
 QUOTA_BYTES = 1 << 20
@@ -148,7 +148,7 @@ class Nemesis:
             self.counts["pauses"] += 1
 
     def _limit_key(self) -> None:
-        """Change the limits of a key, or the shared one; nobody else does."""
+        """Change the limits of a key, or a shared one; nobody else does."""
         name, key = self.random.choice(TAKEN), self.random.choice(KEYS)
         window, weight = self.random.choice([(1, 1), (2, 1), (1, 3), (None, 1)])
         limits: list[OwnLimits] = [
@@ -161,7 +161,8 @@ class Nemesis:
         if self.random.random() < 0.3:
             paused: list[Shared] = [{"paused": True}, {"paused": False}]
             numbers: list[Shared] = [{"concurrency": n} for n in (1, 2, 5)]
-            self.warden.limit_shared(self.random.choice([*numbers, *paused, paused[1]]))
+            terms = self.random.choice([*numbers, *paused, paused[1]])
+            self.warden.limit_shared(self.random.choice(LIMITS), terms)
         else:
             self.warden.limit(name, key, self.random.choice(limits))
         self.counts["changes of limits"] += 1

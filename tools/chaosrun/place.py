@@ -38,8 +38,8 @@ BROWSERS: dict[str, str | None] = {"all": None, "eu": "region = 'eu'"}
 FILTERS = {"eu": "region = 'eu'", "us": "region = 'us'"}
 REGIONS = ("eu", "us")
 KEYS = ("k0", "k1", "k2", "k3")
-LIMIT = ("api", "shared")
-"""The limit that messages of all queues in ``TAKEN`` share."""
+LIMITS = (("api", "shared"), ("zone", "shared"))
+"""The limits that messages of all queues in ``TAKEN`` share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,9 @@ class Place:
 
     def create(self) -> None:
         """Make the queues and their subscriptions."""
-        Queue.create(self.db, CALLBACKS, root=self.root).limits[LIMIT].set(self.db, concurrency=3)
+        callbacks = Queue.create(self.db, CALLBACKS, root=self.root)
+        for limit in LIMITS:
+            callbacks.limits[limit].set(self.db, concurrency=3)
         for name, options in QUEUES.items():
             queue = Queue.create(
                 self.db, name, root=self.root, lease=LEASE, max_attempts=MAX_ATTEMPTS, **options

@@ -6,10 +6,10 @@ import time
 from collections import defaultdict
 
 from fdbqueue.queue.limits import Shared
-from fdbqueue.values.limits import KeyState, LimitState, OwnLimits
+from fdbqueue.values.limits import KeyState, Limit, LimitState, OwnLimits
 
 from .history import Recorder
-from .place import KEYS, LIMIT, QUEUES, TAKEN, Place
+from .place import KEYS, LIMITS, QUEUES, TAKEN, Place
 
 WARDEN = "warden"
 LATE_SECONDS = 20.0
@@ -27,8 +27,8 @@ class Warden:
         self._place = place
         self._recorder = recorder
         self._most: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self._shared_most = 0
-        self._shared = place.queues[TAKEN[0]].limits[LIMIT]
+        self._shared = {limit: place.queues[TAKEN[0]].limits[limit] for limit in LIMITS}
+        self._shared_most = dict.fromkeys(LIMITS, 0)
         self._in_flight: dict[str, tuple[int, int]] = {}
         self._waits: dict[tuple[str, str], tuple[int | None, float]] = {}
 
@@ -39,10 +39,10 @@ class Warden:
         self._most[name, key] = max(asked, self._most[name, key], default)
         self._place.queues[name].keys[key].set(self._place.db, **own)
 
-    def limit_shared(self, terms: Shared) -> None:
-        """Change the limit that queues share."""
-        self._shared_most = max(terms.get("concurrency") or 0, self._shared_most)
-        self._shared.set(self._place.db, **terms)
+    def limit_shared(self, limit: Limit, terms: Shared) -> None:
+        """Change a limit that queues share."""
+        self._shared_most[limit] = max(terms.get("concurrency") or 0, self._shared_most[limit])
+        self._shared[limit].set(self._place.db, **terms)
 
     def limit_queue(self, name: str, limit: int | None, rate: str | None = None) -> None:
         """Change how many messages of a queue may be in flight, and taken in how much time; None
@@ -62,11 +62,12 @@ class Warden:
                 told = f"{leased} are in flight, and {most} may be"
                 self._recorder.note(WARDEN, "limit", name, key="", found=told)
             self._in_flight[name] = limit, max(limit, min(most, leased))
-        shared = self._shared.state(self._place.db)
-        if found := wrong_shared(shared, self._shared_most):
-            self._recorder.note(WARDEN, "limit", "", key="/".join(LIMIT), found=found)
-        if len(shared.out) <= (shared.concurrency or 0):
-            self._shared_most = shared.concurrency or 0
+        for gate, one in self._shared.items():
+            shared = one.state(self._place.db)
+            if found := wrong_shared(shared, self._shared_most[gate]):
+                self._recorder.note(WARDEN, "limit", "", key="/".join(gate), found=found)
+            if len(shared.out) <= (shared.concurrency or 0):
+                self._shared_most[gate] = shared.concurrency or 0
         for name in TAKEN:
             for key in KEYS:
                 state = self._place.queues[name].keys[key].state(self._place.db)
@@ -88,15 +89,16 @@ class Warden:
         return state.limits.rate is None or now - since > LATE_SECONDS
 
     def free(self) -> None:
-        """Drop all limits of single keys, and the shared one, so that everything can be drained."""
-        self._shared.delete(self._place.db)
+        """Drop all limits of keys, and the shared ones, so that everything can be drained."""
+        for one in self._shared.values():
+            one.delete(self._place.db)
         for name in TAKEN:
             for key in KEYS:
                 self._place.queues[name].keys[key].reset(self._place.db)
 
 
 def wrong_shared(state: LimitState, most: int) -> str | None:
-    """As ``wrong``, for the limit that queues share."""
+    """As ``wrong``, for a limit that queues share."""
     out, slots = len(state.out), state.concurrency
     if slots is not None and out > max(slots, most):
         return f"{out} are out, and {max(slots, most)} may be"

@@ -11,7 +11,7 @@ from fdbqueue.values.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
 from .. import context, durations, terminal
 from ..declarations import Argument, Option
-from ..parameters import AsJson, QueueName, encoded, pair
+from ..parameters import AsJson, QueueName, encoded, pair, pairs
 
 
 def enqueue(
@@ -41,8 +41,11 @@ def enqueue(
         Option(metavar="KEY", help="A key: by default, its messages are delivered one at a time."),
     ] = None,
     limit: Annotated[
-        str | None,
-        Option(metavar="NAME=VALUE", help="A limit that it shares with messages of other queues."),
+        list[str] | None,
+        Option(
+            metavar="NAME=VALUE",
+            help="A limit that it shares with messages of other queues. Repeatable.",
+        ),
     ] = None,
     dedup_id: Annotated[
         str | None, Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently.")
@@ -109,7 +112,7 @@ def enqueue(
         ttl=ttl,
         max_attempts=max_attempts,
         key=key,
-        limits=None if limit is None else dict([pair("--limit", limit)]),
+        limits=pairs("--limit", limit or []) or None,
         dedup_id=dedup_id,
         unique=unique,
         on_conflict=on_conflict,

@@ -9,7 +9,7 @@ import fdbqueue
 from ...errors import ScheduleNotFound
 from .. import context, durations, json_schema, listings, terminal
 from ..declarations import Argument, Group, Option
-from ..parameters import AsJson, Change, ListOutput, Output, Page, QueueName, encoded, pair
+from ..parameters import AsJson, Change, ListOutput, Output, Page, QueueName, encoded, pair, pairs
 
 if TYPE_CHECKING:
     from ...values.schedules import Schedule
@@ -58,8 +58,11 @@ def set_(
     ] = None,
     key: Annotated[str | None, Option(metavar="KEY", help="The key of its messages.")] = None,
     limit: Annotated[
-        str | None,
-        Option(metavar="NAME=VALUE", help="A limit that they share with those of other queues."),
+        list[str] | None,
+        Option(
+            metavar="NAME=VALUE",
+            help="A limit that they share with those of other queues. Repeatable.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -88,7 +91,7 @@ def set_(
         ttl=ttl,
         max_attempts=max_attempts,
         key=key,
-        limits=None if limit is None else dict([pair("--limit", limit)]),
+        limits=pairs("--limit", limit or []) or None,
     )
     _print(as_json, name, found)
 

@@ -88,12 +88,11 @@ def _gather(audit: Audit) -> Messages | None:
                 messages.values.setdefault(latest, {})[message_id] = kind is Kind.READY
             # A scheduled message without an index gets its permits when it is due.
             if envelope.gate and position.index:
-                held = [(Kind.SLOT, envelope.slot)]
-                held += [(Kind.WINDOW, envelope.window)] if kind is Kind.READY else []
-                for permit, n in held:
-                    if n is not None:
-                        one = permit, envelope.gate, n
-                        messages.permits.setdefault(one, set()).add(message_id)
+                held = [(Kind.SLOT, gate, n) for gate, n in envelope.held.items()]
+                if envelope.window is not None and kind in (Kind.READY, Kind.WAITING):
+                    held.append((Kind.WINDOW, envelope.gate, envelope.window))
+                for one in held:
+                    messages.permits.setdefault(one, set()).add(message_id)
     return messages
 
 

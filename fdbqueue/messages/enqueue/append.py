@@ -49,7 +49,7 @@ def append(
     runs = list(_runs(entries, packed)) if alike else [[n] for n in range(len(entries))]
     placed = level_order.assign(tr, scope, [entries[run[0]] for run in runs], reads)
     alone = [message for run, message in zip(runs, placed, strict=True) if len(run) == 1]
-    taken = iter(taking.take(tr, scope, alone, found) if found else alone)
+    taken = iter(found.take(alone) if found else alone)
     added: dict[int, StoredMessage] = {}
     for run, first in zip(runs, placed, strict=True):
         if len(run) == 1:

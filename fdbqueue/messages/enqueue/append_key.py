@@ -44,7 +44,7 @@ def append(
     (position,) = index_allocation.reserve(tr, keys, number, 1, ends)
     message_id = position.to_id()
     one = taking.Taking(tr, scope, key, found)
-    given = one.give(message_id)
+    given = one.give(scope, message_id)
     held: dict[int, object] = {_KEY: key}
     if given is None:
         held[_ID] = message_id

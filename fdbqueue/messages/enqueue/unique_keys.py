@@ -76,7 +76,7 @@ def stays(scope: Scope, found: Found, envelope: Envelope) -> bool:
         not (ready and browsed)
         and not options.ordered
         and options.last_value is None
-        and found.message.envelope.gate == envelope.gate
+        and found.message.envelope.gates == envelope.gates
     )
 
 
@@ -98,7 +98,13 @@ def put(
     if scope.options.history_seconds is not None:
         delays = isinstance(found.place, Due)
         history.record(tr, scope, REVISE_DELAYED if delays else REVISE_READY, [old])
-    envelope = replace(envelope, enqueued_at_ms=old.envelope.enqueued_at_ms, slot=old.envelope.slot)
+    envelope = replace(
+        envelope,
+        enqueued_at_ms=old.envelope.enqueued_at_ms,
+        slot=old.envelope.slot,
+        slots=old.envelope.slots,
+        window=old.envelope.window,
+    )
     editing.change(tr, scope, found, envelope, due_ms)
 
 

@@ -118,8 +118,7 @@ def _enqueued(
         tr[other.keys.mortal(envelope.expires_at_ms, message.id)] = b""
     if envelope.keep_result_ms is not None:
         catalogue.note(tr, other, "results")
-    if envelope.limits:
-        catalogue.note(tr, other, "limits")
+    catalogue.note_gates(tr, other, [envelope])
     return [(other, message)]
 
 

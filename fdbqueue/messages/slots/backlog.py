@@ -65,9 +65,10 @@ def begin(
 def put(
     tr: fdb.Transaction, scope: Scope, gate: Gate, message: StoredMessage, n: int
 ) -> StoredMessage:
-    """Let a message wait under a number; returns it with its place."""
+    """Let a message wait under a number, with what it holds of the gates before; returns it with
+    its place."""
     turn = Turn(gate, n, message.position.random)
-    envelope = replace(message.envelope, id=message.id, slot=None, window=None)
+    envelope = replace(message.envelope, id=message.id)
     write(tr, scope, turn, message.id, message.position, pack_envelope(envelope))
     return StoredMessage(message.position, envelope, message.consumer, turn)
 
@@ -119,7 +120,8 @@ def put_first(
     for message in reversed(messages):
         key = message.envelope.key or ""
         following[key] -= 1
-        placed.append(put(tr, scope, key, message, following[key]))
+        outside = replace(message, envelope=message.envelope.outside())
+        placed.append(put(tr, scope, key, outside, following[key]))
     return placed
 
 

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...errors import QueueNotFound
-from ...schema import catalogue, changes
+from ...schema import catalogue
 from ...schema.codec.delayed import unpack_delayed
-from ...schema.codec.envelopes import Envelope, pack_envelope
+from ...schema.codec.envelopes import Envelope
 from ...schema.codec.slots import Backlog, pack_backlog, unpack_backlog, unpack_limited
 from ...schema.keys import RootKeys, SlotKeys, within
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import Clock
 from ...values.limits import Allowed, Gate, Limit
-from .. import lookup
+from ...values.model import Position
 from ..enqueue import index_allocation
 from ..transaction_budget import SIDE_BYTES, STEP_BYTES, fitting, weight
-from . import backlog, gates, limits, permits, rates
+from . import backlog, gates, limits, next_gate, permits, rates
+from .next_gate import Passed
 from .permits import Permit, Permits
 from .rates import Pace
 
@@ -36,10 +37,6 @@ MAX_DUE = 10
 """The most messages of each key that become ready when its timer is due."""
 
 
-_Entry = tuple[Scope, int, Envelope]
-"""A message that becomes ready: its queue, its level, and what it is."""
-
-
 class _Waiting(NamedTuple):
     """A message that waits, of any queue: where it stands in line, its row in its queue, which was
     read with a conflict, and what that has."""
@@ -47,7 +44,7 @@ class _Waiting(NamedTuple):
     scope: Scope
     in_line: bytes
     row: bytes
-    level: int
+    position: Position
     envelope: Envelope
 
 
@@ -117,23 +114,21 @@ def _free(
 ) -> int:
     """frees: by kind of permit, whether the messages lose it."""
     keys = scope.keys
-    of_gate: defaultdict[Gate, list[StoredMessage]] = defaultdict(list)
+    of_gate: defaultdict[Gate, _Left] = defaultdict(_Left)
     for message in messages:
-        of_gate[message.envelope.gate or ""].append(message)
+        _leave(of_gate, message, *frees)
         if message.turn is not None:
             backlog.forget(tr, scope, message.turn)
-    reads = {gate: _read(tr, scope, gate, those, frees) for gate, those in of_gate.items()}
+    reads = {gate: _read(tr, scope, gate, left) for gate, left in of_gate.items()}
     # Where the next that wait probably go.
-    levels = {
-        each.position.level for gate in of_gate.keys() & scope.waited for each in of_gate[gate]
-    }
+    levels = {level for gate in of_gate.keys() & scope.waited for level in of_gate[gate].levels}
     behind = {level: index_allocation.reads(tr, keys, level) for level in levels}
     found = []
     for gate, (stored, held, following) in reads.items():
-        those = of_gate[gate]
-        ids = {each.id for each in those}
+        left = of_gate[gate]
         slots, places = (
-            [n for n, row in some.items() if (row.value or b"").decode() in ids] for some in held
+            [n for n, row in some.items() if (row.value or b"").decode() in left.ids]
+            for some in held
         )
         for n in slots:
             gates.free(tr, scope, gate, n)
@@ -143,43 +138,58 @@ def _free(
             scope.waited.discard(gate)
             continue
         scope.note_backlog(gate)
-        waited = sum(each.turn is not None for each in those)
         found.append(
             _Freed(
                 gate,
                 unpack_backlog(stored.value),
                 [slots, places],
-                waited,
-                following or _next(tr, scope, gate, len(those)),
+                left.waited,
+                following or _next(tr, scope, gate, len(left.ids)),
             )
         )
-    entries = _handed_over(tr, scope, found)
-    _make_ready(tr, scope, entries, behind)
-    return _own(scope, entries)
+    return next_gate.onward(tr, scope, _handed_over(tr, scope, found), behind)
 
 
-def _own(scope: Scope, entries: Sequence[_Entry]) -> int:
-    """How many of what becomes ready are of this queue."""
-    return sum(of.name == scope.name for of, *_ in entries)
+@dataclass(slots=True)
+class _Left:
+    """What messages leave at a key or a limit as they end or are taken: their ids and levels, the
+    numbers of what they may hold there, and how many of them waited there."""
+
+    ids: set[str] = field(default_factory=set)
+    levels: set[int] = field(default_factory=set)
+    slots: set[int] = field(default_factory=set)
+    places: set[int] = field(default_factory=set)
+    waited: int = 0
 
 
-def _read(
-    tr: fdb.Transaction,
-    scope: Scope,
-    gate: Gate,
-    messages: Sequence[StoredMessage],
-    frees: tuple[bool, bool],
-) -> _Reads:
+def _leave(of_gate: Mapping[Gate, _Left], message: StoredMessage, ends: bool, ready: bool) -> None:
+    """Note what a message leaves at each of its gates; at those behind the one where it waits it
+    has nothing. A dead letter has nothing either, but may still name slots."""
+    envelope, turn = message.envelope, message.turn
+    for gate in envelope.gates:
+        left = of_gate[gate]
+        left.ids.add(message.id)
+        left.levels.add(message.position.level)
+        if turn is not None and turn.gate == gate:
+            left.waited += 1
+            return
+        if ends and (n := envelope.held.get(gate)) is not None:
+            left.slots.add(n)
+        if gate == envelope.gate:
+            if ready and envelope.window is not None:
+                left.places.add(envelope.window)
+            if not ends:  # Only a key has a window.
+                return
+
+
+def _read(tr: fdb.Transaction, scope: Scope, gate: Gate, left: _Left) -> _Reads:
     # The place of a message that was taken before is another's, who is not to be disturbed.
     reading: tuple[fdb.TransactionRead, ...] = tr, tr.snapshot
-    # One that waits holds nothing. A dead letter does not either, but may still name a slot.
-    out = [(each.envelope.slot, each.envelope.window) for each in messages if each.turn is None]
-    numbers = ({each[of] for each in out if freed} for of, freed in enumerate(frees))
-    kinds = zip(reading, permits.kinds(scope.keys), numbers, strict=True)
+    kinds = zip(reading, permits.kinds(scope.keys), (left.slots, left.places), strict=True)
     return _Reads(
         tr.get(gates.keys(scope, gate).backlog(gate)),
-        [{n: read.get(rows(gate, n)) for n in some if n is not None} for read, rows, some in kinds],
-        _next(tr, scope, gate, len(messages)) if gate in scope.waited else None,
+        [{n: read.get(rows(gate, n)) for n in some} for read, rows, some in kinds],
+        _next(tr, scope, gate, len(left.ids)) if gate in scope.waited else None,
     )
 
 
@@ -193,8 +203,8 @@ def _next(tr: fdb.Transaction, scope: Scope, gate: Gate, count: int) -> _Next:
     )
 
 
-def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[_Entry]:
-    """Let what waits become ready; returns it."""
+def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[Passed]:
+    """Let what waits pass; returns it."""
     allowed = [
         limits.effective(scope, each.gate, each.following.own.value).allowed for each in found
     ]
@@ -234,7 +244,7 @@ def _others(
 
 def _next_in_time(
     tr: fdb.Transaction, scope: Scope, freed: _Freed, allowed: Allowed
-) -> list[_Entry]:
+) -> list[Passed]:
     """Let what waits become ready that a key's rate lets come; looks no further if nothing may come
     yet."""
     gate, paced = freed.gate, freed.following.rate
@@ -249,12 +259,12 @@ def _next_in_time(
 @transactional
 def fill(tr: fdb.Transaction, scope: Scope, gate: Gate) -> int:
     """Give the free slots of a key or a limit to messages that wait, up to a hundred; returns how
-    many became ready, of a limit those of all queues.
+    many got one, of a limit those of all queues.
 
     For a limit that has changed. Conflicts with enqueues and ends of the key or limit.
     """
     entries = _filled(tr, scope, gate, _filling(tr, scope, gate))
-    _make_ready(tr, scope, entries)
+    next_gate.onward(tr, scope, entries)
     return len(entries)
 
 
@@ -289,25 +299,24 @@ def fire(
     """
     due = [keys.timer.parse(kv.key)[1:] for kv in timers]
     issued = [_filling(tr, scope, gate, MAX_DUE) for _, gate in due]
-    entries: list[_Entry] = []
+    entries: list[Passed] = []
     size = fired = 0
     for (due_ms, gate), reads in zip(due, issued, strict=True):
         if size > SIDE_BYTES:
             break
         some = _filled(tr, scope, gate, reads, due_ms)
         entries += some
-        size += sum(weight(envelope) for *_, envelope in some)
+        size += sum(weight(each.message.envelope) for each in some)
         fired += 1
-    _make_ready(tr, scope, entries)
-    return _own(scope, entries), fired, size
+    return next_gate.onward(tr, scope, entries), fired, size
 
 
 @transactional
 def refill(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     """Give the free slots of a key whose limit has changed to its messages that wait.
 
-    begin: the key of the store to continue from; empty for the first. Returns how many became
-    ready, and where to continue, empty at the end. Conflicts as ``fill``.
+    begin: the key of the store to continue from; empty for the first. Returns how many got one,
+    and where to continue, empty at the end. Conflicts as ``fill``.
     """
     return _refill(tr, scope, scope.keys, begin)
 
@@ -364,7 +373,7 @@ def _filling(tr: fdb.Transaction, scope: Scope, gate: Gate, most: int = MAX_FILL
 
 def _filled(
     tr: fdb.Transaction, scope: Scope, gate: Gate, reads: _Filling, due_ms: int | None = None
-) -> list[_Entry]:
+) -> list[Passed]:
     """Let what may of a key or a limit become ready, all of its permits counted; returns that.
 
     due_ms: the time of its timer, to be used up.
@@ -374,7 +383,7 @@ def _filled(
     pace = None if reads.rate is None else Pace(tr, scope, gate, allowed.rate, reads.rate)
     if due_ms is not None and (pace is None or not pace.fire(due_ms)):
         return []
-    entries: list[_Entry] = []
+    entries: list[Passed] = []
     if stored.present():
         kinds = zip(permits.kinds(keys), allowed.numbers, reads.held, strict=True)
         some: list[Permit] = [Permits(tr, rows, gate, limit, those) for rows, limit, those in kinds]
@@ -412,7 +421,7 @@ def _line(
     in another round trip."""
     if isinstance(gate, str):
         opened = [(kv, *unpack_delayed(kv.value)) for kv in rows[:count]]
-        return _Line([_Waiting(scope, kv.key, kv.key, at.level, of) for kv, at, of in opened], rows)
+        return _Line([_Waiting(scope, kv.key, kv.key, at, of) for kv, at, of in opened], rows)
     gone = 0
     while True:
         found = [_issued(tr, scope, kv) for kv in rows[:count]]
@@ -426,7 +435,7 @@ def _line(
                 gone += 1
                 continue
             position, envelope = unpack_delayed(value)
-            first.append(_Waiting(each[0], kv.key, each[1], position.level, envelope))
+            first.append(_Waiting(each[0], kv.key, each[1], position, envelope))
         if len(first) == len(found):
             return _Line(first, rows, gone)
         rows = backlog.first(tr, scope.root.limits, gate, count + 1).to_list()
@@ -452,7 +461,7 @@ def _hand_over(
     some: Sequence[Permit],
     line: _Line,
     waited: int = 0,
-) -> list[_Entry]:
+) -> list[Passed]:
     """Let the first that wait become ready, as the permits last; returns them.
 
     waited: how many have ended while they waited, already removed.
@@ -463,37 +472,10 @@ def _hand_over(
         for row in {each.in_line, each.row}:
             tr.add_read_conflict_key(row)
             del tr[row]
-        envelope = replace(each.envelope, slot=slot, window=place)
-        entries.append((each.scope, each.level, envelope))
+        envelope = each.envelope.passed(gate, slot, place)
+        entries.append(Passed(each.scope, gate, StoredMessage(each.position, envelope)))
     waited += line.gone
     if entries or waited:
         keys = gates.keys(scope, gate)
         backlog.shrink(tr, keys, gate, len(entries) + waited, line.rows[len(entries) :])
     return entries
-
-
-def _make_ready(
-    tr: fdb.Transaction,
-    scope: Scope,
-    entries: Sequence[_Entry],
-    behind: Mapping[int, index_allocation.Reads] | None = None,
-) -> None:
-    """Put messages behind all others of their levels, as an enqueue does.
-
-    behind: the reads of the ends of some levels of this queue, if they have been issued.
-    """
-    of_queue: dict[str, tuple[Scope, list[tuple[int, Envelope]]]] = {}
-    for of, level, envelope in entries:
-        of_queue.setdefault(of.name, (of, []))[1].append((level, envelope))
-    issued = []
-    for of, those in of_queue.values():
-        ends = dict(behind or {}) if of.name == scope.name else {}
-        for level in {level for level, _ in those} - ends.keys():
-            ends[level] = index_allocation.reads(tr, of.keys, level)
-        issued.append((of, those, ends))
-    for of, those, ends in issued:
-        messages = index_allocation.assign(tr, of, those, ends)
-        for message in messages:
-            tr[of.keys.ready(message.position)] = pack_envelope(message.envelope)
-            lookup.point(tr, of.keys, message, message.position)
-        changes.announce(tr, of, messages)

@@ -9,6 +9,7 @@ from ...schema.codec.lookup import Turn
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
+from ...values.limits import Gate
 from ...values.model import Position
 from . import hand_over
 
@@ -46,11 +47,17 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
     messages = []
     for kv in waiting:
         turn = Turn(*keys.waiting.parse(kv.key))
-        messages.append(StoredMessage(*unpack_delayed(kv.value), turn=turn))
+        message_id = unpack_delayed(kv.value)[1].id or ""
+        messages.append(_at(turn.gate, message_id, None, turn))
         del tr[kv.key]
     for kv in slots:
         gate, n = keys.slot.parse(kv.key)
-        assert not isinstance(gate, str), "a limit"
-        envelope = Envelope(b"", 0, 0, id=kv.value.decode(), limits=dict([gate]), slot=n)
-        messages.append(StoredMessage(Position(0, 0, b""), envelope))
+        messages.append(_at(gate, kv.value.decode(), n))
     hand_over.ended(tr, scope, messages, ready=False)
+
+
+def _at(gate: Gate, message_id: str, slot: int | None, turn: Turn | None = None) -> StoredMessage:
+    """A message as it is at one limit: whatever else it has goes with the queue."""
+    assert not isinstance(gate, str), "a limit"
+    envelope = Envelope(b"", 0, 0, id=message_id, limits=dict([gate]), slot=slot)
+    return StoredMessage(Position(0, 0, b""), envelope, turn=turn)

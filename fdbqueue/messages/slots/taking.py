@@ -1,8 +1,11 @@
-"""Taking slots at enqueue: a message takes a free slot of its key or limit, or waits for one."""
+"""Taking slots: a message passes its gates one after the other, its key and its limits.
+
+At each it takes a free slot, or waits there for one while it holds those of the gates before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, final
 
@@ -40,19 +43,17 @@ class Reads(NamedTuple):
     limits: Limits | None
 
 
-def reads(
-    tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope]
-) -> dict[Gate, Reads] | None:
+def reads(tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope]) -> Way | None:
     """Issue the reads of the keys and limits that messages have. None if no message has any."""
-    wanted = dict.fromkeys([gate for envelope in envelopes if (gate := envelope.gate)])
-    return {gate: read(tr, scope, gate) for gate in wanted} if wanted else None
+    wanted = dict.fromkeys([gate for envelope in envelopes for gate in envelope.gates])
+    return Way(tr, scope, wanted) if wanted else None
 
 
 def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> Reads:
     """Issue the reads of a key or a limit: what is held, and the last message that waits, at
-    snapshot isolation."""
+    snapshot isolation. ``Taking`` adds the conflicts: most messages do not come to all gates."""
     keys = gates.keys(scope, gate)
-    known = tr.get(keys.backlog(gate)), backlog.last(tr, keys, gate)
+    known = tr.snapshot.get(keys.backlog(gate)), backlog.last(tr, keys, gate)
     return Reads(*known, None if gate in scope.waited else _limits(tr, scope, gate))
 
 
@@ -62,39 +63,57 @@ def _limits(tr: fdb.Transaction, scope: Scope, gate: Gate) -> Limits:
     usual = (options.key_concurrency, options.key_window) if isinstance(gate, str) else (1, None)
     kinds = zip(permits.kinds(keys), usual, strict=True)
     return Limits(
-        tr.get(keys.limits(gate)),
+        tr.snapshot.get(keys.limits(gate)),
         [None if limit is None else permits.held(tr.snapshot, rows, gate) for rows, limit in kinds],
         rates.read(tr, scope, gate),
     )
 
 
-def take(
-    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], found: dict[Gate, Reads]
-) -> list[StoredMessage]:
-    """Give each message a slot of its key or limit, or let it wait; returns all, those with turns.
+@final
+class Way:
+    """The gates that messages of a transaction may come to, in any of the queues of its root; the
+    keys are those of one queue. The reads are issued at once, and a gate that no message comes to
+    conflicts with nothing."""
 
-    What a message does not hold is not in its envelope.
-    """
-    those = {gate: Taking(tr, scope, gate, reads) for gate, reads in found.items()}
-    return [
-        _placed(tr, scope, those[gate], message) if (gate := message.envelope.gate) else message
-        for message in messages
-    ]
+    __slots__ = ("_opened", "_reads", "_scope", "_tr")
 
+    def __init__(self, tr: fdb.Transaction, scope: Scope, wanted: Iterable[Gate]) -> None:
+        self._tr, self._scope = tr, scope
+        self._reads = {gate: read(tr, scope, gate) for gate in wanted}
+        self._opened: dict[Gate, Taking] = {}
 
-def _placed(
-    tr: fdb.Transaction, scope: Scope, taking: Taking, message: StoredMessage
-) -> StoredMessage:
-    given = taking.give(message.id)
-    if given is None:
-        return backlog.put(tr, scope, taking.gate, message, taking.following())
-    slot, place = given
-    return StoredMessage(message.position, replace(message.envelope, slot=slot, window=place))
+    def take(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """Let new messages pass their gates; returns all, those that have to wait with turns.
+
+        What a message does not hold is not in its envelope.
+        """
+        return [
+            self.go_on(self._scope, replace(each, envelope=each.envelope.outside()), ahead)
+            if (ahead := each.envelope.gates)
+            else each
+            for each in messages
+        ]
+
+    def go_on(self, scope: Scope, message: StoredMessage, ahead: Sequence[Gate]) -> StoredMessage:
+        """Let a message of a queue pass gates, up to the first at which it has to wait; returns it
+        with what it holds then, and its turn if it waits."""
+        envelope = message.envelope
+        for gate in ahead:
+            taking = self._opened.get(gate)
+            if taking is None:
+                taking = Taking(self._tr, self._scope, gate, self._reads[gate])
+                self._opened[gate] = taking
+            given = taking.give(scope, message.id)
+            if given is None:
+                waits = replace(message, envelope=envelope)
+                return backlog.put(self._tr, scope, gate, waits, taking.following())
+            envelope = envelope.passed(gate, *given)
+        return StoredMessage(message.position, envelope)
 
 
 @final
 class Taking:
-    """A key or a limit in a transaction that enqueues messages with it.
+    """A key or a limit in a transaction in which messages come to it.
 
     Another round trip if one has no backlog that had one lately.
     """
@@ -114,12 +133,14 @@ class Taking:
     def __init__(self, tr: fdb.Transaction, scope: Scope, gate: Gate, reads: Reads) -> None:
         self._tr, self._scope, self.gate, self._reads = tr, scope, gate, reads
         self._keys = gates.keys(scope, gate)
+        tr.add_read_conflict_key(self._keys.backlog(gate))
         self._waits = reads.backlog.present()
         self._last: int | None = None
         if self._waits:
             scope.note_backlog(gate)
             return
         scope.waited.discard(gate)
+        tr.add_read_conflict_key(self._keys.limits(gate))
         own, held, paced = reads.limits or _limits(tr, scope, gate)
         self._allowed = limits.effective(scope, gate, own.value).allowed
         each = zip(permits.kinds(self._keys), self._allowed.numbers, held, strict=True)
@@ -134,11 +155,11 @@ class Taking:
             held = permits.held(self._tr.snapshot, rows, self.gate)
         return Permits(self._tr, rows, self.gate, limit, held)
 
-    def give(self, message_id: str) -> Numbers | None:
-        """What a message gets to become ready; None if it has to wait: then so have all that
+    def give(self, scope: Scope, message_id: str) -> Numbers | None:
+        """What a message of a queue gets to pass; None if it has to wait: then so have all that
         follow."""
         if not self._waits:
-            for given in permits.give(self._permits, [(self._scope, message_id)]):
+            for given in permits.give(self._permits, [(scope, message_id)]):
                 return given
             certain = self._allowed.rate or not any(each.over for each in self._permits)
             settled = self._allowed if certain else None

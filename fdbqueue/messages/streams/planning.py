@@ -318,6 +318,8 @@ def _join(
             envelope = unpack_envelope(value)
         except (CorruptData, FormatTooNew):
             return True  # it is dealt with once it is ready
+        if envelope.limits:
+            return True  # it needs slots of these, too, and those that follow do not overtake it
         if not room.fitting([value], envelope.chunk_bytes):
             taken.key = ordering
             return False

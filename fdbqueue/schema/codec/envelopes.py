@@ -41,14 +41,15 @@ class Envelope:
     expired lease. From 1 on the message is delivered alone, from 2 on handled beside no other.
     ``released`` counts releases since the last failure.
     ``former_key`` is the key in the queue where it died; dead letters wait for no slot.
-    ``slot`` is the number of the slot of its key that it holds, or held until it died; ``window``
-    that of its place in the key's window, until it is taken.
+    ``slot`` is the number of the slot of its first gate that it holds, or held until it died;
+    ``slots`` those of the further gates that it has passed, in their order. ``window`` is that of
+    its place in the key's window, until it is taken.
     ``last_value`` is the value of which the queue keeps the newest message only.
     ``schedule`` is the schedule whose next tick the message is, until it is due.
     ``cancelled`` is set on a leased message that ends with its lease, whatever comes of that.
     ``keep_result_ms`` is for how long to keep how it ended, and what came of it.
     ``group`` is the group whose member the message is.
-    ``limits`` are those of the root that it counts in: one, by its dimension. ``former_limits`` are
+    ``limits`` are those of the root that it counts in, by their dimensions. ``former_limits`` are
     those of a dead letter, as ``former_key``.
 
     ``others`` are fields of a later release, by number, and stay with the envelope.
@@ -85,6 +86,7 @@ class Envelope:
     group: str | None = None
     limits: Mapping[str, str] | None = None
     former_limits: Mapping[str, str] | None = None
+    slots: Sequence[int | None] = ()
     content: bytes | None = field(default=None, compare=False, repr=False)
     others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
@@ -140,10 +142,44 @@ class Envelope:
 
     @property
     def gate(self) -> Gate | None:
-        """What it needs a slot of: its key or its limit."""
+        """The first of its gates."""
         if self.key or not self.limits:
             return self.key
-        return next(iter(self.limits.items()))
+        return min(self.limits.items())
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """What it needs slots of, in this order: its key, and its limits by their dimensions.
+
+        It waits for a slot of one while it holds those of all before. All messages pass their gates
+        in one order, so none waits for another that waits for it.
+        """
+        first: tuple[Gate, ...] = (self.key,) if self.key else ()
+        return (*first, *sorted(self.limits.items())) if self.limits else first
+
+    @property
+    def nested(self) -> bool:
+        """Whether it has several gates, or had as it died."""
+        limits = self.limits or self.former_limits or ()
+        return len(limits) + bool(self.key or self.former_key) > 1
+
+    @property
+    def held(self) -> dict[Gate, int]:
+        """The numbers of the slots that it holds, or held until it died."""
+        numbers = zip(self.gates, (self.slot, *self.slots), strict=False)
+        return {gate: n for gate, n in numbers if n is not None}
+
+    def outside(self) -> Envelope:
+        """The envelope before its first gate, where it holds nothing."""
+        if self.slot is None and self.window is None and not self.slots:
+            return self
+        return replace(self, slot=None, window=None, slots=())
+
+    def passed(self, gate: Gate, slot: int | None, place: int | None) -> Envelope:
+        """The envelope once it has passed a gate, with what it holds of that."""
+        if gate == self.gates[0]:
+            return replace(self, slot=slot, window=place, slots=())
+        return replace(self, slots=(*self.slots, slot))
 
     @property
     def plain(self) -> bool:
@@ -203,6 +239,7 @@ _NAMES = {
     52: "group",
     53: "limits",
     54: "former_limits",
+    55: "slots",
 }
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""
@@ -277,8 +314,12 @@ def unpack_envelope(value: bytes) -> Envelope:
             raise CorruptData(what="an envelope", problem="its payload is no bytes")
         for name in fields.keys() & {"limits", "former_limits"}:
             pairs = (text for pair in fields[name].items() for text in pair)
-            if len(fields[name]) != 1 or not all(type(text) is str for text in pairs):
+            if not fields[name] or not all(type(text) is str for text in pairs):
                 raise CorruptData(what="an envelope", problem=f"its {name} are {fields[name]!r}")
+        if "slots" in fields:
+            fields["slots"] = slots = tuple(fields["slots"])
+            if not all(type(n) is int or n is None for n in slots):
+                raise CorruptData(what="an envelope", problem=f"its slots are {slots!r}")
         if "death" in fields:
             reason, died_at_ms, attempts, queue, message_id = fields["death"]
             fields["death"] = (reason, died_at_ms, attempts, queue, message_id)

@@ -135,7 +135,7 @@ MESSAGE_FIELDS = {
         for name in (
             *("headers", "attempts", "id", "expires_at_ms", "max_attempts", "backoff"),
             *("last_error", "unique", "content_type", "key", "released", "former_key", "slot"),
-            *("last_value", "keep_result_ms", "group", "limits"),
+            *("last_value", "keep_result_ms", "group", "limits", "slots"),
         )
     ),
 }

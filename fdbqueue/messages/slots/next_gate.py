@@ -1,0 +1,82 @@
+"""Passing gates: what has passed one goes on to the next, and becomes ready behind the last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...schema import changes
+from ...schema.codec.envelopes import pack_envelope
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...values.limits import Gate
+from .. import lookup
+from ..enqueue import index_allocation
+from .taking import Way
+
+
+class Passed(NamedTuple):
+    """A message of any queue that waited at a gate and has passed it, with what it holds now."""
+
+    scope: Scope
+    gate: Gate
+    message: StoredMessage
+
+    @property
+    def rest(self) -> tuple[Gate, ...]:
+        """The gates that it still has to pass."""
+        gates = self.message.envelope.gates
+        return gates[gates.index(self.gate) + 1 :] if self.gate in gates else ()
+
+
+def onward(
+    tr: fdb.Transaction,
+    scope: Scope,
+    passed: Sequence[Passed],
+    behind: Mapping[int, index_allocation.Reads] | None = None,
+) -> int:
+    """Let messages that have passed a gate go on: each waits at the next one that has no slot for
+    it, or becomes ready. Returns how many became ready in the queue.
+
+    Those that have freed slots of gates, in the same transaction, have handed them over before, so
+    that nobody who waits is overtaken. behind: as for ``make_ready``. Another round trip if any has
+    gates left.
+    """
+    left = dict.fromkeys(gate for each in passed for gate in each.rest)
+    ready = [(each.scope, each.message) for each in passed if not left or not each.rest]
+    if left:
+        way = Way(tr, scope, left)
+        for each in passed:
+            if each.rest:
+                message = way.go_on(each.scope, each.message, each.rest)
+                if message.turn is None:
+                    ready.append((each.scope, message))
+    make_ready(tr, scope, ready, behind)
+    return sum(of.name == scope.name for of, _ in ready)
+
+
+def make_ready(
+    tr: fdb.Transaction,
+    scope: Scope,
+    entries: Sequence[tuple[Scope, StoredMessage]],
+    behind: Mapping[int, index_allocation.Reads] | None = None,
+) -> None:
+    """Put messages behind all others of their levels, as an enqueue does.
+
+    behind: the reads of the ends of some levels of this queue, if they have been issued.
+    """
+    of_queue: dict[str, tuple[Scope, list[StoredMessage]]] = {}
+    for of, message in entries:
+        of_queue.setdefault(of.name, (of, []))[1].append(message)
+    issued = []
+    for of, those in of_queue.values():
+        ends = dict(behind or {}) if of.name == scope.name else {}
+        for level in {each.position.level for each in those} - ends.keys():
+            ends[level] = index_allocation.reads(tr, of.keys, level)
+        issued.append((of, [(each.position.level, each.envelope) for each in those], ends))
+    for of, comes, ends in issued:
+        messages = index_allocation.assign(tr, of, comes, ends)
+        for message in messages:
+            tr[of.keys.ready(message.position)] = pack_envelope(message.envelope)
+            lookup.point(tr, of.keys, message, message.position)
+        changes.announce(tr, of, messages)

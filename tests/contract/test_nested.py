@@ -1,0 +1,421 @@
+"""Messages with several gates, a key and limits: they wait at one while they hold those before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fdbqueue import NewMessage, Queue, verify
+from fdbqueue.errors import FormatTooNew, InvalidArgument
+from fdbqueue.queue.limits import SharedLimit
+from fdbqueue.schema import catalogue
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from tests.contract.test_limits import counts, damage, left, payloads, sound
+from tests.contract.test_slots import conflicts
+
+Database = fdb.Database
+API, REGION = {"api": "stripe"}, {"region": "eu"}
+BOTH = {**REGION, **API}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queues(db: Database, space: fdb.Subspace, clock: ManualClock) -> tuple[Queue, Queue]:
+    terms: dict[str, Any] = {"root": space, "max_attempts": 2, "backoff": None, "clock": clock}
+    one, two = (Queue.create(db, name, **terms) for name in ("one", "two"))
+    return one, two
+
+
+@pytest.fixture
+def api(db: Database, queues: tuple[Queue, Queue]) -> SharedLimit:
+    """The first limit, with one slot."""
+    limit = queues[0].limits["api", "stripe"]
+    limit.set(db, concurrency=1)
+    return limit
+
+
+@pytest.fixture
+def region(db: Database, queues: tuple[Queue, Queue]) -> SharedLimit:
+    """The second limit, with one slot."""
+    limit = queues[0].limits["region", "eu"]
+    limit.set(db, concurrency=1)
+    return limit
+
+
+def some(*names: str, **terms: Any) -> list[NewMessage]:
+    return [NewMessage(name.encode(), **terms) for name in names]
+
+
+def of_key(db: Database, queue: Queue, key: str = "k") -> tuple[int, int]:
+    """How many messages of a key are out, and how many wait for it."""
+    state = queue.keys[key].state(db)
+    return len(state.out), state.waiting
+
+
+def drained(db: Database, *queues: Queue) -> list[bytes]:
+    """What comes out of queues, one after the other, while they are looked at in turn."""
+    got = []
+    while found := [(queue, each) for queue in queues for each in queue.receive_many(db, 10)]:
+        got += [each.payload for _, each in found]
+        for queue, each in found:
+            queue.ack(db, each)
+    sound(db, *queues)
+    assert left(db, *queues) == 0
+    return got
+
+
+def test_a_message_waits_at_one_gate_after_the_other_and_holds_those_before(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
+) -> None:
+    one, two = queues
+    two.enqueue(db, b"region", limits=REGION)
+    one.enqueue_many(db, some("0", "1", key="k", limits=BOTH))
+    one.enqueue(db, b"2", limits=API)
+    # The first holds the key and the first limit, and waits for the second
+    assert of_key(db, one) == (1, 1)
+    assert (counts(db, api), counts(db, region)) == ((1, 1), (1, 1))
+    assert one.receive(db) is None
+    sound(db, *queues)
+    # What it waits for lets it out
+    assert payloads(two.receive_many(db, 9)) == [b"region"]
+    two.purge(db)
+    two.delete(db)
+    (first,) = one.receive_many(db, 9)
+    assert first.payload == b"0"
+    # Its end lets out one that waits for the limit alone, and the next of the key waits behind that
+    one.ack(db, first)
+    (second,) = one.receive_many(db, 9)
+    assert second.payload == b"2"
+    assert (of_key(db, one), counts(db, api)) == ((1, 0), (1, 1))
+    one.ack(db, second)
+    assert drained(db, one) == [b"1"]
+
+
+def test_messages_pass_their_gates_in_one_order_however_they_name_them(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
+) -> None:
+    one, two = queues
+    for n in range(3):
+        one.enqueue(db, b"%d" % n, limits={**API, **REGION})
+        two.enqueue(db, b"%d" % n, limits={**REGION, **API})
+    assert (counts(db, api), counts(db, region)) == ((1, 5), (1, 0))
+    assert drained(db, one, two) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+
+
+WAYS: dict[str, Callable[[Database, Queue, Queue, str], object]] = {
+    "cancelled": lambda db, one, two, message_id: one.cancel(db, message_id),
+    "purged": lambda db, one, two, message_id: one.purge(db),
+    "moved": lambda db, one, two, message_id: one.move(db, two),
+    "replaced": lambda db, one, two, message_id: one.enqueue(
+        db, b"new", unique="u", on_conflict="replace"
+    ),
+    "deleted with its queue": lambda db, one, two, message_id: one.delete(db),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_ends_a_message_that_waits_frees_the_gates_that_it_holds(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit, way: str
+) -> None:
+    # Given one that holds its key and the first limit, and others that wait for these
+    one, two = queues
+    two.enqueue(db, b"region", limits=REGION)
+    (held,) = two.receive_many(db, 9)
+    message_id = one.enqueue(db, b"", key="k", limits=BOTH, unique="u")
+    two.enqueue(db, b"api", limits=API)
+    assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 0), (1, 1), (1, 1))
+    # When it ends
+    WAYS[way](db, one, two, message_id)
+    # Then they go on
+    if way != "deleted with its queue":
+        assert of_key(db, one) == (0, 0)
+        sound(db, one)
+    assert payloads(two.receive_many(db, 9)) == [b"api"]
+    assert counts(db, region) == (1, 0)
+    assert (counts(db, api), of_key(db, two)) == ((1, 1), (1, 0)) if way == "moved" else ((1, 0))
+    sound(db, two)
+    two.ack(db, held)
+    sound(db, two)
+
+
+def test_a_message_that_expires_at_a_later_gate_lets_the_next_of_its_key_go_on(
+    db: Database,
+    queues: tuple[Queue, Queue],
+    api: SharedLimit,
+    clock: ManualClock,
+) -> None:
+    one, two = queues
+    two.enqueue(db, b"", limits=API)
+    one.enqueue(db, b"0", key="k", limits=API, ttl=5)
+    one.enqueue(db, b"1", key="k")
+    clock.seconds += 6
+    assert one.sweep(db).expired == 1
+    assert payloads(one.receive_many(db, 9)) == [b"1"]
+    assert counts(db, api) == (1, 0)
+    sound(db, *queues)
+
+
+def test_the_deletion_of_a_queue_lets_none_of_its_messages_take_slots(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
+) -> None:
+    one, two = queues
+    region.set(db, concurrency=3)
+    one.enqueue_many(db, some("0", "1", "2", key="k", limits=BOTH))
+    one.enqueue_many(db, some("0", "1", "2", key="l", limits=BOTH))
+    two.enqueue_many(db, some("a", "b", limits=BOTH))
+    one.delete(db)
+    assert (counts(db, api), counts(db, region)) == ((1, 1), (1, 0))
+    assert drained(db, two) == [b"a", b"b"]
+
+
+def test_a_waiting_message_keeps_what_it_holds_when_it_is_edited_or_replaced(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
+) -> None:
+    one, two = queues
+    one.set_options(db, key_concurrency=3, key_window=1)
+    two.enqueue(db, b"region", limits=REGION)
+    terms: dict[str, Any] = {"key": "k", "limits": BOTH, "unique": "u"}
+    first = one.enqueue(db, b"old", **terms)
+    one.enqueue(db, b"next", key="k")
+    assert one.edit(db, first, priority=9)
+    assert one.enqueue(db, b"new", on_conflict="replace", **terms) == first
+    with pytest.raises(InvalidArgument, match="slot"):
+        one.edit(db, first, delay=5)
+    state = one.keys["k"].state(db)
+    assert (len(state.out), state.in_window, state.waiting) == (1, 1, 1)
+    assert (counts(db, api), counts(db, region)) == ((1, 0), (1, 1))
+    sound(db, *queues)
+    assert drained(db, two, one) == [b"region", b"new", b"next"]
+
+
+def test_a_message_that_comes_back_keeps_all_of_its_slots(
+    db: Database,
+    queues: tuple[Queue, Queue],
+    api: SharedLimit,
+    region: SharedLimit,
+    clock: ManualClock,
+) -> None:
+    one, _ = queues
+    one.enqueue_many(db, some("0", "1", key="k", limits=BOTH))
+    for again in ("release", "delay", "lapse"):
+        (found,) = one.receive_many(db, 9)
+        if again != "lapse":
+            one.release(db, found, delay=9 if again == "delay" else 0)
+        assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 1), (1, 0), (1, 0))
+        clock.seconds += 61
+        one.sweep(db)
+        sound(db, *queues)
+    (found,) = one.receive_many(db, 9)
+    assert found.payload == b"0"
+    one.reject(db, found, "bad")
+    assert payloads([each.message for each in one.dead.list(db)]) == [b"0"]
+    assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 0), (1, 0), (1, 0))
+    assert one.dead.redrive(db) == 1
+    assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 1), (1, 0), (1, 0))
+    assert drained(db, one) == [b"1", b"0"]
+
+
+def test_a_dead_letter_in_another_queue_leaves_its_gates_and_passes_them_when_it_returns(
+    db: Database,
+    queues: tuple[Queue, Queue],
+    api: SharedLimit,
+    region: SharedLimit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, two = queues
+    one.set_options(db, dead_letter_queue="two")
+    one.enqueue(db, b"", key="k", limits=BOTH)
+    (found,) = one.receive_many(db, 1)
+    one.reject(db, found, "bad")
+    (dead,) = two.peek(db)
+    assert (dead.limits, dead.key) == (None, None)
+    assert left(db, *queues) == 0
+    # An older release would let it return to one of its gates alone
+    with monkeypatch.context() as older:
+        older.setattr(catalogue, "FORMAT_VERSION", catalogue.NESTED_VERSION - 1)
+        with pytest.raises(FormatTooNew):
+            Queue("two", two._root).options(db)
+    assert two.move(db, one).taken == 1
+    assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 0), (1, 0), (1, 0))
+    (back,) = one.receive_many(db, 1)
+    assert (back.message.key, back.message.limits) == ("k", BOTH)
+    sound(db, *queues)
+
+
+def test_a_move_keeps_the_order_of_a_key_of_which_the_first_waits_at_a_limit(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit
+) -> None:
+    one, two = queues
+    two.enqueue(db, b"other", limits=API)
+    one.enqueue_many(db, some(*"0123", key="k", limits=API))
+    assert one.move(db, two).taken == 4
+    assert (of_key(db, one), of_key(db, two)) == ((0, 0), (1, 3))
+    assert drained(db, two, one) == [b"other", b"0", b"1", b"2", b"3"]
+
+
+def test_a_message_that_waits_for_a_rate_holds_the_gates_before(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, clock: ManualClock
+) -> None:
+    one, two = queues
+    api.set(db, concurrency=None, rate="6/min")
+    one.keys["k"].set(db, rate="1/s")
+    two.enqueue(db, b"first", limits=API)
+    one.enqueue_many(db, some(*"012", key="k", limits=API))
+    assert of_key(db, one) == (1, 2)
+    got = []
+    for _ in range(20):
+        clock.seconds += 2
+        for queue in queues:
+            found = queue.receive_many(db, 9)
+            got.append(payloads(found))
+            queue.ack_many(db, found)
+            sound(db, queue)
+    assert [each for each in got if each] == [[b"first"], [b"0"], [b"1"], [b"2"]]
+
+
+def test_a_higher_limit_lets_those_go_on_that_wait_for_it_alone(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
+) -> None:
+    one, _ = queues
+    one.set_options(db, key_concurrency=150)
+    one.enqueue_many(db, some(*map(str, range(150)), key="k", limits=BOTH))
+    assert (counts(db, api), counts(db, region)) == ((1, 149), (1, 0))
+    # More than one transaction can, and none of them becomes ready
+    api.set(db, concurrency=140)
+    assert (counts(db, api), counts(db, region)) == ((140, 10), (1, 139))
+    region.set(db, concurrency=100)
+    assert (counts(db, api), counts(db, region)) == ((140, 10), (100, 40))
+    sound(db, one)
+    assert drained(db, one) == [b"%d" % n for n in range(150)]
+
+
+def test_a_schedule_has_a_key_and_several_limits(
+    db: Database,
+    queues: tuple[Queue, Queue],
+    api: SharedLimit,
+    region: SharedLimit,
+    clock: ManualClock,
+) -> None:
+    one, _ = queues
+    one.schedules.set(db, "s", b"tick", every=timedelta(seconds=10), key="k", limits=BOTH)
+    for _ in range(3):
+        clock.seconds += 10
+        one.sweep(db)
+    assert (counts(db, api)[0], counts(db, region)[0]) == (1, 1)
+    sound(db, one)
+
+
+def test_a_stream_takes_no_message_that_waits_for_a_limit(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit
+) -> None:
+    one, _ = queues
+    one.enqueue_many(db, [*some("0", "1", key="k"), *some("2", key="k", limits=API)])
+    one.enqueue_many(db, some("3", key="k"))
+    run = one.plans.planner("stream")
+    mark, seen = run.begin(db), []
+    while (following := run.next(db, mark)) != mark:
+        pieces = run.pieces(db, mark, following, 1)
+        pages = [page for piece in pieces for page in run.read(db, piece)]
+        seen.append(b"".join(message.envelope.payload for page in pages for message in page))
+        assert verify(db, one).deviations == ()
+        run.acknowledge(db, following)
+        mark = following
+    assert seen == [b"01", b"23"]
+    assert left(db, one) == 0
+
+
+def test_an_older_release_refuses_a_queue_with_such_messages_and_no_other(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = queues
+    two.enqueue(db, b"0", limits=API)
+    two.enqueue(db, b"1", key="k")
+    one.enqueue(db, b"2", key="k", limits=API)
+    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.NESTED_VERSION - 1)
+    one._root_keys.known.clear()
+    old, other = (Queue(queue.name, queue._root) for queue in queues)
+    found = other.receive_many(db, 9)
+    assert len(found) == 2
+    with pytest.raises(FormatTooNew):
+        old.receive(db)
+    # It hands no slot over to a message that it does not know, and loses none
+    with pytest.raises(FormatTooNew):
+        other.ack_many(db, found)
+    monkeypatch.undo()
+    one._root_keys.known.clear()
+    two.ack_many(db, found)
+    assert drained(db, *queues) == [b"2"]
+
+
+@pytest.mark.parametrize("count", [0, 6])
+def test_too_many_limits_are_refused(db: Database, queues: tuple[Queue, Queue], count: int) -> None:
+    with pytest.raises(InvalidArgument, match="limits"):
+        queues[0].enqueue(db, b"", limits={f"{n}": "x" for n in range(count)})
+
+
+def test_producers_conflict_with_nobody_where_there_is_a_backlog(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
+) -> None:
+    # Given a key with a backlog, and a limit with one
+    one, two = queues
+    one.enqueue_many(db, some("0", "1", "y", key="k", limits=BOTH))
+    two.enqueue_many(db, some("2", "3", limits=BOTH))
+    (held,) = one.receive_many(db, 1)
+
+    def enqueuing(queue: Queue, **terms: Any) -> Callable[[Any], Any]:
+        return lambda tr: queue.enqueue(tr, b"x", limits=BOTH, **terms)
+
+    several = [
+        *(enqueuing(one, key="k") for _ in range(5)),
+        *(enqueuing(two) for _ in range(5)),
+        *(enqueuing(two, key=f"{n}") for n in range(5)),
+    ]
+    assert not conflicts(db, [*several, lambda tr: one.ack(tr, held), *several[:3]])
+    # One that waits for its key does not mind what becomes of the limits behind it
+    change = lambda tr: region.set(tr, concurrency=9)  # noqa: E731
+    assert not conflicts(db, [change, *several[:5]])
+    sound(db, *queues)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a slot is free below the root", "a message is not in line", "the backlog is not known"],
+)
+def test_verify_finds_and_repairs_what_is_wrong(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit, name: str
+) -> None:
+    one, two = queues
+    region.pause(db)
+    one.enqueue_many(db, some("0", "1", key="k", limits=BOTH))
+    one.enqueue_many(db, some("2", "3", limits=BOTH))
+    sound(db, *queues)
+    damage(db, name, one, two)
+    assert verify(db, one).deviations
+    verify(db, one, repair=True)
+    sound(db, *queues)
+    region.resume(db)
+    assert sorted(drained(db, one)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_verify_frees_what_a_message_does_not_hold_at_a_later_gate(
+    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
+) -> None:
+    one, _ = queues
+    region.set(db, concurrency=2)
+    gate = ("region", "eu")
+    message_id = one.enqueue(db, b"0", key="k", limits=BOTH)
+    (n,) = region.state(db).out
+    db[one._keys.slot(gate, 1 - n)] = message_id.encode()
+    found = {each.kind for each in verify(db, one).deviations}
+    assert found == {"slot astray"}
+    verify(db, one, repair=True)
+    assert len(region.state(db).out) == 1
+    assert drained(db, one) == [b"0"]
