@@ -15,6 +15,7 @@ from fdbqueue.store.binding import DEFAULT, Engine
 from tests.acceptance.running import prepared
 from tests.needs import require_spark
 from tests.patience import DEADLINE
+from tests.spark import prepared as prepared_for_spark
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,12 +45,15 @@ def needs_spark(page: Path) -> bool:
 
 def run(page: Path, place: Path, times: int) -> None:
     """Run the blocks of a page in a directory with a store, as many times."""
-    places = [Path(sys.executable).parent]
-    if DEFAULT.engine is Engine.EMBEDDED:  # Else the prepared process has the cluster's bindings.
+    places, spark = [Path(sys.executable).parent], {}
+    if DEFAULT.engine is Engine.EMBEDDED:  # Else what is prepared has the cluster's bindings.
         places.insert(0, prepared().directory)
+        if needs_spark(page):
+            spark = prepared_for_spark.environment()
     imported = filter(None, [os.environ.get("PYTHONPATH")])
     environment = {
         **os.environ,
+        **spark,
         "FDBQUEUE_STORE": str(place / "store.fdbq"),
         "FDBQUEUE_SYNCHRONOUS": "normal",
         "PATH": os.pathsep.join(map(str, [*places, os.environ["PATH"]])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,22 +11,25 @@ import pytest
 
 import fdbqueue.spark
 from fdbqueue import Queue, fdb
+from fdbqueue.store.binding import DEFAULT, Engine
 from tests.needs import require_spark
+from tests.spark import prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def java() -> None:
-    """Something that Spark runs on, for tests whose processes start it."""
+    """Something that Spark runs on, also for tests whose processes start it."""
     require_spark()
+    if DEFAULT.engine is Engine.EMBEDDED:  # Else what is prepared has the cluster's bindings.
+        os.environ.update(prepared.environment())
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two cores, that starts fast."""
-    require_spark()
     session = fdbqueue.spark.local(
         "fdbqueue-tests",
         master="local[2]",
