@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -44,6 +46,9 @@ def web(
     asks for a name and its secret as password; a program sends the secret as a bearer token. The
     file must not be readable for others. For TLS, put a proxy in front.
 
+    Under systemd, with Type=notify, it says when it serves and when it stops. With WatchdogSec=, it
+    gives signs of life while its event loop comes round.
+
     \b
     Examples:
       fdbq web
@@ -56,6 +61,7 @@ def web(
         raise MissingPackage(purpose="fdbq web", package="uvicorn", extra="web") from error
     from fdbqueue.web import application, read_users
     from fdbqueue.web.guard import LOOPBACK
+    from fdbqueue.worker.health.systemd import READY, STOPPING, WATCHDOG, Systemd
 
     known = None if users is None else read_users(users)
     if known is None and host not in LOOPBACK:
@@ -78,14 +84,34 @@ def web(
         timeout_graceful_shutdown=STOP_SECONDS,
     )
 
+    systemd = Systemd.from_environment()
+
     class Server(uvicorn.Server):
+        told_at = -math.inf
+        """When systemd was last told, by ``time.monotonic``: first that this serves, and then again
+        and again that it lives."""
+
+        async def on_tick(self, counter: int) -> bool:
+            now = time.monotonic()
+            if systemd is not None and now - self.told_at >= (systemd.watchdog or math.inf) / 2:
+                notice = READY if self.told_at == -math.inf else WATCHDOG
+                if systemd.tell(notice, status=f"serves {place}"):
+                    self.told_at = now
+            return await super().on_tick(counter)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            if systemd is not None:
+                systemd.tell(STOPPING, status="stopping")
+            await super().shutdown(sockets)
+
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             app.state.end_streams()
             super().handle_exit(sig, frame)
 
     address = f"[{host}]" if ":" in host else host
     with _listen(host, port) as listening:
-        print(f"serving http://{address}:{listening.getsockname()[1]}/")
+        place = f"http://{address}:{listening.getsockname()[1]}/"
+        print(f"serving {place}")
         terminal.flush()
         with contextlib.suppress(KeyboardInterrupt):
             Server(config).run(sockets=[listening])

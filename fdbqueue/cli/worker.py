@@ -59,6 +59,9 @@ def worker(
     With --health it answers 200 or 503 to orchestrators: /livez says whether it must be started
     anew, /readyz whether it takes messages. /metrics has what it counts, if it has metrics.
 
+    Under systemd, with Type=notify, it says when it takes messages and when it stops. With
+    WatchdogSec=, it gives signs of life while /livez would be 200.
+
     \b
     Examples:
       fdbq worker shop.orders:worker --verbose
@@ -66,6 +69,7 @@ def worker(
       fdbq worker shop.orders:worker --reload
       fdbq worker shop.orders:worker --health 127.0.0.1:8080
     """
+    from ..worker.health import Systemd
     from ..worker.processes import runner, supervisor  # --store must be known
 
     addresses = [None] * processes if health is None else _addresses(health, processes)
@@ -79,7 +83,8 @@ def worker(
             for one in addresses
         ]
         watched = Path.cwd() if reload else None
-        code = supervisor.Supervisor(commands, watched, terminal.note).run()
+        systemd = Systemd.from_environment()
+        code = supervisor.Supervisor(commands, watched, terminal.note, systemd).run()
         if code:
             raise terminal.Exit(code)
         return

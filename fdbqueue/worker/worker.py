@@ -32,7 +32,7 @@ from .channel import Channel
 from .decisions import RUN
 from .handler_threads import HandlerThreads
 from .handlers import Handler
-from .health import Address, Probes, Server, check_address, routes, url
+from .health import Address, Notices, Probes, Server, Systemd, check_address, routes, url
 from .prefetch import Buffer, Policy
 from .runtime import Runtime
 from .state import State
@@ -96,6 +96,9 @@ class Worker:
         self.db = db
         self._runtime: Runtime | None = None
         self._server: Server | None = None
+        self._systemd: Systemd | None = None
+        """Whom it tells that it is ready, lives and stops, if anybody."""
+        self._notices: Notices | None = None
         self._concurrency = _whole("concurrency", concurrency, 1, 1_000)
         self._prefetch = None if prefetch is None else _whole("prefetch", prefetch, 0, 10_000)
         self.priority = _whole("priority", priority, -1_000_000, 1_000_000)
@@ -405,18 +408,23 @@ class Worker:
             self._close()
             raise
         self._runtime = runtime
+        probes = Probes(
+            runtime.state.loops,
+            self.connection,
+            lambda: bool(self._stops) or runtime.state.stopping,
+        )
         if self._server is not None:
-            probes = Probes(
-                runtime.state.loops,
-                self.connection,
-                lambda: bool(self._stops) or runtime.state.stopping,
-            )
             self._server.serve(routes(probes, self.metrics))
+        if self._systemd is not None:
+            self._notices = Notices(self._systemd, probes)
+            self._notices.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         assert self._runtime is not None
         self._stops = max(1, self._stops)
+        if self._notices is not None:
+            self._notices.stopping()
         try:
             self._runtime.stop(self.shutdown)
         finally:
@@ -433,6 +441,9 @@ class Worker:
         server, self._server = self._server, None
         if server is not None:
             server.close()
+        notices, self._notices = self._notices, None
+        if notices is not None:
+            notices.close()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         # No lock here, nor a log line: the code that it interrupts may hold one.

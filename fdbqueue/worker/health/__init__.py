@@ -1,7 +1,19 @@
-"""Whether a worker lives, and is ready: what probes ask, and what answers them."""
+"""Whether a worker lives, and is ready: what probes ask, what answers them, and systemd."""
 
 from .loops import Loop
+from .notices import Notices
 from .probes import Probes, routes
 from .server import Address, Server, check_address, url
+from .systemd import Systemd
 
-__all__ = ["Address", "Loop", "Probes", "Server", "check_address", "routes", "url"]
+__all__ = [
+    "Address",
+    "Loop",
+    "Notices",
+    "Probes",
+    "Server",
+    "Systemd",
+    "check_address",
+    "routes",
+    "url",
+]

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 
 from ...errors import NoSuchWorker
-from ..health import Address
+from ..health import Address, Systemd
 from ..worker import Worker
 from . import supervisor
 
@@ -63,12 +63,16 @@ def run(
     concurrency, health: override the worker's own. Of several processes, each further one takes the
     next port of the worker's own health. tell: called with each line that describes it.
 
+    If systemd has started it, it tells when it takes messages, that it lives, and when it stops.
+
     Raises ``NoSuchWorker``, ``InvalidArgument``.
     """
     # The first process of a container ignores a signal that it has no handler for, and would begin.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    systemd = Systemd.from_environment()
     worker = load(target)
+    worker._systemd = systemd
     if concurrency is not None:
         worker.concurrency = concurrency
     # Not for commands that handlers start.

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from ..health import Systemd
+from .notices import Relay
+
 TURN_SECONDS = 0.1
 QUICK_SECONDS = 5.0
 """A process that ends sooner after its start has failed to start."""
@@ -47,7 +50,8 @@ class Supervisor:
 
     commands: what to run, usually the same several times. reload: the directory of the source
         files to watch, if any.
-    tell: called with each line to show.
+    tell: called with each line to show. systemd: is told of all processes as of one service, if
+        given.
     """
 
     def __init__(
@@ -55,10 +59,12 @@ class Supervisor:
         commands: Sequence[Sequence[str]],
         reload: Path | None,
         tell: Callable[[str], object],
+        systemd: Systemd | None = None,
     ) -> None:
         self.slots = [Slot(n, [*command]) for n, command in enumerate(commands)]
         self.reload = reload
         self.tell = tell
+        self._relay = None if systemd is None else Relay(systemd, len(self.slots))
         self._stops = 0
         self._told = 0
 
@@ -83,10 +89,12 @@ class Supervisor:
                     code = self._tend()
                     if all(slot.over for slot in self.slots):
                         return 0
-                time.sleep(TURN_SECONDS)
+                self._pause(TURN_SECONDS)
             return code
         finally:
             self._end()
+            if self._relay is not None:
+                self._relay.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -119,9 +127,10 @@ class Supervisor:
         return 0
 
     def _start(self, slot: Slot) -> None:
+        heard = {} if self._relay is None else self._relay.environment(slot.number)
         slot.process = subprocess.Popen(
             slot.command,
-            env={**os.environ, PARENT: str(os.getpid()), NUMBER: str(slot.number)},
+            env={**os.environ, **heard, PARENT: str(os.getpid()), NUMBER: str(slot.number)},
             start_new_session=True,
         )
         slot.started = time.monotonic()
@@ -130,8 +139,18 @@ class Supervisor:
         processes = [slot.process for slot in self.slots if slot.process is not None]
         return [process for process in processes if process.poll() is None]
 
+    def _pause(self, seconds: float) -> None:
+        """Wait between two turns, and tell systemd how the processes are."""
+        if self._relay is not None:
+            wanted = [slot.number for slot in self.slots if not slot.over]
+            living = [slot for slot in self.slots if slot.process and slot.process.poll() is None]
+            self._relay.turn(wanted, [slot.number for slot in living])
+        time.sleep(seconds)
+
     def _pass_on(self) -> None:
         """Pass on each signal that this process received."""
+        if self._relay is not None:
+            self._relay.stopping()
         while self._told < self._stops:
             self._told += 1
             for process in self._running():
@@ -154,7 +173,7 @@ class Supervisor:
                 stops = self._stops
                 for process in self._running():
                     process.send_signal(signal.SIGTERM)
-            time.sleep(TURN_SECONDS / 2)
+            self._pause(TURN_SECONDS / 2)
 
     def _sources(self) -> dict[str, int]:
         """The source files, and when each last changed."""
