@@ -37,5 +37,6 @@ if [[ $(cat .venv/installed 2>/dev/null) != "$wanted" ]]; then
     printf '%s\n' "$wanted" >.venv/installed
 fi
 
-unset PYTHONHOME
+# Without the bytecode that it keeps, Python compiles all modules again in each process.
+unset PYTHONHOME PYTHONDONTWRITEBYTECODE
 export VIRTUAL_ENV=$PWD/.venv PATH=$PWD/.venv/bin:$PATH
