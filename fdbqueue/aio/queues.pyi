@@ -588,6 +588,14 @@ class DeadLetters(Twin):
         *,
         timeout: Seconds | None = ...,
     ) -> builtins.list[DeadMessage]: ...
+    async def move_ids(
+        self,
+        db: Database,
+        target: Queue[Any] | str,
+        message_ids: Iterable[str],
+        *,
+        timeout: Seconds | None = ...,
+    ) -> int: ...
     async def purge(
         self,
         db: Database,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from ..schema.codec.lookup import Turn
+from ..schema.codec.lookup import DeadRecord, Turn
 from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -117,6 +117,32 @@ def page(
     if rows and operation.ended is not None:
         _leave(tr, scope, operation.ended, rows)
     return len(rows), count, following
+
+
+@transactional
+def move_dead(
+    tr: fdb.Transaction, scope: Scope, target: Scope, message_ids: Sequence[str]
+) -> tuple[int, int]:
+    """Move the dead letters with these ids; returns how many, and how many ids it has looked at.
+
+    Two round trips of snapshot reads, of these messages alone; conflicts with other takers of them.
+    Raises ``InvalidArgument`` if one is not an id, ``QueueFull``.
+    """
+    rows: list[tuple[bytes, Found]] = []
+    left, looked = PAGE_BYTES, 0
+    issued = [lookup.reads(tr.snapshot, scope.keys, message_id) for message_id in message_ids]
+    for each in issued:
+        found = lookup.find(tr.snapshot, scope, each)
+        if found is not None and isinstance(found.place, DeadRecord):
+            left -= found.message.envelope.size
+            if left < 0 and rows:
+                break
+            rows.append((lookup.key(scope.keys, found.place), found))
+        looked += 1
+    if rows:
+        _arrive(tr, scope, target, [found for _, found in rows])
+        _leave(tr, scope, MOVED[State.DEAD], rows)
+    return len(rows), looked
 
 
 def _kind(scope: Scope, state: State, key: bytes) -> Kind:

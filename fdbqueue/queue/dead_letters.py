@@ -7,7 +7,7 @@ from functools import partial
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
-from ..messages import dead_letters, lookup
+from ..messages import bulk, dead_letters, lookup
 from ..schema.codec.lookup import DeadRecord
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
@@ -154,7 +154,43 @@ class DeadLetters(Handle):
             tr, lambda tr: self._by_id(tr, wanted, dead_letters.purge), wrote=bool
         )
 
+    def move_ids(
+        self,
+        db: fdb.Database,
+        target: Handle | str,
+        message_ids: Iterable[str],
+        *,
+        timeout: Seconds | None = None,
+    ) -> int:
+        """Move the dead letters with these ids into another queue, as ``Queue.move`` does; returns
+        how many.
+
+        Ignores ids of other messages. Spans transactions of up to 100 ids, and reads nothing of
+        other dead letters. Conflicts with other takers of these. Raises ``InvalidArgument``,
+        ``QueueNotFound``, and ``QueueFull``: those moved until then stay moved.
+        """
+        return sum(self._bounded(db, timeout)._moving_ids(db, self._other(target), message_ids))
+
     # -- parts -------------------------------------------------------------------------------
+
+    def _moving_ids(
+        self, db: fdb.Database, target: Handle, message_ids: Iterable[str]
+    ) -> Iterator[int]:
+        wanted = _ids(message_ids)
+
+        def one(tr: fdb.Transaction) -> tuple[int, int]:
+            scope, there = self._scope(tr), target._scope(tr)
+            some = wanted[: dead_letters.BATCH]
+            waiting = wakeups.reads(tr, there.keys, max(1, len(some)))
+            done = bulk.move_dead(tr, scope, there, some)
+            if done[0]:
+                wakeups.wake(tr, there.keys, waiting)
+            return done
+
+        while wanted:
+            moved, looked = self._run(db, one, wrote=lambda done: done[0] > 0)
+            wanted = wanted[looked:]
+            yield moved
 
     def _redriven(self, tr: fdb.Transaction, scope: Scope, records: Records) -> int:
         waiting = wakeups.reads(tr, self._keys, max(1, len(records)))

@@ -86,6 +86,16 @@ class Handle:
                 vars(handle)[name] = value
         return handle
 
+    def _other(self, target: Handle | str) -> Handle:
+        """Another queue, or the one of a name under the same root. Raises ``InvalidArgument`` if it
+        is this one."""
+        other = target if isinstance(target, Handle) else Handle(target, self._root, self._clock)
+        if other._keys.prefix == self._keys.prefix:
+            raise InvalidArgument(
+                argument="target", value=other.name, problem="must be another queue"
+            )
+        return other
+
     def _bounded(self, tr: Transactor, timeout: Seconds | None) -> Self:
         """The handle for a call with ``timeout=``: as ``within``, but None changes nothing.
 

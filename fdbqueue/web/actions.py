@@ -190,6 +190,9 @@ def _purge_dead(site: Site, terms: Terms) -> Iterator[int]:
 
 
 def _move_dead(site: Site, terms: Terms) -> Iterator[int]:
+    if terms.message:
+        dead = site.queue(terms.queue).dead
+        return iter([dead.move_ids(site.db, _target(site, terms), [terms.message])])
     wanted = terms.filter.predicate() if terms.filter else None
     return _moving(site, terms, wanted, "dead")
 

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from fdbqueue import Depth, Message, NewMessage, Queue, State, verify
-from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueNotFound
-from fdbqueue.messages import dead_letters
+from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
+from fdbqueue.messages import bulk, dead_letters
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import Death
+from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -256,3 +258,110 @@ def test_a_dead_letter_leaves_its_unique_key_to_whoever_has_it_now(
     assert queue.dead.purge(db) == 1
     assert queue.enqueue(db, b"third", unique="k") == second
     assert verify(db, queue).ok
+
+
+def test_ids_say_which_are_moved(db: Database, queue: Queue, space: Subspace) -> None:
+    other = Queue.create(db, "other", root=space)
+    ids = kill(db, queue, b"0", b"1", b"2", b"3")
+    alive = queue.enqueue(db, b"alive")
+    wanted = [ids[2], ids[2], alive, ids[0], f"{ids[0][:-1]}{'1' if ids[0][-1] == '0' else '0'}"]
+    assert queue.dead.move_ids(db, "other", wanted) == 2
+    assert queue.dead.move_ids(db, other, wanted) == 0
+    assert queue.dead.move_ids(db, other, []) == 0
+    assert {letter.id for letter in queue.dead.list(db)} == {ids[1], ids[3]}
+    moved = other.peek(db, 9)
+    assert [m.payload for m in moved] == [b"2", b"0"]
+    assert {(m.death.reason, m.death.id) for m in moved if m.death} == {
+        ("no", ids[0]),
+        ("no", ids[2]),
+    }
+    assert [m.payload for m in queue.peek(db, 9)] == [b"alive"]
+    assert verify(db, queue).ok
+    assert verify(db, other).ok
+
+
+def test_who_waits_in_the_other_queue_gets_what_ids_moved(
+    db: Database, queue: Queue, space: Subspace
+) -> None:
+    other = Queue.create(db, "other", root=space)
+    (message_id,) = kill(db, queue, b"0")
+    found: list[Any] = []
+    consumer = Thread(target=lambda: found.append(other.receive(db, wait=DEADLINE)))
+    consumer.start()
+    eventually(lambda: other.consumers(db))
+    assert queue.dead.move_ids(db, other, [message_id]) == 1
+    consumer.join(DEADLINE)
+    assert [each.payload for each in found] == [b"0"]
+
+
+def test_large_dead_letters_are_moved_by_id_some_at_a_time(
+    db: Database, queue: Queue, space: Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "PAGE_BYTES", 100_000)
+    monkeypatch.setattr(dead_letters, "BATCH", 4)
+    Queue.create(db, "other", root=space)
+    large = [bytes([n]) * 60_000 for n in range(3)]
+    ids = kill(db, queue, *large, *[b"small"] * 6)
+    assert queue.dead.move_ids(db, "other", ids) == 9
+    other = Queue.open(db, "other", root=space)
+    assert [m.payload for m in other.peek(db, 9)] == [*large, *[b"small"] * 6]
+    assert queue.dead.list(db) == []
+
+
+def test_what_cannot_be_moved_by_id_stays(db: Database, queue: Queue, space: Subspace) -> None:
+    ids = kill(db, queue, b"0", b"1")
+    Queue.create(db, "full", root=space, max_messages=1)
+    with pytest.raises(QueueFull):
+        queue.dead.move_ids(db, "full", ids)
+    with pytest.raises(QueueNotFound):
+        queue.dead.move_ids(db, "nowhere", ids)
+    with pytest.raises(InvalidArgument, match="another queue"):
+        queue.dead.move_ids(db, queue, ids)
+    with pytest.raises(InvalidArgument, match="pass a list of ids"):
+        queue.dead.move_ids(db, "full", ids[0])
+    with pytest.raises(InvalidArgument):
+        queue.dead.move_ids(db, "full", ["no id"])
+    assert {letter.id for letter in queue.dead.list(db)} == {*ids}
+
+
+BY_ID: dict[str, Callable[[Database, Queue, Queue, list[str]], int]] = {
+    "redrive": lambda db, queue, _, ids: queue.dead.redrive_ids(db, ids),
+    "purge": lambda db, queue, _, ids: queue.dead.purge_ids(db, ids),
+    "move": lambda db, queue, other, ids: queue.dead.move_ids(db, other, ids),
+}
+
+
+@pytest.mark.parametrize("change", BY_ID.values(), ids=BY_ID)
+def test_ids_lead_to_their_dead_letters_and_no_others_are_read(
+    db: Database,
+    queue: Queue,
+    space: Subspace,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Database, Queue, Queue, list[str]], int],
+) -> None:
+    other = Queue.create(db, "other", root=space)
+    before = kill(db, queue, *[b"other"] * 1_000)
+    ids = kill(db, queue, b"0", b"1")
+    kill(db, queue, *[b"other"] * 1_000)
+    read: list[bytes] = []
+    capi: Any = fdb.impl._FDBBase.capi
+    prefix = queue._keys.dead.prefix
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            read.extend(a for a in args if isinstance(a, bytes) and a.startswith(prefix))
+            return function(*args)
+
+        return call
+
+    for name in ("get", "get_key", "get_range"):
+        function = getattr(capi, f"fdb_transaction_{name}")
+        monkeypatch.setattr(capi, f"fdb_transaction_{name}", noted(function))
+    queue.dead.list(db, 1)
+    assert len(read) == 2, "a range has a begin and an end"
+    read.clear()
+    assert change(db, queue, other, ids) == 2
+    assert len({*read}) == 2, "one row for each id"
+    monkeypatch.undo()
+    assert queue.depth(db).dead == 2_000
+    assert queue.dead.show(db, before[0]) is not None

@@ -489,6 +489,7 @@ ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "DeadLetters.show": lambda known: (known.delivery.id,),
     "DeadLetters.redrive_ids": lambda known: ([known.delivery.id],),
     "DeadLetters.purge_ids": lambda known: ([known.delivery.id],),
+    "DeadLetters.move_ids": lambda known: (known.other, [known.delivery.id]),
     "Schedules.set": lambda _: ("new",),
     "Schedules.get": lambda _: ("known",),
     "Schedules.pause": lambda _: ("known",),

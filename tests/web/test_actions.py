@@ -159,18 +159,23 @@ def test_an_action_does_what_it_says_and_no_more(
     assert [line.count for line in log(db, space)] == [count, count]
 
 
-def test_one_message_is_cancelled_one_dead_letter_redriven_and_one_removed(
-    db: fdb.Database, queue: Queue[bytes], acting: TestClient
+def test_one_message_is_cancelled_one_dead_letter_redriven_one_removed_and_one_moved(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], acting: TestClient
 ) -> None:
-    bury(db, queue, "a", "b")
-    first, second = (each.id for each in queue.dead.list(db))
+    other = Queue.create(db, "other", root=space)
+    bury(db, queue, "a", "b", "c", "d")
+    first, second, third, fourth = (each.id for each in queue.dead.list(db))
     waiting = queue.enqueue(db, b"x")
 
     assert act(acting, "cancel", message=waiting)[1] == "1 message removed."
     assert act(acting, "redrive", message=first)[1] == "1 dead letter ready again."
     assert act(acting, "purge-dead", message=second)[1] == "1 dead letter removed."
+    told = act(acting, "move-dead", message=third, target="other")
+    assert told == ("Move 1 dead letter?", "1 dead letter moved.")
+    assert other.depth(db).ready == 1
+    assert [each.id for each in queue.dead.list(db)] == [fourth]
     assert act(acting, "cancel", message=waiting)[0] == "Remove 0 messages?"
-    assert (queue.depth(db).ready, queue.depth(db).dead) == (1, 0)
+    assert (queue.depth(db).ready, queue.depth(db).dead) == (1, 1)
 
 
 def test_a_message_that_is_handled_is_cancelled(

@@ -257,9 +257,10 @@ def move(
     context.open_queue(target)  # raises QueueNotFound
 
     def run(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str]) -> Iterator[int]:
-        wanted = {*ids}.__contains__
-        matches = (lambda message: wanted(message.id)) if ids else choice.predicate()
-        for progress in queue.moving(db, target, matches, state="dead"):
+        if ids:
+            yield queue.dead.move_ids(db, context.queue(target), ids)
+            return
+        for progress in queue.moving(db, target, choice.predicate(), state="dead"):
             yield progress.taken
 
     named = repr(target).replace("{", "{{").replace("}", "}}")

@@ -77,7 +77,7 @@ def moving(
     timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``move`` as an iterator."""
-    return _bulk(queue, db, _other(queue, target), selector, state, resume, timeout, keep=False)
+    return _bulk(queue, db, queue._other(target), selector, state, resume, timeout, keep=False)
 
 
 def copy(
@@ -108,7 +108,7 @@ def copying(
     timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``copy`` as an iterator."""
-    return _bulk(queue, db, _other(queue, target), selector, state, resume, timeout, keep=True)
+    return _bulk(queue, db, queue._other(target), selector, state, resume, timeout, keep=True)
 
 
 def remove(
@@ -166,13 +166,6 @@ def counting(
 ) -> Iterator[Progress]:
     """``count`` as an iterator."""
     return _bulk(queue, db, None, selector, state, b"", timeout, keep=True)
-
-
-def _other(queue: Handle, target: Handle | str) -> Handle:
-    other = target if isinstance(target, Handle) else Handle(target, queue._root, queue._clock)
-    if other._keys.prefix == queue._keys.prefix:
-        raise InvalidArgument(argument="target", value=other.name, problem="must be another queue")
-    return other
 
 
 def _bulk(
