@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -18,6 +20,7 @@ os.environ["FDBQUEUE_STORE"] = f"embedded:{sys.argv[1]}"
 
 import fdbqueue
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.storage import writer
 
 ACCOUNTS = 8
 
@@ -96,11 +99,23 @@ def change(db: Any, name: str) -> None:
         say("set")
 
 
+def change_slowly(db: Any, name: str) -> None:
+    """The same, but each commit waits for one more line, between its announcement and its end."""
+
+    def pause() -> float:
+        sys.stdin.readline()
+        return time.monotonic()
+
+    vars(writer)["time"] = SimpleNamespace(monotonic=pause)
+    change(db, name)
+
+
 if __name__ == "__main__":
     WORK: dict[str, Callable[..., None]] = {
         "append": append,
         "transfer": transfer,
         "fill": fill,
         "change": change,
+        "change_slowly": change_slowly,
     }
     WORK[sys.argv[2]](fdbqueue.open(sys.argv[1]), *sys.argv[3:])

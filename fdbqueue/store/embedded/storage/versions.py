@@ -39,11 +39,12 @@ _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM, GATHERED = rang
 FIRST_SLOT = 8
 SLOTS = 4096
 ROUND = FIRST_SLOT + SLOTS
+UNLOGGED = ROUND + 1
 _LOOKS = 100
 
 MOST_BOXES = 32
 BOX_BYTES = 8 << 10
-FIRST_BOX = -(-8 * (ROUND + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+FIRST_BOX = -(-8 * (UNLOGGED + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
 
@@ -57,7 +58,8 @@ class Shared:
             of all keys in ranges, `words[BOXES]` how many boxes of the mailbox are in use, and
             `words[LOG_ROOM]` up to which size SQLite's log was extended, `words[GATHERED]` how many
             processes took part in the last commit or waited behind it. The slots follow, then
-            `words[ROUND]`, the number of the newest round of the mailbox, and then the boxes.
+            `words[ROUND]`, the number of the newest round of the mailbox, `words[UNLOGGED]`, how
+            many ranges were cleared that the log of commits lacks, and then the boxes.
         has_boxes: whether there are boxes.
     """
 

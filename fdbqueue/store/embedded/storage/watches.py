@@ -3,7 +3,8 @@
 One thread per store looks at a number in shared memory, only while some watch is armed: every
 millisecond for a tenth of a second after a watch was armed, then 125 times a second. When a commit
 of any process moved that number, and the slot of a watched key, it compares the key with its value
-at the newest state. A commit of this process that touches a watched key wakes the thread at once.
+at the newest state; when one cleared a range, the keys that the log of recent commits shows to be
+in it. A commit of this process that touches a watched key wakes the thread at once.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from ..errors import EngineError, StoreFailed
 from ..futures import Pending
 from ..helpers import Helper
 from ..transactions.commit_requests import CommitRequest
+from ..transactions.ranges import NO_RANGES, RangeSet
+from .conflicts import decode, has_ranges
 from .file import StoreFile, store_error
-from .versions import ANNOUNCED, RANGES, TOUCHED, slot_of
+from .versions import ANNOUNCED, RANGES, TOUCHED, UNLOGGED, slot_of
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
@@ -42,14 +45,14 @@ class Watch(Pending):
     Attributes:
         key: the watched key.
         value_seen: the value that the transaction saw, its own earlier writes included.
-        slot_seen: what the slot of the key was then.
+        seen: what ``Watches.count`` gave for the key then.
     """
 
     def __init__(self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]) -> None:
         super().__init__()
         self.key = key
         self.value_seen = value
-        self.slot_seen = 0
+        self.seen = (0, 0)
         self._forget = forget
 
     def complete(self, value: object = None, error: BaseException | None = None) -> bool:
@@ -70,9 +73,10 @@ class Watches:
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._by_key: dict[bytes, set[Watch]] = {}
-        # What the slots of the watched keys were when the values were compared; None: never.
-        self._slots: dict[bytes, int | None] = {}
-        self._ranges = 0
+        self._by_slot: dict[int, set[bytes]] = {}
+        # What the slots of watched keys were when their values were compared; None: some never.
+        self._noted: dict[int, int | None] = {}
+        self._cleared = (0, 0)
         self._gone: deque[Watch] = deque()
         self._wake = threading.Event()
         self._asleep = True
@@ -82,15 +86,16 @@ class Watches:
         self._helper = Helper("fdbqueue-watches", self._look)
         self._connection: sqlite3.Connection | None = None
 
-    def slot(self, key: bytes) -> int:
-        """A number that each commit writing the key raises before it is made."""
-        return self._file.shared.words[slot_of(key)]
+    def count(self, key: bytes) -> tuple[int, int]:
+        """How many commits have written to the slot of a key, and how many cleared ranges."""
+        words = self._file.shared.words
+        return words[slot_of(key)], words[RANGES]
 
     def arm(self, watch: Watch, own: bool) -> None:
         """Start a watch; it also notices changes since the transaction's snapshot.
 
         own: whether the value that it saw is the one that its transaction has committed. If that
-            commit alone has raised the slot since, nothing can have changed.
+            commit alone has written to the slot since, nothing can have changed.
         """
         try:
             self._helper.start()
@@ -99,15 +104,17 @@ class Watches:
         with self._lock:
             if watch.ready:
                 return
-            watches = self._by_key.setdefault(watch.key, set())
-            watches.add(watch)
+            self._by_key.setdefault(watch.key, set()).add(watch)
             self._armed_at = time.monotonic()
-            slot = self.slot(watch.key)
-            if not own or slot != watch.slot_seen + 1:
-                self._slots[watch.key] = None
-            elif len(watches) == 1:
-                self._slots[watch.key] = slot
-            wakes = self._asleep or self._slots[watch.key] is None
+            slot = slot_of(watch.key)
+            keys = self._by_slot.setdefault(slot, set())
+            keys.add(watch.key)
+            writes, clears = watch.seen
+            if not own or self.count(watch.key) != (writes + 1, clears):
+                self._noted[slot] = None
+            elif len(keys) == len(self._by_key[watch.key]) == 1:
+                self._noted[slot] = writes + 1
+            wakes = self._asleep or self._noted[slot] is None
         if wakes:
             self._wake.set()
 
@@ -123,7 +130,15 @@ class Watches:
             if watches is not None:
                 watches.discard(watch)
                 if not watches:
-                    del self._by_key[watch.key], self._slots[watch.key]
+                    del self._by_key[watch.key]
+                    self._forget_key(watch.key)
+
+    def _forget_key(self, key: bytes) -> None:
+        slot = slot_of(key)
+        keys = self._by_slot[slot]
+        keys.discard(key)
+        if not keys:
+            del self._by_slot[slot], self._noted[slot]
 
     def committed(self, requests: list[CommitRequest]) -> None:
         """Note what this process has just committed."""
@@ -164,22 +179,19 @@ class Watches:
         touched = shared.words[TOUCHED]
         if touched == self._seen and not woken:
             return False
-        suspects, ranges = self._suspects()
-        # Read after the slots: whatever commit raised one of them is announced by now.
-        announced = shared.words[ANNOUNCED]
-        waiting_since = self._waiting_since
-        overdue = bool(waiting_since) and time.monotonic() - waiting_since > _LOST_COMMIT_SECONDS
-        try:
-            examined = not suspects or self._examine(suspects, 0 if overdue else announced)
-        except sqlite3.Error as error:
-            self._try_again(suspects, error)
-            return False
-        self._failing_since = 0.0
-        if examined:
-            self._seen, self._ranges = touched, ranges
-            self._waiting_since = 0.0
-        elif not waiting_since:
-            self._waiting_since = time.monotonic()
+        raised = self._raised()
+        cleared = shared.words[RANGES], shared.words[UNLOGGED]
+        if raised or cleared != self._cleared:
+            # Read after the slots: whatever commit raised one of them is announced by now.
+            announced = shared.words[ANNOUNCED]
+            try:
+                if not self._examine(raised, cleared, announced):
+                    return False
+            except sqlite3.Error as error:
+                self._try_again(error)
+                return False
+        self._failing_since = self._waiting_since = 0.0
+        self._seen, self._cleared = touched, cleared
         return False
 
     def _end(self) -> bool:
@@ -196,8 +208,8 @@ class Watches:
         """Make the thread look at once."""
         self._wake.set()
 
-    def _try_again(self, suspects: Iterable[bytes], error: sqlite3.Error) -> None:
-        """Look again in a moment; fail watches whose keys stay unreadable."""
+    def _try_again(self, error: sqlite3.Error) -> None:
+        """Look again in a moment; fail all watches if their keys stay unreadable."""
         problem = store_error(self._file.path, error)
         if not self._failing_since:
             self._failing_since = time.monotonic()
@@ -205,44 +217,68 @@ class Watches:
         elif time.monotonic() - self._failing_since > _UNREADABLE_SECONDS:
             self._failing_since = 0.0
             with self._lock:
-                failed = [watch for key in suspects for watch in self._by_key.get(key, ())]
+                failed = [watch for watches in self._by_key.values() for watch in watches]
             for watch in failed:
                 watch.complete(error=problem)
         time.sleep(_PAUSE_SECONDS)
         self._wake.set()
 
-    def _suspects(self) -> tuple[dict[bytes, int], int]:
-        """The watched keys that may have changed, with what their slots are now."""
+    def _raised(self) -> dict[int, int]:
+        """The slots of watched keys that may have changed, with what they are now."""
         words = self._file.shared.words
-        ranges = words[RANGES]
-        every = ranges != self._ranges
         with self._lock:
-            now = ((key, words[slot_of(key)], noted) for key, noted in self._slots.items())
-            return {key: slot for key, slot, noted in now if every or slot != noted}, ranges
+            now = ((slot, words[slot], noted) for slot, noted in self._noted.items())
+            return {slot: count for slot, count, noted in now if count != noted}
 
-    def _examine(self, suspects: dict[bytes, int], announced: int) -> bool:
-        """Complete the watches whose key has changed; returns whether it saw all commits."""
-        with self._reading:
-            newest, values = self._read(suspects)
+    def _examine(self, raised: dict[int, int], cleared: tuple[int, int], announced: int) -> bool:
+        """Complete the watches whose key has changed; returns whether it saw all commits.
+
+        An announced commit that stays away was lost with its process, if nobody holds the lock.
+        """
+        shared = self._file.shared
+        overdue = bool(self._waiting_since)
+        overdue = overdue and time.monotonic() - self._waiting_since > _LOST_COMMIT_SECONDS
+        locked = overdue and shared.try_lock()
+        try:
+            with self._reading:
+                newest, values = self._read(raised, cleared)
+        finally:
+            if locked:
+                shared.unlock()
+        complete = locked or newest >= announced
         changed: list[Watch] = []
         with self._lock:
             for key, value in values.items():
                 watches = self._by_key.get(key, ())
                 changed.extend(watch for watch in watches if watch.value_seen != value)
-                if watches and newest >= announced:
-                    self._slots[key] = suspects[key]
+            for slot, count in raised.items() if complete else ():
+                keys = self._by_slot.get(slot)
+                # Not those of a watch that was armed meanwhile.
+                if keys and keys <= values.keys():
+                    self._noted[slot] = count
         for watch in changed:
             watch.complete()
-        return newest >= announced
+        if not complete and not self._waiting_since:
+            self._waiting_since = time.monotonic()
+        return complete
 
-    def _read(self, keys: Iterable[bytes]) -> tuple[int, dict[bytes, bytes | None]]:
-        """The newest version, and the values of keys at it."""
+    def _read(
+        self, raised: Iterable[int], cleared: tuple[int, int]
+    ) -> tuple[int, dict[bytes, bytes | None]]:
+        """The newest version, and the values that the keys that may have changed have at it."""
         if self._connection is None:
             self._connection = self._file.connect()
         cursor = self._connection.cursor()
         try:
             cursor.execute("BEGIN")
             newest: int = cursor.execute("SELECT max(version) FROM recent").fetchone()[0]
+            ranges = self._cleared_ranges(cursor, cleared)
+            with self._lock:
+                keys = {key for slot in raised for key in self._by_slot.get(slot, ())}
+                if ranges is None:
+                    keys.update(self._by_key)
+                elif ranges:
+                    keys.update(key for key in self._by_key if key in ranges)
             values: dict[bytes, bytes | None] = {}
             for key in keys:
                 row = cursor.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
@@ -254,6 +290,23 @@ class Watches:
             connection.close()
             raise
         return newest, values
+
+    def _cleared_ranges(self, cursor: sqlite3.Cursor, cleared: tuple[int, int]) -> RangeSet | None:
+        """What commits have cleared since the last look; None where the log does not say."""
+        ranges, unlogged = cleared
+        if ranges == self._cleared[0]:
+            return NO_RANGES
+        oldest: int = cursor.execute("SELECT min(version) FROM recent").fetchone()[0]
+        if unlogged != self._cleared[1] or oldest > self._seen:
+            return None
+        found = RangeSet()
+        for (data,) in cursor.execute(
+            "SELECT written FROM recent WHERE version > ?", (self._seen,)
+        ):
+            if has_ranges(data):
+                for begin, end in decode(data).ranges:
+                    found.add(begin, end)
+        return found
 
     def before_fork(self) -> None:
         """Close the connection, and open none until after the fork."""

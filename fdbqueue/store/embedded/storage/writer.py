@@ -17,7 +17,16 @@ from . import sampling
 from .conflicts import RecentCommits, encode, has_ranges
 from .file import APPLY, StoreFile, store_error
 from .snapshots import Snapshots
-from .versions import ANNOUNCED, FLOOR, RANGES, TOUCHED, VERSIONS_PER_SECOND, Clock, slot_of
+from .versions import (
+    ANNOUNCED,
+    FLOOR,
+    RANGES,
+    TOUCHED,
+    UNLOGGED,
+    VERSIONS_PER_SECOND,
+    Clock,
+    slot_of,
+)
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
@@ -126,8 +135,10 @@ class Writer:
             recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
             recent.trim(recent.newest - _KEEP_VERSIONS)
         version = self._clock.now()
-        if version <= recent.newest or version <= words[FLOOR]:
-            version = max(recent.newest, words[FLOOR]) + 1
+        # Above those of commits that failed, too: watches take the number touched for seen.
+        least = max(recent.newest, words[FLOOR], words[TOUCHED])
+        if version <= least:
+            version = least + 1
             self._clock.catch_up(version)
         accepted: list[CommitRequest] = []
         for request in group:
@@ -217,9 +228,12 @@ def _slots(request: CommitRequest, version: int) -> Iterable[int]:
     Not of its conflict ranges: a write without one also wakes watches.
     """
     slots = set()
+    logged = request.writes.ranges
     for op, key, operand in request.mutations:
-        if op == atomic.CLEAR_RANGE and operand is not None:
+        if op == atomic.CLEAR_RANGE and operand not in (None, key + b"\0"):
             slots.add(RANGES)
+            if next(logged.gaps(key, operand), None) is not None:
+                slots.add(UNLOGGED)
         elif op == atomic.SET_VERSIONSTAMPED_KEY:
             slots.add(slot_of(atomic.stamped(key, atomic.stamp(version, request.order))))
         else:

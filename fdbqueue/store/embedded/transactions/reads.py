@@ -330,7 +330,7 @@ def fdb_transaction_watch(handle: Handle, key: bytes, length: int) -> Future:
             if len(key) > write_key_limit(key, tr.options.raw_access):
                 raise Fault(codes.KEY_TOO_LARGE)
             watch = tr.database.new_watch(key, _get(tr, key, snapshot=0))
-            watch.slot_seen = tr.store.watches.slot(key)
+            watch.seen = tr.store.watches.count(key)
             if not tr.watching:
                 tr.watching = []
             tr.watching.append(watch)
