@@ -20,7 +20,7 @@ os.environ["FDBQUEUE_STORE"] = f"embedded:{sys.argv[1]}"
 
 import fdbqueue
 from fdbqueue.store.binding import fdb
-from fdbqueue.store.embedded.storage import writer
+from fdbqueue.store.embedded.storage import versions, writer
 
 ACCOUNTS = 8
 
@@ -110,6 +110,12 @@ def change_slowly(db: Any, name: str) -> None:
     change(db, name)
 
 
+def change_unheard(db: Any, name: str) -> None:
+    """The same, but commits wake nobody, as in releases before those that do."""
+    setattr(versions.Shared, "wake", lambda _: None)  # noqa: B010
+    change(db, name)
+
+
 if __name__ == "__main__":
     WORK: dict[str, Callable[..., None]] = {
         "append": append,
@@ -117,5 +123,6 @@ if __name__ == "__main__":
         "fill": fill,
         "change": change,
         "change_slowly": change_slowly,
+        "change_unheard": change_unheard,
     }
     WORK[sys.argv[2]](fdbqueue.open(sys.argv[1]), *sys.argv[3:])

@@ -28,6 +28,8 @@ import time
 from collections.abc import Callable
 from zlib import crc32
 
+from .futex import futex
+
 VERSIONS_PER_SECOND = 1_000_000
 # A read version older than this is advanced first, as a cluster's empty commit batches do.
 TICK_AFTER = VERSIONS_PER_SECOND // 20
@@ -39,12 +41,12 @@ _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM, GATHERED = rang
 FIRST_SLOT = 8
 SLOTS = 4096
 ROUND = FIRST_SLOT + SLOTS
-UNLOGGED = ROUND + 1
+UNLOGGED, SLEEPERS = ROUND + 1, ROUND + 2
 _LOOKS = 100
 
 MOST_BOXES = 32
 BOX_BYTES = 8 << 10
-FIRST_BOX = -(-8 * (UNLOGGED + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+FIRST_BOX = -(-8 * (SLEEPERS + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
 
@@ -59,8 +61,11 @@ class Shared:
             `words[LOG_ROOM]` up to which size SQLite's log was extended, `words[GATHERED]` how many
             processes took part in the last commit or waited behind it. The slots follow, then
             `words[ROUND]`, the number of the newest round of the mailbox, `words[UNLOGGED]`, how
-            many ranges were cleared that the log of commits lacks, and then the boxes.
+            many ranges were cleared that the log of commits lacks, `words[SLEEPERS]`, whether some
+            process may sleep until the next commit, and then the boxes.
         has_boxes: whether there are boxes.
+        made: `words[TOUCHED]` as what watches sleep on. None where the system has no futex, and
+            once the store is closed.
     """
 
     def __init__(self, path: str) -> None:
@@ -77,6 +82,7 @@ class Shared:
             self.has_boxes = self._make_room()
             self.map = mmap.mmap(self.descriptor, _SIZE if self.has_boxes else FIRST_BOX)
             self.words = memoryview(self.map).cast("q")
+            self.made = futex(self.map, 8 * TOUCHED)
             if self.words[_WORD_MAGIC] != _MAGIC:
                 self.words[ANNOUNCED] = self.words[FLOOR] = 0
                 self.words[_WORD_MAGIC] = _MAGIC
@@ -150,16 +156,35 @@ class Shared:
         if version > self.words[FLOOR]:
             self.words[FLOOR] = version
 
+    def sleep(self, touched: int, seconds: float) -> None:
+        """Sleep until the next commit is made, or for so many seconds.
+
+        touched: what the number was when the caller looked; if it has moved, this returns at once.
+        """
+        made = self.made
+        if made is not None:
+            # A commit that sees no sleeper has moved the number before, so that none falls asleep.
+            self.words[SLEEPERS] = 1
+            made.wait(touched, seconds)
+
+    def wake(self) -> None:
+        """Wake who sleeps; a commit does it when it is made."""
+        if self.words[SLEEPERS] and self.made is not None:
+            self.words[SLEEPERS] = 0
+            self.made.wake()
+
     def close(self) -> None:
         """Close the file; only under the lock, which then separates only threads.
 
         Running threads find copies of the numbers, and can commit nothing.
         """
         self.words = memoryview(bytearray(self.words)).cast("q")
+        self.closed = True
+        self.wake()
+        self.made = None
         # The mapping goes with the last thread that reads it just now, and the boxes with it.
         del self.map
         self.has_boxes = False
-        self.closed = True
         os.close(self.descriptor)
 
     def reopen(self) -> None:

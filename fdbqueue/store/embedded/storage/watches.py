@@ -1,10 +1,11 @@
 """Watches of keys, and the thread that notices changes.
 
-One thread per store looks at a number in shared memory, only while some watch is armed: every
-millisecond for a tenth of a second after a watch was armed, then 125 times a second. When a commit
-of any process moved that number, and the slot of a watched key, it compares the key with its value
-at the newest state; when one cleared a range, the keys that the log of recent commits shows to be
-in it. A commit of this process that touches a watched key wakes the thread at once.
+One thread per store sleeps until a commit of any process moves a number in shared memory, only
+while some watch is armed. When the commit moved the slot of a watched key as well, the thread
+compares the key with its value at the newest state; when it cleared a range, the keys that the log
+of recent commits shows to be in it. It looks at most 125 times a second, and 1,000 times in the
+tenth of a second after a watch was armed, but for commits of this process that touch a watched key:
+those wake it at once.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from .versions import ANNOUNCED, RANGES, TOUCHED, UNLOGGED, slot_of
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
+# How long to sleep at most; a system without futexes cannot, nor can older releases wake.
+_SLEEP_SECONDS = 0.25
+_FALLING_ASLEEP_SECONDS, _WAKES = 0.0001, 100
 _POLL_SECONDS = 0.008
 # Most watches are armed just before their key changes.
 _EAGER_SECONDS, _EAGER_POLL_SECONDS = 0.1, 0.001
@@ -80,8 +84,11 @@ class Watches:
         self._gone: deque[Watch] = deque()
         self._wake = threading.Event()
         self._asleep = True
+        self._sleeping = False
         self._armed_at = 0.0
-        self._seen = 0
+        # Commits up to the first are seen; up to the second some may not have been made yet.
+        self._seen = self._looked = 0
+        self._looked_at = 0.0
         self._waiting_since = self._idle_since = self._failing_since = 0.0
         self._helper = Helper("fdbqueue-watches", self._look)
         self._connection: sqlite3.Connection | None = None
@@ -116,7 +123,7 @@ class Watches:
                 self._noted[slot] = writes + 1
             wakes = self._asleep or self._noted[slot] is None
         if wakes:
-            self._wake.set()
+            self.wake()
 
     def disarm(self, watch: Watch) -> None:
         """Forget a watch that is done or cancelled."""
@@ -162,23 +169,14 @@ class Watches:
         if self._gone:
             with self._lock:
                 self._forget_gone()
-        now = time.monotonic()
-        if self._by_key:
-            self._idle_since = 0.0
-        elif not self._idle_since:
-            self._idle_since = now
-        idle = bool(self._idle_since) and now - self._idle_since > _LINGER_SECONDS
-        eager = now - self._armed_at < _EAGER_SECONDS
-        self._asleep = not eager
-        seconds = _EAGER_POLL_SECONDS if eager else _POLL_SECONDS
-        self._wake.wait(None if idle and not self._by_key else seconds)
-        self._asleep = False
+        self._wait()
         woken = self._wake.is_set()
         if woken:
             self._wake.clear()
         touched = shared.words[TOUCHED]
         if touched == self._seen and not woken:
             return False
+        self._looked = touched
         raised = self._raised()
         cleared = shared.words[RANGES], shared.words[UNLOGGED]
         if raised or cleared != self._cleared:
@@ -194,6 +192,34 @@ class Watches:
         self._seen, self._cleared = touched, cleared
         return False
 
+    def _wait(self) -> None:
+        """Sleep until there may be something to see, and it is time to look again."""
+        now = time.monotonic()
+        if self._by_key:
+            self._idle_since = 0.0
+        elif not self._idle_since:
+            self._idle_since = now
+        elif now - self._idle_since > _LINGER_SECONDS:
+            self._asleep = True
+            # A watch that was armed before it could see that.
+            if not self._by_key:
+                self._wake.wait()
+        shared = self._file.shared
+        self._sleeping = True
+        if not self._wake.is_set():
+            complete = self._looked == self._seen
+            shared.sleep(self._looked, _SLEEP_SECONDS if complete else self._pause())
+        self._sleeping = False
+        pause = self._pause()
+        self._asleep = shared.made is None and pause == _POLL_SECONDS
+        self._wake.wait(max(pause - (time.monotonic() - self._looked_at), 0.0))
+        self._asleep = False
+        self._looked_at = time.monotonic()
+
+    def _pause(self) -> float:
+        eager = time.monotonic() - self._armed_at < _EAGER_SECONDS
+        return _EAGER_POLL_SECONDS if eager else _POLL_SECONDS
+
     def _end(self) -> bool:
         """Fail all watches of a store that is being closed."""
         with self._lock:
@@ -207,6 +233,12 @@ class Watches:
     def wake(self) -> None:
         """Make the thread look at once."""
         self._wake.set()
+        made = self._file.shared.made
+        for _ in range(_WAKES):
+            # It may have decided to sleep, and not sleep yet.
+            if made is None or not self._sleeping or made.wake_own():
+                return
+            time.sleep(_FALLING_ASLEEP_SECONDS)
 
     def _try_again(self, error: sqlite3.Error) -> None:
         """Look again in a moment; fail all watches if their keys stay unreadable."""

@@ -177,6 +177,7 @@ class Writer:
         begun = time.monotonic()
         cursor.execute("COMMIT")
         self.seconds = time.monotonic() - begun
+        shared.wake()
         recent.append(version, accepted[0].writes if len(accepted) == 1 else record)
         words[FLOOR] = version
         for request in accepted:
