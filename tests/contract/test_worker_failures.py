@@ -451,7 +451,8 @@ def test_a_signal_stops_a_worker_whatever_lock_it_interrupts(db: Database, queue
     noticed: list[int] = []
 
     def interrupt() -> None:
-        eventually(lambda: queue.consumers(db))
+        # It is in the list a moment before it runs.
+        eventually(lambda: worker._runtime is not None and queue.consumers(db))
         working = worker._runtime
         assert working is not None
         with working.state.lock, handler.lock or working.state.lock:
