@@ -37,7 +37,10 @@ class Tally(NamedTuple):
 
 
 class End(NamedTuple):
-    """How a group ended. message_id: that of the callback; empty where there is none (yet)."""
+    """How a group ended. message_id: that of the callback; empty where there is none (yet).
+
+    at_ms: when. Where it is blocked, a minute before the callback is tried again.
+    """
 
     outcome: Outcome
     at_ms: int
@@ -92,6 +95,16 @@ def unpack_record(value: object) -> Record:
             None if end is None else End(end[0], end[1], end[2], Tally(*end[3:])),
         ),
     )
+
+
+def pack_pause(pause_ms: int) -> bytes:
+    """The stored form of how long a blocked group waits."""
+    return pack([pause_ms])
+
+
+def unpack_pause(value: object) -> int:
+    """What ``pack_pause`` stored."""
+    return unpack_fields(value, "a pause", int)
 
 
 def pack_tally(tally: Tally) -> bytes:

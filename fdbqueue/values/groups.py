@@ -25,6 +25,7 @@ class Group:
     many died. failed: how many ended in another way.
     queue: the name of the callback's queue. callback_id: the id of the callback, once it is
     enqueued. created_ms, ended_ms: wall clock in milliseconds; None while it has not ended.
+    retry_ms: when the callback is tried again; None unless the group is blocked.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Group:
     callback_id: str | None
     created_ms: int
     ended_ms: int | None
+    retry_ms: int | None = None
 
 
 class Grouped(list[str]):

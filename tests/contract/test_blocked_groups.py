@@ -148,20 +148,99 @@ def test_a_worker_tries_again(db: Database, parts: Queue, clock: ManualClock) ->
     assert state(db, parts) == "complete"
 
 
+def following(db: Database, parts: Queue) -> float:
+    """In how many seconds a consumer that waits would look."""
+    tr = db.create_transaction()
+    scope = parts._scope(tr)
+    seconds = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+    assert seconds is not None
+    return seconds
+
+
 def test_who_waits_knows_when_to_try_again(db: Database, parts: Queue, clock: ManualClock) -> None:
     block(db, parts)
-
-    def following() -> float | None:
-        tr = db.create_transaction()
-        scope = parts._scope(tr)
-        return next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
-
-    assert following() == pytest.approx(60, abs=30)
+    assert following(db, parts) == pytest.approx(60, abs=30)
     clock.seconds += 100
-    assert following() == 0
+    assert following(db, parts) == 0
     parts.receive(db)
-    assert following() == pytest.approx(60, abs=30), "its queue is still gone"
+    assert following(db, parts) == pytest.approx(120, abs=30), "its queue is still gone"
     assert state(db, parts) == "blocked"
+
+
+def pauses(db: Database, parts: Queue, clock: ManualClock, count: int) -> list[float]:
+    """How long a blocked group waits before each of the next tries, which are made."""
+    found = []
+    for _ in range(count):
+        found.append(following(db, parts))
+        clock.seconds += found[-1] + 1
+        parts.receive(db)
+        assert verify(db, parts).ok
+    return found
+
+
+def test_the_pause_doubles_to_ten_minutes_and_is_short_again_after_a_success(
+    db: Database, parts: Queue, clock: ManualClock
+) -> None:
+    block(db, parts)
+    grown = [60, 120, 240, 480, 600, 600]
+    assert pauses(db, parts, clock, len(grown)) == pytest.approx(grown, abs=30)
+    wholes = again(db, parts)
+    clock.seconds += 601
+    parts.receive(db)
+    assert state(db, parts) == "complete"
+    assert came(db, wholes) == [b"all"]
+    parts.groups.forget(db, "g")
+    wholes.delete(db)
+    block(db, parts)
+    assert pauses(db, parts, clock, 2) == pytest.approx([60, 120], abs=30)
+
+
+@pytest.mark.parametrize("value", [b"", b"\x00", b"\xff", b"\x01\x91\xa1x", b"\x01\x91\x00"])
+def test_a_row_without_a_pause_as_of_an_older_release_is_followed_by_a_minute(
+    db: Database, parts: Queue, clock: ManualClock, value: bytes
+) -> None:
+    block(db, parts)
+    pauses(db, parts, clock, 3)
+    every = parts._keys.groups.all_due()
+    tr = db.create_transaction()
+    for kv in tr.get_range(every.start, every.stop):
+        tr[kv.key] = value
+    tr.commit().wait()
+    assert pauses(db, parts, clock, 3) == pytest.approx([480, 60, 120], abs=30)
+
+
+def test_a_row_of_a_group_that_was_forgotten_changes_no_pause(
+    db: Database, parts: Queue, clock: ManualClock
+) -> None:
+    block(db, parts)
+    pauses(db, parts, clock, 2)  # Its row is four minutes away.
+    parts.groups.forget(db, "g")
+    block(db, parts)
+    pauses(db, parts, clock, 2)
+    before = parts.groups.get(db, "g")
+    clock.seconds += 100
+    assert following(db, parts) == 0
+    parts.receive(db)
+    assert parts.groups.get(db, "g") == before
+    assert following(db, parts) == pytest.approx(140, abs=30)
+
+
+def test_a_group_tells_when_it_is_tried_again(
+    db: Database, parts: Queue, clock: ManualClock
+) -> None:
+    block(db, parts)
+    found = parts.groups.get(db, "g")
+    assert found is not None
+    assert found.retry_ms is not None
+    assert found.ended_ms is None
+    assert found.retry_ms - found.created_ms == pytest.approx(60_000, abs=30_000)
+    again(db, parts)
+    clock.seconds += 100
+    parts.receive(db)
+    found = parts.groups.get(db, "g")
+    assert found is not None
+    assert found.retry_ms is None
+    assert found.ended_ms is not None
 
 
 def test_two_at_once_enqueue_one_callback(db: Database, parts: Queue, clock: ManualClock) -> None:

@@ -677,7 +677,7 @@ def test_a_group_whose_queue_of_the_callback_is_gone_is_blocked_until_it_is_ther
     assert group(db, parts, "g").state == "blocked"
     assert verify(db, parts).ok
     Queue.create(db, "wholes", root=parts._root, clock=clock)
-    clock.seconds += 100
+    clock.seconds += 200
     parts.sweep(db)
     assert group(db, parts, "g").state == "complete"
     assert came(db, wholes) == [b"all"]

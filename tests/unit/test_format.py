@@ -129,8 +129,10 @@ from fdbqueue.schema.group_records import End as GroupEnd
 from fdbqueue.schema.group_records import Record as GroupRecord
 from fdbqueue.schema.group_records import (
     Tally,
+    pack_pause,
     pack_record,
     pack_tally,
+    unpack_pause,
     unpack_record,
     unpack_tally,
 )
@@ -602,6 +604,12 @@ VECTORS: dict[str, Vector] = {
         QUEUE.groups.due(1_700_604_860_000, "load"),
         EMPTY,
         (QUEUE.groups.due.parse, (1_700_604_860_000, "load")),
+    ),
+    "GROUP, when to try again": Vector(
+        QUEUE.groups.due(1_700_000_180_000, "load"),
+        pack_pause(120_000),
+        (QUEUE.groups.due.parse, (1_700_000_180_000, "load")),
+        (unpack_pause, 120_000),
     ),
     "WINDOW": Vector(
         QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))

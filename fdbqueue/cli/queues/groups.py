@@ -79,6 +79,7 @@ def show(name: QueueName, group: Name, *, output: Output) -> None:
             ("then", f"a message in {found.queue}, when all are {found.then_on}"),
             *([("callback", found.callback_id)] if found.callback_id else []),
             *((what, f"{terminal.age(now_ms - at)} ago") for what, at in times if at is not None),
+            *([("tried again", _until(found.retry_ms - now_ms))] if found.retry_ms else []),
         ]
         return listings.fields(fields, _json(found))
 
@@ -105,8 +106,12 @@ def forget(name: QueueName, group: Name, *, change: Change) -> None:
     )
 
 
+def _until(left_ms: int) -> str:
+    return f"in {terminal.age(left_ms)}" if left_ms > 0 else "when somebody receives"
+
+
 def _json(found: Group) -> dict[str, Any]:
-    times = {"created": found.created_ms, "ended": found.ended_ms}
+    times = {"created": found.created_ms, "ended": found.ended_ms, "retry": found.retry_ms}
     optional = {"callback_id": found.callback_id}
     return {
         "group": found.name,

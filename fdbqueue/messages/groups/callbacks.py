@@ -12,7 +12,9 @@ from ...schema.group_records import (
     End,
     Record,
     Tally,
+    pack_pause,
     pack_record,
+    unpack_pause,
     unpack_record,
     unpack_tally,
 )
@@ -26,7 +28,10 @@ from ..enqueue import delayed_row, level_order
 KEPT_MS = 7 * 24 * 3_600_000
 """How long a group is known after its end: so long it is not made again under its name."""
 RETRY_MS = 60_000
-"""How long a callback waits that its queue does not take, before somebody tries again."""
+"""How long a callback waits that its queue does not take, before somebody tries again. It waits
+twice as long each time after that."""
+MAX_RETRY_MS = 600_000
+"""How long it waits at most."""
 
 NAME_HEADER, TOTAL_HEADER, UNDONE_HEADER = "group", "group_total", "group_undone"
 HEADERS = (NAME_HEADER, TOTAL_HEADER, UNDONE_HEADER)
@@ -48,6 +53,15 @@ def due_ms(end: End) -> int:
     return end.at_ms + (RETRY_MS if end.outcome == "blocked" else KEPT_MS)
 
 
+def longer_ms(row: bytes | None) -> int:
+    """The pause after the one that a row has with which a group was looked at. Rows of older
+    releases have none."""
+    try:
+        return max(RETRY_MS, min(2 * unpack_pause(row), MAX_RETRY_MS)) if row else RETRY_MS
+    except (CorruptData, FormatTooNew):
+        return RETRY_MS
+
+
 def tally(tr: fdb.TransactionRead, scope: Scope, name: str) -> Tally:
     """The counters of a group. One round trip."""
     every = scope.keys.groups.all_counters(name)
@@ -57,8 +71,12 @@ def tally(tr: fdb.TransactionRead, scope: Scope, name: str) -> Tally:
     return total
 
 
-def end(tr: fdb.Transaction, scope: Scope, name: str) -> list[tuple[Scope, StoredMessage]]:
+def end(
+    tr: fdb.Transaction, scope: Scope, name: str, pause_ms: int = RETRY_MS
+) -> list[tuple[Scope, StoredMessage]]:
     """End a group of which no member is left; returns its callback with its queue, if it comes.
+
+    pause_ms: after how long it is tried again, if its queue does not take it.
 
     The callback is written as a message that is due, and the caller records that it came. Two round
     trips, another for a callback of another queue. Conflicts with whatever changes the group.
@@ -82,9 +100,11 @@ def end(tr: fdb.Transaction, scope: Scope, name: str) -> list[tuple[Scope, Store
         if found:
             ended = End("complete", now_ms, found[0][1].id, counted)
         else:
-            ended = End("blocked", now_ms, "", counted)
+            # Older releases, too, look at it a minute after the time that is written here.
+            ended = End("blocked", now_ms + pause_ms - RETRY_MS, "", counted)
     tr[groups.record(name)] = pack_record(record._replace(end=ended))
-    tr[groups.due(due_ms(ended), name)] = b""
+    paused = ended.outcome == "blocked"
+    tr[groups.due(due_ms(ended), name)] = pack_pause(pause_ms) if paused else b""
     return found
 
 

@@ -52,6 +52,7 @@ def _described(name: str, record: Record, counted: Tally) -> Group:
     end = record.end
     if end is not None:
         counted = end.tally
+    blocked = end is not None and end.outcome == "blocked"
     return Group(
         name=name,
         then_on=record.then_on,
@@ -64,7 +65,8 @@ def _described(name: str, record: Record, counted: Tally) -> Group:
         queue=record.callback.queue,
         callback_id=(end.message_id or None) if end is not None else None,
         created_ms=record.created_ms,
-        ended_ms=None if end is None else end.at_ms,
+        ended_ms=None if end is None or blocked else end.at_ms,
+        retry_ms=callbacks.due_ms(end) if end is not None and blocked else None,
     )
 
 
@@ -103,9 +105,9 @@ def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, int]:
     before = groups.due_before(now_ms + 1)
     mode = fdb.StreamingMode.exact
     rows = tr.get_range(before.start, before.stop, limit=MAX_LOOKED, streaming_mode=mode).to_list()
-    names = [groups.due.parse(kv.key)[1] for kv in rows]
+    row_of = {groups.due.parse(kv.key): kv.value for kv in rows}
     # A group that was made again under its name may have two rows: it is looked at once.
-    issued = {name: tr.get(groups.record(name)) for name in names}
+    issued = {name: tr.get(groups.record(name)) for _, name in row_of}
     for kv in rows:
         del tr[kv.key]
     size = 0
@@ -113,11 +115,15 @@ def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, int]:
         record = callbacks.opened(value.value)
         if record is None or record.end is None:
             continue  # It was forgotten, and perhaps made again.
+        at_ms = callbacks.due_ms(record.end)
+        if at_ms > now_ms:
+            continue  # It has a later row.
         if record.end.outcome == "blocked":
             # The record is written again, and the callback is a message.
             size += 2 * weight(record.callback.envelope)
-            for other, callback in callbacks.end(tr, scope, name):
+            pause_ms = callbacks.longer_ms(row_of.get((at_ms, name)))
+            for other, callback in callbacks.end(tr, scope, name, pause_ms):
                 transitions.record(tr, other, SCHEDULE, [callback])
-        elif callbacks.due_ms(record.end) <= now_ms:
+        else:
             forget(tr, scope, name)
     return len(rows), size

@@ -70,10 +70,10 @@ def enqueue_group(
     does not come before all are enqueued.
 
     The callback is enqueued exactly once, in the transaction that ends the last message. It comes
-    in a full queue, too. If its queue is gone, or does not take it, the group is blocked, and a
-    sweep tries again. Ends of messages conflict as without the group, and besides with a chance of
-    one in how many messages are left. The enqueue conflicts as ``enqueue_many``, and with others
-    of the same name.
+    in a full queue, too. If its queue is gone, or does not take it, the group is blocked: whoever
+    receives, and a sweep, tries again after a minute, and after pauses that double to ten minutes.
+    Ends of messages conflict as without the group, and besides with a chance of one in how many
+    messages are left. The enqueue conflicts as ``enqueue_many``, and with others of the same name.
 
     Raises what ``enqueue_many`` raises, and ``GroupMismatch``. Messages of earlier transactions
     stay.
