@@ -469,7 +469,7 @@ def producers(
 
 @app.command()
 def web(as_json: AsJson = False) -> None:
-    """Check the bars of the web pages, with 1,000 queues and ten viewers.
+    """Check the bars of the web pages, with 1,000 queues, 10,000 limits and ten viewers.
 
     \b
     Examples:

@@ -1,4 +1,5 @@
-"""The web pages: how fast the overview of a thousand queues is, and what watching it costs."""
+"""The web pages: how fast those of a thousand queues and of ten thousand limits are, and what
+watching costs."""
 
 from __future__ import annotations
 
@@ -16,11 +17,15 @@ from statistics import median
 from typing import Any
 
 import fdbqueue
+from fdbqueue.queue.limits import Limits
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.records import record
 
 QUEUES, VIEWERS, CHANGES = 1_000, 10, 10
+LIMITS, WAITING = 10_000, 200
+"""How many limits the queues share, and for how many of them a message waits and one is out."""
+AT_ONCE = 500
 SECONDS = 15.0
 RENDER_MS, CORE_SHARE, SHOWN_MS = 300.0, 0.03, 1_000.0
 """The bars: the overview's time, the share of a core for ten viewers, and how late a change is."""
@@ -62,10 +67,32 @@ def run() -> Iterator[Bar]:
         for queue in queues:
             queue.enqueue(db, b"x" * 100, priority=9)
             queue.enqueue(db, b"x" * 100)
+        _limit(db, space)
         with _served(root) as (pid, port):
             yield from _measured(db, queues, pid, port)
     finally:
         db.clear_range_startswith(space.key())
+
+
+def _limit(db: fdb.Database, space: fdb.Subspace) -> None:
+    """Set the limits, and let messages of a queue of their own wait for the first of them."""
+    limits = Limits(space)
+
+    @fdb.transactional
+    def some(tr: fdb.Transaction, begin: int) -> None:
+        for n in range(begin, begin + AT_ONCE):
+            limits["api", _tenant(n)].set(tr, concurrency=1, rate="1000/s")
+
+    for begin in range(0, LIMITS, AT_ONCE):
+        some(db, begin)
+    queue = Queue.create(db, "limited", root=space)
+    for n in range(WAITING):
+        for _ in range(2):
+            queue.enqueue(db, b"x" * 100, limits={"api": _tenant(n)})
+
+
+def _tenant(n: int) -> str:
+    return f"tenant-{n:05}"
 
 
 def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int) -> Iterator[Bar]:
@@ -78,6 +105,15 @@ def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int)
         RENDER_MS,
         "ms",
     )
+    _page(port, "/limits?dimension=api&limit=none")  # its template
+    for what, path in (
+        ("the first", "/limits"),
+        ("the largest page", "/limits?size=100"),
+        ("the last page", f"/limits?after_dimension=api&after={_tenant(LIMITS - 51)}"),
+        ("one of them, too", f"/limits?dimension=api&limit={_tenant(0)}"),
+    ):
+        times = [_page(port, path) for _ in range(5)]
+        yield Bar(f"{LIMITS:,} limits, {what}", median(times), RENDER_MS, "ms")
     viewers = [_Viewer(port) for _ in range(VIEWERS)]
     for viewer in viewers:
         viewer.seen("queue-0", 2)
