@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,6 +24,7 @@ from .users import Role, User
 from .watcher import TIMEOUT_SECONDS, Watcher
 
 EXCERPT = 160
+T = TypeVar("T")
 Query: TypeAlias = Mapping[str, str]
 Url: TypeAlias = Callable[..., str]
 TABS = {
@@ -133,6 +134,11 @@ def link(request: Request) -> Url:
         return f"{base}/{path}" + (f"?{urlencode(given)}" if given else "")
 
     return url
+
+
+def cut(found: list[T], limit: int) -> tuple[list[T], T | None]:
+    """A page of what was found, and its last one if more follow."""
+    return found[:limit], found[limit - 1] if len(found) > limit else None
 
 
 def number(query: Query, name: str, default: int, most: int) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...values.model import LeasedMessage
-from ..site import Site, number
+from ..site import Site, cut, number
 from .queue import MAX_PAGE, PAGE
 
 CONSUMERS = 500
@@ -20,7 +19,7 @@ def consumers(site: Site, request: Request) -> Response:
     limit = number(query, "limit", PAGE, MAX_PAGE)
     text = query.get("after", "")
     after = bytes.fromhex(text) if _is_token(text) else None
-    found: list[LeasedMessage] = queue.leases(site.db, limit + 1, after)
+    leases, last = cut(queue.leases(site.db, limit + 1, after), limit)
     everyone = queue.consumers(site.db)
     return site.page(
         request,
@@ -28,9 +27,9 @@ def consumers(site: Site, request: Request) -> Response:
         queue=name,
         consumers=everyone[:CONSUMERS],
         total=len(everyone),
-        leases=found[:limit],
+        leases=leases,
         after=text if after else "",
-        following=found[limit - 1].delivery.token.hex() if len(found) > limit else None,
+        following=None if last is None else last.delivery.token.hex(),
     )
 
 

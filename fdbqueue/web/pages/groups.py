@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..site import Site, number
+from ..site import Site, cut, number
 from .queue import MAX_PAGE, PAGE
 
 
@@ -20,12 +20,13 @@ def groups(site: Site, request: Request) -> Response:
         found = [] if one is None else [one]
     else:
         found = known.list(site.db, limit + 1, after=after)
+    shown, last = cut(found, limit)
     return site.page(
         request,
         "groups.html",
         queue=name,
         group=wanted,
-        groups=found[:limit],
+        groups=shown,
         after=after or "",
-        following=found[limit - 1].name if len(found) > limit else None,
+        following=None if last is None else last.name,
     )

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from ...queue.queue import Queue
 from ...values.limits import KeyState
-from ..site import Site, number
+from ..site import Site, cut, number
 from .queue import MAX_PAGE, PAGE
 
 
@@ -20,9 +20,7 @@ def keys(site: Site, request: Request) -> Response:
     limit, after = number(query, "limit", PAGE, MAX_PAGE), query.get("after") or None
     waiting = {each.key: each for each in queue.keys.waiting(site.db, limit + 1, after=after)}
     own = queue.keys.limited(site.db, limit + 1, after=after)
-    names = sorted({*waiting, *own})
-    more = len(names) > limit
-    names = names[:limit]
+    names, following = cut(sorted({*waiting, *own}), limit)
     return site.page(
         request,
         "keys.html",
@@ -33,7 +31,7 @@ def keys(site: Site, request: Request) -> Response:
         waiting=waiting,
         own=own,
         after=after or "",
-        following=names[-1] if more else None,
+        following=following,
         key=key,
         state=queue.keys[key].state(site.db) if key else None,
     )

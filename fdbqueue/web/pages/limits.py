@@ -5,9 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..site import Site, number
+from ..site import Site, cut, number
+from .queue import PAGE
 
-PAGE, MAX_PAGE = 50, 100
+MAX_PAGE = 100
 
 
 def limits(site: Site, request: Request) -> Response:
@@ -17,8 +18,7 @@ def limits(site: Site, request: Request) -> Response:
     dimension, name = query.get("dimension", ""), query.get("limit", "")
     after = query.get("after_dimension", ""), query.get("after", "")
     size = number(query, "size", PAGE, MAX_PAGE)
-    found = known.list(site.db, size + 1, after=after if all(after) else None)
-    shown = found[:size]
+    shown, last = cut(known.list(site.db, size + 1, after=after if all(after) else None), size)
     return site.page(
         request,
         "limits.html",
@@ -29,5 +29,5 @@ def limits(site: Site, request: Request) -> Response:
         # One by one: each may have a thousand messages that are out.
         limits=[known[each.dimension, each.name].state(site.db) for each in shown],
         first=not all(after),
-        following=shown[-1] if len(found) > size else None,
+        following=last,
     )

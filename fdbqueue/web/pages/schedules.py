@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..site import Site, number
+from ..site import Site, cut, number
 from .queue import MAX_PAGE, PAGE
 
 
@@ -14,12 +14,12 @@ def schedules(site: Site, request: Request) -> Response:
     query = request.query_params
     name = query.get("queue", "")
     limit, after = number(query, "limit", PAGE, MAX_PAGE), query.get("after") or None
-    found = site.queue(name).schedules.list(site.db, limit + 1, after=after)
+    found, last = cut(site.queue(name).schedules.list(site.db, limit + 1, after=after), limit)
     return site.page(
         request,
         "schedules.html",
         queue=name,
-        schedules=found[:limit],
+        schedules=found,
         after=after or "",
-        following=found[limit - 1].name if len(found) > limit else None,
+        following=None if last is None else last.name,
     )
