@@ -22,7 +22,9 @@ import fdbqueue.spark
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli.main import run
 from fdbqueue.spark.reports import figures, page
+from fdbqueue.values.model import Event
 from fdbqueue.values.states import ENDS, TRANSITIONS, State
+from fdbqueue.web import report as web
 
 from .histories import NOON_MS, Line, identity, lived, table, walk
 
@@ -206,6 +208,30 @@ def test_every_figure_is_that_of_the_model(spark: SparkSession) -> None:
     assert report == wanted
     # And all of it is JSON
     assert json.loads(json.dumps(report.to_json()))["queues"][0]["queue"] == "q0"
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_the_web_page_shows_the_same_figures(step: int) -> None:
+    for seed in range(40):
+        lines = sorted(walk("q", seed), key=lambda one: one.n)
+        events = [
+            Event(b"", one.transition, one.id, one.level, one.attempt, one.consumer, one.at_ms, "")
+            for one in lines
+        ]
+        found = web.Report()
+        for begin in range(0, len(events), step):
+            found.add(events[begin : begin + step])
+        (wanted,) = model(lines, 60_000).queues
+        whole = [] if len(wanted.levels) == 1 else [wanted.whole]
+        rows = found.rows()
+        assert [level for level, _ in rows] == [each.level for each in (*whole, *wanted.levels)]
+        for (_, mine), theirs in zip(rows, (*whole, *wanted.levels), strict=True):
+            for name in ("enqueued", "delivered", "redelivered", "done", "dead"):
+                assert getattr(mine, name) == getattr(theirs, name), name
+            for name in ("waiting", "service"):
+                values = getattr(mine, name)
+                ranks = web.percentiles(values)
+                assert figures.Percentiles(len(values), *ranks) == getattr(theirs, name), name
 
 
 def test_no_history_makes_an_empty_report_and_a_page_that_says_so(spark: SparkSession) -> None:

@@ -13,9 +13,10 @@ from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.errors import OperationTimedOut
 from fdbqueue.messages import history as events
 from fdbqueue.queue.bulk.sinks import Sink
-from fdbqueue.web import filters
+from fdbqueue.web import filters, report
 from fdbqueue.web.pages import history as history_page
 from fdbqueue.web.pages import message as message_page
+from fdbqueue.web.site import duration
 from tests import consumers
 
 
@@ -375,6 +376,43 @@ def test_a_history_shows_its_newest_events_of_a_time(
     monkeypatch.setattr(history_page, "STEP", 2)
     monkeypatch.setattr(history_page, "MAX_READ", 4)
     assert "the first 4 events" in get(pages, "/history", queue="orders", span="none")
+
+
+def test_a_history_has_a_report(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.set_options(db, history_seconds=86_400)
+    queue.enqueue_many(db, [b"x"] * 3)
+    monkeypatch.setattr(history_page, "STEP", 2)
+    for delivery in queue.receive_many(db, 2):
+        queue.ack(db, delivery)
+
+    text = get(pages, "/history", queue="orders", span=60)
+
+    ((*counts, waiting, service),) = [cells(row) for row in rows(text) if "Waiting" in row]
+    assert counts[-5:] == ["3", "2", "0", "2", "0"]
+    assert re.fullmatch(r"(\d+ ms(, |$)){3}", waiting)
+    assert re.fullmatch(r"(\d+ ms(, |$)){3}", service)
+    assert "Done from" in text
+
+
+def test_bars_count_what_happened_in_each_span() -> None:
+    assert report.bars([], 0, 0) == ("", 0)
+    path, most = report.bars([0, 0, 30, 59, 60], 0, 60)
+    assert (path.count("M"), most) == (3, 2)
+    assert path.startswith("M0.0 60v-60.0h4.0v60.0z")
+    assert report.bars([1_000], 1_000, 1_001)[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        *((0, "0 ms"), (999, "999 ms"), (1_500, "1.5 s")),
+        *((90_000, "1.5 min"), (5_400_000, "1.5 h"), (129_600_000, "1.5 d")),
+    ],
+)
+def test_durations_read_like_a_person_says_them(ms: int, text: str) -> None:
+    assert duration(ms) == text
 
 
 def test_a_history_begins_where_it_is_asked_to(db: fdb.Database, queue: Queue[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The history of a queue: its newest events, and how many there are of each transition."""
+"""The history of a queue: its report, its newest events, and how many there are of each kind."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from ...messages import history as events
 from ...values.model import Event
+from .. import report
 from ..site import Site
 
 SPANS = {"60": "a minute", "600": "10 minutes", "3600": "an hour", "86400": "a day"}
@@ -26,17 +27,31 @@ def history(site: Site, request: Request) -> Response:
     newest: deque[Event] = deque(maxlen=SHOWN)
     counts: Counter[str] = Counter()
     whole = False
+    figures = report.Report()
+    begin_ms = 0
     for _ in range(MAX_READ // STEP):
         some = queue.history(site.db, STEP, after)
+        if some and not begin_ms:
+            begin_ms = some[0].at_ms
         newest.extend(some)
+        figures.add(some)
         counts.update(event.transition for event in some)
         whole = len(some) < STEP
         if whole:
             break
         after = some[-1].stamp
+    end_ms = newest[-1].at_ms + 1 if newest else begin_ms
+    bars, most = report.bars(figures.done_ms, begin_ms, end_ms)
     return site.page(
         request,
         "history.html",
+        figures=figures.rows(),
+        percentiles=report.percentiles,
+        bars=bars,
+        most=most,
+        span_ms=max(1, (end_ms - begin_ms) // report.SPANS),
+        begin_ms=begin_ms,
+        end_ms=end_ms,
         queue=name,
         kept=options.history_seconds,
         spans=SPANS,

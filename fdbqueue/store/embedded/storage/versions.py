@@ -168,9 +168,9 @@ class Shared:
             made.wait(touched, seconds)
 
     def wake(self) -> None:
-        """Wake who sleeps; a commit does it when it is made."""
-        if self.words[SLEEPERS] and self.made is not None:
-            self.words[SLEEPERS] = 0
+        """Wake who sleeps; a commit does it when it is made, if `words[SLEEPERS]` says so."""
+        self.words[SLEEPERS] = 0
+        if self.made is not None:
             self.made.wake()
 
     def close(self) -> None:

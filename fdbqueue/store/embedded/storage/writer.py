@@ -21,6 +21,7 @@ from .versions import (
     ANNOUNCED,
     FLOOR,
     RANGES,
+    SLEEPERS,
     TOUCHED,
     UNLOGGED,
     VERSIONS_PER_SECOND,
@@ -136,9 +137,8 @@ class Writer:
             recent.trim(recent.newest - _KEEP_VERSIONS)
         version = self._clock.now()
         # Above those of commits that failed, too: watches take the number touched for seen.
-        least = max(recent.newest, words[FLOOR], words[TOUCHED])
-        if version <= least:
-            version = least + 1
+        if version <= recent.newest or version <= words[FLOOR] or version <= words[TOUCHED]:
+            version = max(recent.newest, words[FLOOR], words[TOUCHED]) + 1
             self._clock.catch_up(version)
         accepted: list[CommitRequest] = []
         for request in group:
@@ -177,7 +177,8 @@ class Writer:
         begun = time.monotonic()
         cursor.execute("COMMIT")
         self.seconds = time.monotonic() - begun
-        shared.wake()
+        if words[SLEEPERS]:
+            shared.wake()
         recent.append(version, accepted[0].writes if len(accepted) == 1 else record)
         words[FLOOR] = version
         for request in accepted:

@@ -1,0 +1,106 @@
+"""The report of a history: how many messages came and went, how long they waited, and were held.
+
+It has the figures of ``fdbq pipeline report``, for as many events as fit on a page. docs/spark.md
+defines them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..values.model import Event
+from ..values.states import ACK, DEQUEUE, LEASE, TRANSITIONS, State, Transition
+
+PERCENTILES = (50, 95, 99)
+SPANS, WIDTH, HEIGHT = 60, 300, 60
+
+_EDGES = {edge.name: edge for edge in TRANSITIONS}
+_TAKES = {LEASE.name, DEQUEUE.name}
+
+
+@dataclass(slots=True)
+class Figures:
+    """Those of one level, or of all. Times are in milliseconds."""
+
+    enqueued: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    done: int = 0
+    dead: int = 0
+    waiting: list[int] = field(default_factory=list)
+    service: list[int] = field(default_factory=list)
+
+
+class Report:
+    """The figures of a queue's events, which are added in their order."""
+
+    def __init__(self) -> None:
+        self.whole = Figures()
+        self.levels: dict[int, Figures] = {}
+        self.done_ms: list[int] = []
+        """When messages were done."""
+        # The last transition of each message that changed its state, and when.
+        self._last: dict[str, tuple[Transition, int]] = {}
+        self._delivered: set[str] = set()
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Add events that come after those that are known."""
+        for event in events:
+            edge = _EDGES.get(event.transition)
+            if edge is None:
+                continue  # Of a newer release.
+            for figures in (self.whole, self.levels.setdefault(event.level, Figures())):
+                self._count(figures, event, edge)
+            if edge.target is State.DONE:
+                self.done_ms.append(event.at_ms)
+            if edge.name in _TAKES:
+                self._delivered.add(event.id)
+            if edge.source is not edge.target:
+                self._last[event.id] = edge, event.at_ms
+
+    def _count(self, figures: Figures, event: Event, edge: Transition) -> None:
+        figures.enqueued += edge.source is None
+        figures.done += edge.target is State.DONE
+        figures.dead += edge.target is State.DEAD
+        before, before_ms = self._last.get(event.id, (None, 0))
+        # The clocks of two machines differ.
+        passed = max(0, event.at_ms - before_ms)
+        if edge.name in _TAKES:
+            figures.delivered += 1
+            figures.redelivered += event.id in self._delivered
+            if before is not None and before.target is State.READY:
+                figures.waiting.append(passed)
+        elif edge == ACK and before == LEASE:
+            figures.service.append(passed)
+
+    def rows(self) -> list[tuple[int | None, Figures]]:
+        """The figures of each level, and those of all (None) if there are several."""
+        rows: list[tuple[int | None, Figures]] = [*sorted(self.levels.items())]
+        return rows if len(rows) < 2 else [(None, self.whole), *rows]
+
+
+def percentiles(values: Sequence[int]) -> list[int | None]:
+    """Nearest-rank percentiles; None where there is no value."""
+    ordered = sorted(values)
+    count = len(ordered)
+    ranks = [-(-percent * count // 100) for percent in PERCENTILES]
+    return [ordered[rank - 1] if count else None for rank in ranks]
+
+
+def bars(times_ms: Sequence[int], begin_ms: int, end_ms: int) -> tuple[str, int]:
+    """How often something happened in each of ``SPANS`` spans: bars as the path of an SVG, and the
+    height of the highest."""
+    width_ms = max(1, -(-(end_ms - begin_ms) // SPANS))
+    counts = [0] * SPANS
+    for at_ms in times_ms:
+        span = (at_ms - begin_ms) // width_ms
+        if 0 <= span < SPANS:
+            counts[span] += 1
+    top, wide = max(counts), WIDTH / SPANS
+    parts = []
+    for span, count in enumerate(counts):
+        if count:
+            height = count / top * HEIGHT
+            parts.append(f"M{span * wide:.1f} {HEIGHT}v-{height:.1f}h{wide - 1:.1f}v{height:.1f}z")
+    return "".join(parts), top
