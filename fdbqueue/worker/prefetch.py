@@ -113,6 +113,10 @@ class Buffer:
     ``time.monotonic``."""
     looking: bool = False
     """Whether a handler's thread looks now."""
+    fetching: bool = False
+    """Whether a fetch is under way."""
+    arriving: bool = False
+    """Whether it may bring something more urgent, which a look no longer found."""
     exchanges: bool = False
     """Whether the next fetch gives back what is less urgent than what is ready."""
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -194,7 +198,7 @@ class Buffer:
     @property
     def can_begin(self) -> bool:
         """Whether a message can be begun now: not before a check that is due for urgent ones."""
-        waits = self._refreshes or self.exchanges or self.looking
+        waits = self._refreshes or self.exchanges or self.looking or self.arriving
         return bool(self.prefetched) and not waits
 
     @property
@@ -216,6 +220,8 @@ class Buffer:
             self.changed.notify()
         else:
             self.looked_at = time.monotonic()
+            # A fetch that is under way may have taken one.
+            self.arriving = self.fetching
 
     def due(self, now: float, free: bool = True) -> bool:
         """Whether to fetch now. ``free``: whether nothing is being handled."""
@@ -237,7 +243,7 @@ class Buffer:
         """
         self.latest, self.fetch_at = None, float("inf")
         self.flushes = self.channel.begin(self)
-        self.began_at = time.monotonic()
+        self.began_at, self.fetching = time.monotonic(), True
         if not (self._refreshes or self.exchanges):
             return []
         self.handled, self.exchanges = 0, False
@@ -246,6 +252,7 @@ class Buffer:
 
     def end_fetch(self, fetched: Fetched, exchanged: list[Delivery], until: float) -> None:
         """End a fetch: keep what it brought."""
+        self.fetching = self.arriving = False
         self.gave_back(fetched.returned)
         self.prefetched.extend(exchanged[: len(exchanged) - len(fetched.returned)])
         found = fetched.deliveries
@@ -271,6 +278,7 @@ class Buffer:
     def fetch_failed(self, exchanged: list[Delivery], seconds: float) -> None:
         """End a fetch that has failed; the next one is not before ``seconds`` have passed."""
         self.channel.end(self)
+        self.fetching = self.arriving = False
         self.prefetched.extend(exchanged)
         self.looked_at = time.monotonic()  # Who cannot look does not wait for it.
         self.latest = Fetched([])
