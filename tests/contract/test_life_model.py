@@ -369,6 +369,19 @@ class Life(RuleBasedStateMachine):
             DONE["rest"] += record.state is State.DELAYED
         self.replace(6, 10, "debounce", max_delay, None, False)
 
+    @precondition(lambda self: not self.paused and "last_value" in self.order)
+    @rule(value=st.sampled_from([each for each in VALUES if each is not None]))
+    def come_too_late(self, value: HeaderValue) -> None:
+        """What is leased when a newer one of its value comes does not come back."""
+        self.enqueue(6, 0, None, None, None, value)
+        self.receive("one", 3)
+        self.enqueue(6, 0, None, None, None, value)
+        for record in [each for each in self.of(State.LEASED) if each.replaced]:
+            assert record.holder is not None
+            self.queue.release(self.db, record.holder, delay=0)
+            self.lost.append(record.holder)
+            self.give_back(record, 0)
+
     def put_off(self, record: Record, delay: int, max_delay: int | None) -> int | None:
         """When it is due, after a debounce."""
         asked = self.now + delay * 1000
