@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fdbqueue.store import client
 from fdbqueue.store.binding import fdb
 
 CONFLICT = "conflict"
@@ -48,7 +49,7 @@ class FlakyDatabase:
         self.commits = 0
 
     def create_transaction(self) -> fdb.Transaction:
-        tr = self._db.create_transaction()
+        tr = client.begin(self._db)
         commit = tr.commit
 
         def flaky() -> Any:

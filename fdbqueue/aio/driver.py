@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from ..errors import MissingPackage
 from ..store import tasks
 
 try:
-    from greenlet import getcurrent, greenlet
+    from greenlet import GreenletExit, getcurrent, greenlet
 except ImportError:
     raise MissingPackage(purpose="fdbqueue.aio", package="greenlet", extra="aio") from None
 
@@ -27,8 +28,24 @@ R = TypeVar("R")
 tasks.used = True
 
 
+MAX_IDLE = 64
+"""Greenlets of a thread that are kept for further operations, since each maps memory for its own
+stack."""
+
+_ENDED = object()
+"""What a greenlet switches to its task with at the end of an operation."""
 _spawned: set[asyncio.Task[Any]] = set()
 """A loop does not keep its tasks alive."""
+
+
+class _Idle(threading.local):
+    """The greenlets of a thread that wait for an operation."""
+
+    def __init__(self) -> None:
+        self.greenlets: list[greenlet] = []
+
+
+_idle = _Idle()
 
 
 class Waking:
@@ -38,12 +55,13 @@ class Waking:
     when the task is cancelled.
     """
 
-    __slots__ = ("_loop", "_waiter", "ends_early", "seconds", "woken")
+    __slots__ = ("_loop", "_thread", "_waiter", "ends_early", "seconds", "woken")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, seconds: float | None, *, ends_early: bool
     ) -> None:
         self._loop = loop
+        self._thread = threading.get_ident()
         self._waiter: asyncio.Future[None] | None = None
         self.woken = False
         self.seconds = seconds
@@ -53,8 +71,10 @@ class Waking:
         """Wake the task; any thread may."""
         self.woken = True
         if self._waiter is not None:
+            # In its own thread the loop needs no signal to look.
+            ours = threading.get_ident() == self._thread
             with contextlib.suppress(RuntimeError):  # The loop may be closed.
-                self._loop.call_soon_threadsafe(self._end)
+                (self._loop.call_soon if ours else self._loop.call_soon_threadsafe)(self._end)
 
     def _end(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -73,6 +93,20 @@ class Waking:
         finally:
             if timer is not None:
                 timer.cancel()
+
+
+class _Pause:
+    """One turn of the loop; as ``Waking``."""
+
+    __slots__ = ("woken",)
+    ends_early = False
+
+    def __init__(self) -> None:
+        self.woken = False
+
+    async def wait(self) -> None:
+        self.woken = True
+        await asyncio.sleep(0)
 
 
 class _Called:
@@ -97,7 +131,7 @@ class _Called:
 
 
 class Running:
-    """An operation that runs in a greenlet of its own, for one task.
+    """An operation that runs in a greenlet, for one task.
 
     cancelled: the error with which the task was cancelled. told: whether the operation knows.
     """
@@ -105,48 +139,67 @@ class Running:
     __slots__ = (
         "_called",
         "_ended_by",
+        "_error",
         "_loop",
+        "_operation",
         "_refuses",
+        "_result",
         "_task",
+        "_undo",
         "cancelled",
-        "greenlet",
         "told",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        operation: Callable[[], Any],
+        undo: Callable[[Any], object] | None = None,
+    ) -> None:
         self._loop = loop
+        self._operation = operation
+        self._undo = undo
         self._task = getcurrent()
         self._called: _Called | None = None
         self._ended_by: BaseException | None = None
         self._refuses = False
+        self._result: Any = None
+        self._error: BaseException | None = None
         self.cancelled: asyncio.CancelledError | None = None
         self.told = False
-        self.greenlet = greenlet(self._run)
-        self.greenlet.gr_context = copy_context()
 
-    async def run(self, operation: Callable[[], R], undo: Callable[[R], object] | None) -> R:
+    async def run(self) -> Any:
         """See ``run``."""
-        try:
-            found = self.greenlet.switch(operation, undo)
-            while not self.greenlet.dead:
-                await self._wait_for(found)
-                found = self.greenlet.switch()
-        except Exception:
-            if self.cancelled is not None:
-                raise self.cancelled from None
-            raise
-        if self.cancelled is not None:
-            raise self.cancelled
-        result: R = found
-        return result
+        idle = _idle.greenlets
+        runner = idle.pop() if idle else greenlet(_run_each)
+        runner.gr_context = copy_context()
+        waking = runner.switch(self)
+        while waking is not _ENDED:
+            await self._wait_for(waking)
+            waking = runner.switch()
+        if len(idle) < MAX_IDLE:
+            runner.gr_context = None
+            idle.append(runner)
+        error, self._error = self._error, None
+        if self.cancelled is not None and (error is None or isinstance(error, Exception)):
+            raise self.cancelled from None
+        if error is not None:
+            raise error
+        return self._result
 
-    def _run(self, operation: Callable[[], Any], undo: Callable[[Any], object] | None) -> Any:
+    def perform(self) -> greenlet:
+        """Run the operation; returns the greenlet of its task. Called in the greenlet."""
         tasks.current.set(self)
-        result = operation()
-        if self.cancelled is not None and not self.told and undo is not None:
-            self.told = True
-            undo(result)
-        return result
+        try:
+            self._result = self._operation()
+            if self.cancelled is not None and not self.told and self._undo is not None:
+                self.told = True
+                self._undo(self._result)
+        except GreenletExit:
+            raise  # Its task is gone.
+        except BaseException as error:
+            self._error = error
+        return self._task
 
     def wait(
         self, begin: Callable[[tasks.Wake], object], seconds: float | None, *, ends_early: bool
@@ -161,6 +214,10 @@ class Running:
             if ends_early:
                 self._tell()
         return waking.woken
+
+    def pause(self) -> None:
+        """As ``tasks.Task.pause``; called in the greenlet."""
+        self._task.switch(_Pause())
 
     @property
     def group(self) -> object:
@@ -179,7 +236,7 @@ class Running:
             self.told = True
             raise self.cancelled
 
-    async def _wait_for(self, waking: Waking | _Called) -> None:
+    async def _wait_for(self, waking: Waking | _Called | _Pause) -> None:
         """Wait for what the greenlet waits for; called in the task."""
         while not waking.woken:
             try:
@@ -223,6 +280,14 @@ class Running:
             self._called.task.cancel()
 
 
+def _run_each(running: Running) -> None:
+    """What a greenlet does: it runs one operation after another."""
+    while True:
+        task = running.perform()
+        del running
+        running = task.switch(_ENDED)
+
+
 async def run(operation: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
     """Run an operation of the layer; the event loop goes on while it waits.
 
@@ -232,4 +297,5 @@ async def run(operation: Callable[[], R], undo: Callable[[R], object] | None = N
     A task that is cancelled ends what can end, such as waiting for a message, and waits for what
     cannot, such as a commit.
     """
-    return await Running(asyncio.get_running_loop()).run(operation, undo)
+    result: R = await Running(asyncio.get_running_loop(), operation, undo).run()
+    return result

@@ -180,14 +180,15 @@ class HandlerTasks(HandlerThreads):
             task.add_done_callback(self._done)
 
     async def _do(self, found: Job | Look, again: bool) -> None:
-        running = self._running[found] = Running(self._loop)
+        if isinstance(found, Job):
+            running = Running(self._loop, partial(self.do, found, again=again))
+        else:
+            running = Running(self._loop, partial(self.look, found))
+        self._running[found] = running
         if self._abandoned:
             running.interrupt(Abandoned(), for_good=True)
         try:
-            if isinstance(found, Look):
-                await running.run(partial(self.look, found), None)
-            else:
-                await running.run(partial(self.do, found, again=again), None)
+            await running.run()
         finally:
             del self._running[found]
             if isinstance(found, Job):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Generic, Self
+from weakref import WeakKeyDictionary
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages.enqueue import admission, append_key, back_pressure, index_allocation
 from ..messages.enqueue.back_pressure import TIMEOUT_SECONDS
-from ..schema.keys import OnceKeys
+from ..store import tasks
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
@@ -21,6 +22,7 @@ from ..values.durations import Seconds
 from ..values.model import Enqueued, Headers, NewMessage, OnConflict, T
 from ..values.options import DEFAULT_PRIORITY, check_name
 from ..values.serializers import BytesSerializer, Serializer
+from .bulk.sharing import Sharing
 from .handle import Handle, Transactor, composed
 from .validation import drafts
 
@@ -110,9 +112,17 @@ class Enqueuing(Handle, Generic[T]):
             and (on_conflict == "keep" and max_delay is None and keep_result is None)
             and (type(delay) is float and delay == 0.0 and limits is None)
         )
-        message_id = self._enqueue_plain(tr, payload, priority, headers, key) if plain else None
-        if message_id is not None:
-            return message_id
+        sharing = None
+        if tasks.used and timeout is TIMEOUT_SECONDS and not isinstance(tr, fdb.Transaction):
+            sharing = self._sharing()
+        if plain and (sharing is None or sharing.begin()):
+            try:
+                message_id = self._enqueue_plain(tr, payload, priority, headers, key)
+            finally:
+                if sharing is not None:
+                    sharing.end()
+            if message_id is not None:
+                return message_id
         message = NewMessage(
             payload,
             priority,
@@ -130,7 +140,34 @@ class Enqueuing(Handle, Generic[T]):
             keep_result=keep_result,
             limits=limits,
         )
+        if sharing is not None and not isinstance(tr, fdb.Transaction):
+            return self._enqueue_shared(sharing, tr, message)
         return self.enqueue_many(tr, [message], timeout=timeout)[0]
+
+    def _enqueue_shared(self, sharing: Sharing, db: fdb.Database, message: NewMessage[T]) -> str:
+        """Enqueue one message beside other tasks of an event loop."""
+        given = drafts((message,), self._clock.now_ms(db), self._serializer)
+
+        def attempt(resuming: bool) -> str:
+            if resuming:
+                return self._attempt(db, given, resuming)[0]
+            return sharing.enqueue(db, given)
+
+        return back_pressure.patiently(attempt, TIMEOUT_SECONDS)
+
+    def _sharing(self) -> Sharing | None:
+        """What the tasks of the caller's event loop share; None for a thread."""
+        task = tasks.current.get()
+        if task is None:
+            return None
+        found = self._shared.get(task.group)
+        if found is None:
+            found = self._shared[task.group] = Sharing(self._attempt, self._keys.once.timeout)
+        return found
+
+    @cached_property
+    def _shared(self) -> WeakKeyDictionary[object, Sharing]:
+        return WeakKeyDictionary()
 
     def _enqueue_plain(
         self,
@@ -188,19 +225,28 @@ class Enqueuing(Handle, Generic[T]):
                 value=count,
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
-        return self._admit(tr, given, timeout, limited._keys.once)
+        return limited._admit(tr, given, timeout)
 
     def _admit(
         self,
         tr: Transactor,
         given: admission.Plain | Sequence[admission.Draft],
         timeout: Seconds,
-        once_keys: OnceKeys,
     ) -> Enqueued:
         """``enqueue_many`` of valid messages."""
+        attempt = partial(self._attempt, tr, given)
+        return back_pressure.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
+
+    def _attempt(
+        self,
+        tr: Transactor,
+        given: admission.Plain | Sequence[admission.Draft],
+        resuming: bool = False,
+    ) -> Enqueued:
+        """``_admit`` without waiting for room. ``resuming``: as in ``admission.admit``."""
         _, ready = admission.counted(given)
 
-        def put(tr: fdb.Transaction, resuming: bool) -> admission.Admitted:
+        def put(tr: fdb.Transaction) -> admission.Admitted:
             scope = self._scope(tr)
             waiting = wakeups.reads(tr, self._keys, ready)
             admitted = admission.admit(tr, scope, given, resuming)
@@ -208,14 +254,8 @@ class Enqueuing(Handle, Generic[T]):
                 wakeups.wake(tr, self._keys, waiting)
             return admitted
 
-        def attempt(resuming: bool) -> Enqueued:
-            body = partial(put, resuming=resuming)
-            admitted = composed(
-                tr, once_keys, body, wrote=lambda done: done.new + done.replaced > 0
-            )
-            return Enqueued(admitted.ids, admitted.new)
-
-        return back_pressure.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
+        admitted = self._run(tr, put, wrote=lambda done: done.new + done.replaced > 0)
+        return Enqueued(admitted.ids, admitted.new)
 
     def _patient(self, tr: Transactor, timeout: Seconds) -> Self:
         """The handle for a call that waits for room up to ``timeout``: so that 0 means not to wait,

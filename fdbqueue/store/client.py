@@ -302,8 +302,12 @@ class Transaction(_Reads, fdb.Transaction):
 
     def commit(self) -> fdb.Future[None]:
         capi, pointer = self.capi, self.tpointer
-        if tasks.used and DEFAULT.engine is Engine.EMBEDDED and tasks.current.get() is not None:
-            return _Done(capi.commit_in_background(pointer))
+        task = tasks.current.get() if tasks.used and DEFAULT.engine is Engine.EMBEDDED else None
+        if task is not None:
+            future = capi.commit_in_background(pointer)
+            if future.ready:
+                task.pause()  # It has not waited, and there may be others.
+            return _Done(future)
         return _Done(capi.fdb_transaction_commit(pointer))
 
     def on_error(self, error: fdb.FDBError | int) -> fdb.Future[None]:

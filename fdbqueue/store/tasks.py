@@ -31,6 +31,9 @@ class Task(Protocol):
             next one that does will.
         """
 
+    def pause(self) -> None:
+        """Let the others go on that can."""
+
     @property
     def group(self) -> object:
         """What runs it beside others: tasks of one group run one at a time."""

@@ -274,7 +274,7 @@ async def first_that_comes(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqu
     return []
 
 
-WAIT = driver.Waking.wait
+WAIT = driver.Running._wait_for
 TAKES = [one, several, several_by_name, several_together, asked_for, first_of_a_loop]
 
 
@@ -303,7 +303,7 @@ async def _ended_at(
     task, waits = asyncio.current_task(), 0
     assert task is not None
 
-    async def wait(waking: driver.Waking) -> None:
+    async def wait(running: driver.Running, waking: Any) -> None:
         nonlocal waits
         if asyncio.current_task() is task:
             waits += 1
@@ -311,10 +311,10 @@ async def _ended_at(
                 limit.reschedule(0)
             elif waits == which:
                 task.cancel()
-        await WAIT(waking)
+        await WAIT(running, waking)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver.Waking, "wait", wait)
+        patch.setattr(driver.Running, "_wait_for", wait)
         found = None
         with contextlib.suppress(TimeoutError if in_time else asyncio.CancelledError):
             async with asyncio.timeout(None) as limit:
@@ -477,8 +477,8 @@ def test_a_loop_that_ends_leaves_no_request_in_line(adb: aio.Database, orders: a
 
 # -- twins -------------------------------------------------------------------------------------
 
-NO_TWIN = {"Planner", "Result", "Successors"}
-"""What Spark and workers use, which run no loop there."""
+NO_TWIN = {"Planner", "Result", "Sharing", "Successors"}
+"""What Spark, workers and queues use, and no user."""
 
 
 def public_classes() -> set[type]:

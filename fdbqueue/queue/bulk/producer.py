@@ -7,7 +7,6 @@ messages of many threads share commits, and rows.
 from __future__ import annotations
 
 import atexit
-import copy
 import logging
 import os
 import threading
@@ -20,7 +19,6 @@ from typing import Generic, Self, TypedDict
 from weakref import WeakSet
 
 from ...errors import (
-    CorruptData,
     InvalidArgument,
     InvalidInput,
     OperationTimedOut,
@@ -28,15 +26,11 @@ from ...errors import (
     ProducerClosed,
     ProducerUnfinished,
     QueueError,
-    QueueFull,
-    TransactionTooLarge,
-    TransactionTooSlow,
 )
 from ...messages.enqueue.admission import Draft, Plain
 from ...messages.enqueue.back_pressure import TIMEOUT_SECONDS
-from ...messages.transaction_budget import weight
 from ...store import binding
-from ...store.binding import FAILURES, fdb
+from ...store.binding import fdb
 from ...values import durations
 from ...values.content import check_count
 from ...values.durations import Seconds
@@ -44,6 +38,7 @@ from ...values.model import NewMessage, T
 from ...values.options import QueueOptions
 from ..enqueue import MAX_BATCH, Enqueuing
 from ..validation import drafts
+from . import batches
 from .pending import Pending, Sent
 
 log = logging.getLogger("fdbqueue.producer")
@@ -51,11 +46,6 @@ log = logging.getLogger("fdbqueue.producer")
 BATCH = 1_000
 PENDING = 10_000
 PENDING_BYTES = 64_000_000
-_ENVELOPE_BYTES = 1_000
-"""What a message takes in memory besides its bytes."""
-
-_PARTIAL = (InvalidInput, QueueFull, TransactionTooLarge, TransactionTooSlow, CorruptData)
-"""Errors that a part of a batch may have caused; nothing of it was written."""
 
 
 class Producing(TypedDict, total=False):
@@ -188,7 +178,7 @@ class Producer(Generic[T]):
             _check(self._options, given)
         if self._thread is None:
             self._start()
-        sent = Sent(given, _size(given))
+        sent = Sent(given, batches.size(given))
         self._pending.put(sent, 0.0 if self._called_back() else patience)
         return sent.future
 
@@ -256,7 +246,8 @@ class Producer(Generic[T]):
         """Let each future of a batch know what became of its message."""
         begun = [sent for sent in batch if _begins(sent)]
         try:
-            self._store(begun)
+            if begun:
+                batches.store(begun, self._store, self._lose)
         except BaseException as error:
             log.exception("%s: the producer met an error it does not know", self._queue.name)
             _fail(begun, error)
@@ -266,42 +257,27 @@ class Producer(Generic[T]):
             self._failed, self._error = 0, None
 
     def _store(self, batch: Sequence[Sent]) -> None:
-        """Store messages in their order. What cannot be stored together is tried in halves."""
+        """Store messages together, and tell their senders."""
         batch = self._timely(batch)
         if not batch:
             return
         if self._pending.given_up:
-            self._lose(batch, ProducerClosed())
-            return
+            raise ProducerClosed
         # A message alone may wait for room; the first of several finds out whether there is any.
         alone = len(batch) == 1
         room = max(0.0, batch[0].at + self._timeout - time.monotonic()) if alone else 0.0
-        queue = self._queue
-        try:
-            ids = queue._admit(self._db, _together(batch), room, queue._keys.once)
-        except _PARTIAL as error:
-            if alone:
-                self._lose(batch, error)
-                return
-        except (QueueError, *FAILURES) as error:
-            self._lose(batch, error)
-            return
-        else:
-            self._pending.expect(len(batch))
-            for sent, message_id in zip(batch, ids, strict=True):
-                _tell(sent.future, message_id)
-            return
-        middle = len(batch) // 2
-        self._store(batch[:middle])
-        self._store(batch[middle:])
+        given = batches.together([sent.given for sent in batch])
+        ids = self._queue._admit(self._db, given, room)
+        self._pending.expect(len(batch))
+        for sent, message_id in zip(batch, ids, strict=True):
+            _tell(sent.future, message_id)
 
     def _timely(self, batch: Sequence[Sent]) -> Sequence[Sent]:
         """The messages that have not waited for too long; the others fail."""
         since = time.monotonic() - self._timeout
-        late = [sent for sent in batch if sent.at < since]
-        if not late:
-            return batch
-        self._lose(late, OperationTimedOut(seconds=self._timeout))
+        late = [sent for sent in batch if sent.at < since and not sent.future.done()]
+        if late:
+            self._lose(late, OperationTimedOut(seconds=self._timeout))
         return [sent for sent in batch if sent.at >= since]
 
     def _lose(self, batch: Sequence[Sent], error: Exception) -> None:
@@ -319,28 +295,6 @@ def _check(options: QueueOptions, given: Plain | Sequence[Draft]) -> None:
     options.level(priority)
     if size > options.max_payload:
         raise PayloadTooLarge(size=size, limit=options.max_payload)
-
-
-def _size(given: Plain | Sequence[Draft]) -> int:
-    """How many bytes a message takes, in memory and in a transaction."""
-    if isinstance(given, Plain):
-        return len(given.packed[0]) + _ENVELOPE_BYTES
-    return weight(given[0].envelope)
-
-
-def _together(batch: Sequence[Sent]) -> Plain | list[Draft]:
-    """The messages of a batch as those of one call."""
-    plain = [sent.given for sent in batch if isinstance(sent.given, Plain)]
-    if len(plain) == len(batch):
-        return Plain(
-            [each.priorities[0] for each in plain],
-            [each.sizes[0] for each in plain],
-            [each.packed[0] for each in plain],
-        )
-    every: list[Draft] = []
-    for sent in batch:
-        every += sent.given.drafts() if isinstance(sent.given, Plain) else sent.given
-    return every
 
 
 def _begins(sent: Sent) -> bool:
@@ -361,9 +315,7 @@ def _fail(batch: Sequence[Sent], error: BaseException) -> None:
     for sent in batch:
         if not sent.future.done():
             with suppress(BaseException):
-                # Each its own: to raise an error adds to its traceback, whose frames hold messages.
-                own = copy.copy(error) if isinstance(error, QueueError) else error
-                sent.future.set_exception(own.with_traceback(None))
+                sent.future.set_exception(batches.own(error))
 
 
 _finding = threading.Lock()

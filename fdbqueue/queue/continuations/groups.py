@@ -148,7 +148,7 @@ def _put(
         return total, []
     some = drafts[begin : begin + count] if count is not None else _step(drafts, begin)
     end = begin + len(some)
-    ids = queue._admit(tr, some, 0.0, queue._keys.once)
+    ids = queue._admit(tr, some, 0.0)
     catalogue.note(tr, scope, "groups")
     record = record._replace(members=end, sealed=end == total)
     members.add(tr, scope, name, record, ids)

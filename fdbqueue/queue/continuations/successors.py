@@ -87,7 +87,7 @@ class Successors:
         for queue, entries in self._entries.values():
             now_ms = queue._clock.now_ms(tr)
             given = [each.draft(now_ms) for each in entries]
-            queue._admit(tr, given, 0.0, queue._keys.once)
+            queue._admit(tr, given, 0.0)
 
     @contextmanager
     def recorded(self) -> Iterator[None]:

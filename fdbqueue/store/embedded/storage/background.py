@@ -1,7 +1,8 @@
 """Commits for callers that do not wait, as those of an event loop.
 
 One thread of the process leads the groups in their place, so they share fsyncs with each other and
-with threads that wait.
+with threads that wait. Where commits have been quick lately and nobody else commits, the caller
+commits by itself: to change to the thread and back would take longer.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 import os
 import queue
 from collections.abc import Callable
-from functools import partial
 
 from ..helpers import Helper
-from ..timers import timers
+from ..timers import Call, timers
 from ..transactions.commit_requests import CommitRequest
 from .commit import Committer
 
@@ -51,6 +51,17 @@ class _Turn:
         self._committer = committer
         self._request = request
         self._then: list[Callable[[], object]] = [then]
+        self._alarm: Call | None = None
+
+    def begin(self) -> None:
+        """Begin to commit, now if that takes but a moment; else on the thread."""
+        if self._committer.commit_at_once(self._request):
+            self.release()
+            return
+        if self._request.deadline:
+            self._alarm = timers.call_at(self._request.deadline, self.give_up)
+        if self._committer.begin(self._request, self):
+            _background.run(self.lead)
 
     def lead(self) -> None:
         self._committer.lead(self._request)
@@ -65,6 +76,8 @@ class _Turn:
             then = self._then.pop()
         except IndexError:
             return  # It was told before.
+        if self._alarm is not None:
+            self._alarm.cancel()
         then()
 
     def give_up(self) -> None:
@@ -79,12 +92,8 @@ def run(work: Callable[[], object]) -> None:
 
 
 def commit(committer: Committer, request: CommitRequest, then: Callable[[], object]) -> None:
-    """Commit a request, and then call ``then``, usually on the thread."""
-    turn = _Turn(committer, request, then)
-    if request.deadline:
-        timers.call_at(request.deadline, partial(_Turn.give_up, turn))
-    if committer.begin(request, turn):
-        _background.run(turn.lead)
+    """Commit a request, and then call ``then``: at once, or later, usually on the thread."""
+    _Turn(committer, request, then).begin()
 
 
 def _after_fork() -> None:

@@ -27,6 +27,10 @@ from .writer import Writer
 
 _GATHER_SHARE = 0.5
 _GATHER_STEP = 0.00005
+QUICK_SECONDS = 0.0005
+"""How long commits may take that a caller makes who does not wait."""
+QUICK_COMMITS = 8
+"""How many commits must have been as quick before that."""
 
 
 class Committer:
@@ -57,6 +61,8 @@ class Committer:
         self._leading = False
         # How many threads took part in the last group or waited behind it.
         self._expected = 1
+        # How many commits of this process have been quick since the last one that was not.
+        self._quick = 0
 
     def commit(self, request: CommitRequest) -> None:
         """Commit a request; returns when it is done, with its outcome in the request."""
@@ -90,6 +96,25 @@ class Committer:
             else:
                 self._leading = request.leads = True
         return request.leads
+
+    def commit_at_once(self, request: CommitRequest) -> bool:
+        """Commit a request of a caller who does not wait, if that is likely to take but a moment:
+        commits have been quick, and nobody else in any process commits now."""
+        alone = self._expected == 1 and self._file.shared.words[GATHERED] <= 1
+        if self._quick < QUICK_COMMITS or not alone:
+            return False
+        with self._mutex:
+            if self._leading:
+                return False
+            self._leading = True
+        group: list[CommitRequest] = []
+        try:
+            if self._file.shared.try_lock():
+                group.append(request)
+                self._commit_locked(group)
+        finally:
+            self._pass_on(group)
+        return bool(group)
 
     def _wait(self, request: CommitRequest, turn: threading.Lock) -> None:
         """Wait until a request is done, or withdrawn, or it is its thread's turn to lead."""
@@ -226,6 +251,7 @@ class Committer:
             self._file.shared.unlock()
             if number:
                 self._mailbox.end_round(number)
+        self._quick = self._quick + 1 if self._writer.seconds < QUICK_SECONDS else 0
         if made:
             self._made(made)
 

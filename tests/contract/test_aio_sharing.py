@@ -1,0 +1,284 @@
+"""Tasks of one event loop that enqueue at the same time share transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from fdbqueue import Queue, aio
+from fdbqueue.errors import (
+    InvalidHeaders,
+    OperationTimedOut,
+    PayloadTooLarge,
+    QueueFull,
+    QueueNotFound,
+)
+from fdbqueue.store.binding import fdb
+from tests import flaky
+from tests.patience import DEADLINE
+
+TASKS = 64
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    async def main() -> Any:
+        async with asyncio.timeout(DEADLINE):
+            return await coroutine
+
+    return asyncio.run(main())
+
+
+def database(db: fdb.Database, plan: Sequence[str | None] = ()) -> flaky.FlakyDatabase:
+    return flaky.FlakyDatabase(db, plan)
+
+
+def opened(db: flaky.FlakyDatabase, queue: Queue) -> tuple[aio.Database, aio.Queue]:
+    return aio.Database(db), aio.Queue.of(queue)
+
+
+def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
+    found = []
+    while taken := queue.receive_many(db, 100):
+        found += [each.payload for each in taken]
+        queue.ack_many(db, taken)
+    return found
+
+
+def test_tasks_share_a_commit_and_each_has_its_own_message(db: fdb.Database, queue: Queue) -> None:
+    counted = database(db)
+    store, orders = opened(counted, queue)
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*(orders.enqueue(store, b"%d" % n) for n in range(TASKS)))
+
+    ids = run(main())
+    assert counted.commits == 2  # of the first, and of all that came meanwhile
+    assert len({*ids}) == TASKS
+    found = queue.receive_many(db, TASKS)
+    assert [(each.id, each.payload) for each in found] == [
+        (message_id, b"%d" % n) for n, message_id in enumerate(ids)
+    ]
+
+
+def test_tasks_that_go_on_at_once_share_the_next_commit(db: fdb.Database, queue: Queue) -> None:
+    counted = database(db)
+    store, orders = opened(counted, queue)
+
+    async def work(task: int) -> None:
+        for n in range(10):
+            await orders.enqueue(store, b"%d %d" % (task, n))
+
+    async def main() -> None:
+        await asyncio.gather(*(work(task) for task in range(8)))
+
+    run(main())
+    assert counted.commits <= 13  # one each time, and a few until they are in step
+    found = payloads(db, queue)
+    assert len(found) == 80
+    for task in range(8):  # Each task's messages are in its order.
+        mine = [each for each in found if each.startswith(b"%d " % task)]
+        assert mine == [b"%d %d" % (task, n) for n in range(10)]
+
+
+def test_a_task_alone_makes_a_commit_for_each_message(db: fdb.Database, queue: Queue) -> None:
+    counted = database(db)
+    store, orders = opened(counted, queue)
+
+    async def main() -> None:
+        for n in range(5):
+            await orders.enqueue(store, b"%d" % n)
+
+    run(main())
+    assert counted.commits == 5
+    assert payloads(db, queue) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_message_that_is_refused_harms_no_other(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "small", root=space, max_payload=10)
+    store, orders = opened(database(db), queue)
+
+    async def main() -> list[Any]:
+        calls = [orders.enqueue(store, b"%d" % n) for n in range(5)]
+        calls.insert(3, orders.enqueue(store, bytes(11)))
+        calls.insert(4, orders.enqueue(store, b"x", headers={"a" * 10_000: 1}))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    results = run(main())
+    assert isinstance(results[3], PayloadTooLarge)
+    assert isinstance(results[4], InvalidHeaders)
+    assert sorted(payloads(db, queue)) == [b"0", b"1", b"2", b"3", b"4"]
+    assert [type(each) for n, each in enumerate(results) if n not in (3, 4)] == [str] * 5
+
+
+def test_messages_of_all_kinds_share_a_commit(db: fdb.Database, queue: Queue) -> None:
+    counted = database(db)
+    store, orders = opened(counted, queue)
+
+    async def main() -> list[str]:
+        calls = [orders.enqueue(store, b"first")]
+        calls += [orders.enqueue(store, b"same", unique="k") for _ in range(2)]
+        calls += [orders.enqueue(store, b"twice", dedup_id="d") for _ in range(2)]
+        calls += [orders.enqueue(store, b"%d" % n, key="tenant") for n in range(2)]
+        calls += [orders.enqueue(store, b"later", delay=100)]
+        calls += [orders.enqueue(store, b"urgent", priority=9)]
+        return await asyncio.gather(*calls)
+
+    ids = run(main())
+    assert counted.commits == 2
+    assert ids[1] == ids[2]
+    assert ids[3] == ids[4]
+    depth = queue.depth(db)
+    assert (depth.ready, depth.delayed) == (6, 1)
+    assert payloads(db, queue) == [b"urgent", b"first", b"same", b"twice", b"0", b"1"]
+
+
+@pytest.mark.parametrize("fault", [flaky.CONFLICT, flaky.UNKNOWN_COMMITTED, flaky.UNKNOWN_LOST])
+def test_shared_commits_take_effect_once(db: fdb.Database, queue: Queue, fault: str) -> None:
+    store, orders = opened(database(db, [None, fault, fault]), queue)
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*(orders.enqueue(store, b"%d" % n) for n in range(8)))
+
+    ids = run(main())
+    found = queue.receive_many(db, 100)
+    assert [each.id for each in found] == ids
+    assert [each.payload for each in found] == [b"%d" % n for n in range(8)]
+
+
+def test_an_error_of_the_transaction_reaches_each_task(db: fdb.Database, queue: Queue) -> None:
+    store, orders = opened(database(db, [None, flaky.TIMED_OUT_LOST]), queue)
+    limited = aio.Queue.of(orders.blocking.within(5))
+
+    async def main() -> list[Any]:
+        calls = (limited.enqueue(store, b"%d" % n) for n in range(4))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    first, *others = run(main())
+    assert isinstance(first, str)
+    assert [type(each) for each in others] == [OperationTimedOut] * 3
+    assert len({id(each) for each in others}) == 3
+    assert payloads(db, queue) == [b"0"]
+
+
+def test_a_queue_that_is_gone_is_reported_to_each_task(db: fdb.Database, queue: Queue) -> None:
+    store, orders = opened(database(db), queue)
+    queue.delete(db)
+
+    async def main() -> list[Any]:
+        calls = (orders.enqueue(store, b"%d" % n) for n in range(4))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [type(each) for each in run(main())] == [QueueNotFound] * 4
+
+
+def test_tasks_wait_for_room_each_for_itself(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "full", root=space, max_messages=2, when_full="block")
+    store, orders = opened(database(db), queue)
+
+    async def main() -> list[str]:
+        calls = [asyncio.create_task(orders.enqueue(store, b"%d" % n)) for n in range(6)]
+        while not all(each.done() for each in calls):
+            for delivery in await orders.receive_many(store, 10):
+                await orders.ack(store, delivery)
+            await asyncio.sleep(0.001)
+        return [each.result() for each in calls]
+
+    assert len({*run(main())}) == 6
+    assert queue.depth(db).done + queue.depth(db).ready == 6
+
+
+def test_a_full_queue_refuses_only_what_does_not_fit(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "full", root=space, max_messages=3, when_full="reject")
+    store, orders = opened(database(db), queue)
+
+    async def main() -> list[Any]:
+        calls = (orders.enqueue(store, b"%d" % n) for n in range(5))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    results = run(main())
+    assert sorted(type(each).__name__ for each in results) == ["QueueFull"] * 2 + ["str"] * 3
+    assert any(isinstance(each, QueueFull) for each in results)
+    assert queue.depth(db).ready == 3
+
+
+# -- cancellation ------------------------------------------------------------------------------
+
+
+def test_a_task_that_is_cancelled_before_its_commit_enqueues_nothing(
+    db: fdb.Database, queue: Queue
+) -> None:
+    store, orders = opened(database(db), queue)
+
+    async def main() -> list[Any]:
+        calls = [asyncio.create_task(orders.enqueue(store, b"%d" % n)) for n in range(5)]
+        await asyncio.sleep(0)  # The first one is at work, and the others wait.
+        calls[1].cancel()  # It would lead next.
+        calls[3].cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    results = run(main())
+    assert [type(each) for each in results] == [
+        *(str, asyncio.CancelledError, str, asyncio.CancelledError, str)
+    ]
+    assert payloads(db, queue) == [b"0", b"2", b"4"]
+
+
+@pytest.mark.parametrize("cancelled", [1, 2], ids=["the one that leads", "one that follows"])
+def test_a_task_that_is_cancelled_during_its_commit_has_enqueued(
+    db: fdb.Database, queue: Queue, cancelled: int
+) -> None:
+    counted = database(db)
+    store, orders = opened(counted, queue)
+    calls: list[asyncio.Task[str]] = []
+
+    def cancel() -> None:
+        if counted.commits == 2:  # that of those that share
+            calls[cancelled].cancel()
+
+    counted._before = cancel
+
+    async def main() -> list[Any]:
+        calls.extend(asyncio.create_task(orders.enqueue(store, b"%d" % n)) for n in range(4))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    results = run(main())
+    assert isinstance(results[cancelled], asyncio.CancelledError)
+    assert sum(isinstance(each, str) for each in results) == 3
+    assert payloads(db, queue) == [b"0", b"1", b"2", b"3"]
+
+
+def test_the_next_task_leads_after_one_that_failed(db: fdb.Database, queue: Queue) -> None:
+    store, orders = opened(database(db), queue)
+
+    async def main() -> list[Any]:
+        bad = orders.enqueue(store, b"x", priority=99)
+        calls = [bad, *(orders.enqueue(store, b"%d" % n) for n in range(3))]
+        first = await asyncio.gather(*calls, return_exceptions=True)
+        again = await asyncio.gather(*(orders.enqueue(store, b"more") for _ in range(2)))
+        return [*first, *again]
+
+    results = run(main())
+    assert [isinstance(each, str) for each in results] == [False, *[True] * 5]
+    assert sorted(payloads(db, queue)) == [b"0", b"1", b"2", b"more", b"more"]
+
+
+def test_loops_of_two_threads_enqueue_by_one_queue(db: fdb.Database, queue: Queue) -> None:
+    store, orders = opened(database(db), queue)
+
+    async def work(thread: int) -> None:
+        calls = (orders.enqueue(store, b"%d %d" % (thread, n)) for n in range(50))
+        await asyncio.gather(*calls)
+
+    threads = [threading.Thread(target=run, args=(work(n),)) for n in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len({*payloads(db, queue)}) == 100
+    gc.collect()
+    assert not queue._shared  # The loops are gone, and what they shared.
