@@ -68,6 +68,7 @@ class _Queue(Client):
             self.queue = fdbqueue.Queue.open(self.db, NAME)
         except fdbqueue.errors.QueueNotFound:
             self.queue = fdbqueue.Queue.create(self.db, NAME)
+        self.taken: list[Any] = []
 
     def put(self, payloads: Sequence[bytes]) -> None:
         if len(payloads) == 1:
@@ -76,16 +77,17 @@ class _Queue(Client):
             self.queue.enqueue_many(self.db, payloads)
 
     def take(self, most: int) -> Sequence[bytes]:
+        # One transaction acknowledges and takes the next, as in Queue.consume.
         if most == 1:
-            delivery = self.queue.receive(self.db, lease=60)
-            if delivery is None:
-                return ()
-            self.queue.ack(self.db, delivery)
-            return (delivery.message.payload,)
-        deliveries = self.queue.receive_many(self.db, most, lease=60)
-        if deliveries:
-            self.queue.ack_many(self.db, deliveries)
-        return [delivery.message.payload for delivery in deliveries]
+            delivery = self.queue.receive(self.db, lease=60, ack=self.taken)
+            self.taken = [] if delivery is None else [delivery]
+        else:
+            self.taken = self.queue.receive_many(self.db, most, lease=60, ack=self.taken)
+        return [delivery.message.payload for delivery in self.taken]
+
+    def finish(self) -> None:
+        if self.taken:
+            self.queue.ack_many(self.db, self.taken)
 
 
 class FdbQueue(_OnStore):

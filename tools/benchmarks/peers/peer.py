@@ -56,6 +56,9 @@ class Client(ABC):
         """
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """Acknowledge what was taken last, if the next ``take`` would."""
+
     def rest(self) -> Sequence[bytes]:
         """All messages still in the queue; may take them."""
         found: list[bytes] = []
