@@ -181,10 +181,13 @@ class Running:
             runner.gr_context = None
             idle.append(runner)
         error, self._error = self._error, None
-        if self.cancelled is not None and (error is None or isinstance(error, Exception)):
-            raise self.cancelled from None
-        if error is not None:
-            raise error
+        try:
+            if self.cancelled is not None and (error is None or isinstance(error, Exception)):
+                raise self.cancelled from None
+            if error is not None:
+                raise error
+        finally:
+            del error  # Its traceback has this frame.
         return self._result
 
     def perform(self) -> greenlet:
