@@ -457,7 +457,6 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
     woken: list[int] = []
     watches: list[Sequence[wakeups.Watch]] = []
     done = threading.Semaphore(0)
-    before = 0
 
     def wake(n: int) -> None:
         woken.append(n)
@@ -472,23 +471,25 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
         if n not in woken:  # What is cancelled fires, too.
             threading.Thread(target=wake, args=(n,)).start()
 
-    for n, member in enumerate(members):
-        member.join()
-        watches.append(member.fetch(Credit(messages=2), 2).signal)
-        for watch in watches[n]:
-            watch.on_ready(partial(awake, n))
-    before = counted.commits
-    queue.enqueue(counted, b"x")  # type: ignore[arg-type]
-    for _ in range(2):
-        assert done.acquire(timeout=DEADLINE)
-    # To enqueue, take and acknowledge, and for the next one to look; and two that only watch.
-    assert counted.commits - before == 6
-    assert len(woken) == 2
-    assert queue.depth(db).done == 1
-    # Nobody is to wake when the queue is gone.
-    woken.extend(range(64))
-    for watch in itertools.chain(*watches):
-        watch.cancel()
+    try:
+        for n, member in enumerate(members):
+            member.join()
+            watches.append(member.fetch(Credit(messages=2), 2).signal)
+            for watch in watches[n]:
+                watch.on_ready(partial(awake, n))
+        before = counted.commits
+        queue.enqueue(counted, b"x")  # type: ignore[arg-type]
+        for _ in range(2):
+            assert done.acquire(timeout=DEADLINE)
+        # To enqueue, take and acknowledge, and for the next one to look; and two that only watch.
+        assert counted.commits - before == 6
+        assert len(woken) == 2
+        assert queue.depth(db).done == 1
+    finally:
+        # Nobody is to wake when the queue is gone.
+        woken.extend(range(64))
+        for watch in itertools.chain(*watches):
+            watch.cancel()
 
 
 def test_a_message_too_large_for_the_credit_left_is_left_to_another_consumer(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage import open_stores, watches
-from fdbqueue.store.embedded.storage.versions import ANNOUNCED, RANGES, slot_of
+from fdbqueue.store.embedded.storage.versions import ANNOUNCED, RANGES, TOUCHED, slot_of
 from tests.embedded.test_processes import Worker
 from tests.patience import eventually
 
@@ -143,17 +143,41 @@ def test_a_range_cleared_between_a_commit_and_its_watch_is_noticed(tmp_path: Pat
     other = db.get_and_watch(b"other")[1]
     arm = its_watches.arm
 
-    def late(watch: Any, own: bool) -> None:
+    def late(watch: Any, version: int, own: bool) -> None:
         its_watches.arm = arm
         del db[b"a":b"b"]
         eventually(lambda: its_watches._cleared[0] == its_watches._file.shared.words[RANGES])
-        arm(watch, own)
+        arm(watch, version, own)
 
     its_watches.arm = late
     watch = db.set_and_watch(b"a", b"1")
 
     eventually(watch.is_ready)
     assert not other.is_ready()
+
+
+def test_a_watch_is_not_compared_with_a_state_older_than_the_one_it_saw(tmp_path: Path) -> None:
+    """The thread may have begun to read before the watch was armed."""
+    db, its_watches = opened(tmp_path / "a.store")
+    db[b"a"] = b"1"
+    former = db.get_and_watch(b"a")[1]
+    eventually(lambda: None not in its_watches._noted.values())
+    cleared_ranges, armed = its_watches._cleared_ranges, []
+
+    def late(*args: Any) -> Any:
+        its_watches._cleared_ranges = cleared_ranges
+        armed.append(db.set_and_watch(b"a", b"3"))
+        return cleared_ranges(*args)
+
+    its_watches._cleared_ranges = late
+    db[b"a"] = b"2"
+    eventually(former.is_ready)
+    watch = armed[0]
+    eventually(lambda: its_watches._seen == its_watches._file.shared.words[TOUCHED])
+
+    assert not watch.is_ready()
+    db[b"a"] = b"4"
+    eventually(watch.is_ready)
 
 
 def test_a_commit_that_was_slower_than_anyone_expects_still_fires_watches(

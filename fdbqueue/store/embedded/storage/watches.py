@@ -50,6 +50,7 @@ class Watch(Pending):
         key: the watched key.
         value_seen: the value that the transaction saw, its own earlier writes included.
         seen: what ``Watches.count`` gave for the key then.
+        version: the version at which the key had the value; known once the watch is armed.
     """
 
     def __init__(self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]) -> None:
@@ -57,6 +58,7 @@ class Watch(Pending):
         self.key = key
         self.value_seen = value
         self.seen = (0, 0)
+        self.version = 0
         self._forget = forget
 
     def complete(self, value: object = None, error: BaseException | None = None) -> bool:
@@ -98,12 +100,14 @@ class Watches:
         words = self._file.shared.words
         return words[slot_of(key)], words[RANGES]
 
-    def arm(self, watch: Watch, own: bool) -> None:
+    def arm(self, watch: Watch, version: int, own: bool) -> None:
         """Start a watch; it also notices changes since the transaction's snapshot.
 
+        version: that of the commit, or of the snapshot if nothing was committed.
         own: whether the value that it saw is the one that its transaction has committed. If that
             commit alone has written to the slot since, nothing can have changed.
         """
+        watch.version = version
         try:
             self._helper.start()
         except EngineError as error:
@@ -281,8 +285,10 @@ class Watches:
         changed: list[Watch] = []
         with self._lock:
             for key, value in values.items():
-                watches = self._by_key.get(key, ())
-                changed.extend(watch for watch in watches if watch.value_seen != value)
+                for watch in self._by_key.get(key, ()):
+                    # One that was armed meanwhile may have seen a newer state.
+                    if watch.value_seen != value and watch.version <= newest:
+                        changed.append(watch)
             for slot, count in raised.items() if complete else ():
                 keys = self._by_slot.get(slot)
                 # Not those of a watch that was armed meanwhile.

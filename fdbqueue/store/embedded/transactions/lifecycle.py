@@ -179,11 +179,13 @@ def _finish(tr: Transaction, error: BaseException | None) -> None:
             future.fail(tr.stamp_error)
         else:
             future.complete(stamp(tr))
+    version = max(tr.committed_version, tr.read_version or 0)
     for watch in watching:
         if error is not None:
             watch.complete(error=error)
         else:
-            tr.store.watches.arm(watch, own=tr.writes.sets(watch.key, watch.value_seen))
+            own = tr.writes.sets(watch.key, watch.value_seen)
+            tr.store.watches.arm(watch, version, own)
 
 
 def stamp(tr: Transaction) -> bytes:
