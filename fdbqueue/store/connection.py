@@ -7,13 +7,18 @@ transaction with a time limit, repeated, finds out the state.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from enum import Enum
+from functools import partial
 from typing import Self
 
 from ..values.durations import Seconds, patience
+from . import client, tasks
 from .binding import FAILURES, fdb
 from .clocks import METADATA_VERSION
 
@@ -66,8 +71,8 @@ class Connection:
 
     timeout: seconds that the store has to answer. lost_after: seconds of silence until LOST; for
     who holds leases, as long as the shortest of these lasts.
-    Listeners are called in the asking thread, one after another, with the new state; what they
-    raise is logged. Raises ``InvalidArgument``.
+    Listeners are called with every new state, one after another: in the asking thread, or in the
+    one that calls ``check``. What they raise is logged. Raises ``InvalidArgument``.
     """
 
     def __init__(
@@ -87,9 +92,11 @@ class Connection:
         self._now = now
         self._answered_at = self.since = self.asked_at = now()
         self._listeners: list[Listener] = []
-        self._ask = threading.Event()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._news: deque[tuple[Listener, ConnectionState]] = deque()
+        """Whom to tell what, in this order."""
+        self._changing, self._telling = threading.Lock(), threading.Lock()
+        self._ask = tasks.Event()
+        self._asking: _Asking | None = None
 
     @property
     def usable(self) -> bool:
@@ -117,45 +124,69 @@ class Connection:
 
     def start(self) -> None:
         """Start asking, if no thread does; also in a forked process."""
-        if self._thread is not None and self._thread.is_alive() and not self._stopped.is_set():
+        former = self._asking
+        if former is not None and former.goes_on:
             return
-        self._stopped.clear()
+        if former is not None and former.forked:
+            # Threads that are not in this process may have held them.
+            self._changing, self._telling = threading.Lock(), threading.Lock()
         self._answered_at = self.since = self.asked_at = self._now()
-        self._thread = threading.Thread(target=self._run, name="fdbqueue-connection", daemon=True)
-        self._thread.start()
+        asking = self._asking = _Asking()
+        run, mine = partial(self._run, asking), tasks.current.get()
+        if mine is None:
+            threading.Thread(target=run, name="fdbqueue-connection", daemon=True).start()
+        else:
+            asking.cancel = mine.spawn(run)
 
     def stop(self) -> None:
-        """Stop asking. The thread ends after the request in flight."""
-        self._stopped.set()
+        """Stop asking. Waits for a request in flight, and for a listener that runs, for a second
+        at most; the thread ends after them. Called by a listener, it waits for nothing."""
+        asking = self._asking
+        if asking is None:
+            return
+        asking.stopped = True
         self._ask.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(STOP_SECONDS)
+        if _teller.get() is self:
+            return
+        try:
+            asking.ended.wait(STOP_SECONDS)
+        finally:
+            if asking.cancel is not None:
+                asking.cancel()
+        if asking.cancel is not None:
+            asking.ended.wait(self.timeout)
 
     def check(self) -> ConnectionState:
         """Ask once; returns the state that follows."""
         answered = self._answers()
-        if answered:
-            self._answered_at = self._now()
-        silent = self._now() - self._answered_at
-        while True:
-            state = next_state(self.state, answered, silent, self.lost_after)
-            if state is self.state:
-                return state
-            self.state, self.since = state, self._now()
-            log.warning("the connection to the store is %s", state.value)
-            for listener in list(self._listeners):
-                self._tell(listener, state)
+        with self._changing:
+            now = self._now()
+            if answered:
+                self._answered_at = now
+            silent = now - self._answered_at
+            before, state = None, self.state
+            while state is not before:
+                before, state = state, next_state(state, answered, silent, self.lost_after)
+                if state is not before:
+                    self.state, self.since = state, now
+                    log.warning("the connection to the store is %s", state.value)
+                    self._news.extend((listener, state) for listener in self._listeners)
+        self._tell()
+        return state
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self.asked_at = self._now()
-            self.check()
-            self._ask.wait(min(self.interval, self.lost_after / 3))
-            self._ask.clear()
+    def _run(self, asking: _Asking) -> None:
+        try:
+            while not asking.stopped:
+                self.asked_at = self._now()
+                self.check()
+                self._ask.wait(min(self.interval, self.lost_after / 3))
+                self._ask = tasks.Event()
+        finally:
+            asking.ended.set()
 
     def _answers(self) -> bool:
         try:
-            tr = self.db.create_transaction()
+            tr = client.begin(self.db)
             seconds = min(self.timeout, self.lost_after / 3)
             tr.options.set_timeout(max(1, int(seconds * 1000)))
             tr.get(METADATA_VERSION).wait()
@@ -164,8 +195,40 @@ class Connection:
             return False
         return True
 
-    def _tell(self, listener: Listener, state: ConnectionState) -> None:
-        try:
-            listener(state)
-        except Exception:
-            log.exception("a listener of the connection failed")
+    def _tell(self) -> None:
+        """Tell the news, unless another thread or task does: it tells what comes meanwhile, too."""
+        while self._news and self._telling.acquire(blocking=False):
+            told = _teller.set(self)
+            try:
+                listener, state = self._news.popleft() if self._news else (None, self.state)
+                if listener is not None and listener in self._listeners:
+                    listener(state)
+            except Exception:
+                log.exception("a listener of the connection failed")
+            finally:
+                _teller.reset(told)
+                self._telling.release()
+
+
+class _Asking:
+    """What asks, from ``start`` to ``stop``: a thread, or a task that ``cancel`` ends."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.ended = tasks.Event()
+        self.cancel: Callable[[], object] | None = None
+        self._process = os.getpid()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it asks, and was not told to stop."""
+        return not (self.stopped or self.ended.is_set() or self.forked)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is another process, which was forked from that of the thread."""
+        return self._process != os.getpid()
+
+
+_teller: ContextVar[Connection | None] = ContextVar("fdbqueue.connection.teller", default=None)
+"""The connection whose listener runs."""

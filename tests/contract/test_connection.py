@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, cast
 
@@ -9,13 +10,14 @@ import pytest
 
 from fdbqueue import Connection
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.store import connection as connections
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.connection import ConnectionState
 from tests.flaky import CuttableDatabase
-from tests.patience import eventually
+from tests.patience import DEADLINE, eventually
 
-SUSPENDED, LOST = ConnectionState.SUSPENDED, ConnectionState.LOST
-RECONNECTED = ConnectionState.RECONNECTED
+CONNECTED, SUSPENDED = ConnectionState.CONNECTED, ConnectionState.SUSPENDED
+LOST, RECONNECTED = ConnectionState.LOST, ConnectionState.RECONNECTED
 
 
 def asking() -> list[threading.Thread]:
@@ -60,3 +62,60 @@ def test_one_thread_asks_however_often_it_is_started(db: fdb.Database) -> None:
 def test_times_that_are_none_are_refused(db: fdb.Database, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match=next(iter(wrong))):
         Connection(db, **wrong)
+
+
+def test_a_listener_that_checks_or_stops_the_connection_waits_for_nobody(db: fdb.Database) -> None:
+    store = CuttableDatabase(db)
+    connection = Connection(cast("fdb.Database", store), interval=0.01)
+    first: list[ConnectionState] = []
+    second: list[ConnectionState] = []
+
+    def check_again(state: ConnectionState) -> None:
+        first.append(state)
+        if state is SUSPENDED:
+            store.cut = False
+            connection.check()
+        else:
+            connection.stop()
+
+    connection.listen(check_again)
+    connection.listen(second.append)
+    store.cut = True
+    with connection:
+        eventually(lambda: len(second) == 2)
+    assert first == second == [SUSPENDED, RECONNECTED]
+
+
+def test_a_thread_that_was_stopped_ends_though_another_has_been_started(
+    db: fdb.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "STOP_SECONDS", 0.01)
+    before, gate, told = len(asking()), threading.Event(), threading.Event()
+    store = CuttableDatabase(db)
+    connection = Connection(cast("fdb.Database", store), interval=0.01)
+
+    def hang(_: ConnectionState) -> None:
+        told.set()
+        gate.wait(DEADLINE)
+
+    connection.listen(hang)
+    store.cut = True
+    with connection:
+        assert told.wait(DEADLINE)
+    with connection:
+        assert len(asking()) == before + 2
+        gate.set()
+        eventually(lambda: len(asking()) == before + 1)
+    eventually(lambda: len(asking()) == before)
+
+
+def test_a_forked_process_asks_by_itself(db: fdb.Database) -> None:
+    connection = Connection(db)
+    with connection, connection._changing, connection._telling:
+        former = connection._asking
+        assert former is not None
+        former._process = os.getpid() - 1  # As a fork leaves it.
+        connection.start()
+        assert connection._asking is not former
+        assert connection.check() is CONNECTED
+        former.stopped = True
