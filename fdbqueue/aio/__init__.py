@@ -10,6 +10,7 @@ Needs the package greenlet: ``pip install 'fdbqueue[aio]'``.
 from __future__ import annotations
 
 from .channel import Channel
+from .connection import Connection
 from .overview import list_queues, survey, verify
 from .queues import (
     Batch,
@@ -34,6 +35,7 @@ from .worker import Worker
 __all__ = [
     "Batch",
     "Channel",
+    "Connection",
     "Database",
     "DeadLetters",
     "Groups",

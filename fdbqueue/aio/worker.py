@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Self, TypeVar, Unpack
 
 from ..errors import InvalidArgument
+from ..store import tasks
 from ..values.durations import Seconds
 from ..worker import worker
 from ..worker.channel import Channel as BlockingChannel
@@ -23,6 +24,7 @@ from ..worker.handlers import Handler, suspends
 from ..worker.health import Address
 from ..worker.state import State
 from .channel import Channel
+from .connection import Connection, call
 from .driver import run
 from .handler_tasks import Handled, HandlerTasks
 from .handlers import Decorator, Handling, How
@@ -98,6 +100,12 @@ class Worker(Twin):
     @health.setter
     def health(self, address: Address | None) -> None:
         self.blocking.health = address
+
+    @property
+    def connection(self) -> Connection:
+        """As ``fdbqueue.Worker.connection``. Listeners may be coroutine functions, and are called
+        in the loop."""
+        return Connection.called_by(self.blocking.connection, self.blocking._call)
 
     async def described(self) -> list[str]:
         """The worker in one line, and each of its queues in another."""
@@ -246,6 +254,19 @@ class _Blocking(worker.Worker):
             )
         self._tasks = HandlerTasks(state, self._loop, self._context)
         return self._tasks
+
+    def _call(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Call a listener of the connection, in its thread or in a task that checks it."""
+        if tasks.current.get() is not None:
+            call(coroutine)
+            return
+        assert self._loop is not None
+        try:
+            called = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # The loop is closed.
+            coroutine.close()
+            raise
+        called.result()
 
     def _run_coroutine(self, coroutine: Any) -> Any:
         assert self._tasks is not None
