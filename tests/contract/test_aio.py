@@ -586,6 +586,11 @@ def in_line(db: fdb.Database, queue: Queue) -> int:
     return len(list(db.get_range(requests.start, requests.stop)))
 
 
+def sharing(queue: Queue) -> int:
+    """How many tasks wait by requests that they share."""
+    return sum(len(each._waiters) for each in queue._access.shared.values())
+
+
 async def until(holds: Callable[[], object]) -> None:
     while not holds():
         await asyncio.sleep(0.002)
@@ -599,9 +604,9 @@ def test_tasks_that_wait_share_a_request_and_are_served_in_their_order(
 
     async def main() -> None:
         waiting: list[asyncio.Task[Any]] = []
-        for _ in range(5):
+        for n in range(5):
             waiting.append(asyncio.create_task(orders.receive(adb, wait=DEADLINE)))
-            await asyncio.sleep(0.02)
+            await until(lambda: sharing(queue) == n + 1)  # noqa: B023
         await until(lambda: in_line(db, queue) == 1)
         for n, task in enumerate(waiting):
             queue.enqueue(db, b"%d" % n)
