@@ -108,6 +108,7 @@ def run(examples: int, number: int) -> None:
             max_examples=examples,
             stateful_step_count=30,
             database=None,
+            deadline=None,  # Also in a process that has not loaded the profile of the tests.
             phases=(Phase.reuse, Phase.generate),
             suppress_health_check=list(HealthCheck),
         ),
