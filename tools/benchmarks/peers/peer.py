@@ -58,6 +58,7 @@ class Client(ABC):
 
     def finish(self) -> None:
         """Acknowledge what was taken last, if the next ``take`` would."""
+        return
 
     def rest(self) -> Sequence[bytes]:
         """All messages still in the queue; may take them."""
