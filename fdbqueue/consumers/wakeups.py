@@ -282,6 +282,23 @@ def arm(db: fdb.Database, signal: Signal, timeout: float | None = None) -> list[
     return once.run(db, unrecorded, lambda tr: _watch(tr, signal), wrote=lambda _: False)
 
 
+def watch(db: fdb.Database, key: bytes, timeout: float) -> Watch:
+    """Watch a key as it is now. Raises ``OperationTimedOut`` after ``timeout`` seconds."""
+    unrecorded = OnceKeys(b"", timeout)
+    armed: Watch = once.run(db, unrecorded, lambda tr: tr.watch(key), wrote=lambda _: False)
+    return armed
+
+
+def has_failed(watch: object) -> bool:
+    """Whether a watch that is ready has not fired."""
+    try:
+        if hasattr(watch, "wait"):  # else it had fired before it was armed
+            watch.wait()
+    except fdb.FDBError:
+        return True
+    return False
+
+
 def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
     values = [tr.snapshot.get(key) for key, _ in signal]
     return [

@@ -6,17 +6,19 @@ import logging
 import time
 from functools import partial
 
+from ..consumers import wakeups
 from ..consumers.credit import Credit
 from ..errors import LeaseLost, QueueError, SubscriptionNotFound
 from ..schema.codec.consumers import ConsumerRef
-from ..store.binding import FAILURES, fdb
+from ..store.binding import FAILURES
 from ..values import backoff
 from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended, follow
 from .consumer import Fetched, QueueConsumer, SubscriptionConsumer
 from .health import Loop
-from .lease_extender import extend
+from .leases.cancellations import Cancellations
+from .leases.lease_extender import extend
 from .prefetch import Buffer, Finished
 from .state import State
 
@@ -42,9 +44,10 @@ class Fetcher:
     milliseconds of each other share a commit, and that commit brings the next messages.
     """
 
-    def __init__(self, state: State, buffer: Buffer) -> None:
+    def __init__(self, state: State, buffer: Buffer, cancellations: Cancellations) -> None:
         self.state = state
         self.buffer = buffer
+        self._cancellations = cancellations
         self._failures = 0
         self._loop = state.watch(Loop(f"takes from {buffer.queue.name}", takes=True))
         self._ref: ConsumerRef | None = None
@@ -81,6 +84,7 @@ class Fetcher:
             except BaseException as error:
                 log.exception("the worker met an error that it does not know")
                 self._failed(exchanged, error)
+            self._cancellations.fetched(buffer)
         self._leave()
         if over:
             log.info("the subscription of %s that this worker handles is over", buffer.queue.name)
@@ -200,7 +204,7 @@ class Fetcher:
         return SubscriptionConsumer(worker.db, buffer.queue, buffer.subscription, *options)
 
     def _rung(self, fetched: Fetched, watch: object) -> None:
-        after = UNWATCHED_SECONDS if _has_failed(watch) else 0.0
+        after = UNWATCHED_SECONDS if wakeups.has_failed(watch) else 0.0
         with self.state.lock:
             if self.buffer.latest is fetched:
                 self.buffer.ring(after)
@@ -244,13 +248,3 @@ def _disarm(fetched: Fetched | None) -> None:
     if fetched is not None:
         for watch in fetched.signal:
             watch.cancel()
-
-
-def _has_failed(watch: object) -> bool:
-    """Whether a watch that is ready has not fired."""
-    try:
-        if hasattr(watch, "wait"):  # else it had fired before it was armed
-            watch.wait()
-    except fdb.FDBError:
-        return True
-    return False

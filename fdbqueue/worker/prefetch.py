@@ -9,7 +9,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -436,8 +436,23 @@ class Buffer:
     def extended(self, deliveries: Sequence[Delivery]) -> None:
         """Leases end later."""
         self.rows.forget(deliveries)
-        renewed = {delivery.token: delivery for delivery in deliveries}
-        self.prefetched = [renewed.get(held.token, held) for held in self.prefetched]
+        # What was cancelled stays so: an extension from before that may be told of later.
+        known = {held.token for held in self.held() if held.cancelled}
+        self._renew(
+            {
+                each.token: replace(each, cancelled=True) if each.token in known else each
+                for each in deliveries
+            }
+        )
+
+    def note_cancelled(self, tokens: Set[bytes]) -> None:
+        """Messages are known to have been cancelled, as far as they are held."""
+        found = [each for each in self.held() if each.token in tokens] if tokens else []
+        self._renew({each.token: replace(each, cancelled=True) for each in found})
+
+    def _renew(self, renewed: Mapping[bytes, Delivery]) -> None:
+        if renewed:
+            self.prefetched = [renewed.get(held.token, held) for held in self.prefetched]
         for token in renewed.keys() & self.running.keys():
             self.running[token] = renewed[token]
 

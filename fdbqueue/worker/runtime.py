@@ -15,7 +15,8 @@ from ..values.model import Delivery
 from .browser import Browsed, Browser
 from .fetcher import Fetcher
 from .handler_threads import HandlerThreads
-from .lease_extender import LeaseExtender
+from .leases.cancellations import Cancellations
+from .leases.lease_extender import LeaseExtender
 from .prefetch import Buffer
 from .state import Settings, State
 
@@ -27,7 +28,7 @@ HURRY_SECONDS = 2.0
 
 class Runtime:
     """The threads of a worker: a fetcher for each queue, a browser for each browsing subscription,
-    handlers, and the lease extender."""
+    handlers, the lease extender, and what learns of cancellations."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Runtime:
         self.state.serve(self.browsers)
         self.handlers = handlers(self.state)
         self.lease_extender = LeaseExtender(self.state, self.handlers)
+        self.cancellations = Cancellations(self.state)
         self._at_once = False
 
     def start(self) -> None:
@@ -49,10 +51,11 @@ class Runtime:
         self.connection.listen(self._connection_changed)
         self.connection.start()
         for buffer in self.state.buffers:
-            self.state.spawn(Fetcher(self.state, buffer).run, "fetcher")
+            self.state.spawn(Fetcher(self.state, buffer, self.cancellations).run, "fetcher")
         for browser in self.browsers:
             self.state.spawn(browser.run, "browser")
         self.state.spawn(self.lease_extender.run, "lease-extender")
+        self.state.spawn(self.cancellations.run, "cancellations")
         self.handlers.start()
 
     def stop(self, seconds: float) -> None:
@@ -72,6 +75,7 @@ class Runtime:
             for buffer in state.buffers:
                 buffer.end(list(buffer.running.values()))
         self.lease_extender.stop()
+        self.cancellations.stop()
         self.handlers.abandon()
         self._abandon(abandoned)
         with state.lock:
@@ -97,6 +101,7 @@ class Runtime:
                 if self.connection.usable:
                     buffer.ring()
             self.state.notify()
+            self.cancellations.wake()
 
     def _abandon(self, abandoned: Sequence[tuple[Buffer, list[Delivery]]]) -> None:
         """Give running messages back, in a thread: a store that is away must not delay the stop."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,12 +18,10 @@ from fdbqueue import (
     Reject,
     Retry,
     Snooze,
-    Worker,
-    aio,
-    context,
     verify,
 )
 from fdbqueue.errors import FormatTooNew, LeaseLost
+from fdbqueue.messages.delivery import cancellation
 from fdbqueue.queue import housekeeping
 from fdbqueue.schema import catalogue
 from fdbqueue.store.binding import fdb
@@ -38,7 +34,6 @@ from tests.flaky import (
     FlakyDatabase,
 )
 from tests.interleaving import Operation, explore
-from tests.patience import DEADLINE, eventually
 from tests.still_clock import StillClock
 
 Database = fdb.Database
@@ -130,6 +125,8 @@ def test_others_of_its_row_stay_as_they_are(db: Database, queue: Queue, count: i
         queue.cancel(db, each)
     assert verify(db, queue).ok
     assert {each.delivery.id for each in queue.leases(db) if each.delivery.cancelled} == gone
+    named = {each.token: each.id for each in held}
+    assert {named[token] for token in requested(db, queue, held)} == gone
     renewed = queue.extend_many(db, held)
     assert {each.id for each in renewed if each.cancelled} == gone
     queue.release_many(db, renewed)
@@ -140,7 +137,35 @@ def test_others_of_its_row_stay_as_they_are(db: Database, queue: Queue, count: i
         ready_bytes=sum(len(b"%d" % n) for n in range(count) if ids[n] not in gone),
     )
     assert [each.id for each in queue.peek(db, count)] == [each for each in ids if each not in gone]
+    again = queue.receive_many(db, count)
+    assert requested(db, queue, held) == requested(db, queue, again) == frozenset()
     assert verify(db, queue).ok
+
+
+def requested(db: Database, queue: Queue, held: Sequence[Delivery]) -> frozenset[bytes]:
+    """What a worker that holds these is told."""
+
+    @fdb.transactional
+    def look(tr: fdb.Transaction) -> frozenset[bytes]:
+        return cancellation.requested(tr, queue._scope(tr), held)
+
+    return look(db)
+
+
+def test_cancellations_of_two_messages_do_not_conflict(db: Database, queue: Queue) -> None:
+    ids = [queue.enqueue(db, b"job") for _ in range(3)]
+    held = queue.receive_many(db, 3)
+    queue.cancel(db, ids[0])
+    first, second, looking = (db.create_transaction() for _ in range(3))
+    looking.get_read_version().wait()
+    queue.cancel(first, ids[1])
+    queue.cancel(second, ids[2])
+    first.commit().wait()
+    second.commit().wait()
+    # Who looks has no conflict, either.
+    assert len(cancellation.requested(looking, queue._scope(looking), held)) == 1
+    looking[queue._root.pack(("looked",))] = b""
+    looking.commit().wait()
 
 
 def test_a_batch_learns_it_and_is_settled_by_its_verdicts(db: Database, queue: Queue) -> None:
@@ -343,92 +368,6 @@ def test_a_cancellation_against_what_ends_the_lease(
 
 
 # -- handlers ---------------------------------------------------------------------------------
-
-
-def noticed(found: threading.Event) -> None:
-    """Wait until the handler that runs is told."""
-    eventually(lambda: context.cancelled)
-    found.set()
-
-
-@pytest.fixture
-def brief(db: Database, space: fdb.Subspace) -> Queue:
-    """A queue whose leases are extended often."""
-    return Queue.create(db, "brief", root=space, lease=1, backoff=None)
-
-
-@pytest.mark.parametrize("raises", [False, True])
-@pytest.mark.parametrize("batch", [None, 2])
-def test_a_handler_is_told(db: Database, brief: Queue, raises: bool, batch: int | None) -> None:
-    begun, found = threading.Event(), threading.Event()
-    after = Queue.create(db, "after", root=brief._root)
-
-    def handle(messages: Any) -> None:
-        assert not context.cancelled
-        context.then(after, b"next")
-        begun.set()
-        noticed(found)
-        if raises:
-            raise RuntimeError("stopped")
-
-    ids = brief.enqueue_many(db, [b"x"] * (batch or 1))
-    with Worker(db, 1).add(brief, handle, batch=batch):
-        assert begun.wait(DEADLINE)
-        for each in ids:
-            brief.cancel(db, each)
-        eventually(lambda: brief.depth(db).leased == 0)
-    assert found.is_set()
-    depth = brief.depth(db)
-    assert (depth.done, depth.purged) == ((0, len(ids)) if raises else (len(ids), 0))
-    assert after.depth(db).ready == (not raises)
-    assert not context.cancelled, "no handler runs here"
-    assert verify(db, brief).ok
-
-
-def test_a_coroutine_is_told(db: Database, brief: Queue) -> None:
-    job = brief.enqueue(db, b"x")
-    begun = threading.Event()
-
-    async def handle(message: Message) -> None:
-        begun.set()
-        while not aio.context.cancelled:
-            await asyncio.sleep(0.01)
-        raise RuntimeError("stopped")
-
-    async def run() -> None:
-        adb = aio.Database(db)
-        queue = await aio.Queue.open(adb, "brief", root=brief._root)
-        worker = aio.Worker(adb, 1).add(queue, handle)
-        running = asyncio.create_task(worker.run())
-        assert await asyncio.to_thread(begun.wait, DEADLINE)
-        await queue.cancel(adb, job)
-        await asyncio.to_thread(eventually, lambda: brief.depth(db).leased == 0)
-        worker.stop()
-        await running
-
-    asyncio.run(run())
-    assert brief.depth(db) == Depth(enqueued=1, purged=1)
-
-
-def test_what_a_worker_has_prefetched_is_not_begun(db: Database, brief: Queue) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    handled: list[bytes] = []
-
-    def handle(message: Message) -> None:
-        handled.append(message.payload)
-        begun.set()
-        assert go_on.wait(DEADLINE)
-
-    first, second = brief.enqueue_many(db, [b"first", b"second"])
-    with Worker(db, 1, prefetch=2).add(brief, handle):
-        assert begun.wait(DEADLINE)
-        eventually(lambda: brief.depth(db).leased == 2)
-        brief.cancel(db, second)
-        eventually(lambda: brief.depth(db).purged == 1)
-        go_on.set()
-        eventually(lambda: brief.depth(db).done == 1)
-    assert handled == [b"first"]
-    assert brief.get(db, first) is None
 
 
 def test_a_handler_that_fails_after_it_is_not_called_again(db: Database, queue: Queue) -> None:

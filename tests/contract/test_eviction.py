@@ -19,9 +19,9 @@ from fdbqueue.schema.keys import Kind, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import VERSIONS_PER_SECOND, Moment
 from fdbqueue.testing import ManualClock
-from fdbqueue.worker import lease_extender
 from fdbqueue.worker import session as process_session
 from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
+from fdbqueue.worker.leases import lease_extender
 from fdbqueue.worker.session import ProcessSession
 from tests.consumers import register
 from tests.interleaving import Operation, explore

@@ -567,6 +567,7 @@ VECTORS: dict[str, Vector] = {
         None,
         (unpack_reached, Reached(1_700_000_000_600_000, Rate(600_000, 20))),
     ),
+    "CANCELS": Vector(QUEUE.cancels, pack_index(3), None, (unpack_index, 3)),
     "RESULT": Vector(
         QUEUE.result(ID),
         pack_kept(KEPT),

@@ -51,12 +51,8 @@ def extend(
         _extend(tr, keys, claim, some, unpack_until(ends[claim].value), until)
     if "cancels" not in scope.noted:
         return Extended(until.wall_ms)
-    # Nothing else makes a lease less plain than its message is; so few are opened.
-    cancelled = [
-        one.token
-        for one, held in zip(deliveries, leases, strict=True)
-        if not held.plain and lease_rows.message_of(held).envelope.cancelled
-    ]
+    found = zip(deliveries, leases, strict=True)
+    cancelled = [one.token for one, held in found if lease_rows.is_cancelled(held)]
     return Extended(until.wall_ms, cancelled)
 
 

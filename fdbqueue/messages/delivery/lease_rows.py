@@ -365,6 +365,12 @@ def message_of(lease: Lease) -> StoredMessage:
     return StoredMessage(lease.position, open_envelope(lease.envelope), lease.consumer)
 
 
+def is_cancelled(lease: Lease) -> bool:
+    """Whether the message of a lease was cancelled. Nothing else makes a lease less plain than its
+    message is; so few are opened."""
+    return not lease.plain and message_of(lease).envelope.cancelled
+
+
 def end(tr: fdb.Transaction, scope: Scope, held: Sequence[Held]) -> list[StoredMessage]:
     """End leases and return their messages; the caller records where these go.
 

@@ -123,9 +123,9 @@ class Context:
     def cancelled(self) -> bool:
         """Whether the message was cancelled while it is handled; of a batch, whether all were.
 
-        A worker learns it when it extends the lease. If the handler returns, the message is done
-        all the same; if it raises anything, the message ends, and is not handled again. Costs
-        nothing, so ask often. False outside of a handler.
+        A worker learns it within moments. If the handler returns, the message is done all the same;
+        if it raises anything, the message ends, and is not handled again. Costs nothing, so ask
+        often. False outside of a handler.
         """
         ask = _cancelled.get()
         return ask is not None and ask()

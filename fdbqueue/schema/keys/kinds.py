@@ -71,6 +71,7 @@ class Kind(IntEnum):
     TIMER = 48  # (0 if its messages wait for it, else 1, due, key) -> empty; when to look at RATE
     IN_FLIGHT = 49  # () -> counter of leases that ended; (0): never written, takers conflict there
     PACE = 50  # () -> when the next message may be taken, by the rate of the queue
+    CANCELS = 51  # () -> counter of leased messages that were cancelled; who holds any watches it
     RESULT = 55  # (message id) -> how it ended, and its result
     RESULT_END = 56  # (time, message id) -> empty; when to remove RESULT
     # Beside these three, (time, group) -> empty; when to look at the group.

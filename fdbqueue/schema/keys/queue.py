@@ -33,7 +33,7 @@ class QueueKeys(SlotKeys):
         conflict ranges, each with the queue's prefix.
     place_begin: where the elements of a READY key begin.
     freed, taking: a counter of ended leases, and where takers conflict (see ``limits``). pace:
-        how far the queue has come by its rate.
+        how far the queue has come by its rate. cancels: a counter of cancelled leases.
     recount: never written; two repairs of counters at once conflict here. Before all levels.
     """
 
@@ -52,6 +52,7 @@ class QueueKeys(SlotKeys):
         self.freed = begin[Kind.IN_FLIGHT]
         self.taking = self.freed + pack_int(0)
         self.pace = begin[Kind.PACE]
+        self.cancels = begin[Kind.CANCELS]
         self.recount = begin[Kind.COUNT]
         # Hot keys, packed by methods.
         self.ready_prefix = begin[Kind.READY]

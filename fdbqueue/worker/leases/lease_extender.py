@@ -7,16 +7,17 @@ import threading
 import time
 from collections.abc import Sequence
 
-from ..consumers.sessions import BEAT_SECONDS
-from ..errors import LeaseLost, QueueError
-from ..store.binding import FAILURES
-from ..values.model import Delivery
-from . import state as shared
-from .decisions import expires_soon, extend_every
-from .handler_threads import HandlerThreads
-from .health import Loop
-from .prefetch import Buffer
-from .state import State
+from ...consumers.sessions import BEAT_SECONDS
+from ...errors import LeaseLost, QueueError
+from ...store.binding import FAILURES
+from ...values.model import Delivery
+from .. import state as shared
+from ..decisions import expires_soon, extend_every
+from ..handler_threads import HandlerThreads
+from ..health import Loop
+from ..prefetch import Buffer
+from ..state import State
+from .cancellations import end_cancelled
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -134,15 +135,8 @@ class LeaseExtender:
         with self.state.lock:
             held = [delivery for delivery in buffer.held() if due(delivery)]
         extended = extend(self.state, buffer, held)
-        self._end_cancelled(buffer)
+        end_cancelled(self.state, buffer)
         self._renewed.update((delivery.token, now) for delivery in extended)
-
-    def _end_cancelled(self, buffer: Buffer) -> None:
-        """Give back what was cancelled before a handler has begun with it: so it ends."""
-        with self.state.lock:
-            gone = buffer.give_up_cancelled()
-        if gone and buffer.consumer is not None:
-            buffer.consumer.give_back(gone)
 
     def _next_beat(self) -> float:
         """Seconds until the next sign of life."""

@@ -1,0 +1,1 @@
+"""What a worker does about its leases: it extends them, and learns of cancellations."""

@@ -1,0 +1,180 @@
+"""How a worker learns within moments that messages which it holds were cancelled.
+
+Each cancellation of a leased message adds to one key of its queue (see ``delivery.cancellation``).
+From the first message that it takes of a queue, a worker watches that key. When it changes, the
+worker looks which of the messages that it holds were cancelled, and watches again.
+
+What it takes later has a lease that is younger than the watch, so the watch fires for it too. Only
+what comes from a fetch that began before the watch was armed may have been cancelled unseen: for
+that, the worker looks once more. While it holds nothing, it neither looks nor watches anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+
+from ...consumers import wakeups
+from ...errors import QueueError
+from ...messages.delivery import cancellation
+from ...schema import once
+from ...schema.keys import OnceKeys
+from ...store.binding import FAILURES
+from ...values.model import Delivery
+from ..health import Loop
+from ..prefetch import Buffer
+from ..state import State
+
+log = logging.getLogger("fdbqueue.worker")
+
+PACE_SECONDS = 0.1
+"""How long a worker waits between two looks, however many messages are cancelled."""
+RETRY_SECONDS = 1.0
+"""How long it waits after a look or a watch has failed."""
+LOOK_SECONDS = 1.0
+"""How long one transaction may take: whoever stops the worker waits for it."""
+MAX_LOOKED = 100
+"""Leases that one transaction looks at."""
+
+
+@dataclass(eq=False)
+class _Watched:
+    """What a worker holds of a queue, or a subscription, and its watch.
+
+    since: when the watch was armed, by ``time.monotonic``; inf while it is not. look_at: when to
+    look at what is held; inf if there is no need.
+    """
+
+    buffer: Buffer
+    watch: wakeups.Watch | None = None
+    since: float = math.inf
+    look_at: float = math.inf
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is anything to look at."""
+        return bool(self.buffer.prefetched or self.buffer.running)
+
+
+class Cancellations:
+    """Notes what was cancelled of all that a worker holds, in a thread of its own."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._watched = {buffer: _Watched(buffer) for buffer in state.buffers}
+        self._changed = threading.Condition(state.lock)
+        self._stopped = False
+        self._loop = state.watch(Loop("learns of cancellations"))
+
+    def fetched(self, buffer: Buffer) -> None:
+        """A fetch has ended. Needs no lock."""
+        watched = self._watched[buffer]
+        with self.state.lock:
+            if not watched.holds or buffer.began_at >= watched.since:
+                return
+            if watched.look_at == math.inf:  # else it is due, or waits after a failure
+                watched.look_at = time.monotonic()
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """The store may answer again: with the lock held."""
+        self._changed.notify()
+
+    def stop(self) -> None:
+        """Look no more. Needs no lock."""
+        with self.state.lock:
+            self._stopped = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Look whenever it is due, until stopped."""
+        while due := self._wait():
+            self._loop.turn()
+            for watched in due:
+                self._try(watched)
+            with self.state.lock:
+                self._changed.wait_for(lambda: self._stopped, PACE_SECONDS)
+        self._loop.end()
+        for watched in self._watched.values():
+            with self.state.lock:
+                watch = watched.watch
+            if watch is not None:
+                watch.cancel()
+
+    def _wait(self) -> Sequence[_Watched]:
+        """Wait until something is to be looked at; nothing when it is time to leave."""
+        self._loop.turn(math.inf)
+        with self.state.lock:
+            while not self._stopped:
+                now, usable = time.monotonic(), self.state.worker.connection.usable
+                held = [each for each in self._watched.values() if usable and each.holds]
+                due = [each for each in held if each.look_at <= now]
+                if due:
+                    return due
+                at = min((each.look_at for each in held), default=math.inf)
+                self._changed.wait(None if at == math.inf else at - now)
+        return ()
+
+    def _try(self, watched: _Watched) -> None:
+        """Look, or try again later. Nothing is lost by that: who extends the leases is told."""
+        name = watched.buffer.queue.name
+        try:
+            self._look(watched)
+            return
+        except (*FAILURES, QueueError) as error:
+            log.debug("cannot look what is cancelled of %s: %s", name, error)
+        except Exception:
+            log.exception("cannot look what is cancelled of %s", name)
+        with self.state.lock:
+            watched.look_at = time.monotonic() + RETRY_SECONDS
+
+    def _look(self, watched: _Watched) -> None:
+        buffer = watched.buffer
+        with self.state.lock:
+            watched.look_at, armed = math.inf, watched.since < math.inf
+        if not armed:
+            self._arm(watched)
+        with self.state.lock:
+            held = buffer.held()
+        for start in range(0, len(held), MAX_LOOKED):
+            if self._stopped:
+                return
+            end_cancelled(
+                self.state, buffer, self._cancelled(buffer, held[start : start + MAX_LOOKED])
+            )
+
+    def _arm(self, watched: _Watched) -> None:
+        key = watched.buffer.queue._keys.cancels
+        watch = wakeups.watch(self.state.worker.db, key, LOOK_SECONDS)
+        with self.state.lock:
+            watched.watch, watched.since = watch, time.monotonic()
+        watch.on_ready(partial(self._fired, watched))
+
+    def _fired(self, watched: _Watched, watch: wakeups.Watch) -> None:
+        pause = RETRY_SECONDS if wakeups.has_failed(watch) else 0.0
+        with self.state.lock:
+            watched.watch, watched.since = None, math.inf
+            watched.look_at = time.monotonic() + pause
+            self._changed.notify()
+
+    def _cancelled(self, buffer: Buffer, held: Sequence[Delivery]) -> frozenset[bytes]:
+        """The tokens of those that were cancelled."""
+        tr = once.transaction(self.state.worker.db, OnceKeys(b"", LOOK_SECONDS))
+        return cancellation.requested(tr, buffer.queue._scope(tr), held)
+
+
+def end_cancelled(state: State, buffer: Buffer, tokens: Set[bytes] = frozenset()) -> None:
+    """Note what was cancelled, and give back what of it no handler has begun with: so it ends.
+    Needs no lock."""
+    with state.lock:
+        buffer.note_cancelled(tokens)
+        gone = buffer.give_up_cancelled()
+        if gone:
+            buffer.changed.notify()
+    if gone and buffer.consumer is not None:
+        buffer.consumer.give_back(gone)

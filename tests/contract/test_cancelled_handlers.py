@@ -1,0 +1,469 @@
+"""Handlers learn within moments that their messages were cancelled.
+
+Leases here outlast every deadline of a test, so no extension tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fdbqueue import Delivery, Depth, Message, Queue, Worker, aio, context, verify
+from fdbqueue.consumers import wakeups
+from fdbqueue.messages.delivery import cancellation
+from fdbqueue.schema.scope import Scope
+from fdbqueue.store.binding import fdb
+from fdbqueue.worker.leases import cancellations
+from fdbqueue.worker.prefetch import Buffer
+from tests.patience import DEADLINE, eventually
+
+Database = fdb.Database
+LEASE = 20 * DEADLINE
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace) -> Queue:
+    return Queue.create(db, "jobs", root=space, lease=LEASE, backoff=None)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When workers have looked what is cancelled."""
+    looks: list[float] = []
+    look = cancellation.requested
+
+    def counted(tr: fdb.Transaction, scope: Scope, held: Sequence[Delivery]) -> frozenset[bytes]:
+        found = look(tr, scope, held)
+        looks.append(time.monotonic())
+        return found
+
+    monkeypatch.setattr(cancellation, "requested", counted)
+    return looks
+
+
+@pytest.fixture
+def armed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The watches that workers have armed for cancellations."""
+    armed: list[Any] = []
+    watch = wakeups.watch
+
+    def kept(db: Database, key: bytes, timeout: float) -> wakeups.Watch:
+        found = watch(db, key, timeout)
+        armed.append(found)
+        return found
+
+    monkeypatch.setattr(wakeups, "watch", kept)
+    return armed
+
+
+class Handlers:
+    """Handlers that run until their messages are cancelled, or they may go on."""
+
+    def __init__(self) -> None:
+        self.begun: set[bytes] = set()
+        self.told: set[bytes] = set()
+        self.go_on = threading.Event()
+
+    def handle(self, message: Message) -> None:
+        assert not context.cancelled
+        self.begun.add(message.payload)
+        eventually(lambda: context.cancelled or self.go_on.is_set())
+        if context.cancelled:
+            self.told.add(message.payload)
+
+    @contextmanager
+    def at(self, worker: Worker) -> Iterator[Worker]:
+        """Run a worker; let the handlers end before it stops."""
+        with worker:
+            try:
+                yield worker
+            finally:
+                self.go_on.set()
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("batch", [None, 2])
+def test_a_handler_is_told(db: Database, queue: Queue, raises: bool, batch: int | None) -> None:
+    begun, found = threading.Event(), threading.Event()
+    after = Queue.create(db, "after", root=queue._root)
+
+    def handle(messages: Any) -> None:
+        assert not context.cancelled
+        context.then(after, b"next")
+        begun.set()
+        eventually(lambda: context.cancelled)
+        found.set()
+        if raises:
+            raise RuntimeError("stopped")
+
+    ids = queue.enqueue_many(db, [b"x"] * (batch or 1))
+    with Worker(db, 1).add(queue, handle, batch=batch):
+        assert begun.wait(DEADLINE)
+        for each in ids:
+            queue.cancel(db, each)
+        eventually(lambda: queue.depth(db).leased == 0)
+    assert found.is_set()
+    depth = queue.depth(db)
+    assert (depth.done, depth.purged) == ((0, len(ids)) if raises else (len(ids), 0))
+    assert after.depth(db).ready == (not raises)
+    assert not context.cancelled, "no handler runs here"
+    assert verify(db, queue).ok
+
+
+def test_a_coroutine_is_told(db: Database, queue: Queue) -> None:
+    job = queue.enqueue(db, b"x")
+    begun = threading.Event()
+
+    async def handle(message: Message) -> None:
+        begun.set()
+        while not aio.context.cancelled:
+            await asyncio.sleep(0.01)
+        raise RuntimeError("stopped")
+
+    async def run() -> None:
+        adb = aio.Database(db)
+        jobs = await aio.Queue.open(adb, "jobs", root=queue._root)
+        worker = aio.Worker(adb, 1).add(jobs, handle)
+        running = asyncio.create_task(worker.run())
+        assert await asyncio.to_thread(begun.wait, DEADLINE)
+        await jobs.cancel(adb, job)
+        await asyncio.to_thread(eventually, lambda: queue.depth(db).leased == 0)
+        worker.stop()
+        await running
+
+    asyncio.run(run())
+    assert queue.depth(db) == Depth(enqueued=1, purged=1)
+
+
+def test_what_a_worker_has_prefetched_is_not_begun(
+    db: Database, queue: Queue, handlers: Handlers
+) -> None:
+    first, second = queue.enqueue_many(db, [b"first", b"second"])
+    with handlers.at(Worker(db, 1, prefetch=2).add(queue, handlers.handle)):
+        eventually(lambda: queue.depth(db).leased == 2 and handlers.begun)
+        queue.cancel(db, second)
+        eventually(lambda: queue.depth(db).purged == 1)
+        handlers.go_on.set()
+        eventually(lambda: queue.depth(db).done == 1)
+    assert handlers.begun == {b"first"}
+    assert queue.get(db, first) is None
+
+
+def test_a_batch_is_told_once_all_of_it_is_cancelled(
+    db: Database, queue: Queue, looks: list[float]
+) -> None:
+    begun, told = threading.Event(), threading.Event()
+
+    def handle(messages: list[Message]) -> None:
+        begun.set()
+        eventually(lambda: context.cancelled)
+        told.set()
+
+    ids = queue.enqueue_many(db, [b"x"] * 3)
+    with Worker(db, 1).add(queue, handle, batch=3):
+        eventually(lambda: begun.is_set() and looks)
+        for each in ids[:2]:
+            count = len(looks)
+            queue.cancel(db, each)
+            eventually(lambda: len(looks) > count)  # noqa: B023
+        assert not told.is_set()
+        queue.cancel(db, ids[2])
+        assert told.wait(DEADLINE)
+    assert queue.depth(db).done == 3
+
+
+def test_a_handler_of_a_subscription_is_told(
+    db: Database, queue: Queue, handlers: Handlers
+) -> None:
+    subscription = queue.subscribe(db, "red", selector="colour = 'red'")
+    job = queue.enqueue(db, b"red", headers={"colour": "red"})
+    worker = Worker(db).add(queue, handlers.handle, subscription=subscription)
+    with handlers.at(worker):
+        eventually(lambda: handlers.begun)
+        queue.cancel(db, job)
+        eventually(lambda: handlers.told)
+
+
+def test_a_transaction_of_the_caller_tells_it(
+    db: Database, queue: Queue, handlers: Handlers
+) -> None:
+    job = queue.enqueue(db, b"job")
+
+    @fdb.transactional
+    def cancel(tr: fdb.Transaction) -> None:
+        assert not queue.cancel(tr, job)
+        queue.enqueue(tr, b"instead", delay=DEADLINE)
+
+    with handlers.at(Worker(db).add(queue, handlers.handle)):
+        eventually(lambda: handlers.begun)
+        cancel(db)
+        eventually(lambda: handlers.told)
+    assert queue.depth(db).delayed == 1
+
+
+def test_handlers_of_two_queues_are_told_of_their_own(
+    db: Database, queue: Queue, handlers: Handlers
+) -> None:
+    other = Queue.create(db, "other", root=queue._root, lease=LEASE)
+    here = queue.enqueue_many(db, [b"here 1", b"here 2"])
+    there = other.enqueue_many(db, [b"there 1", b"there 2"])
+    worker = Worker(db, 4).add(queue, handlers.handle).add(other, handlers.handle)
+    with handlers.at(worker):
+        eventually(lambda: len(handlers.begun) == 4)
+        queue.cancel(db, here[0])
+        eventually(lambda: handlers.told == {b"here 1"})
+        other.cancel(db, there[1])
+        eventually(lambda: handlers.told == {b"here 1", b"there 2"})
+        eventually(lambda: (queue.depth(db).leased, other.depth(db).leased) == (1, 1))
+    assert len(handlers.told) == 2
+
+
+@pytest.mark.parametrize("batches", [1, 100], ids=["in one transaction", "one by one"])
+def test_many_cancellations_cost_few_looks(
+    db: Database, queue: Queue, handlers: Handlers, looks: list[float], batches: int
+) -> None:
+    queue.enqueue(db, b"first")
+    ids = [queue.enqueue(db, b"%d" % n) for n in range(100)]
+
+    @fdb.transactional
+    def cancel(tr: fdb.Transaction, some: Sequence[str]) -> None:
+        for each in some:
+            queue.cancel(tr, each)
+
+    with handlers.at(Worker(db, 1, prefetch=150).add(queue, handlers.handle)):
+        eventually(lambda: queue.depth(db).leased == 101)
+        before = len(looks)
+        began = time.monotonic()
+        for n in range(0, 100, 100 // batches):
+            cancel(db, ids[n : n + 100 // batches])
+        eventually(lambda: queue.depth(db).purged == 100)
+        passed = time.monotonic() - began
+        # Two transactions see all that it holds.
+        assert len(looks) - before <= 2 * (2 + passed / cancellations.PACE_SECONDS)
+    assert handlers.begun == {b"first"}
+    assert handlers.told == set()
+    assert verify(db, queue).ok
+
+
+def test_what_others_hold_is_left_alone(
+    db: Database, queue: Queue, handlers: Handlers, looks: list[float]
+) -> None:
+    job = queue.enqueue(db, b"elsewhere")
+    elsewhere = queue.receive(db)
+    assert elsewhere is not None
+    queue.enqueue_many(db, [b"here", b"prefetched"])
+    with handlers.at(Worker(db, 1, prefetch=2).add(queue, handlers.handle)):
+        eventually(lambda: handlers.begun and queue.depth(db).leased == 3 and looks)
+        leases = {each.delivery.id: each for each in queue.leases(db)}
+        before = len(looks)
+        queue.cancel(db, job)
+        eventually(lambda: len(looks) > before)
+        eventually(lambda: len(queue.leases(db)) == 3)
+        after = {each.delivery.id: each for each in queue.leases(db)}
+        del leases[job]
+        assert after.pop(job).delivery.cancelled
+        assert after == leases
+        assert handlers.told == set()
+    assert queue.extend(db, elsewhere).cancelled
+
+
+def test_an_idle_worker_does_not_look(
+    db: Database,
+    queue: Queue,
+    handlers: Handlers,
+    looks: list[float],
+    armed: list[Any],
+) -> None:
+    jobs = [queue.enqueue(db, b"elsewhere") for _ in range(3)]
+    queue.receive_many(db, 3)
+    with handlers.at(Worker(db).add(queue, handlers.handle)):
+        queue.enqueue(db, b"first")
+        eventually(lambda: looks and armed)
+        handlers.go_on.set()
+        eventually(lambda: queue.depth(db).done == 1)
+        for job in jobs:
+            queue.cancel(db, job)
+        eventually(armed[0].is_ready)
+        handlers.go_on.clear()
+        second = queue.enqueue(db, b"second")
+        eventually(lambda: len(armed) == 2)
+        queue.cancel(db, second)
+        eventually(lambda: handlers.told == {b"second"})
+    # When it took the first, when it took the second, and when that was cancelled; and perhaps for
+    # what a fetch might have brought that began before the watch.
+    assert 3 <= len(looks) <= 5
+
+
+def before(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, does: Callable[[], object]
+) -> None:
+    """Do something once, before a function is called again."""
+    function = getattr(owner, name)
+
+    def first(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(owner, name, function)
+        does()
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, first)
+
+
+def test_what_is_cancelled_before_the_watch_is_armed(
+    db: Database, queue: Queue, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = queue.enqueue(db, b"job")
+
+    def cancel() -> None:
+        eventually(lambda: handlers.begun)
+        queue.cancel(db, job)
+
+    before(monkeypatch, wakeups, "watch", cancel)
+    with handlers.at(Worker(db).add(queue, handlers.handle)):
+        eventually(lambda: handlers.told)
+
+
+def test_what_is_cancelled_while_a_worker_looks(
+    db: Database, queue: Queue, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (queue.enqueue(db, payload) for payload in (b"first", b"second"))
+    with handlers.at(Worker(db, 2).add(queue, handlers.handle)):
+        eventually(lambda: len(handlers.begun) == 2)
+        # The look is for the first.
+        before(monkeypatch, wakeups, "watch", lambda: queue.cancel(db, second))
+        queue.cancel(db, first)
+        eventually(lambda: len(handlers.told) == 2)
+
+
+def test_what_is_cancelled_before_its_fetch_has_ended(
+    db: Database,
+    queue: Queue,
+    handlers: Handlers,
+    looks: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue.enqueue(db, b"first")
+    with handlers.at(Worker(db, 2).add(queue, handlers.handle)):
+        eventually(lambda: handlers.begun and looks)
+
+        def cancel() -> None:
+            # It is leased, and no thread of the worker knows that.
+            count = len(looks)
+            queue.cancel(db, second)
+            eventually(lambda: len(looks) > count)
+
+        settled = threading.Event()
+
+        def end_fetch(self: Buffer, fetched: Any, *others: Any) -> None:
+            if any(each.payload == b"second" for each in fetched.deliveries):
+                self.changed.release()
+                try:
+                    cancel()
+                finally:
+                    self.changed.acquire()
+                settled.set()
+            ended(self, fetched, *others)
+
+        ended = Buffer.end_fetch
+        monkeypatch.setattr(Buffer, "end_fetch", end_fetch)
+        second = queue.enqueue(db, b"second")
+        assert settled.wait(DEADLINE)
+        eventually(lambda: handlers.told == {b"second"} or queue.depth(db).purged)
+        assert handlers.told <= {b"second"}
+
+
+def test_a_watch_that_fails_is_armed_again(
+    db: Database, queue: Queue, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellations, "RETRY_SECONDS", 0.01)
+
+    def fail() -> None:
+        raise fdb.FDBError(1032)  # too many watches
+
+    before(monkeypatch, wakeups, "watch", fail)
+    job = queue.enqueue(db, b"job")
+    with handlers.at(Worker(db).add(queue, handlers.handle)):
+        eventually(lambda: handlers.begun)
+        queue.cancel(db, job)
+        eventually(lambda: handlers.told)
+
+
+def test_a_watch_that_fails_later_is_armed_again(
+    db: Database,
+    queue: Queue,
+    handlers: Handlers,
+    armed: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cancellations, "RETRY_SECONDS", 0.01)
+    job = queue.enqueue(db, b"job")
+    with handlers.at(Worker(db).add(queue, handlers.handle)):
+        eventually(lambda: handlers.begun and armed)
+        armed[0].cancel()
+        eventually(lambda: len(armed) > 1)
+        queue.cancel(db, job)
+        eventually(lambda: handlers.told)
+
+
+def test_a_cancellation_by_an_older_release_is_told_by_the_extension(
+    db: Database, space: fdb.Subspace, handlers: Handlers, looks: list[float]
+) -> None:
+    queue = Queue.create(db, "brief", root=space, lease=1, backoff=None)
+    job = queue.enqueue(db, b"job")
+
+    @fdb.transactional
+    def cancel(tr: fdb.Transaction) -> None:
+        queue.cancel(tr, job)
+        del tr[queue._keys.cancels]  # which it does not know
+
+    with handlers.at(Worker(db).add(queue, handlers.handle)):
+        eventually(lambda: handlers.begun and looks)
+        before = len(looks)
+        cancel(db)
+        eventually(lambda: handlers.told)
+        assert len(looks) == before
+
+
+def test_a_worker_that_stops_leaves_no_watch_and_no_thread(
+    db: Database, queue: Queue, handlers: Handlers, armed: list[Any]
+) -> None:
+    queue.enqueue(db, b"job")
+    with handlers.at(Worker(db).add(queue, handlers.handle)):
+        eventually(lambda: handlers.begun and armed)
+        assert not armed[0].is_ready()
+    assert all(each.is_ready() for each in armed)
+    assert "fdbqueue-cancellations" not in [each.name for each in threading.enumerate()]
+
+
+def test_handlers_are_told_while_their_worker_stops(
+    db: Database, queue: Queue, handlers: Handlers
+) -> None:
+    job = queue.enqueue(db, b"job")
+    worker = Worker(db, shutdown=DEADLINE).add(queue, handlers.handle)
+    with worker:
+        eventually(lambda: handlers.begun)
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        queue.cancel(db, job)
+        eventually(lambda: handlers.told)
+        stopping.join(DEADLINE)
+    assert queue.depth(db).done == 1
+
+
+def test_the_counter_goes_with_the_queue(db: Database, queue: Queue) -> None:
+    job = queue.enqueue(db, b"job")
+    queue.receive(db)
+    queue.cancel(db, job)
+    assert db[queue._keys.cancels] is not None
+    assert verify(db, queue).ok
+    queue.delete(db)
+    assert db[queue._keys.cancels] is None
