@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import TypeAlias
 
-from ..consumers.wakeups import Watch
+from ..consumers.watching import Watch
 from ..errors import CorruptData, FormatTooNew
 from ..messages import age
 from ..schema import catalogue, counters, once

@@ -18,7 +18,7 @@ from dataclasses import field
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from ..consumers.wakeups import Watch
+from ..consumers.watching import Watch
 from ..errors import QueueError
 from ..queue import overview
 from ..queue.overview import Surveyed

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from ..consumers import promotion, registry, wakeups
+from ..consumers import promotion, registry, wakeups, watching
 from ..errors import HandlerTooSlow, InvalidArgument, QueueError, QueueNotFound, SubscriptionHeld
 from ..errors import SubscriptionNotFound as NotFound
 from ..messages import next_event
@@ -67,7 +67,7 @@ class _Looked:
     passage: browse.Passage
     unfinished: bool
     over: bool
-    signal: wakeups.Signal
+    signal: watching.Signal
     seconds: float
 
 
@@ -208,7 +208,7 @@ class Browser:
             browse.pass_by(tr, scope, name, handled)
         found, passage = browse.look(tr, scope, definition, self.handler.batch or 1)
         over = found.empty and definition.auto_close and not scope.options.paused
-        signal: wakeups.Signal = ()
+        signal: watching.Signal = ()
         seconds: float | None = None
         if over:
             self.subscription._supply.drop(tr, scope)
@@ -290,7 +290,7 @@ class Browser:
     def _sleep(self, looked: _Looked) -> None:
         """Wait until there may be something to hand over."""
         self._woken = False
-        watches = wakeups.arm(self.state.worker.db, looked.signal, self.subscription._once.timeout)
+        watches = watching.arm(self.state.worker.db, looked.signal, self.subscription._once.timeout)
         for watch in watches:
             watch.on_ready(self._ring)
         with self.state.lock:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
-from ..consumers import receiving, registry, wakeups
+from ..consumers import receiving, registry, wakeups, watching
 from ..consumers.credit import Credit
 from ..consumers.line import Demand
 from ..consumers.states import ConsumerState
@@ -63,7 +63,7 @@ class Fetched:
 
     deliveries: list[Delivery]
     taken: Sequence[Delivery] = ()
-    signal: Sequence[wakeups.Watch] = ()
+    signal: Sequence[watching.Watch] = ()
     asleep: bool = True
     returned: Sequence[Delivery] = ()
     first: int | None = None
@@ -72,7 +72,7 @@ class Fetched:
     alone: bool = False
 
 
-_Unarmed: TypeAlias = tuple[Fetched, wakeups.Signal]
+_Unarmed: TypeAlias = tuple[Fetched, watching.Signal]
 
 
 @record
@@ -255,10 +255,10 @@ class QueueConsumer:
         deliveries = [*first, *fetched.taken]
         return replace(fetched, deliveries=deliveries, signal=self._armed(signal))
 
-    def _armed(self, signal: wakeups.Signal) -> Sequence[wakeups.Watch]:
+    def _armed(self, signal: watching.Signal) -> Sequence[watching.Watch]:
         """Watches; none where that fails: what was taken must not be lost for it."""
         try:
-            return wakeups.arm(self.db, signal, self.keys.once.timeout)
+            return watching.arm(self.db, signal, self.keys.once.timeout)
         except (fdb.FDBError, QueueError) as error:
             log.warning("%s cannot be watched: %s", self.queue.name, error)
             return []

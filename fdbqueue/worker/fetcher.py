@@ -6,7 +6,7 @@ import logging
 import time
 from functools import partial
 
-from ..consumers import wakeups
+from ..consumers import watching
 from ..consumers.credit import Credit
 from ..errors import LeaseLost, QueueError, SubscriptionNotFound
 from ..schema.codec.consumers import ConsumerRef
@@ -204,7 +204,7 @@ class Fetcher:
         return SubscriptionConsumer(worker.db, buffer.queue, buffer.subscription, *options)
 
     def _rung(self, fetched: Fetched, watch: object) -> None:
-        after = UNWATCHED_SECONDS if wakeups.has_failed(watch) else 0.0
+        after = UNWATCHED_SECONDS if watching.has_failed(watch) else 0.0
         with self.state.lock:
             if self.buffer.latest is fetched:
                 self.buffer.ring(after)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Delivery, Depth, Message, Queue, Worker, aio, context, verify
-from fdbqueue.consumers import wakeups
+from fdbqueue.consumers import watching
 from fdbqueue.messages.delivery import cancellation
 from fdbqueue.schema.scope import Scope
 from fdbqueue.store.binding import fdb
@@ -50,14 +50,14 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def armed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The watches that workers have armed for cancellations."""
     armed: list[Any] = []
-    watch = wakeups.watch
+    watch = watching.watch
 
-    def kept(db: Database, key: bytes, timeout: float) -> wakeups.Watch:
+    def kept(db: Database, key: bytes, timeout: float) -> watching.Watch:
         found = watch(db, key, timeout)
         armed.append(found)
         return found
 
-    monkeypatch.setattr(wakeups, "watch", kept)
+    monkeypatch.setattr(watching, "watch", kept)
     return armed
 
 
@@ -327,7 +327,7 @@ def test_what_is_cancelled_before_the_watch_is_armed(
         eventually(lambda: handlers.begun)
         queue.cancel(db, job)
 
-    before(monkeypatch, wakeups, "watch", cancel)
+    before(monkeypatch, watching, "watch", cancel)
     with handlers.at(Worker(db).add(queue, handlers.handle)):
         eventually(lambda: handlers.told)
 
@@ -339,7 +339,7 @@ def test_what_is_cancelled_while_a_worker_looks(
     with handlers.at(Worker(db, 2).add(queue, handlers.handle)):
         eventually(lambda: len(handlers.begun) == 2)
         # The look is for the first.
-        before(monkeypatch, wakeups, "watch", lambda: queue.cancel(db, second))
+        before(monkeypatch, watching, "watch", lambda: queue.cancel(db, second))
         queue.cancel(db, first)
         eventually(lambda: len(handlers.told) == 2)
 
@@ -389,7 +389,7 @@ def test_a_watch_that_fails_is_armed_again(
     def fail() -> None:
         raise fdb.FDBError(1032)  # too many watches
 
-    before(monkeypatch, wakeups, "watch", fail)
+    before(monkeypatch, watching, "watch", fail)
     job = queue.enqueue(db, b"job")
     with handlers.at(Worker(db).add(queue, handlers.handle)):
         eventually(lambda: handlers.begun)

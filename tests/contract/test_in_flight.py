@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Queue, verify
-from fdbqueue.consumers import wakeups
+from fdbqueue.consumers import wakeups, watching
 from fdbqueue.errors import FormatTooNew, InvalidOptions
 from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec.consumers import ConsumerRef
@@ -179,7 +179,7 @@ def test_an_end_conflicts_with_no_taker(db: Database, space: fdb.Subspace) -> No
 
 
 @fdb.transactional
-def fall_asleep(tr: fdb.Transaction, queue: Queue) -> wakeups.Signal:
+def fall_asleep(tr: fdb.Transaction, queue: Queue) -> watching.Signal:
     return wakeups.register(tr, queue._scope(tr), ConsumerRef(b"c" * 16))
 
 
@@ -190,9 +190,9 @@ def test_an_end_wakes_the_guard_of_a_full_queue(
     queue = make(db, space, 1)
     queue.enqueue(db, b"")
     held = queue.receive(db)
-    watches = wakeups.arm(db, fall_asleep(db, queue))
+    watches = watching.arm(db, fall_asleep(db, queue))
     ENDS[end](queue, db, held)
-    assert wakeups.wait(watches, DEADLINE)
+    assert watching.wait(watches, DEADLINE)
 
 
 def test_a_guard_that_has_room_watches_no_ends(db: Database, space: fdb.Subspace) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Delivery, Queue, Ticket, verify
-from fdbqueue.consumers import line, wakeups
+from fdbqueue.consumers import line, wakeups, watching
 from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
 from fdbqueue.consumers.receiving.access import Outcome
 from fdbqueue.errors import LeaseLost
@@ -645,7 +645,7 @@ def test_no_wakeup_is_lost_by_who_falls_asleep_as_a_message_comes(
             taken = [each for each in outcomes if isinstance(each, list)]
             assert len(taken) <= 1
             if not taken:
-                assert wakeups.wait(wakeups.arm(db, sum(signals, ())), DEADLINE)
+                assert watching.wait(watching.arm(db, sum(signals, ())), DEADLINE)
 
         # When a message comes while two fall asleep
         return [
@@ -669,7 +669,7 @@ def test_no_wakeup_is_lost_by_a_guard_that_leaves(
             # Then the other one has the message, or was woken for it
             _, _, other = results
             taken = isinstance(other, list)
-            assert taken or wakeups.wait(wakeups.arm(db, other), DEADLINE)
+            assert taken or watching.wait(watching.arm(db, other), DEADLINE)
 
         # When it leaves while a message comes, and another one falls asleep
         return [

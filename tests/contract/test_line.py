@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
-from fdbqueue.consumers import fulfilment, leader, line, wakeups
+from fdbqueue.consumers import fulfilment, leader, line, watching
 from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
 from fdbqueue.consumers.receiving.access import Outcome
 from fdbqueue.errors import InvalidArgument, LeaseLost
@@ -259,7 +259,7 @@ def test_a_leader_that_goes_to_sleep_races_an_arrival_and_is_woken(
     assert signal is not None
     queue.enqueue(db, b"here")
     round_.commit().wait()
-    assert wakeups.wait(wakeups.arm(db, signal), 10)
+    assert watching.wait(watching.arm(db, signal), 10)
 
 
 # -- leaving --------------------------------------------------------------------------------------

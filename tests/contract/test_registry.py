@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Message, Queue, Worker, verify
-from fdbqueue.consumers import eviction, registry, sessions, wakeups
+from fdbqueue.consumers import eviction, registry, sessions, wakeups, watching
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.schema.codec.consumers import ConsumerRef
@@ -176,7 +176,7 @@ def test_a_guard_that_is_evicted_hands_its_role_to_one_that_sleeps(
     clock.seconds += 16
     assert beat(sleeper.session)
     assert queue.evict(db) == [guard.id]
-    assert wakeups.wait(wakeups.arm(db, signal), DEADLINE)
+    assert watching.wait(watching.arm(db, signal), DEADLINE)
     (left,) = queue.consumers(db)
     assert left.guard
 
@@ -289,7 +289,7 @@ def test_a_process_that_was_taken_for_dead_notices_and_registers_anew(
     clock.seconds += 16
     assert queue.evict(db) == [former.id]
     # Then it is woken, and what comes next finds it
-    assert wakeups.wait(signal, DEADLINE)
+    assert watching.wait(signal, DEADLINE)
     queue.enqueue(db, b"a")
     assert len(member.fetch(Credit(), 1).deliveries) == 1
     assert member.ref.session != former.session
@@ -439,7 +439,7 @@ def test_an_unreadable_record_keeps_nobody_from_sleeping_and_being_evicted(
     assert other.id not in {one.id for one in queue.consumers(db)}
     signal = member.fetch(Credit(), 1).signal
     queue.enqueue(db, b"b")
-    assert wakeups.wait(signal, DEADLINE)
+    assert watching.wait(signal, DEADLINE)
 
 
 def test_a_fork_has_a_session_of_its_own(db: Database, queue: Queue) -> None:
@@ -499,5 +499,5 @@ def test_who_dies_after_a_wake_up_leaves_it_to_another_of_its_subscription(
     assert (left.id, left.guard, left.subscription) == (other.id, True, "europe")
 
 
-def changed(db: Database, signal: wakeups.Signal) -> bool:
+def changed(db: Database, signal: watching.Signal) -> bool:
     return any(db[key] != seen for key, seen in signal)

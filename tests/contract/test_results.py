@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker, aio, context, verify
-from fdbqueue.consumers import wakeups
+from fdbqueue.consumers import watching
 from fdbqueue.errors import (
     FormatTooNew,
     InvalidArgument,
@@ -273,11 +273,11 @@ def test_who_waits_learns_at_once_how_a_message_ended(
     armed = threading.Event()
 
     def arm(*terms: Any) -> Any:
-        watches = wakeups.arm(*terms)
+        watches = watching.arm(*terms)
         armed.set()
         return watches
 
-    monkeypatch.setattr(results, "wakeups", SimpleNamespace(arm=arm, wait=wakeups.wait))
+    monkeypatch.setattr(results, "watching", SimpleNamespace(arm=arm, wait=watching.wait))
 
     def wait() -> None:
         try:

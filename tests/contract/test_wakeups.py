@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fdbqueue import NewMessage, Queue, Subscription
-from fdbqueue.consumers import eviction, registry, wakeups
+from fdbqueue.consumers import eviction, registry, wakeups, watching
 from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
@@ -322,14 +322,14 @@ def test_who_falls_asleep_is_not_aborted_by_what_arrives_and_wakes_for_it(
     signal = wakeups.register(tr, queue._scope(tr), ConsumerRef(b"a consumer"), served=True)
     queue.enqueue(db, b"2")
     tr.commit().wait()
-    assert wakeups.wait(wakeups.arm(db, signal), 10)
+    assert watching.wait(watching.arm(db, signal), 10)
 
 
 def test_a_watch_that_is_armed_fires_for_what_arrives_later(db: Database, queue: Queue) -> None:
     scope = queue._scope(db.create_transaction())
-    watches = wakeups.arm(db, wakeups.register(db, scope, ConsumerRef(b"a consumer")))
+    watches = watching.arm(db, wakeups.register(db, scope, ConsumerRef(b"a consumer")))
     queue.enqueue(db, b"1")
-    assert wakeups.wait(watches, 10)
+    assert watching.wait(watches, 10)
 
 
 def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(

@@ -11,7 +11,7 @@ import pytest
 import tenacity
 
 from fdbqueue import Depth, Message, NewMessage, Queue, Subscription
-from fdbqueue.consumers import wakeups
+from fdbqueue.consumers import wakeups, watching
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.errors import InvalidArgument, LeaseLost
@@ -462,7 +462,7 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
     counted = FlakyDatabase(db, [])
     members = [QueueConsumer(counted, queue, f"{n}", 0, None) for n in range(64)]  # type: ignore[arg-type]
     woken: list[int] = []
-    watches: list[Sequence[wakeups.Watch]] = []
+    watches: list[Sequence[watching.Watch]] = []
     done = threading.Semaphore(0)
 
     def wake(n: int) -> None:

@@ -204,7 +204,7 @@ class Service:
     """Two processes, as systemd is told of them, which asks for signs of life."""
 
     def __init__(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = time.monotonic()
+        self.now = float(int(time.monotonic()))  # Sums of whole seconds are exact.
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.relay = Relay(Systemd(address, 30.0), 2)
         self.processes = [self.start(number) for number in range(2)]

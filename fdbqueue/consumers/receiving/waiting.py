@@ -24,7 +24,7 @@ from ...store import tasks
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ...values.records import record
-from .. import fulfilment, leader, line, promotion, registry, wakeups
+from .. import fulfilment, leader, line, promotion, registry, wakeups, watching
 from ..fulfilment import Resume
 from ..leader import Step
 from ..line import Ticket
@@ -112,7 +112,7 @@ class _Round:
     others: int = 0
     demand: int = 0
     wrote: bool = False
-    signal: wakeups.Signal | None = None
+    signal: watching.Signal | None = None
     patience: float = RENEW_SECONDS
     away: bool = False
     resume: Resume | None = None
@@ -195,7 +195,7 @@ class _Waiter:
         """Wait for the watch, at least until the leader must have renewed its time."""
         patience = max(seconds, self.leader_left)
         if self.watch is not None and not self.leads:
-            wakeups.wait((self.watch,), max(0.0, min(patience, self._left())))
+            watching.wait((self.watch,), max(0.0, min(patience, self._left())))
 
     def _step(self) -> Sequence[Delivery] | None:
         """Check the request, and lead if nobody else does."""
@@ -279,8 +279,8 @@ class _Waiter:
             if played.step is Step.LINGER:
                 tasks.sleep(LINGER_SECONDS)
             if played.signal is not None:
-                watches = wakeups.arm(self.db, played.signal, self.access.once.timeout)
-                wakeups.wait(watches, max(0.0, min(self._left(), played.patience)))
+                watches = watching.arm(self.db, played.signal, self.access.once.timeout)
+                watching.wait(watches, max(0.0, min(self._left(), played.patience)))
 
     def _round(
         self, tr: fdb.Transaction, *, answered: bool, done: bool, overdue: bool = False

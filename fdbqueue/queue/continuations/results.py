@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...consumers import wakeups
-from ...consumers.wakeups import Signal, Watched
+from ...consumers import watching
+from ...consumers.watching import Signal, Watched
 from ...errors import (
     InvalidArgument,
     ResultCancelled,
@@ -107,8 +107,8 @@ def result(
         left = ends - time.monotonic()
         if left <= 0 or isinstance(tr, fdb.Transaction):
             raise ResultPending(message_id=message_id, state=pending)
-        watches = wakeups.arm(tr, signal, queue._keys.once.timeout)
-        wakeups.wait(watches, min(left, LOOK_SECONDS))
+        watches = watching.arm(tr, signal, queue._keys.once.timeout)
+        watching.wait(watches, min(left, LOOK_SECONDS))
 
 
 def kept(queue: Enqueuing[Any], tr: Transactor, message_id: str) -> Kept | None:

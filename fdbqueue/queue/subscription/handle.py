@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from ...consumers import promotion, receiving, wakeups
+from ...consumers import promotion, receiving, wakeups, watching
 from ...consumers.line import Demand
 from ...consumers.receiving import Access
 from ...consumers.registry import new_id
@@ -51,7 +51,7 @@ class _Step(Generic[R]):
     results: list[R]
     found: Found
     closed: bool
-    signal: wakeups.Signal
+    signal: watching.Signal
     patience: float
 
 
@@ -378,8 +378,8 @@ class Subscription:
                 if not taken.signal:
                     return []
                 resume, listed = {}, True
-                watches = wakeups.arm(tr, taken.signal, self._once.timeout)
-                wakeups.wait(watches, min(left, taken.patience))
+                watches = watching.arm(tr, taken.signal, self._once.timeout)
+                watching.wait(watches, min(left, taken.patience))
         finally:
             if listed:
                 keys = self._queue._keys
@@ -419,7 +419,7 @@ class Subscription:
             looks_on=looks_on,
             leases=use is not acquire.remove,
         )
-        signal, patience = wakeups.Signal(), POLL_SECONDS
+        signal, patience = watching.Signal(), POLL_SECONDS
         if waiter is not None and found.empty and waits and not closed:
             signal, patience = _fall_asleep(tr, scope, waiter)
         elif waiter is not None and listed and (found.messages or closed):
@@ -429,7 +429,7 @@ class Subscription:
 
 def _fall_asleep(
     tr: fdb.Transaction, scope: Scope, waiter: ConsumerRef
-) -> tuple[wakeups.Signal, float]:
+) -> tuple[watching.Signal, float]:
     """List a browser that waits; returns what it waits for, and for how many seconds at most."""
     signal = wakeups.browse(tr, scope, waiter)
     following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))

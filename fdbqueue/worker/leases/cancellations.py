@@ -19,7 +19,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
-from ...consumers import wakeups
+from ...consumers import watching
 from ...errors import QueueError
 from ...messages.delivery import cancellation
 from ...schema import once
@@ -51,7 +51,7 @@ class _Watched:
     """
 
     buffer: Buffer
-    watch: wakeups.Watch | None = None
+    watch: watching.Watch | None = None
     since: float = math.inf
     look_at: float = math.inf
 
@@ -150,13 +150,13 @@ class Cancellations:
 
     def _arm(self, watched: _Watched) -> None:
         key = watched.buffer.queue._keys.cancels
-        watch = wakeups.watch(self.state.worker.db, key, LOOK_SECONDS)
+        watch = watching.watch(self.state.worker.db, key, LOOK_SECONDS)
         with self.state.lock:
             watched.watch, watched.since = watch, time.monotonic()
         watch.on_ready(partial(self._fired, watched))
 
-    def _fired(self, watched: _Watched, watch: wakeups.Watch) -> None:
-        pause = RETRY_SECONDS if wakeups.has_failed(watch) else 0.0
+    def _fired(self, watched: _Watched, watch: watching.Watch) -> None:
+        pause = RETRY_SECONDS if watching.has_failed(watch) else 0.0
         with self.state.lock:
             watched.watch, watched.since = None, math.inf
             watched.look_at = time.monotonic() + pause

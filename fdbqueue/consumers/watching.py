@@ -1,0 +1,88 @@
+"""Watches: how a consumer that sleeps notices that a key has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from ..schema import once
+from ..schema.keys import OnceKeys
+from ..store import tasks
+from ..store.binding import fdb
+
+
+class Watched(NamedTuple):
+    """A key to watch, and its value when the consumer went to sleep."""
+
+    key: bytes
+    seen: bytes | None
+
+
+Signal: TypeAlias = tuple[Watched, ...]
+"""What a sleeper waits for: a change of one of these keys. ``arm`` sets the watches."""
+
+
+class Watch(Protocol):
+    """An armed watch: a future of the bindings, or a change that has happened already."""
+
+    def on_ready(self, callback: Callable[[Watch], object]) -> object:
+        """Call back once the key has changed."""
+
+    def cancel(self) -> object:
+        """Stop waiting."""
+
+
+class _Fired:
+    """A watch of a key that changed before it was armed."""
+
+    def on_ready(self, callback: Callable[[Watch], object]) -> object:
+        return callback(self)
+
+    def cancel(self) -> object:
+        return None
+
+
+def arm(db: fdb.Database, signal: Signal, timeout: float | None = None) -> list[Watch]:
+    """Watch what a sleeper waits for, in a transaction of its own. A key that has changed counts as
+    fired. Raises ``OperationTimedOut`` after ``timeout`` seconds."""
+    if not signal:
+        return []
+    unrecorded = OnceKeys(b"", timeout)
+    return once.run(db, unrecorded, lambda tr: _watch(tr, signal), wrote=lambda _: False)
+
+
+def watch(db: fdb.Database, key: bytes, timeout: float) -> Watch:
+    """Watch a key as it is now. Raises ``OperationTimedOut`` after ``timeout`` seconds."""
+    unrecorded = OnceKeys(b"", timeout)
+    armed: Watch = once.run(db, unrecorded, lambda tr: tr.watch(key), wrote=lambda _: False)
+    return armed
+
+
+def has_failed(watch: object) -> bool:
+    """Whether a watch that is ready has not fired."""
+    try:
+        if hasattr(watch, "wait"):  # else it had fired before it was armed
+            watch.wait()
+    except fdb.FDBError:
+        return True
+    return False
+
+
+def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
+    values = [tr.snapshot.get(key) for key, _ in signal]
+    return [
+        tr.watch(key) if value.value == seen else _Fired()
+        for (key, seen), value in zip(signal, values, strict=True)
+    ]
+
+
+def wait(watches: Sequence[Watch], seconds: float) -> bool:
+    """Wait until a watch fires, for at most ``seconds``; returns whether one did. An error counts
+    as fired: the sleeper fetches again, and loses nothing."""
+    fired = tasks.Event()
+    for watch in watches:
+        watch.on_ready(lambda _: fired.set())
+    woken = fired.wait(seconds)
+    for watch in watches:
+        watch.cancel()
+    return woken
