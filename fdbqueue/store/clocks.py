@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import CorruptData
+from . import client, tasks
 from .binding import FAILURES, fdb
 from .client import pack_int, parse_int
 
@@ -90,7 +91,9 @@ class TimeKeeper:
     def __init__(self) -> None:
         self.told: Told | None = None
         self.asked_at = -ASKED_SECONDS
-        self._asking = threading.Lock()
+        self._mutex = threading.Lock()
+        self._answered: tasks.Event | None = None
+        """Set when whoever asks now has an answer; None if nobody asks."""
 
     def now_ms(self, db: fdb.Database, wall_ms: int, ahead_ms: int = 0) -> int:
         """``wall_ms`` if it is believed or there are no notes; else the database's time.
@@ -100,7 +103,7 @@ class TimeKeeper:
         present = None
         for patience in (ASKED_SECONDS, DOUBTED_SECONDS):
             if self._is_due(patience):
-                self._ask(db, wall_ms, patience)
+                self._ask(db, wall_ms)
             if self.told is not None:
                 present = self.told.later(time.monotonic(), ahead_ms)
                 if present.believes(wall_ms):
@@ -115,19 +118,23 @@ class TimeKeeper:
     def _is_due(self, patience: float) -> bool:
         return time.monotonic() - self.asked_at >= patience
 
-    def _ask(self, db: fdb.Database, wall_ms: int, patience: float) -> None:
-        # While one thread asks, others use what is known; all wait for the first answer.
-        if not self._asking.acquire(blocking=self.told is None):
+    def _ask(self, db: fdb.Database, wall_ms: int) -> None:
+        # While one thread or task asks, others use what is known; all wait for the first answer.
+        with self._mutex:
+            others = self._answered
+            mine = self._answered = others or tasks.Event()
+        if others is not None:
+            if self.told is None:
+                others.wait(_READ_MS / 1000)
             return
         try:
-            if not self._is_due(patience):  # Another asked while this one waited.
-                return
-            found = _read(db.create_transaction(), wall_ms)
+            found = _read(client.begin(db), wall_ms)
             if found is not None and (found.fresh or self.told is None or not self.told.fresh):
                 self.told = found
             self.asked_at = time.monotonic()
         finally:
-            self._asking.release()
+            self._answered = None
+            mine.set()
 
 
 def _read(tr: fdb.Transaction, wall_ms: int) -> Told | None:

@@ -14,6 +14,7 @@ import pkgutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -26,8 +27,9 @@ from fdbqueue import Queue, aio
 from fdbqueue.aio import driver, twins
 from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, QueueNotFound, StoreNotFound
 from fdbqueue.schema.keys import Kind
-from fdbqueue.store import tasks
-from fdbqueue.store.binding import fdb
+from fdbqueue.store import clocks, tasks
+from fdbqueue.store.binding import DEFAULT, fdb
+from fdbqueue.store.location import Engine
 from tests.patience import DEADLINE
 
 
@@ -141,6 +143,8 @@ def test_the_blocking_decorator_names_the_one_for_coroutines() -> None:
 
 
 def test_errors_are_those_of_the_blocking_api(adb: aio.Database, orders: aio.Queue) -> None:
+    on_server = DEFAULT.engine is not Engine.EMBEDDED
+
     async def main() -> None:
         await orders.enqueue(adb, b"salt")
         delivery = await received(adb, orders)
@@ -150,7 +154,9 @@ def test_errors_are_those_of_the_blocking_api(adb: aio.Database, orders: aio.Que
         with pytest.raises(InvalidArgument, match="max_messages"):
             await orders.receive_many(adb, 0)
         with pytest.raises(StoreNotFound):
-            await aio.open("/nowhere/store.fdbq", create=False)
+            await aio.open(
+                "/nowhere/fdb.cluster" if on_server else "/nowhere/store.fdbq", create=False
+            )
 
     run(main())
 
@@ -473,6 +479,28 @@ def test_a_loop_that_ends_leaves_no_request_in_line(adb: aio.Database, orders: a
         assert (await received(adb, orders)).payload == b"a"
 
     run(after())
+
+
+def test_tasks_that_need_the_time_at_once_read_it_together(
+    adb: aio.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, read = 0, clocks._read
+
+    def slow(tr: fdb.Transaction, wall_ms: int) -> clocks.Told | None:
+        nonlocal reads
+        reads += 1
+        tasks.sleep(0.001)  # The others go on, and come here.
+        return read(tr, wall_ms)
+
+    monkeypatch.setattr(clocks, "_read", slow)
+    keeper = clocks.TimeKeeper()
+
+    async def main() -> list[int]:
+        ask = partial(keeper.now_ms, adb.blocking, time.time_ns() // 1_000_000)
+        return await asyncio.gather(*(driver.run(ask) for _ in range(5)))
+
+    assert len({*run(main())}) == 1
+    assert reads == 1
 
 
 # -- twins -------------------------------------------------------------------------------------

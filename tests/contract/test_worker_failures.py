@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Credit, Delivery, Depth, Message, Queue, Reject, Retry, Snooze, Worker
-from fdbqueue.consumers import wakeups
+from fdbqueue.consumers import watching
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.schema import once
 from fdbqueue.store.binding import fdb
@@ -430,7 +430,7 @@ class Broken:
 def test_an_idle_worker_without_watches_does_not_look_again_and_again(
     db: Database, queue: Queue, looks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "arm", lambda db, signal, *_: [Broken()] if signal else [])
+    monkeypatch.setattr(watching, "arm", lambda db, signal, *_: [Broken()] if signal else [])
     with Worker(db, 1).add(queue, lambda message: None):
         eventually(lambda: looks)
         before = len(looks)
