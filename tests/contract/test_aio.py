@@ -429,7 +429,8 @@ def test_a_loop_that_ends_gives_back_what_it_had_not_yielded(
             seen.clear()
             ids = {*ready, *[await orders.enqueue(adb, b"more") for _ in range(5 - len(ready))]}
         assert ends == [None] * (len(ends) - 1) + ["all"]
-        assert {(0, 5), (1, 4), (2, 3), (3, 2), (1, 1), (2, 0), (0, 0)} <= kinds
+        if DEFAULT.engine is Engine.EMBEDDED:  # On a cluster, which waits there are varies.
+            assert {(0, 5), (1, 4), (2, 3), (3, 2), (1, 1), (2, 0), (0, 0)} <= kinds
 
     run(main())
 
