@@ -173,8 +173,11 @@ class Entry:
         entry.identity = identity
         return entry
 
-    def scope(self, tr: fdb.Transaction) -> Scope:
+    def scope(self, tr: fdb.Transaction, beside: fdb.Key | fdb.Value | None = None) -> Scope:
         """The queue's options and subscriptions, and what follows from them.
+
+        beside: a read that was issued before. The cache is checked by a key that comes with the
+            read version, and so before it: then one wait is enough for both.
 
         One round trip, none while the cache is valid. Conflicts with a change of the options or the
         subscriptions and with the deletion of the queue. Raises ``QueueNotFound``,
@@ -183,7 +186,10 @@ class Entry:
         if binding.forked:
             binding.check_process()
         # A transaction that has written it could not commit after reading it.
-        stamp = None if _CHANGES in tr.__dict__ else tr.snapshot.get(METADATA_VERSION).value
+        stamped = None if _CHANGES in tr.__dict__ else tr.snapshot.get(METADATA_VERSION)
+        if beside is not None:
+            _ = beside.value
+        stamp = None if stamped is None else stamped.value
         read = self._read  # Another thread may replace it meanwhile.
         if read is not None and stamp is not None and read[0] == stamp:
             tr.add_read_conflict_range(self.keys.meta, self.keys.meta_end)

@@ -163,7 +163,7 @@ def _attempt(
     if access.delays:
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     ended = lease_rows.reads(tr, keys, ack) if ack else ()
-    scope = access.entry.scope(tr)
+    scope = access.entry.scope(tr, following)
     paced = gates.paced(scope) if scope.noted else ()
     timers = [snapshot.get_key(each.first_timer) for each in paced]
     group = snapshot.get_key(keys.groups.first_due) if "groups" in scope.noted else None

@@ -163,7 +163,8 @@ class Span:
 
 
 @final
-class _InSpan(NamedTuple):
+@final
+class InSpan(NamedTuple):
     """A key of a span."""
 
     span: Span
@@ -179,7 +180,7 @@ class _InSpan(NamedTuple):
         len(self.span.stored)
 
 
-Read: TypeAlias = "fdb.Value | _InSpan"
+Read: TypeAlias = "fdb.Value | InSpan"
 """The read of a lease, issued and perhaps not awaited."""
 
 
@@ -220,7 +221,7 @@ Held: TypeAlias = Delivery | WholeRow
 
 def leased(read: Read) -> Lease | None:
     """The lease that was read; None if there is none. Raises ``CorruptData``, ``FormatTooNew``."""
-    if type(read) is _InSpan:
+    if type(read) is InSpan:
         return read.span.get(read.key)
     value = read.value
     return None if value is None else unpack_lease(value)
@@ -229,7 +230,7 @@ def leased(read: Read) -> Lease | None:
 def read(tr: fdb.TransactionRead, keys: QueueKeys, key: bytes) -> Read:
     """Issue the read of the lease with a key."""
     if blocks.may_share(key[len(keys.lease_prefix) :]):
-        return _InSpan(Span(tr, keys, [key]), key)
+        return InSpan(Span(tr, keys, [key]), key)
     return tr.get(key)
 
 
@@ -269,7 +270,7 @@ def read_together(
     issued = list[Read]()
     for token in tokens:
         span, key = found.get(_neighbours(token)), lease_key(keys, token)
-        issued.append(read(tr, keys, key) if span is None else _InSpan(span, key))
+        issued.append(read(tr, keys, key) if span is None else InSpan(span, key))
     return issued
 
 
@@ -286,18 +287,18 @@ def again(
     known: the leases of such rows that were read before, by their own keys; adds those of this one.
     """
     key = lease_key(keys, token)
-    if isinstance(first, _InSpan) or key in known:
+    if isinstance(first, InSpan) or key in known:
         return known.get(key, first)
     second = read(tr, keys, key)
-    if isinstance(second, _InSpan) and leased(second) is not None:
-        known |= {own: _InSpan(second.span, own) for own in second.span.shared}
+    if isinstance(second, InSpan) and leased(second) is not None:
+        known |= {own: InSpan(second.span, own) for own in second.span.shared}
     return second
 
 
 def conflict(tr: fdb.Transaction, issued: Iterable[Read | None]) -> None:
     """Make reads of leases conflict that do not yet."""
     for one in issued:
-        if isinstance(one, _InSpan):
+        if isinstance(one, InSpan):
             row = one.shared
             tr.add_read_conflict_range(one.key, (row.key if row else one.key) + b"\x00")
 
@@ -323,7 +324,7 @@ def remove(
     for token, one in zip(tokens, left, strict=True):
         if one is None:
             continue
-        row = one.shared if isinstance(one, _InSpan) else None
+        row = one.shared if isinstance(one, InSpan) else None
         if row is None:
             tr.clear(lease_key(keys, token))
         else:
@@ -336,12 +337,12 @@ def remove(
 def _remove_spans(tr: fdb.Transaction, issued: Sequence[Read]) -> list[Read | None]:
     """Remove leases that stand together with no others between, as a range, with a conflict on it.
     Returns the reads of the others, with a conflict on each, and None for these."""
-    spans = {one.span for one in issued if isinstance(one, _InSpan)}
+    spans = {one.span for one in issued if isinstance(one, InSpan)}
     at_once = {span for span in spans if span.alone}
     for span in at_once:
         tr.add_read_conflict_range(span.begin, span.end)
         tr.clear_range(span.begin, span.end)
-    left = [None if isinstance(one, _InSpan) and one.span in at_once else one for one in issued]
+    left = [None if isinstance(one, InSpan) and one.span in at_once else one for one in issued]
     conflict(tr, left)
     return left
 
@@ -349,7 +350,7 @@ def _remove_spans(tr: fdb.Transaction, issued: Sequence[Read]) -> list[Read | No
 def rewrite(tr: fdb.Transaction, keys: QueueKeys, read: Read, lease: Lease) -> None:
     """Store a lease that was read with a conflict, in a row of its own from now on."""
     token = lease.claim + lease.place
-    row = read.shared if isinstance(read, _InSpan) else None
+    row = read.shared if isinstance(read, InSpan) else None
     if row is not None:
         conflict(tr, [read])
         del row.block.left[blocks.number_in(lease.place)]
@@ -453,7 +454,7 @@ def _divided(
         if type(one) is not WholeRow:
             deliveries.append(one)
             left.append(found)
-        elif type(found) is not _InSpan and found.value == one.value:
+        elif type(found) is not InSpan and found.value == one.value:
             rows.append(one)
         else:
             changed.append(one)

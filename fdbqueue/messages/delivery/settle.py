@@ -28,7 +28,9 @@ _ONE = counters.operand(_ACKNOWLEDGED)
 def ack(tr: fdb.Transaction, entry: Entry, held: Sequence[Held]) -> None:
     """Acknowledge deliveries."""
     reads = lease_rows.reads(tr, entry.keys, held)
-    done(tr, entry.scope(tr), held, reads)
+    first = reads[0] if reads else None
+    scope = entry.scope(tr, None if type(first) is lease_rows.InSpan else first)
+    done(tr, scope, held, reads)
 
 
 def done(

@@ -38,7 +38,7 @@ def append(
     number = known.levels[priority]
     ends = index_allocation.reads(tr, keys, number)
     found = taking.read(tr, known, key)
-    scope, size = entry.scope(tr), len(payload)
+    scope, size = entry.scope(tr, ends.last), len(payload)
     if scope is not known or size > scope.plain_bytes:
         return None
     (position,) = index_allocation.reserve(tr, keys, number, 1, ends)

@@ -159,7 +159,7 @@ def append_plain(
         # Issued before it is sure that the options are still these, so that nothing waits for that.
         level = keys.levels[known.levels[priority]]
         ends = snapshot.get_key(level.last), snapshot.get(level.tail)
-    scope = entry.scope(tr)
+    scope = entry.scope(tr, ends and ends[0])
     size = len(payload)
     if size > scope.plain_bytes:
         return None
