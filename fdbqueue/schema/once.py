@@ -76,19 +76,21 @@ def on_retry(listener: Callable[[int], object]) -> None:
 class Attempt:
     """One attempt at a transaction.
 
-    version: its read version; 0 until ``version`` reads it. retries: how often the transaction was
+    version: its read version; 0 until ``version`` reads it. asked: that read, if it was issued.
+    retries: how often the transaction was
     retried. before: how many versions have passed since the previous attempt, 0 if unknown. taken:
     the READY keys that it has removed. given: the last index that it allocated, by the level's TAIL
     key. ours: whether an ``Operation`` runs and retries the transaction. brief: whether only an
     operation of the package runs in it.
     """
 
-    __slots__ = ("brief", "given", "ours", "previous", "retries", "taken", "version")
+    __slots__ = ("asked", "brief", "given", "ours", "previous", "retries", "taken", "version")
 
     def __init__(
         self, version: int = 0, retries: int = 0, previous: int = 0, *, ours: bool, brief: bool
     ) -> None:
         self.version = version
+        self.asked: fdb.Future[int] | None = None
         self.retries = retries
         self.previous = previous
         self.ours = ours
@@ -172,8 +174,15 @@ def version(tr: fdb.Transaction) -> int:
     if known is None or not known.ours:
         known = attempt(tr)
     if not known.version:
-        known.version = int(tr.get_read_version().wait())
+        known.version = int((known.asked or tr.get_read_version()).wait())
     return known.version
+
+
+def ask_version(tr: fdb.Transaction) -> None:
+    """Issue the read of the version, so that ``version`` does not wait after any other read."""
+    known: Attempt | None = tr.__dict__.get(_KNOWN)
+    if known is not None and known.ours:
+        known.asked = tr.get_read_version()
 
 
 class Witness(NamedTuple):

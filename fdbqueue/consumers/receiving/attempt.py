@@ -65,10 +65,8 @@ def attempt(
     if waits or access.lined:
         issued = line.reads(tr, access.line, first=not access.crowded)
     leases = lease_rows.reads(tr, access.keys, ack)
-    if leases:
-        # By then the read version is known, too.
-        leases[-1].block_until_ready()
-    scope = access.scope(tr)
+    once.ask_version(tr)
+    scope = access.scope(tr, lease_rows.single(leases))
     access.supply.enter(tr, scope)
     if ack and not settle.done(tr, scope, ack, leases) and led is not None:
         # The next message of an ordering key may be ready.
@@ -106,7 +104,7 @@ def take_alone(
     serve the line if there is nothing."""
     assert lined
     leases, supply = lease_rows.reads(tr, access.keys, ack), access.supply
-    scope = access.scope(tr)
+    scope = access.scope(tr, lease_rows.single(leases))
     supply.enter(tr, scope)
     settle.done(tr, scope, ack, leases)
     look = supply.look(tr, scope, demand)
@@ -154,7 +152,8 @@ def attempt_all(
     round_ = fulfilment.reads(tr, supply, wanted) if led is None else led.round
     leads = tr.snapshot.get(access.line.led)
     leases = lease_rows.reads(tr, keys, ack)
-    scope = access.scope(tr)
+    once.ask_version(tr)
+    scope = access.scope(tr, lease_rows.single(leases))
     supply.enter(tr, scope)
     mode = scope.options.contention
     if mode not in ("auto", "staged"):

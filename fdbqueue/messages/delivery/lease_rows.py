@@ -250,6 +250,12 @@ def reads(tr: fdb.Transaction, keys: QueueKeys, held: Sequence[Held]) -> list[Re
     return [tr.get(one.key) if type(one) is WholeRow else next(singly) for one in held]
 
 
+def single(issued: Sequence[Read]) -> fdb.Value | None:
+    """The last of some reads, if it is one of a single key."""
+    last = issued[-1] if issued else None
+    return None if type(last) is InSpan else last
+
+
 def read_together(
     tr: fdb.TransactionRead,
     keys: QueueKeys,
