@@ -174,7 +174,7 @@ class _Waiter:
             found = self._answer()
             if found:
                 took = time.monotonic() - began
-                access.answered += (took - access.answered) / 8 if n else -nap / 16
+                access.answered += (took - access.answered) / 8 if n else -nap / 32
                 return found
             nap = max(MIN_NAP_SECONDS, access.answered / 4)
         return self._run(partial(self._check, overdue=False), wrote=lambda _: False)
