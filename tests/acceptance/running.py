@@ -13,6 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from fdbqueue.errors import QueueError
+from fdbqueue.store.binding import DEFAULT
+from fdbqueue.store.location import Engine, locate
 from tests.acceptance.prepared import NEEDS_ITS_OWN_START, Prepared
 from tests.patience import DEADLINE
 
@@ -72,7 +75,15 @@ class Fdbq:
         differing = dict(self.environment.items() ^ os.environ.items())
         named = differing.keys() <= {"FDBQUEUE_STORE", "PYTEST_CURRENT_TEST"}
         own = "--store" in arguments or NEEDS_ITS_OWN_START.intersection(arguments[:1])
-        return named and not own
+        return named and not own and self._engine in (None, DEFAULT.engine)
+
+    @property
+    def _engine(self) -> Engine | None:
+        """The engine that it loads; None if its store is not known."""
+        try:
+            return locate(self.environment["FDBQUEUE_STORE"]).engine
+        except (KeyError, QueueError):
+            return None
 
     def _prepared(self, arguments: Sequence[str], given: bytes | str) -> Ended:
         with TemporaryFile() as stdin, TemporaryFile() as out, TemporaryFile() as err:
