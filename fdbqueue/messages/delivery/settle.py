@@ -28,6 +28,7 @@ _ONE = counters.operand(_ACKNOWLEDGED)
 def ack(tr: fdb.Transaction, entry: Entry, held: Sequence[Held]) -> None:
     """Acknowledge deliveries."""
     reads = lease_rows.reads(tr, entry.keys, held)
+    # As ``lease_rows.single``, without its call, since the calls of an acknowledgement are limited.
     first = reads[0] if reads else None
     scope = entry.scope(tr, None if type(first) is lease_rows.InSpan else first)
     done(tr, scope, held, reads)
