@@ -2,7 +2,9 @@
 
 After ``commit_unknown_result`` a retry loop repeats a function that may have committed. Here every
 attempt writes its number to a record, ONCE. After an unknown outcome the next attempt first reads
-the record; if an earlier attempt committed, its result is returned.
+the record; if an earlier attempt committed, its result is returned. When the outcome is known, the
+next operation of the process takes the record over, and goes on to count: a new key for each would
+cost more, to write and to remove.
 
 A transaction that times out during its commit may still commit later. So each attempt has a read
 conflict on its record, and a client that must know the outcome commits a write conflict on it:
@@ -15,7 +17,6 @@ the caller's retry loop as in ours.
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from collections.abc import Callable
@@ -30,14 +31,13 @@ from ..errors import (
 )
 from ..store import binding, client
 from ..store.binding import fdb
-from .codec.atomic import pack_index, unpack_index
 from .keys import OnceKeys, QueueKeys
-from .keys.once import Minute
+from .keys import once as once_keys
+from .keys.once import Minute, Record
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
-TOKEN_BYTES = 16
 KEPT_MINUTES = 10
 """For how many minutes, by the database's version, a record is kept at least."""
 
@@ -52,8 +52,8 @@ _ASKING_MS = 5_000
 """How long to ask for the outcome of a commit that timed out."""
 
 _LONGEST_MS = 2**31 - 1
+_NUMBER_BYTES = 8
 
-_FIRST = pack_index(0)
 TRUSTED_SECONDS = 20.0
 """How long a process uses the minute that it read last, for the keys of new records."""
 
@@ -247,8 +247,20 @@ class Operation(Generic[R]):
         tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
         self._committing = self._unknown = False
         self._too_old = 0
-        self._record: bytes | None = None
-        self._minute = 0
+        # Taken before the transaction reads: it would conflict with a later end of the one before.
+        self._record: Record | None = None
+        self._minute: Minute | None = None
+        minute = keys.latest
+        if (
+            minute.database is db
+            and minute.until >= time.monotonic()
+            and minute.process is once_keys.process
+        ):
+            self._minute = minute
+            try:
+                self._record = minute.free.pop()
+            except IndexError:
+                self._record = None
         self._results: list[R] = []
         self._witness: Callable[[R], Witness] | None = None
         self._witnesses: list[tuple[Witness, R]] = []
@@ -269,25 +281,28 @@ class Operation(Generic[R]):
         elif wrote:
             record = self._record
             if record is None:
-                minute = self.keys.latest
-                if minute.database is not self.db or minute.until < time.monotonic():
-                    minute = self._read_minute()
+                minute = self._minute
+                if minute is None:
+                    minute = self._minute = self._read_minute()
                     sweeping = _swept.get(self.keys.prefix) != minute.number
                     if sweeping:
                         self._sweep(minute.number)
-                self._minute = minute.number
-                token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
-                self._record = record = minute.begin + token + b"\x00"
+                self._record = record = minute.new()
             # Before the write: reading one's own write is no conflict.
-            tr.add_read_conflict_key(record)
-            tr.set(record, pack_index(len(self._results)) if self._results else _FIRST)
+            tr.add_read_conflict_key(record.key)
+            tr.set(record.key, record.attempts.to_bytes(_NUMBER_BYTES, "little"))
+            record.attempts += 1
             self._results += (result,)
         self._committing = True
         tr.commit().wait()
-        if sweeping:
-            if len(_swept) >= MAX_SWEPT:
-                _swept.clear()
-            _swept[self.keys.prefix] = self._minute
+        minute, record = self._minute, self._record
+        if minute is not None:
+            if sweeping:
+                if len(_swept) >= MAX_SWEPT:
+                    _swept.clear()
+                _swept[self.keys.prefix] = minute.number
+            if record is not None:
+                minute.free.append(record)
         self.result, self.done = result, True
 
     def _read_minute(self) -> Minute:
@@ -351,10 +366,11 @@ class Operation(Generic[R]):
                 value = _settle(self.db, witness.key, witness.read)
                 if value is not None and witness.mark in value:
                     self._finish(result)
-            if self._record is not None and not self.done:
-                value = _settle(self.db, self._record, self._record)
+            record = self._record
+            if record is not None and not self.done:
+                value = _settle(self.db, record.key, record.key, self._is_own)
                 if value is not None:
-                    self._finish(self._results[unpack_index(value)])
+                    self._finish(self._results[self._number(value)])
             if self.done:
                 return
         if last.code == _TIMED_OUT:
@@ -369,14 +385,25 @@ class Operation(Generic[R]):
             value = self.tr.get(witness.key).value
             if value is not None and witness.mark in value:
                 self._finish(result)
-        if self.done or self._record is None:
+        record = self._record
+        if self.done or record is None:
             return
-        value = self.tr.get(self._record).value
-        if value is not None:
-            self._finish(self._results[unpack_index(value)])
+        value = self.tr.get(record.key).value
+        if value is not None and self._is_own(value):
+            self._finish(self._results[self._number(value)])
         # An earlier minute is that of another cluster, to which the database has switched.
-        elif not 0 <= _minute(self.tr) - self._minute < KEPT_MINUTES:
+        elif not 0 <= _minute(self.tr) - record.minute < KEPT_MINUTES:
             raise OutcomeUnknown(minutes=KEPT_MINUTES)
+
+    def _number(self, value: bytes) -> int:
+        """Which attempt of this operation wrote a value of its record; negative if another did."""
+        assert self._record is not None
+        number = int.from_bytes(value, "little")
+        return number - self._record.attempts + len(self._results)
+
+    def _is_own(self, value: bytes) -> bool:
+        """Whether an attempt of this operation wrote a value of its record, not an earlier one."""
+        return self._number(value) >= 0
 
     def _sweep(self, minute: int) -> None:
         # Records of later minutes come from another cluster, with copied data.
@@ -432,9 +459,11 @@ def _minute(tr: fdb.Transaction) -> int:
     return version(tr) // _VERSIONS_PER_MINUTE
 
 
-def _settle(db: fdb.Database, key: bytes, read: bytes) -> bytes | None:
-    """What stands at a key; None if nothing does, and the attempts that have read the key ``read``
-    never will write it.
+def _settle(
+    db: fdb.Database, key: bytes, read: bytes, is_sought: Callable[[bytes], bool] | None = None
+) -> bytes | None:
+    """What stands at a key; None if nothing that is sought does, and the attempts that have read
+    the key ``read`` never will write it.
 
     Raises ``OutcomeUnknown`` if the store does not answer.
     """
@@ -444,7 +473,7 @@ def _settle(db: fdb.Database, key: bytes, read: bytes) -> bytes | None:
         while True:
             try:
                 value = tr.get(key).value
-                if value is not None:
+                if value is not None and (is_sought is None or is_sought(value)):
                     return value
                 tr.add_write_conflict_key(read)
                 tr.commit().wait()

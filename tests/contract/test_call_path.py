@@ -130,7 +130,7 @@ def check(operation: Callable[[], object], most_calls: int) -> None:
 
 
 def test_an_enqueue_in_a_transaction_of_its_own(db: fdb.Database, busy: Queue) -> None:
-    check(lambda: busy.enqueue(db, b"x"), 85)
+    check(lambda: busy.enqueue(db, b"x"), 86)
 
 
 @pytest.mark.parametrize("subscriptions", [1, 20])
@@ -158,8 +158,8 @@ def test_a_receive_and_an_acknowledgement_in_transactions_of_their_own(
 ) -> None:
     busy.enqueue_many(db, [b"x"] * 10)
     held = busy.receive_many(db, 3)
-    check(lambda: busy.receive(db), 114)
-    check(lambda: busy.ack(db, held.pop()), 67)
+    check(lambda: busy.receive(db), 116)
+    check(lambda: busy.ack(db, held.pop()), 68)
 
 
 def test_a_receive_and_an_acknowledgement_in_the_callers_transaction(
@@ -181,4 +181,4 @@ def test_a_message_with_more_than_a_payload_is_received_on_the_same_way(
         if "key" in options:
             options = {"key": f"k{n}"}
         busy.enqueue(db, b"x", **options)
-    check(lambda: busy.receive(db), 125)
+    check(lambda: busy.receive(db), 127)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import os
+import random
 from collections.abc import Sequence
 from typing import NoReturn, cast
 
 import pytest
 
 from fdbqueue import Depth, Queue
-from fdbqueue.errors import OutcomeUnknown
+from fdbqueue.errors import OperationTimedOut, OutcomeUnknown
 from fdbqueue.schema import once
-from fdbqueue.store.binding import fdb
+from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.store.clocks import SYSTEM_CLOCK
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.flaky import (
+    CONFLICT,
+    TIMED_OUT_COMMITTED,
+    TIMED_OUT_LOST,
+    UNKNOWN_COMMITTED,
+    UNKNOWN_LOST,
+    FlakyDatabase,
+)
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -155,3 +164,93 @@ def test_reading_leaves_no_record(db: Database, queue: Queue) -> None:
     assert queue.receive(db) is None
     assert queue.dequeue_at_most_once(db) is None
     assert len(db.get_range(everything.start, everything.stop)) == len(before)
+
+
+def _records(db: Database, queue: Queue) -> list[bytes]:
+    everything = queue._keys.once.before(10**9)
+    return [bytes(kv.key) for kv in db.get_range(everything.start, everything.stop)]
+
+
+def test_an_operation_takes_over_the_record_of_one_that_has_ended(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"x")
+    before = _records(db, queue)
+    for _ in range(10):
+        queue.enqueue(db, b"x")
+    assert _records(db, queue) == before
+
+
+def test_operations_at_the_same_time_have_records_of_their_own(db: Database, queue: Queue) -> None:
+    keys, counter = queue._keys.once, queue._keys.prefix + b"counter"
+    queue.enqueue(db, b"x")
+
+    def add(tr: fdb.Transaction) -> None:
+        tr.add(counter, (1).to_bytes(8, "little"))
+
+    def outer(tr: fdb.Transaction) -> int:
+        tries.append(1)
+        tr.get(b"a").wait()
+        once.run(db, keys, add)
+        add(tr)
+        return len(tries)
+
+    tries: list[int] = []
+    # One that ends while the other runs gives its record to the next, not to the other.
+    before = set(_records(db, queue))
+    assert once.run(db, keys, outer) == 1
+    assert once.run(db, keys, outer) == 2
+    assert len(set(_records(db, queue)) - before) == 1
+    assert int.from_bytes(db[counter], "little") == 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_operations_with_one_record_take_effect_once(db: Database, queue: Queue, seed: int) -> None:
+    drawn = random.Random(seed)
+    store = flaky(db, drawn.choices([None, None, *FAULTS], k=30))
+    keys, counter = queue._keys.once, queue._keys.prefix + b"counter"
+
+    def add(tr: fdb.Transaction, number: int) -> int:
+        tr.add(counter, number.to_bytes(8, "little"))
+        return number
+
+    for number in range(16):
+        if number % 7:
+            assert once.run(store, keys, add, number) == number
+        elif drawn.random() < 0.5:
+            assert once.run(store, keys, lambda tr: "read", wrote=lambda _: False) == "read"
+    expected = sum(number for number in range(16) if number % 7)
+    assert int.from_bytes(db[counter], "little") == expected
+
+
+@pytest.mark.parametrize("fault", [TIMED_OUT_COMMITTED, TIMED_OUT_LOST])
+def test_a_record_with_the_number_of_another_operation_settles_nothing(
+    db: Database, queue: Queue, fault: str
+) -> None:
+    store = flaky(db, [None, fault])
+    once.run(store, queue._keys.once, lambda tr: "first")
+    if fault == TIMED_OUT_COMMITTED:
+        assert once.run(store, queue._keys.once, lambda tr: "second") == "second"
+    else:
+        with pytest.raises(OperationTimedOut):
+            once.run(store, queue._keys.once, lambda tr: "second")
+    assert once.run(store, queue._keys.once, lambda tr: "third") == "third"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+def test_a_forked_child_uses_no_record_of_its_parent(db: Database, queue: Queue) -> None:
+    if DEFAULT.engine is not Engine.EMBEDDED:
+        pytest.skip("a forked child cannot use a cluster")
+    queue.enqueue(db, b"x")
+    (record,) = queue._keys.once.latest.free
+    value = db[record.key]
+    child = os.fork()
+    if not child:
+        try:
+            queue.enqueue(db, b"y")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(queue.peek(db, 9)) == 2
+    assert db[record.key] == value
+    assert len(_records(db, queue)) == 2

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from ...store.binding import fdb
 from ...store.client import pack_int
 from .kinds import KindKeys
 
+TOKEN_BYTES = 16
+
+process = object()
+"""Another one in a forked child, which must not use the records of its parent."""
+
+
+class Record:
+    """A record, which one operation at a time writes to.
+
+    minute: that in its key. attempts: how many it has numbered.
+    """
+
+    __slots__ = ("attempts", "key", "minute")
+
+    def __init__(self, key: bytes, minute: int) -> None:
+        self.key, self.minute, self.attempts = key, minute, 0
+
 
 class Minute(NamedTuple):
     """The minute under which new records of a database stand, until a time of the monotonic clock.
 
-    begin: what the keys of its records begin with, up to the random part of the token.
+    process: that of the records. begin: what the keys of its records begin with,
+    up to the random part of the token. free: records of operations that have ended.
     """
 
     database: fdb.Database | None
+    process: object
     number: int
     until: float
     begin: bytes
+    free: list[Record]
+
+    def new(self) -> Record:
+        """A record that nobody has used."""
+        token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
+        return Record(self.begin + token + b"\x00", self.number)
 
 
 class OnceKeys(KindKeys[int, bytes]):
@@ -33,11 +59,18 @@ class OnceKeys(KindKeys[int, bytes]):
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         super().__init__(prefix, int, bytes)
         self.timeout = timeout
-        self.latest = Minute(None, 0, 0.0, b"")
+        self.latest = Minute(None, process, 0, 0.0, b"", [])
 
     def keep(self, database: fdb.Database, minute: int, until: float) -> Minute:
         """Keep a minute that was read."""
-        self.latest = found = Minute(
-            database, minute, until, self.prefix + pack_int(minute) + b"\x01"
-        )
+        begin = self.prefix + pack_int(minute) + b"\x01"
+        self.latest = found = Minute(database, process, minute, until, begin, [])
         return found
+
+
+def _after_fork() -> None:
+    global process
+    process = object()
+
+
+os.register_at_fork(after_in_child=_after_fork)

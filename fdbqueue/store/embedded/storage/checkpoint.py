@@ -22,7 +22,7 @@ from .snapshots import Snapshots
 log = logging.getLogger("fdbqueue.store.embedded")
 
 # Forty mebibytes of log: moving it costs less the more often a page was written meanwhile.
-_PAGES_BETWEEN = 10_000
+_PAGES_BETWEEN = 4_000
 _IDLE_SECONDS = 2.0
 _MEBIBYTE = 1 << 20
 # Log size, and how long to wait for readers so that it can start over: at first hardly at all, then

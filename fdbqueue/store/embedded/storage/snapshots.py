@@ -21,6 +21,7 @@ from typing import Any
 from ..codes import TOO_OLD, Fault
 from ..errors import EngineError, StoreCorrupt
 from ..timers import timers
+from ..transactions.limits import METADATA_VERSION
 from . import sampling
 from .file import StoreFile, store_error
 from .versions import ANNOUNCED, FLOOR, TICK_AFTER, Clock
@@ -42,7 +43,9 @@ _MEASURED = 10_000
 # What a storage server counts for a row beside its key and value.
 ROW_OVERHEAD = 24
 
-_NEWEST = "SELECT max(version) FROM recent"
+_NEWEST = (
+    f"SELECT max(version), (SELECT v FROM kv WHERE k = x'{METADATA_VERSION.hex()}') FROM recent"
+)
 _GET = "SELECT v FROM kv WHERE k = ?"
 _FIRST = "SELECT k FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT 1"
 _LAST = "SELECT k FROM kv WHERE k >= ? AND k < ? ORDER BY k DESC LIMIT 1"
@@ -62,6 +65,7 @@ class Snapshot:
         "began",
         "cursor",
         "expires",
+        "metadata_version",
         "newest",
         "users",
     )
@@ -74,10 +78,14 @@ class Snapshot:
         self.began = now
         self.expires = 0.0
         cursor.execute("BEGIN")
-        self.newest: int = cursor.execute(_NEWEST).fetchone()[0]
+        self.newest: int
+        self.metadata_version: bytes | None
+        self.newest, self.metadata_version = cursor.execute(_NEWEST).fetchone()
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
+        if key == METADATA_VERSION:
+            return self.metadata_version  # Known from the beginning, as on a cluster.
         with self._lock:
             if self.cursor is None:
                 raise Fault(TOO_OLD)
