@@ -7,7 +7,6 @@ each, as other processes would have it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import itertools
 import os
 import sqlite3
@@ -19,7 +18,9 @@ import pytest
 
 from fdbqueue.store import embedded
 from fdbqueue.store.embedded.codes import Fault
+from fdbqueue.store.embedded.storage import mailbox, versions
 from fdbqueue.store.embedded.storage.database import Database, OpenStore
+from fdbqueue.store.embedded.storage.futex import Futex
 from fdbqueue.store.embedded.storage.mailbox import AVAILABLE, Mailbox, Post
 from fdbqueue.store.embedded.storage.versions import FIRST_BOX, Clock, Shared
 from fdbqueue.store.embedded.transactions import lifecycle, reads, writes
@@ -263,64 +264,85 @@ def test_a_transaction_older_than_what_the_holder_knows_is_left_to_its_own_proce
     assert [each.record for each in post.requests] == [request.record]
 
 
-def test_who_waits_sleeps_until_the_round_is_over(path: str, monkeypatch: Patch) -> None:
-    # Given a holder of the lock that has begun a round
-    asleep, looks, waits = threading.Event(), itertools.count(), fcntl.F_OFD_SETLKW
-    locked, looked = Mailbox._lock, Mailbox.is_answered
-
-    def lock(self: Mailbox, kind: int, byte: int, command: int) -> int:
-        if command == waits:
-            asleep.set()
-        return locked(self, kind, byte, command)
-
-    def is_answered(self: Mailbox) -> bool:
-        next(looks)
-        return looked(self)
-
-    monkeypatch.setattr(Mailbox, "_lock", lock)
-    monkeypatch.setattr(Mailbox, "is_answered", is_answered)
-    holder = Mailbox(Shared(path + "-lock"))
+def test_who_waits_sleeps_until_it_is_woken(path: str, monkeypatch: Patch) -> None:
+    # Given a process that posts while the lock is taken, and would sleep for long
+    monkeypatch.setattr(mailbox, "_PAUSE_SECONDS", 10 * DEADLINE)
+    asleep = sleeping(monkeypatch)
+    holder, other = Mailbox(Shared(path + "-lock")), OpenStore(path, "normal")
     attempt = Attempt(OpenStore(path, "normal"), b"key")
     with held(path):
-        number = holder.begin_round()
-        # When another process posts, and the round lasts
         attempt.start()
         assert asleep.wait(DEADLINE)
         attempt.join(0.1)
-    # Then it has looked once, and goes on when the round is over
+    # Then it sleeps on although the lock is free, until it is woken
     assert attempt.is_alive()
-    assert next(looks) == 1
-    holder.end_round(number)
+    asleep.clear()
+    holder.wake()
     assert attempt.outcome()[1] == 0
+    # And a commit of another process wakes it
+    attempt, last = Attempt(OpenStore(path, "normal"), b"key"), Attempt(other, b"other")
+    with held(path):
+        attempt.start()
+        assert asleep.wait(DEADLINE)
+    last.start()
+    assert attempt.outcome()[1] == 1
+    assert last.outcome()[1] == 0
 
 
-def test_a_round_wakes_who_waits_when_its_holder_dies(path: str, monkeypatch: Patch) -> None:
+def sleeping(monkeypatch: Patch) -> threading.Event:
+    """Set when somebody goes to sleep who has posted."""
+    asleep, waits = threading.Event(), Futex.wait
+
+    def wait(self: Futex, value: int, seconds: float) -> None:
+        asleep.set()
+        waits(self, value, seconds)
+
+    monkeypatch.setattr(Futex, "wait", wait)
+    return asleep
+
+
+def test_who_waits_finds_out_that_the_holder_of_the_lock_has_died(
+    path: str, monkeypatch: Patch
+) -> None:
     dying = Shared(path + "-lock")
     attempt = Attempt(OpenStore(path, "normal"), b"key")
-    wait = posted(monkeypatch, 1)
+    asleep = sleeping(monkeypatch)
     dying.lock()
-    assert Mailbox(dying).begin_round()
 
     attempt.start()
-    wait()
+    assert asleep.wait(DEADLINE)
     dying.close()
 
     assert attempt.outcome()[1] == 0
 
 
-def test_there_is_no_round_while_somebody_wakes_from_the_last_but_one(path: str) -> None:
-    holder, other = Mailbox(Shared(path + "-lock")), Mailbox(Shared(path + "-lock"))
-    first = holder.begin_round()
-    holder.end_round(first)
-    other._lock(fcntl.F_RDLCK, first % 2, fcntl.F_OFD_SETLK)
+def test_the_holder_of_the_lock_waits_until_the_last_has_posted(
+    path: str, monkeypatch: Patch
+) -> None:
+    shared = Shared(path + "-lock")
+    holder = Mailbox(shared)
+    attempts = [Attempt(OpenStore(path, "normal"), b"%d" % number) for number in range(2)]
+    shared.lock()
+    gathering = threading.Thread(target=holder.gather, args=(2, 10 * DEADLINE), daemon=True)
 
-    second = holder.begin_round()
-    holder.end_round(second)
+    gathering.start()
+    attempts[0].start()
+    gathering.join(0.1)
+    assert gathering.is_alive()
+    attempts[1].start()
+    gathering.join(DEADLINE)
 
-    assert second == first + 1
-    assert holder.begin_round() == 0
-    other._lock(fcntl.F_UNLCK, first % 2, fcntl.F_OFD_SETLK)
-    assert holder.begin_round() == first + 2
+    assert not gathering.is_alive()
+    assert holder.waiting() == 2
+    shared.unlock()
+    assert {attempt.outcome()[1] for attempt in attempts} == {0, 1}
+
+
+def test_who_waits_needs_no_futex(path: str, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(versions, "futex", lambda shared, offset: None)
+    attempts = [Attempt(OpenStore(path, "full"), b"%d" % number) for number in range(3)]
+    commit_together(path, monkeypatch, attempts)
+    assert {attempt.outcome()[1] for attempt in attempts} == {0, 1, 2}
 
 
 def test_stores_are_closed_while_others_wait(path: str, monkeypatch: Patch) -> None:

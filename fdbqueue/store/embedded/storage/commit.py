@@ -189,13 +189,11 @@ class Committer:
         """Commit a group when the lock becomes free, unless its holder does."""
         # An open snapshot would block a checkpoint that holds the lock and waits for readers.
         self._snapshots.drop_idle(also_kept=False)
-        pause = max(_GATHER_STEP, self._writer.seconds / 8)
+        sleep = self._mailbox.sleeper()
         if not self._mailbox.post(group):
             self._file.shared.lock()
             self._commit_locked(group)
-        elif self._file.shared.lock_unless(
-            self._mailbox.is_answered, self._mailbox.wait_for_rounds(pause)
-        ):
+        elif self._file.shared.lock_unless(self._mailbox.is_answered, sleep):
             self._commit_locked(group, posted=True)
         else:
             self._mailbox.take_answer(group, self._writer.made)
@@ -233,9 +231,7 @@ class Committer:
         posted: whether another process may have committed it by now.
         """
         shares = self._mailbox.is_used()
-        # Who has had no company lately wakes nobody.
-        together = shares and self._file.shared.words[GATHERED] > 1
-        number = self._mailbox.begin_round() if together else 0
+        gathered = 1
         try:
             if posted and self._mailbox.take_answer(group, self._writer.made):
                 made = [request for request in group if request.error is None]
@@ -248,9 +244,11 @@ class Committer:
         finally:
             if shares:
                 self._file.shared.words[GATHERED] += self._mailbox.waiting()
+                gathered = self._file.shared.words[GATHERED]
             self._file.shared.unlock()
-            if number:
-                self._mailbox.end_round(number)
+            # Who has no company wakes nobody.
+            if shares and (gathered > 1 or self._mailbox.waiting()):
+                self._mailbox.wake()
         self._quick = self._quick + 1 if self._writer.seconds < QUICK_SECONDS else 0
         if made:
             self._made(made)
@@ -291,7 +289,7 @@ class Committer:
         mailbox, words = self._mailbox, self._file.shared.words
         expected = words[GATHERED]
         if expected > 1 and self._file.synchronous == "full":
-            self._gather(lambda: mailbox.waiting() + 1 >= expected, self._writer.seconds)
+            mailbox.gather(expected - 1, self._writer.seconds * _GATHER_SHARE)
         return mailbox.collect(self._writer.oldest, self._writer.made)
 
     def _write_singly(self, group: list[CommitRequest]) -> list[CommitRequest]:

@@ -12,14 +12,12 @@ that was taken and not answered, and looks for that version in the log of commit
 what is noted is the answer; if not, nothing was committed. The box of a process that died is
 known by its lock on the box, which the system drops. What the dead one had posted is discarded.
 
-Those that wait sleep until the holder has answered them all: a *round*. The holder locks a byte of
-the sidecar meanwhile, and they ask for a shared lock of it. Rounds take turns with two bytes, so
-that none waits for those that the last one has woken.
+Those that wait sleep until the holder has answered them, and the holder, while it waits for those
+that took part last time, until the last of them has posted: both on numbers in the sidecar.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import struct
@@ -35,7 +33,7 @@ from ..codes import Fault
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import KeySet
 from .conflicts import decode
-from .versions import BOX_BYTES, BOXES, FIRST_BOX, MOST_BOXES, ROUND, Shared
+from .versions import BOX_BYTES, BOXES, EXPECTED, FIRST_BOX, MOST_BOXES, POSTS, ROUND, Shared
 
 # The words of a box: the newest post and answer, by number; the newest post that a holder has
 # taken, and the version that it was to get; the length and checksum of what is posted; outcomes.
@@ -43,6 +41,7 @@ _POSTED, _ANSWERED, _TAKEN, _VERSION, _LENGTH, _CHECKSUM, _OUTCOMES = range(7)
 _MOST_REQUESTS = 32
 _DATA = 8 * (_OUTCOMES + _MOST_REQUESTS)
 _ORDER_BITS = 16
+_PAUSE_SECONDS = 0.001
 # struct flock of 64-bit Linux. Its locks on open files, unlike those of POSIX, are kept when the
 # process closes another descriptor of the file.
 _FLOCK = struct.Struct("hhqqi4x")
@@ -88,47 +87,46 @@ class Mailbox:
         found = fcntl.fcntl(self._shared.descriptor, command, request)
         return int(_FLOCK.unpack(found)[0])
 
-    def begin_round(self) -> int:
-        """Let others sleep until `end_round`; only under the lock. Returns the round's number, or 0
-        if there can be none."""
-        words = self._shared.words
-        number = words[ROUND] + 1
-        try:
-            self._lock(fcntl.F_WRLCK, number % 2, fcntl.F_OFD_SETLK)
-        except OSError:
-            # One that the last round but one has woken has not yet come to itself.
-            return 0
-        words[ROUND] = number
-        return number
+    def wake(self) -> None:
+        """Wake the processes that wait: they are answered, or the lock is free."""
+        shared = self._shared
+        shared.words[ROUND] = time.monotonic_ns()
+        if shared.rounds is not None:
+            shared.rounds.wake()
 
-    def end_round(self, number: int) -> None:
-        """Wake those that have slept during a round."""
-        # A store that has been closed meanwhile has no lock left.
-        with contextlib.suppress(OSError):
-            self._lock(fcntl.F_UNLCK, number % 2, fcntl.F_OFD_SETLK)
+    def sleeper(self) -> Callable[[], None]:
+        """A function that sleeps until the next ``wake``, if there was none since the last call.
 
-    def wait_for_rounds(self, pause: float) -> Callable[[], None]:
-        """A function that waits for the end of a round, for each only once; else so many seconds.
-
-        The lock may be held without a round, and a round be over.
+        Not for long: who held the lock may have died, or be of a release that does not wake.
         """
-        seen = 0
+        shared = self._shared
+        seen = shared.words[ROUND]
 
-        def wait() -> None:
+        def sleep() -> None:
             nonlocal seen
-            number = self._shared.words[ROUND]
-            if number == seen:
-                time.sleep(pause)
-                return
-            seen = number
-            try:
-                self._lock(fcntl.F_RDLCK, number % 2, fcntl.F_OFD_SETLKW)
-                self._lock(fcntl.F_UNLCK, number % 2, fcntl.F_OFD_SETLK)
-            except OSError:
-                # The store has been closed, or the system is out of locks.
-                time.sleep(pause)
+            if shared.rounds is None:
+                time.sleep(_PAUSE_SECONDS / 8)
+            else:
+                shared.rounds.wait(seen, _PAUSE_SECONDS)
+            seen = shared.words[ROUND]
 
-        return wait
+        return sleep
+
+    def gather(self, others: int, seconds: float) -> None:
+        """Wait until so many other processes have posted, for so many seconds at most; only under
+        the lock."""
+        words, posts = self._shared.words, self._shared.posts
+        deadline = time.monotonic() + seconds
+        words[EXPECTED] = others
+        while True:
+            seen, left = words[POSTS], deadline - time.monotonic()
+            if self.waiting() >= others or left <= 0:
+                break
+            if posts is None:
+                time.sleep(min(left, _PAUSE_SECONDS / 8))
+            else:
+                posts.wait(seen, left)
+        words[EXPECTED] = 0
 
     def post(self, group: Sequence[CommitRequest]) -> bool:
         """Post a group before waiting for the lock; returns whether it could be posted."""
@@ -150,6 +148,10 @@ class Mailbox:
         words[at + _POSTED] = number
         if words[BOXES] <= box:
             words[BOXES] = box + 1
+        words[POSTS] = time.monotonic_ns()
+        expected, posts = words[EXPECTED], self._shared.posts
+        if expected and posts is not None and self.waiting() + 1 >= expected:
+            posts.wake()
         return True
 
     def is_used(self) -> bool:

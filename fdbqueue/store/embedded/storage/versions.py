@@ -41,12 +41,12 @@ _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM, GATHERED = rang
 FIRST_SLOT = 8
 SLOTS = 4096
 ROUND = FIRST_SLOT + SLOTS
-UNLOGGED, SLEEPERS = ROUND + 1, ROUND + 2
+UNLOGGED, SLEEPERS, POSTS, EXPECTED = range(ROUND + 1, ROUND + 5)
 _LOOKS = 100
 
 MOST_BOXES = 32
 BOX_BYTES = 8 << 10
-FIRST_BOX = -(-8 * (SLEEPERS + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+FIRST_BOX = -(-8 * (EXPECTED + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
 
@@ -60,12 +60,15 @@ class Shared:
             of all keys in ranges, `words[BOXES]` how many boxes of the mailbox are in use, and
             `words[LOG_ROOM]` up to which size SQLite's log was extended, `words[GATHERED]` how many
             processes took part in the last commit or waited behind it. The slots follow, then
-            `words[ROUND]`, the number of the newest round of the mailbox, `words[UNLOGGED]`, how
-            many ranges were cleared that the log of commits lacks, `words[SLEEPERS]`, whether some
-            process may sleep until the next commit, and then the boxes.
+            `words[ROUND]`, which moves when the holder of the lock has answered or leaves it,
+            `words[UNLOGGED]`, how many ranges were cleared that the log of commits lacks,
+            `words[SLEEPERS]`, whether some process may sleep until the next commit,
+            `words[POSTS]`, which moves with each post, `words[EXPECTED]`, for how many posts the
+            holder of the lock waits, and then the boxes.
         has_boxes: whether there are boxes.
         made: `words[TOUCHED]` as what watches sleep on. None where the system has no futex, and
             once the store is closed.
+        rounds, posts: likewise `words[ROUND]`, for those that have posted, and `words[POSTS]`.
     """
 
     def __init__(self, path: str) -> None:
@@ -83,6 +86,8 @@ class Shared:
             self.map = mmap.mmap(self.descriptor, _SIZE if self.has_boxes else FIRST_BOX)
             self.words = memoryview(self.map).cast("q")
             self.made = futex(self.map, 8 * TOUCHED)
+            self.rounds = futex(self.map, 8 * ROUND)
+            self.posts = futex(self.map, 8 * POSTS)
             if self.words[_WORD_MAGIC] != _MAGIC:
                 self.words[ANNOUNCED] = self.words[FLOOR] = 0
                 self.words[_WORD_MAGIC] = _MAGIC
@@ -181,7 +186,7 @@ class Shared:
         self.words = memoryview(bytearray(self.words)).cast("q")
         self.closed = True
         self.wake()
-        self.made = None
+        self.made = self.rounds = self.posts = None
         # The mapping goes with the last thread that reads it just now, and the boxes with it.
         del self.map
         self.has_boxes = False
