@@ -15,6 +15,7 @@ from fdbqueue.cli.bench import processes
 from fdbqueue.queue.batch import Batch
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema.codec.blocks import MIN_MESSAGES
+from fdbqueue.schema.keys import Kind
 from fdbqueue.schema.keys.root import DEFAULT_ROOT
 from fdbqueue.store.binding import fdb, transactional
 from fdbqueue.testing import ManualClock
@@ -178,8 +179,13 @@ def _cost(
         read=least.rows,
         written=least.written,
         written_bytes=least.written_bytes,
-        shared=len(set.intersection(*keys[1:])),
+        shared=sum(not _is_record(key) for key in set.intersection(*keys[1:])),
     )
+
+
+def _is_record(key: bytes) -> bool:
+    """Whether a key is that of a record of commits, which each process has for itself."""
+    return bool(fdb.tuple.unpack(key)[-3:-2] == (Kind.ONCE,))
 
 
 def _operations(db: fdb.Database, root: fdb.Subspace) -> Iterator[Operation]:

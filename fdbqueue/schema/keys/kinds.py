@@ -36,7 +36,7 @@ class Kind(IntEnum):
     CHANGE = (
         14  # () or (subscription) -> counter of what becomes ready; guards and browsers watch it
     )
-    ONCE = 15  # (minute, token) -> number of the attempt that committed
+    ONCE = 15  # (minute, token) -> number of the last attempt that committed
     GUARD = 16  # (subscription) -> the guard of its sleepers, and its session
     DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history

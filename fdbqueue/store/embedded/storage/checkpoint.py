@@ -21,7 +21,8 @@ from .snapshots import Snapshots
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
-# Forty mebibytes of log: moving it costs less the more often a page was written meanwhile.
+# Some ten mebibytes of log. A longer one moves pages that are written often less often, but takes
+# longer until it is no longer extended, and does not stay in the processor's caches.
 _PAGES_BETWEEN = 4_000
 _IDLE_SECONDS = 2.0
 _MEBIBYTE = 1 << 20
