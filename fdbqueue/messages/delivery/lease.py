@@ -243,6 +243,11 @@ def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> list[Delivery]:
     settlement.
     """
     places = unpack_until(tr.get(keys.until(claim)).value)
+    if len(places) == 1:
+        (token,) = (claim + place for place in places)
+        lease = lease_rows.alone_at(tr, keys, lease_key(keys, token))
+        if lease is not None:
+            return _deliveries(tr, keys, [(token, lease)] if lease.claim == claim else [])
     reads = lease_rows.read_together(tr, keys, [claim + place for place in places], tr)
     leases = zip(places, map(lease_rows.leased, reads), strict=True)
     found = [(claim + place, one) for place, one in leases if one and one.claim == claim]

@@ -256,6 +256,14 @@ def single(issued: Sequence[Read]) -> fdb.Value | None:
     return None if type(last) is InSpan else last
 
 
+def alone_at(tr: fdb.TransactionRead, keys: QueueKeys, key: bytes) -> Lease | None:
+    """The lease in a row of its own; None if there is none. One round trip. Raises ``CorruptData``
+    and ``FormatTooNew``."""
+    value = tr.get(key).value
+    lease = None if value is None else unpack_lease(value)
+    return None if lease is None or block_of(keys, key, lease) is not None else lease
+
+
 def read_together(
     tr: fdb.TransactionRead,
     keys: QueueKeys,
