@@ -26,6 +26,9 @@ from .versions import GATHERED, Clock
 from .writer import Writer
 
 _GATHER_SHARE = 0.5
+_GATHER_SECONDS = 0.001
+"""How long others are waited for at most: a part of a commit's time, or so long if that is more."""
+_LEAST_SHARE = 1 / 32
 _GATHER_STEP = 0.00005
 QUICK_SECONDS = 0.0005
 """How long commits may take that a caller makes who does not wait."""
@@ -61,6 +64,8 @@ class Committer:
         self._leading = False
         # How many threads took part in the last group or waited behind it.
         self._expected = 1
+        # For how many seconds the next commit waits for those of other processes.
+        self._patience = _GATHER_SECONDS / 2
         # How many commits of this process have been quick since the last one that was not.
         self._quick = 0
 
@@ -285,11 +290,17 @@ class Committer:
             return []
 
     def _collect(self) -> list[Post]:
-        """What other processes have posted; waits a moment for those that took part last time."""
-        mailbox, words = self._mailbox, self._file.shared.words
-        expected = words[GATHERED]
-        if expected > 1 and self._file.synchronous == "full":
-            mailbox.gather(expected - 1, self._writer.seconds * _GATHER_SHARE)
+        """What other processes have posted; waits a moment for those that took part last time.
+
+        The longer, the more often somebody has come meanwhile: not all come at every commit.
+        """
+        mailbox, here = self._mailbox, self._mailbox.waiting()
+        others, took = self._file.shared.words[GATHERED] - 1, self._writer.seconds
+        if here < others and self._file.synchronous == "full":
+            longest = max(took * _GATHER_SHARE, _GATHER_SECONDS)
+            patience = min(max(self._patience, took * _LEAST_SHARE), longest)
+            mailbox.gather(others, patience)
+            self._patience = patience * (2 if mailbox.waiting() > here else 0.5)
         return mailbox.collect(self._writer.oldest, self._writer.made)
 
     def _write_singly(self, group: list[CommitRequest]) -> list[CommitRequest]:
