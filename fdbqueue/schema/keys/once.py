@@ -30,8 +30,8 @@ class Record:
 class Minute(NamedTuple):
     """The minute under which new records of a database stand, until a time of the monotonic clock.
 
-    process: that of the records. begin: what the keys of its records begin with,
-    up to the random part of the token. free: records of operations that have ended.
+    process: that of the records. begin: what the keys of its records begin with, up to the random
+    part of the token. free: records of operations that have ended.
     """
 
     database: fdb.Database | None

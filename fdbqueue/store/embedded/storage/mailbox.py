@@ -89,10 +89,10 @@ class Mailbox:
 
     def wake(self) -> None:
         """Wake the processes that wait: they are answered, or the lock is free."""
-        shared = self._shared
-        shared.words[ROUND] = time.monotonic_ns()
-        if shared.rounds is not None:
-            shared.rounds.wake()
+        self._shared.words[ROUND] = time.monotonic_ns()
+        rounds = self._shared.rounds  # None from the moment that another thread closes the store.
+        if rounds is not None:
+            rounds.wake()
 
     def sleeper(self) -> Callable[[], None]:
         """A function that sleeps until the next ``wake``, if there was none since the last call.
@@ -104,10 +104,11 @@ class Mailbox:
 
         def sleep() -> None:
             nonlocal seen
-            if shared.rounds is None:
+            rounds = shared.rounds
+            if rounds is None:
                 time.sleep(_PAUSE_SECONDS / 8)
             else:
-                shared.rounds.wait(seen, _PAUSE_SECONDS)
+                rounds.wait(seen, _PAUSE_SECONDS)
             seen = shared.words[ROUND]
 
         return sleep
