@@ -219,7 +219,6 @@ class Operation(Generic[R]):
 
     __slots__ = (
         "_committing",
-        "_minute",
         "_record",
         "_results",
         "_too_old",
@@ -249,18 +248,16 @@ class Operation(Generic[R]):
         self._too_old = 0
         # Taken before the transaction reads: it would conflict with a later end of the one before.
         self._record: Record | None = None
-        self._minute: Minute | None = None
         minute = keys.latest
         if (
             minute.database is db
             and minute.until >= time.monotonic()
             and minute.process is once_keys.process
         ):
-            self._minute = minute
             try:
                 self._record = minute.free.pop()
             except IndexError:
-                self._record = None
+                self._record = minute.new()
         self._results: list[R] = []
         self._witness: Callable[[R], Witness] | None = None
         self._witnesses: list[tuple[Witness, R]] = []
@@ -281,12 +278,10 @@ class Operation(Generic[R]):
         elif wrote:
             record = self._record
             if record is None:
-                minute = self._minute
-                if minute is None:
-                    minute = self._minute = self._read_minute()
-                    sweeping = _swept.get(self.keys.prefix) != minute.number
-                    if sweeping:
-                        self._sweep(minute.number)
+                minute = self._read_minute()
+                sweeping = _swept.get(self.keys.prefix) != minute.number
+                if sweeping:
+                    self._sweep(minute.number)
                 self._record = record = minute.new()
             # Before the write: reading one's own write is no conflict.
             tr.add_read_conflict_key(record.key)
@@ -295,14 +290,13 @@ class Operation(Generic[R]):
             self._results += (result,)
         self._committing = True
         tr.commit().wait()
-        minute, record = self._minute, self._record
-        if minute is not None:
+        record = self._record
+        if record is not None:
             if sweeping:
                 if len(_swept) >= MAX_SWEPT:
                     _swept.clear()
-                _swept[self.keys.prefix] = minute.number
-            if record is not None:
-                minute.free.append(record)
+                _swept[self.keys.prefix] = record.minute.number
+            record.minute.free.append(record)
         self.result, self.done = result, True
 
     def _read_minute(self) -> Minute:
@@ -392,7 +386,7 @@ class Operation(Generic[R]):
         if value is not None and self._is_own(value):
             self._finish(self._results[self._number(value)])
         # An earlier minute is that of another cluster, to which the database has switched.
-        elif not 0 <= _minute(self.tr) - record.minute < KEPT_MINUTES:
+        elif not 0 <= _minute(self.tr) - record.minute.number < KEPT_MINUTES:
             raise OutcomeUnknown(minutes=KEPT_MINUTES)
 
     def _number(self, value: bytes) -> int:

@@ -239,19 +239,17 @@ def witness(keys: QueueKeys, deliveries: Any) -> once.Witness:
 def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> list[Delivery]:
     """The deliveries under a claim that was given in line, as granted.
 
-    Two round trips, and one more for payloads in chunks. Conflicts with their grant and their
-    settlement.
+    Two round trips, one more for payloads in chunks, and for one message that shares its row.
+    Conflicts with their grant and their settlement.
     """
     places = unpack_until(tr.get(keys.until(claim)).value)
-    if len(places) == 1:
-        (token,) = (claim + place for place in places)
-        lease = lease_rows.alone_at(tr, keys, lease_key(keys, token))
-        if lease is not None:
-            return _deliveries(tr, keys, [(token, lease)] if lease.claim == claim else [])
-    reads = lease_rows.read_together(tr, keys, [claim + place for place in places], tr)
-    leases = zip(places, map(lease_rows.leased, reads), strict=True)
-    found = [(claim + place, one) for place, one in leases if one and one.claim == claim]
-    return _deliveries(tr, keys, found)
+    tokens = [claim + place for place in places]
+    alone = lease_rows.alone_at(tr, keys, lease_key(keys, tokens[0])) if len(tokens) == 1 else None
+    leases: Iterable[Lease | None] = (alone,)
+    if alone is None:
+        leases = map(lease_rows.leased, lease_rows.read_together(tr, keys, tokens, tr))
+    granted = zip(tokens, leases, strict=True)
+    return _deliveries(tr, keys, [(at, one) for at, one in granted if one and one.claim == claim])
 
 
 def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:

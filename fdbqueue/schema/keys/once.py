@@ -18,12 +18,12 @@ process = object()
 class Record:
     """A record, which one operation at a time writes to.
 
-    minute: that in its key. attempts: how many it has numbered.
+    minute: under which it stands. attempts: how many it has numbered.
     """
 
     __slots__ = ("attempts", "key", "minute")
 
-    def __init__(self, key: bytes, minute: int) -> None:
+    def __init__(self, key: bytes, minute: Minute) -> None:
         self.key, self.minute, self.attempts = key, minute, 0
 
 
@@ -44,7 +44,7 @@ class Minute(NamedTuple):
     def new(self) -> Record:
         """A record that nobody has used."""
         token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
-        return Record(self.begin + token + b"\x00", self.number)
+        return Record(self.begin + token + b"\x00", self)
 
 
 class OnceKeys(KindKeys[int, bytes]):

@@ -140,19 +140,6 @@ class Committer:
             request.error = Fault(TIMED_OUT)
             return True
 
-    @staticmethod
-    def _gather(are_here: Callable[[], bool], seconds: float) -> None:
-        """Wait a moment for those that took part last time, so that they share one fsync.
-
-        Without this two half groups alternate, and each pays for a whole fsync. Who commits alone
-        never waits here.
-
-        seconds: how long the last commit took.
-        """
-        deadline = time.monotonic() + seconds * _GATHER_SHARE
-        while not are_here() and time.monotonic() < deadline:
-            time.sleep(_GATHER_STEP)
-
     def lead(self, request: CommitRequest) -> None:
         """Commit a group for a request whose turn it is; then it is done."""
         group = [request]
@@ -183,9 +170,12 @@ class Committer:
             self._wait(request, turn)
 
     def _join(self, group: list[CommitRequest]) -> None:
-        """Add to a group the requests that wait."""
+        """Add to a group the requests that wait, and of those that took part last time who comes in
+        a moment: else two half groups alternate, and each pays for a whole fsync."""
         if self._file.synchronous == "full":
-            self._gather(lambda: len(self._waiting) + 1 >= self._expected, self._writer.seconds)
+            deadline = time.monotonic() + self._writer.seconds * _GATHER_SHARE
+            while len(self._waiting) + 1 < self._expected and time.monotonic() < deadline:
+                time.sleep(_GATHER_STEP)
         with self._mutex:
             group += self._waiting
             self._waiting = []

@@ -33,6 +33,7 @@ from ..codes import Fault
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import KeySet
 from .conflicts import decode
+from .futex import Futex
 from .versions import BOX_BYTES, BOXES, EXPECTED, FIRST_BOX, MOST_BOXES, POSTS, ROUND, Shared
 
 # The words of a box: the newest post and answer, by number; the newest post that a holder has
@@ -41,7 +42,7 @@ _POSTED, _ANSWERED, _TAKEN, _VERSION, _LENGTH, _CHECKSUM, _OUTCOMES = range(7)
 _MOST_REQUESTS = 32
 _DATA = 8 * (_OUTCOMES + _MOST_REQUESTS)
 _ORDER_BITS = 16
-_PAUSE_SECONDS = 0.001
+_PAUSE_SECONDS, _POLL_SECONDS = 0.001, 0.0001
 # struct flock of 64-bit Linux. Its locks on open files, unlike those of POSIX, are kept when the
 # process closes another descriptor of the file.
 _FLOCK = struct.Struct("hhqqi4x")
@@ -80,10 +81,7 @@ class Mailbox:
 
     def _lock_of(self, box: int, command: int) -> int:
         """Take the lock that an owner holds on its box, or ask whether it could be taken."""
-        return self._lock(fcntl.F_WRLCK, _bytes_of(box), command)
-
-    def _lock(self, kind: int, byte: int, command: int) -> int:
-        request = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _bytes_of(box), 1, 0)
         found = fcntl.fcntl(self._shared.descriptor, command, request)
         return int(_FLOCK.unpack(found)[0])
 
@@ -104,11 +102,7 @@ class Mailbox:
 
         def sleep() -> None:
             nonlocal seen
-            rounds = shared.rounds
-            if rounds is None:
-                time.sleep(_PAUSE_SECONDS / 8)
-            else:
-                rounds.wait(seen, _PAUSE_SECONDS)
+            _sleep_on(shared.rounds, seen, _PAUSE_SECONDS)
             seen = shared.words[ROUND]
 
         return sleep
@@ -123,10 +117,7 @@ class Mailbox:
             seen, left = words[POSTS], deadline - time.monotonic()
             if self.waiting() >= others or left <= 0:
                 break
-            if posts is None:
-                time.sleep(min(left, _PAUSE_SECONDS / 8))
-            else:
-                posts.wait(seen, left)
+            _sleep_on(posts, seen, left)
         words[EXPECTED] = 0
 
     def post(self, group: Sequence[CommitRequest]) -> bool:
@@ -241,6 +232,14 @@ class Mailbox:
         """Whether a holder of the lock has committed a post, and died before it answered."""
         words, at = self._shared.words, _words_of(box)
         return words[at + _TAKEN] == number and was_made(words[at + _VERSION])
+
+
+def _sleep_on(futex: Futex | None, value: int, seconds: float) -> None:
+    """Sleep until a number is another, for so many seconds at most; less without a futex."""
+    if futex is None:
+        time.sleep(min(seconds, _POLL_SECONDS))
+    else:
+        futex.wait(value, seconds)
 
 
 def _bytes_of(box: int) -> int:

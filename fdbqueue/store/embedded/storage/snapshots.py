@@ -84,15 +84,10 @@ class Snapshot:
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        if key == METADATA_VERSION:
-            return self.metadata_version  # Known from the beginning, as on a cluster.
-        with self._lock:
-            if self.cursor is None:
-                raise Fault(TOO_OLD)
-            try:
-                row = self.cursor.execute(_GET, (key,)).fetchone()
-            except sqlite3.Error as error:
-                raise store_error(self._path, error) from error
+        if key == METADATA_VERSION:  # Known from the beginning, as on a cluster.
+            row = None if self.metadata_version is None else (self.metadata_version,)
+        else:
+            row = self._first_row(_GET, (key,))
         if row is None:
             return None
         value = row[0]
