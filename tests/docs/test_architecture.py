@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 import fdbqueue
-from fdbqueue import Queue
-from fdbqueue.store.binding import fdb
-from tests.contract.test_call_path import MOST_FILES, least, use
 from tests.unit import test_layers as layers
 
 PACKAGE = Path(fdbqueue.__file__).parent
@@ -38,12 +35,6 @@ def below(room: str) -> set[str]:
     for other in arrows()[room]:
         found |= {other} | below(other)
     return found
-
-
-def files(operation: str) -> list[str]:
-    row = re.search(rf"^\| {operation} \| (.+) \|$", PAGE, re.MULTILINE)
-    assert row is not None
-    return PATHS.findall(row[1])
 
 
 @pytest.mark.parametrize("path", sorted(set(PATHS.findall(PAGE))))
@@ -74,24 +65,3 @@ def test_the_picture_leads_to_everything_that_a_room_imports() -> None:
 def test_the_table_of_rooms_has_every_room_once() -> None:
     rows = re.findall(r"^\| (`.+?) \| .+ \| .+ \|$", PAGE, re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(layers.FLOOR)
-
-
-def test_the_numbers_are_those_of_the_tests() -> None:
-    assert f"{len(layers.FLOOR)} rooms on {len(layers.FLOORS)} floors" in PAGE
-    assert f"at most {layers.MOST_ROOMS} rooms and {layers.MOST_FLOORS} floors" in PAGE
-    assert f"no folder of more than {layers.MOST_FILES} modules" in PAGE
-    assert f"enters at most {MOST_FILES} files" in PAGE
-
-
-def test_plain_operations_enter_the_files_of_the_page(db: fdb.Database, queue: Queue) -> None:
-    use(db, queue).enqueue_many(db, [b"x"] * 10)
-    held = queue.receive_many(db, 3)
-    operations = {
-        "enqueue": lambda: queue.enqueue(db, b"x"),
-        "receive": lambda: queue.receive(db),
-        "acknowledge": lambda: queue.ack(db, held.pop()),
-    }
-    for name, operation in operations.items():
-        assert least(operation).files == files(name), (
-            f"{name}: update the table of docs/architecture.md"
-        )

@@ -132,28 +132,6 @@ def beats(
 
 
 @app.command()
-def calls(as_json: AsJson = False) -> None:
-    """Count the function calls of an enqueue, a receive and an acknowledgement.
-
-    \b
-    Examples:
-      tools/bench calls
-      tools/bench calls --json
-    """
-    from . import calls as calls_
-
-    found = []
-    if not as_json:
-        bench.print_row("", *calls_.PARTS, "total")
-    for each in calls_.run():
-        found.append(each.to_json())
-        if not as_json:
-            bench.print_row(each.operation, *map(str, each.parts.values()), str(each.total))
-    if as_json:
-        terminal.print_json(found)
-
-
-@app.command()
 def costs(as_json: AsJson = False) -> None:
     """Count what each operation reads, writes and waits for, and try which operations conflict.
 
