@@ -12,11 +12,10 @@ with types, and ``transactional`` is their decorator that keeps the types of wha
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import Any
 
-from . import _moved, errors
+from . import errors
 
 __version__ = "0.1.0"
 
@@ -49,19 +48,6 @@ _WHERE = {name: module for module, names in _NAMES.items() for name in names.spl
 __all__ = [*_WHERE, "errors"]  # noqa: PLE0604 - strings, all of them
 _MODULES = {"consumers", "metrics", "spark"}
 """Modules with more public names. ``testing`` is not among them: it needs pytest."""
-_MOVED = {
-    "consumers": "Consumer",
-    "queue.overview": "Surveyed",
-    "queue.verification": "rebuild_counters",
-    "spark": "Plan PlanConsumer",
-    "store.binding": "Engine Store",
-    "store.connection": "ConnectionState",
-    "values.model": "Death Deviation HeaderValue Position Swept Verification",
-}
-"""Names that were here once, besides those of the errors, by the module that has them now."""
-_MOVED_TO = {name: module for module, names in _MOVED.items() for name in names.split()}
-
-_moved.install()
 
 
 def __getattr__(name: str) -> Any:
@@ -71,17 +57,7 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
-    if name in _moved.MOVED:
-        # Here and not by the old path: the warning would name a line of importlib.
-        found = f"{__name__}.{_moved.MOVED[name]}"
-        warnings.warn(f"{__name__}.{name} is {found} now", DeprecationWarning, stacklevel=2)
-        return import_module(found)
-    place = "errors" if hasattr(errors, name) else _MOVED_TO.get(name)
-    if name.startswith("_") or place is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = f"{__name__}.{place}"
-    warnings.warn(f"import {name} from {found}", DeprecationWarning, stacklevel=2)
-    return getattr(import_module(found), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -303,23 +303,6 @@ class Queue(Twin, Generic[T]):
     ) -> builtins.list[LeasedMessage]: ...
     @property
     def limits(self) -> Limits: ...
-    async def look(
-        self,
-        tr: Transactor,
-        state: str = ...,
-        limit: int = ...,
-        after: str | None = ...,
-        *,
-        timeout: Seconds | None = ...,
-    ) -> builtins.list[MessageState]: ...
-    def looking(
-        self,
-        db: Database,
-        state: str = ...,
-        after: str | None = ...,
-        *,
-        timeout: Seconds | None = ...,
-    ) -> AsyncIterator[MessageState]: ...
     async def messages(
         self,
         tr: Transactor,
@@ -534,7 +517,6 @@ class Subscription(Twin):
     async def get_at_most_once(
         self, db: Database, *, timeout: Seconds | None = ...
     ) -> Message | None: ...
-    async def places(self, tr: Transactor, *, timeout: Seconds | None = ...) -> dict[int, int]: ...
     async def positions(
         self, tr: Transactor, *, timeout: Seconds | None = ...
     ) -> dict[int, int]: ...

@@ -117,7 +117,6 @@ def lease_json(lease: LeasedMessage) -> dict[str, Any]:
         "consumer": lease.consumer,
         "expires_at": None if lease.planned else when(delivery.expires_at_ms),
         "expired": lease.expired,
-        "lapsed": lease.expired,  # the former name
         "planned": lease.planned,
         **({"cancelled": True} if delivery.cancelled else {}),
     }

@@ -276,7 +276,5 @@ def _forward(
             ),
         )
         entries.append((other.options.level(priority), arrived))
-    if any(arrived.nested for _, arrived in entries):
-        catalogue.note(tr, other, "nested")
     last_values.replace_older(tr, other, append.append(tr, other, entries))
     transitions.record(tr, scope, _FORWARD[source], stored)

@@ -17,7 +17,7 @@ from ..schema.codec.leases import lease_key
 from ..store.binding import fdb
 from ..values.content import check_count
 from ..values.durations import Seconds
-from ..values.model import Depth, Event, LeasedMessage, Message, MessageState, old_name
+from ..values.model import Depth, Event, LeasedMessage, Message, MessageState
 from .handle import Handle, Transactor
 
 MAX_LISTED = 10_000
@@ -110,10 +110,6 @@ def iter_messages(
         yield from found
         if not found:
             return
-
-
-look = old_name("Queue.look", messages)
-looking = old_name("Queue.looking", iter_messages)
 
 
 def browse(

@@ -411,8 +411,6 @@ class Queue(Enqueuing[T]):
     browse = inspection.browse
     messages = inspection.messages
     iter_messages = inspection.iter_messages
-    look = inspection.look
-    looking = inspection.looking
     depth = inspection.depth
     depths = inspection.depths
     ready_since_ms = inspection.ready_since_ms

@@ -16,53 +16,20 @@ from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound, Queu
 from ..store import binding
 from ..store.binding import fdb, transactional
 from ..store.clocks import METADATA_VERSION, Clock
-from ..values.options import QueueOptions, kept, parse
+from ..values.options import QueueOptions, parse
 from . import subscription_definitions
 from .codec.envelopes import Envelope
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Noted, Scope
 
-NESTED_VERSION = 15
-"""That of a queue with messages that wait at several gates, of which an older release would free
-one only."""
-LIMITS_VERSION = 14
-"""That of a queue with messages that count in shared limits, which an older release would let go
-without giving back their slots."""
-GROUPS_VERSION = 13
-"""That of a queue with groups, of whose members an older release would not take note."""
-CANCELS_VERSION = 12
-"""That of a queue in which a leased message was cancelled, which an older release would deliver
-again."""
-RESULTS_VERSION = 11
-"""That of a queue whose messages may keep results, which an older release would not heed."""
-PACED_VERSION = 9
-"""That of a queue with a ``rate``, likewise."""
-LIMITED_VERSION = 8
-"""That of a queue with ``max_in_flight``, likewise."""
-RATED_VERSION = 7
-"""That of a queue whose keys have rates, likewise."""
-ORDERED_VERSION = 6
-"""That of a queue with ``sort`` or ``last_value``, likewise."""
-OLDEST_VERSION = 5
-"""That of all others. 1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
-FORMAT_VERSION = NESTED_VERSION
+FORMAT_VERSION = 1
+"""The only one there is; another is refused."""
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
 MAX_KNOWN = 1_000
 """Queues that a handle keeps in mind since its own has to do with them."""
 
-_NOTED: dict[Noted, int] = {
-    "rates": RATED_VERSION,
-    "results": RESULTS_VERSION,
-    "cancels": CANCELS_VERSION,
-    "groups": GROUPS_VERSION,
-    "limits": LIMITS_VERSION,
-    "nested": NESTED_VERSION,
-}
-"""What META notes for good, with ``note``, and the version that it needs."""
-_LIMITS = {"max_in_flight": LIMITED_VERSION, "rate": PACED_VERSION}
-"""Options that need a version where they are set."""
 _STAMP_OPERAND = bytes(14)
 
 _CHANGES = "_fdbqueue_changes"
@@ -80,13 +47,11 @@ def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions
 
 @transactional
 def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
-    """Store options; keeps fields that a later release has stored with them.
+    """Store options.
 
     One round trip. Conflicts with every concurrent operation on the queue.
     """
-    stored = _stored(tr, scope)
-    given = kept(stored.get("options"), options)
-    _put(tr, scope.keys, {**stored, "identity": scope.identity, "options": given})
+    _put(tr, scope.keys, {**_stored(tr, scope), "options": options.to_json()})
 
 
 @transactional
@@ -99,14 +64,10 @@ def note(tr: fdb.Transaction, scope: Scope, use: Noted) -> None:
         _put(tr, scope.keys, {**_stored(tr, scope), use: True})
 
 
-def note_gates(tr: fdb.Transaction, scope: Scope, envelopes: Iterable[Envelope]) -> None:
-    """Note limits of messages, and that they have several gates, as ``note``."""
-    noting = "limits" not in scope.noted or "nested" not in scope.noted
-    for envelope in envelopes if noting else ():
-        if envelope.limits:
-            note(tr, scope, "limits")
-        if envelope.nested:
-            note(tr, scope, "nested")
+def note_limits(tr: fdb.Transaction, scope: Scope, envelopes: Iterable[Envelope]) -> None:
+    """Note that messages count in limits, as ``note``."""
+    if "limits" not in scope.noted and any(envelope.limits for envelope in envelopes):
+        note(tr, scope, "limits")
 
 
 def _stored(tr: fdb.Transaction, scope: Scope) -> dict[str, Any]:
@@ -244,17 +205,13 @@ def _touch(tr: fdb.Transaction) -> None:
 
 
 def _write(tr: fdb.Transaction, keys: QueueKeys, identity: str, options: QueueOptions) -> None:
-    version = ORDERED_VERSION if options.ordered else OLDEST_VERSION
-    _put(tr, keys, {"format": version, "identity": identity, "options": options.to_json()})
+    stored = {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()}
+    _put(tr, keys, stored)
 
 
 def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
-    options = stored["options"]
-    if options.get("key_rate") is not None:
+    if stored["options"].get("key_rate") is not None:
         stored["rates"] = True
-    needs = [version for use, version in _NOTED.items() if stored.get(use)]
-    needs += [version for name, version in _LIMITS.items() if options.get(name) is not None]
-    stored["format"] = max([int(stored["format"]), *needs])
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
     _touch(tr)
 
@@ -271,8 +228,8 @@ def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, frozenset[Noted
         found = int(stored["format"])
         if found > FORMAT_VERSION:
             raise FormatTooNew(what=what, found=found, known=FORMAT_VERSION)
-        if found < OLDEST_VERSION:
-            raise CorruptData(what=what, problem=f"format version {found} is not read any more")
+        if found < FORMAT_VERSION:
+            raise CorruptData(what=what, problem=f"there is no format version {found}")
         identity, given = str(stored["identity"]), stored["options"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None

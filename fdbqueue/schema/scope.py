@@ -46,7 +46,7 @@ class Chore:
         self.next = 0.0
 
 
-Noted = Literal["rates", "cancels", "results", "groups", "limits", "nested"]
+Noted = Literal["rates", "cancels", "results", "groups", "limits"]
 """What a queue may have come to: keys may have rates, leased messages may have been cancelled, and
 messages may keep results, be members of groups, count in limits that queues share, or have several
 gates."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 from ..errors import InvalidArgument
 from .durations import Seconds
@@ -30,27 +28,6 @@ HeaderValue = str | int | float | bool | None
 Headers = Mapping[str, HeaderValue]
 
 RANDOM_BYTES = 8
-R = TypeVar("R")
-P = ParamSpec("P")
-
-
-def renamed(old: str, new: str, value: R) -> R:
-    """What was asked for by an old name, with a warning that tells the new one."""
-    warnings.warn(f"{old} is {new} now", DeprecationWarning, stacklevel=3)
-    return value
-
-
-def old_name(old: str, function: Callable[P, R]) -> Callable[P, R]:
-    """A function by its old name, with a warning that tells the new one."""
-
-    @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        return renamed(old, function.__name__, function(*args, **kwargs))
-
-    called.__doc__ = f"The old name of ``{function.__name__}``."
-    return called
-
-
 BYTES = "application/octet-stream"
 """The content type of a payload that no serializer made."""
 
@@ -246,11 +223,6 @@ class LeasedMessage:
     expired: bool
     planned: bool = False
 
-    @property
-    def lapsed(self) -> bool:
-        """The old name of ``expired``."""
-        return renamed("LeasedMessage.lapsed", "expired", self.expired)
-
 
 @record
 class MessageState:
@@ -401,11 +373,6 @@ class Progress:
     taken: int
     checked: int
     place: bytes = field(repr=False)
-
-    @property
-    def looked_at(self) -> int:
-        """The old name of ``checked``."""
-        return renamed("Progress.looked_at", "checked", self.checked)
 
 
 @record

@@ -314,40 +314,13 @@ class QueueOptions:
 
 
 def parse(stored: Any, what: str) -> QueueOptions:
-    """Stored options. One that is missing or that this release does not know has its default.
-
-    Raises ``CorruptData`` if they are not options, or if one that says how messages are stored is
-    not understood.
-    """
+    """Stored options; one that is missing has its default. Raises ``CorruptData``."""
     if not isinstance(stored, dict):
         raise CorruptData(what=what, problem=f"its options are a {type(stored).__name__}")
-    known = {each.name for each in fields(QueueOptions)}
-    given = {name: value for name, value in stored.items() if name in known}
-    while True:
-        try:
-            return QueueOptions.of(given)
-        except InvalidOptions as error:
-            option, problem = str(vars(error)["option"]), str(error)
-        except InvalidName as error:
-            option, problem = "dead_letter_queue", str(error)
-        if option not in given or option in FIXED:
-            raise CorruptData(what=what, problem=problem)
-        log.warning("%s: using the default of an option: %s", what, problem)
-        del given[option]
-
-
-def kept(stored: Any, options: QueueOptions) -> dict[str, Any]:
-    """Options in their stored form; what this release does not understand stays as it is stored."""
-    wanted = options.to_json()
-    if not isinstance(stored, dict):
-        return wanted
-    default = QueueOptions().to_json()
-    understood = parse(stored, "a queue").to_json()
-    for name, value in stored.items():
-        unchanged = wanted.get(name, default.get(name)) == default.get(name)
-        if name not in wanted or (unchanged and understood[name] != value):
-            wanted[name] = value
-    return wanted
+    try:
+        return QueueOptions.of(stored)
+    except (InvalidOptions, InvalidName) as error:
+        raise CorruptData(what=what, problem=str(error)) from None
 
 
 def check_name(name: object) -> str:

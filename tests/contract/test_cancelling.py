@@ -20,10 +20,9 @@ from fdbqueue import (
     Snooze,
     verify,
 )
-from fdbqueue.errors import FormatTooNew, LeaseLost
+from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery import cancellation
 from fdbqueue.queue import housekeeping
-from fdbqueue.schema import catalogue
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.values.states import State
@@ -258,20 +257,6 @@ def test_a_transaction_of_the_caller_sees_what_it_has_cancelled(db: Database, qu
         return state.cancelled, queue.extend(tr, delivery).cancelled
 
     assert cancel_and_look(db) == (True, True)
-
-
-def test_an_older_release_refuses_the_queue(
-    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = queue.enqueue(db, b"job")
-    queue.cancel(db, queue.enqueue(db, b"ready"))
-    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.PACED_VERSION)
-    taken(db, Queue(queue.name, queue._root))
-    monkeypatch.undo()
-    queue.cancel(db, job)
-    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.PACED_VERSION)
-    with pytest.raises(FormatTooNew):
-        Queue(queue.name, queue._root).receive(db)
 
 
 @pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])

@@ -54,15 +54,6 @@ def test_a_listing_goes_on_behind_a_message_that_is_gone(db: fdb.Database, queue
         queue.messages(db, "delayed", after=ids[1])
 
 
-def test_listings_under_their_old_names_tell_the_new_ones(db: fdb.Database, queue: Queue) -> None:
-    ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
-    with pytest.warns(DeprecationWarning, match=r"Queue\.look is messages now") as told:
-        assert [each.id for each in queue.look(db, "ready", 1, ids[0])] == ids[1:2]
-    with pytest.warns(DeprecationWarning, match=r"Queue\.looking is iter_messages now"):
-        assert [each.id for each in queue.looking(db, after=ids[0])] == ids[1:]
-    assert told[0].filename == __file__
-
-
 def test_another_priority_takes_a_message_behind_the_others_of_its_level(
     db: fdb.Database, queue: Queue
 ) -> None:

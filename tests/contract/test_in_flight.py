@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from fdbqueue import Queue, verify
 from fdbqueue.consumers import wakeups, watching
-from fdbqueue.errors import FormatTooNew, InvalidOptions
-from fdbqueue.schema import catalogue
+from fdbqueue.errors import InvalidOptions
 from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -288,17 +287,6 @@ def test_a_relaxed_queue_is_refused(db: Database, space: fdb.Subspace) -> None:
     for wrong in (0, -1, True, 1.5):
         with pytest.raises(InvalidOptions, match="max_in_flight"):
             queue.set_options(db, max_in_flight=wrong)  # type: ignore[arg-type]
-
-
-def test_an_older_release_refuses_the_queue(
-    db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue = make(db, space)
-    Queue.create(db, "plain", root=space).set_options(db, max_in_flight=3)
-    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.RATED_VERSION)
-    for name in (queue.name, "plain"):
-        with pytest.raises(FormatTooNew):
-            Queue.open(db, name, root=space)
 
 
 STEPS = ["take", "many", "ack", "release", "reject", "redrive", "cancel", "lapse", "purge", "limit"]

@@ -23,7 +23,7 @@ from fdbqueue.errors import (
 from fdbqueue.messages.delivery import lease_expiry
 from fdbqueue.messages.enqueue.level_order import MAX_VALUE_BYTES
 from fdbqueue.queue.bulk.sinks import Sink
-from fdbqueue.schema import catalogue, once
+from fdbqueue.schema import once
 from fdbqueue.schema.codec import sorting
 from fdbqueue.schema.codec.atomic import pack_index
 from fdbqueue.schema.keys import Kind
@@ -684,14 +684,6 @@ def test_only_the_name_of_a_header_is_an_order(
     options: dict[str, Any] = {option: header}
     with pytest.raises(InvalidOptions, match="must be the name of a header"):
         Queue.create(db, "q", root=space, **options)
-
-
-def test_only_queues_with_an_order_have_the_new_format(
-    db: Database, space: Subspace, reminders: Queue
-) -> None:
-    plain = Queue.create(db, "plain", root=space)
-    assert b'"format": %d,' % catalogue.ORDERED_VERSION in (db[reminders._keys.meta] or b"")
-    assert b'"format": %d,' % catalogue.OLDEST_VERSION in (db[plain._keys.meta] or b"")
 
 
 def test_verification_finds_a_message_at_a_wrong_place(db: Database, reminders: Queue) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from fdbqueue import Delivery, Message, NewMessage, Queue, verify
 from fdbqueue.errors import (
-    FormatTooNew,
     InvalidArgument,
     InvalidName,
     InvalidOptions,
@@ -20,7 +19,6 @@ from fdbqueue.errors import (
 )
 from fdbqueue.messages.slots import release
 from fdbqueue.queue.limits import Limits, SharedLimit
-from fdbqueue.schema import catalogue
 from fdbqueue.schema.keys import Kind, within
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -479,21 +477,6 @@ def test_limits_that_make_no_sense_are_refused(db: Database, queues: tuple[Queue
     with pytest.raises(InvalidName):
         limits["api", ""]
     assert limits.list(db) == []
-
-
-def test_an_older_release_refuses_a_queue_with_limits(
-    db: Database, queues: tuple[Queue, Queue], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = queues
-    one.enqueue_many(db, some(1))
-    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.LIMITS_VERSION - 1)
-    for queue in (one, two):
-        fresh = Queue(queue.name, queue._root)
-        if queue is one:
-            with pytest.raises(FormatTooNew):
-                fresh.options(db)
-        else:
-            fresh.options(db)
 
 
 # -- rates ------------------------------------------------------------------------------------

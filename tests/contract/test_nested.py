@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, verify
-from fdbqueue.errors import FormatTooNew, InvalidArgument
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue.limits import SharedLimit
-from fdbqueue.schema import catalogue
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.contract.test_limits import counts, damage, left, payloads, sound
@@ -228,7 +227,6 @@ def test_a_dead_letter_in_another_queue_leaves_its_gates_and_passes_them_when_it
     queues: tuple[Queue, Queue],
     api: SharedLimit,
     region: SharedLimit,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, two = queues
     one.set_options(db, dead_letter_queue="two")
@@ -238,11 +236,6 @@ def test_a_dead_letter_in_another_queue_leaves_its_gates_and_passes_them_when_it
     (dead,) = two.peek(db)
     assert (dead.limits, dead.key) == (None, None)
     assert left(db, *queues) == 0
-    # An older release would let it return to one of its gates alone
-    with monkeypatch.context() as older:
-        older.setattr(catalogue, "FORMAT_VERSION", catalogue.NESTED_VERSION - 1)
-        with pytest.raises(FormatTooNew):
-            Queue("two", two._root).options(db)
     assert two.move(db, one).taken == 1
     assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 0), (1, 0), (1, 0))
     (back,) = one.receive_many(db, 1)
@@ -330,29 +323,6 @@ def test_a_stream_takes_no_message_that_waits_for_a_limit(
         mark = following
     assert seen == [b"01", b"23"]
     assert left(db, one) == 0
-
-
-def test_an_older_release_refuses_a_queue_with_such_messages_and_no_other(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = queues
-    two.enqueue(db, b"0", limits=API)
-    two.enqueue(db, b"1", key="k")
-    one.enqueue(db, b"2", key="k", limits=API)
-    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.NESTED_VERSION - 1)
-    one._root_keys.known.clear()
-    old, other = (Queue(queue.name, queue._root) for queue in queues)
-    found = other.receive_many(db, 9)
-    assert len(found) == 2
-    with pytest.raises(FormatTooNew):
-        old.receive(db)
-    # It hands no slot over to a message that it does not know, and loses none
-    with pytest.raises(FormatTooNew):
-        other.ack_many(db, found)
-    monkeypatch.undo()
-    one._root_keys.known.clear()
-    two.ack_many(db, found)
-    assert drained(db, *queues) == [b"2"]
 
 
 @pytest.mark.parametrize("count", [0, 6])

@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Queue, verify
-from fdbqueue.errors import CorruptData, FormatTooNew, InvalidOptions
+from fdbqueue.errors import CorruptData, InvalidOptions
 from fdbqueue.messages import next_event
-from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec.slots import Reached, pack_reached, unpack_reached
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
@@ -256,17 +255,6 @@ def test_wrong_rates_are_refused(db: Database, space: fdb.Subspace) -> None:
             queue.set_options(db, burst=burst)  # type: ignore[arg-type]
     with pytest.raises(InvalidOptions, match="burst"):
         Queue.create(db, "others", root=space, burst=2)
-
-
-def test_an_older_release_refuses_the_queue(
-    db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue = make(db, space)
-    Queue.create(db, "plain", root=space).set_options(db, rate="3/min")
-    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.LIMITED_VERSION)
-    for name in (queue.name, "plain"):
-        with pytest.raises(FormatTooNew):
-            Queue.open(db, name, root=space)
 
 
 def test_without_its_rate_a_queue_is_as_before(db: Database, space: fdb.Subspace) -> None:

@@ -11,7 +11,6 @@ import pytest
 from fdbqueue import Delivery, NewMessage, Queue, verify
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.messages.slots import hand_over, rates
-from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec.slots import Timer, pack_paced, unpack_paced
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -413,11 +412,7 @@ def test_a_rate_where_there_was_none_counts_from_then_on(
 ) -> None:
     plain = Queue.create(db, "plain", root=space, key_concurrency=2, clock=clock)
     plain.enqueue_many(db, keyed(6))
-    before = db[plain._keys.meta]
-    assert b'"format": %d,' % catalogue.OLDEST_VERSION in (before or b"")
-    # When a key gets a rate, an older release refuses the queue from then on
     plain.keys["a"].set(db, rate="6/min")
-    assert b'"format": %d,' % catalogue.RATED_VERSION in (db[plain._keys.meta] or b"")
     held = plain.receive_many(db, 9)
     assert [each.payload for each in held] == [b"0", b"1"]
     plain.ack_many(db, held)
@@ -429,7 +424,6 @@ def test_a_rate_where_there_was_none_counts_from_then_on(
     clock.seconds += 10
     plain.sweep(db)
     assert db.get_range(plain._keys.kind(Kind.RATE).start, plain._keys.kind(Kind.RATE).stop) == []
-    assert b'"format": %d,' % catalogue.RATED_VERSION in (db[plain._keys.meta] or b"")
 
 
 def test_rates_that_make_no_sense_are_refused(db: Database, queue: Queue) -> None:

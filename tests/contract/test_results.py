@@ -15,7 +15,6 @@ import pytest
 from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker, aio, context, verify
 from fdbqueue.consumers import watching
 from fdbqueue.errors import (
-    FormatTooNew,
     InvalidArgument,
     InvalidPayload,
     LeaseLost,
@@ -29,7 +28,6 @@ from fdbqueue.errors import (
 )
 from fdbqueue.queue.continuations import results
 from fdbqueue.queue.continuations.results import MAX_BYTES
-from fdbqueue.schema import catalogue
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from tests.flaky import (
@@ -417,18 +415,3 @@ def test_a_result_that_no_sweep_would_find_is_repaired(
     clock.seconds += 60
     sums.sweep(db)
     assert db.get(sums._keys.result(message_id)) is None
-
-
-def test_a_release_that_would_lose_results_is_kept_out(
-    db: Database, sums: Queue[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def opens() -> None:
-        Queue.open(db, "sums", serializer="json", root=sums._root, create=False).depth(db)
-
-    with monkeypatch.context() as older:
-        older.setattr(catalogue, "FORMAT_VERSION", 9)
-        opens()
-    sums.enqueue(db, 1, keep_result=60)
-    monkeypatch.setattr(catalogue, "FORMAT_VERSION", 9)
-    with pytest.raises(FormatTooNew, match="version 11"):
-        opens()

@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 
 from fdbqueue import Delivery, Message, Queue, Worker, transactional, verify
 from fdbqueue.errors import (
-    FormatTooNew,
     InvalidArgument,
     InvalidHeaders,
     InvalidInput,
     InvalidPriority,
     ScheduleNotFound,
 )
-from fdbqueue.schema import catalogue
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, assert_depth
@@ -147,15 +145,6 @@ def test_ticks_count_in_a_limit_that_queues_share(
     assert queue.receive(db) is None
     assert stripe.state(db).out == {}
     intact(db, queue)
-
-
-def test_an_older_release_refuses_a_queue_with_a_schedule_that_has_a_limit(
-    db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue.schedules.set(db, "a", every=60, limits={"api": "stripe"})
-    monkeypatch.setattr(catalogue, "FORMAT_VERSION", catalogue.LIMITS_VERSION - 1)
-    with pytest.raises(FormatTooNew):
-        Queue(queue.name, queue._root).depth(db)
 
 
 @pytest.mark.parametrize(

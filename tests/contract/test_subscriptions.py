@@ -354,8 +354,6 @@ def test_a_subscription_can_seek_back_and_forth(db: Database, queue: Queue) -> N
     assert browser.positions(db)[5] == 3
     browser.seek(db, ids[2])
     assert browser.positions(db)[5] == 2, "the last that it has passed, and not the next"
-    with pytest.warns(DeprecationWarning, match=r"Subscription\.places is positions now"):
-        assert browser.places(db)[5] == 2
     browser.seek(db, "now")
     assert browser.positions(db)[5] == 3
     browser.seek(db, "first")

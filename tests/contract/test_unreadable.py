@@ -230,29 +230,6 @@ def test_a_queue_that_cannot_be_read_hides_no_other_and_can_be_deleted(
     assert fdbqueue.list_queues(db, root=space) == ["other"]
 
 
-def test_an_option_of_a_later_release_disables_nothing_and_stays(
-    db: fdb.Database, queue: Queue
-) -> None:
-    later = {"fairness": 3, "contention": "fair", "backoff": {"wait": "wait_moon", "phase": 1}}
-    stored = meta(db, queue)
-    stored["options"].update(later, lease=7)
-    stored["note"] = "of a later release"
-    db[queue._keys.meta] = json.dumps(stored).encode()
-
-    here = afresh(queue)
-    options = here.options(db)
-    assert (options.contention, options.lease) == ("auto", 7)
-    here.enqueue(db, b"a")
-    assert here.set_options(db, max_attempts=9).max_attempts == 9
-    here.pause(db)
-    here.resume(db)
-    after = meta(db, queue)
-    assert {name: after["options"][name] for name in later} == later
-    assert (after["options"]["max_attempts"], after["note"]) == (9, "of a later release")
-    assert here.set_options(db, contention="staged").contention == "staged"
-    assert meta(db, queue)["options"]["contention"] == "staged"
-
-
 def test_levels_that_cannot_be_read_are_no_queue(db: fdb.Database, queue: Queue) -> None:
     stored = meta(db, queue)
     stored["options"]["levels"] = "many"

@@ -22,7 +22,6 @@ from fdbqueue import (
     Snooze,
     Subscription,
     Worker,
-    _moved,
     errors,
     fdb,
     transactional,
@@ -34,11 +33,9 @@ from fdbqueue.queue.bulk.plans import Plans
 from fdbqueue.queue.bulk.sinks import Sink
 from fdbqueue.queue.dead_letters import DeadLetters
 from fdbqueue.store.connection import Connection
-from fdbqueue.values.model import Progress
 from fdbqueue.values.options import Options
 from fdbqueue.worker.worker import Handling
 from tests.needs import require_pyright
-from tests.patience import DEADLINE
 
 CHANGELOG = Path(fdbqueue.__file__).parent.parent / "CHANGELOG.md"
 MOVED = {
@@ -68,50 +65,6 @@ def test_type_checkers_see_what_can_be_imported() -> None:
         there = import_module(f"fdbqueue.{module}".rstrip("."))
         assert getattr(there, name) is getattr(fdbqueue, name)
     assert {name for _, name in listed} == {*fdbqueue.__all__, "consumers", "metrics", "spark"}
-
-
-@pytest.mark.parametrize("name", MOVED)
-def test_what_has_moved_is_where_the_changelog_says_and_the_old_place_tells(name: str) -> None:
-    wanted = getattr(import_module(MOVED[name]), name)
-    with pytest.warns(DeprecationWarning, match=f"import {name} from {MOVED[name]}"):
-        assert getattr(fdbqueue, name) is wanted
-
-
-@pytest.mark.parametrize("old", _moved.MOVED)
-def test_a_public_module_is_still_found_where_it_was_and_tells(old: str) -> None:
-    new = _moved.MOVED[old]
-    code = (
-        "import warnings\n"
-        "from importlib import import_module\n"
-        "with warnings.catch_warnings(record=True) as told:\n"
-        "    warnings.simplefilter('always', DeprecationWarning)\n"
-        f"    found = import_module('fdbqueue.{old}')\n"
-        f"assert found is import_module('fdbqueue.{new}'), found\n"
-        f"assert found.__spec__.name == 'fdbqueue.{new}'\n"
-        f"assert any('fdbqueue.{new}' in str(each.message) for each in told)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
-
-
-@pytest.mark.parametrize("old", [old for old in _moved.MOVED if "." not in old])
-def test_a_public_module_that_moved_tells_the_line_that_wants_it(old: str) -> None:
-    code = compile(f"from fdbqueue import {old}", "the line", "exec")
-    found: dict[str, object] = {}
-    with pytest.warns(DeprecationWarning, match=f"is fdbqueue.{_moved.MOVED[old]} now") as told:
-        exec(code, found)
-    assert {each.filename for each in told} == {"the line"}
-    assert found[old] is import_module(f"fdbqueue.{_moved.MOVED[old]}")
-
-
-def test_a_field_under_its_old_name_tells_the_new_one() -> None:
-    progress = Progress(taken=1, checked=2, place=b"")
-    with pytest.warns(DeprecationWarning, match=r"Progress\.looked_at is checked now"):
-        assert progress.looked_at == 2
-
-
-def test_an_error_at_its_old_place_tells_where_it_is() -> None:
-    with pytest.warns(DeprecationWarning, match=r"import LeaseLost from fdbqueue\.errors"):
-        assert fdbqueue.LeaseLost is errors.LeaseLost  # type: ignore[attr-defined]
 
 
 def test_a_name_that_never_was_is_an_error() -> None:

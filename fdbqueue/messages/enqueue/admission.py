@@ -92,7 +92,7 @@ def admit(
         return _admit_plain(tr, scope, given)
     if any(draft.envelope.keep_result_ms is not None for draft in drafts):
         catalogue.note(tr, scope, "results")
-    catalogue.note_gates(tr, scope, [draft.envelope for draft in drafts])
+    catalogue.note_limits(tr, scope, [draft.envelope for draft in drafts])
     if any(draft.on_conflict != "keep" for draft in drafts):
         return _admit_in_turn(tr, scope, drafts, resuming)
     for draft in drafts if scope.options.ordered else ():

@@ -54,8 +54,7 @@ def due_ms(end: End) -> int:
 
 
 def longer_ms(row: bytes | None) -> int:
-    """The pause after the one that a row has with which a group was looked at. Rows of older
-    releases have none."""
+    """The pause after the one that a row has with which a group was looked at."""
     try:
         return max(RETRY_MS, min(2 * unpack_pause(row), MAX_RETRY_MS)) if row else RETRY_MS
     except (CorruptData, FormatTooNew):
@@ -100,7 +99,7 @@ def end(
         if found:
             ended = End("complete", now_ms, found[0][1].id, counted)
         else:
-            # Older releases, too, look at it a minute after the time that is written here.
+            # due_ms looks at it a minute after the time that is written here.
             ended = End("blocked", now_ms + pause_ms - RETRY_MS, "", counted)
     tr[groups.record(name)] = pack_record(record._replace(end=ended))
     paused = ended.outcome == "blocked"
@@ -138,7 +137,7 @@ def _enqueued(
         tr[other.keys.mortal(envelope.expires_at_ms, message.id)] = b""
     if envelope.keep_result_ms is not None:
         catalogue.note(tr, other, "results")
-    catalogue.note_gates(tr, other, [envelope])
+    catalogue.note_limits(tr, other, [envelope])
     return [(other, message)]
 
 

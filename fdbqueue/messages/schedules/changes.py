@@ -53,7 +53,7 @@ def put(tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: Defin
     scope.options.level(envelope.priority)
     if scope.options.ordered:
         level_order.check(scope.options, envelope.headers, envelope.gate)
-    catalogue.note_gates(tr, scope, [envelope])
+    catalogue.note_limits(tr, scope, [envelope])
     if definition != before:
         next_ms = progress.next_ms
         if before is None or timing != before.timing:

@@ -30,7 +30,7 @@ from ...subscriptions.cursors import MAX_SCANNED
 from ...subscriptions.start_position import StartPosition
 from ...values.content import check_count
 from ...values.durations import Seconds, patience
-from ...values.model import Delivery, Message, renamed
+from ...values.model import Delivery, Message
 from ...values.options import check_name
 from ...values.records import record
 from ...values.selector import Selector
@@ -103,10 +103,6 @@ class Subscription:
             return {level: scope.keys.passed(place) for level, place in found.items()}
 
         return self._bounded(tr, timeout)._run(tr, read, lambda _: False)
-
-    def places(self, tr: Transactor, *, timeout: Seconds | None = None) -> dict[int, int]:
-        """The old name of ``positions``."""
-        return renamed("Subscription.places", "positions", self.positions(tr, timeout=timeout))
 
     # -- consuming ---------------------------------------------------------------------------
 

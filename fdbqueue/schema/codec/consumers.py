@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...store.clocks import Moment
-from . import codec, pack
+from . import codec
 from .atomic import pack_index, unpack_index
 
 
@@ -98,17 +98,7 @@ class Request(NamedTuple):
         return not given and self.above is not None and size > self.above
 
 
-_CREDIT = ("priority", "max_bytes", "above")
-_, unpack_request = codec("a request", Request)
-
-
-def pack_request(request: Request) -> bytes:
-    """The stored form of a request. An older release does not read one with the last fields; it
-    serves no line in which they occur."""
-    defaults = Request._field_defaults
-    if all(getattr(request, name) == defaults[name] for name in _CREDIT):
-        return pack(request[: -len(_CREDIT)])
-    return pack(request)
+pack_request, unpack_request = codec("a request", Request)
 
 
 class Holder(NamedTuple):

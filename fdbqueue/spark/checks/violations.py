@@ -16,7 +16,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from ...values.model import renamed
 from ...values.records import record
 
 REFS = "array<struct<who: string, n: bigint>>"
@@ -59,11 +58,6 @@ class Verdict:
     def ok(self) -> bool:
         """Whether no violation was found."""
         return not self.violations
-
-    @property
-    def looked_at(self) -> Mapping[str, int]:
-        """The old name of ``checked``."""
-        return renamed("Verdict.looked_at", "checked", self.checked)
 
     def kinds(self, source: str | None = None) -> dict[str, int]:
         """The number of violations of each kind, of one source or of all."""
