@@ -58,7 +58,6 @@ GROUPS = {
     "pipeline": "pipeline",
     "plan": "queues.plans",
     "metrics": "monitor.metrics",
-    "bench": "bench",
 }
 """The module of each group of commands; the group is its ``app``."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from benchmarks.checks import Put, Taken, order_violations
-
-from fdbqueue.cli.bench.throughput import lost_and_doubled, quantile
+from benchmarks.throughput import lost_and_doubled, quantile
 
 
 def test_what_is_lost_and_what_is_doubled_is_found() -> None:

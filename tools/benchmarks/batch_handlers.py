@@ -10,10 +10,9 @@ from typing import Any
 
 from fdbqueue import Queue
 from fdbqueue import Worker as QueueWorker
-from fdbqueue.cli.bench import processes
 from fdbqueue.store.binding import DEFAULT, Engine
 
-from . import baselines
+from . import baselines, processes
 from .bars import Bar
 from .measure import payload
 

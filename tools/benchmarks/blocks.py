@@ -16,14 +16,13 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from fdbqueue.cli.bench import processes
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema.codec import blocks
 from fdbqueue.store import binding
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.values.records import record
 
-from . import baselines, checkout
+from . import baselines, checkout, processes
 from .bars import Bar
 from .client_counters import Counts, Meter
 from .measure import payload

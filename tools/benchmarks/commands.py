@@ -7,15 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from fdbqueue.cli import bench, durations, terminal
+from fdbqueue.cli import durations, terminal
 from fdbqueue.cli.declarations import Argument, Group, Option
 from fdbqueue.cli.parameters import AsJson
 
 from .peers.command import peers
 
-app = Group(**bench.app.settings, add_completion=False)
-app.callback(invoke_without_command=True)(bench.start)
-app.command()(bench.quick)
+app = Group(
+    name="bench",
+    help="Measure how fast the store and its queues are.",
+    epilog="A benchmark writes to its own subspace, away from all queues, and removes it at the "
+    "end, even after Ctrl-C. It does load the store, so avoid busy hours.",
+    add_completion=False,
+    no_args_is_help=True,
+)
 
 Seconds = Annotated[float, durations.option("Duration of each run.", 0.1)]
 WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
@@ -26,6 +31,12 @@ HANDLED_RATE = 100_000
 """More messages a second than workers handle in batches, so that their queue does not run empty."""
 
 app.command()(peers)
+
+
+def print_row(name: str, *texts: str) -> None:
+    """Print one row of a table whose rows are known one after another."""
+    print(f"{name:<20}" + "".join(f"{text:>12}" for text in texts))
+    terminal.flush()
 
 
 @app.command()
@@ -48,12 +59,12 @@ def schedules(
     found = []
     names = ["cron ms", "processor ms", "every ms", "skip ms", "idle %", "idle trips/s"]
     if not as_json:
-        bench.print_row("", "schedules", *names)
+        print_row("", "schedules", *names)
     for each in schedules_.run(numbers):
         found.append(each.to_json())
         if not as_json:
             number, *figures = each.to_json().values()
-            bench.print_row("ticks", f"{number:,}", *(f"{figure:.2f}" for figure in figures))
+            print_row("ticks", f"{number:,}", *(f"{figure:.2f}" for figure in figures))
     if as_json:
         terminal.print_json(found)
 
@@ -77,15 +88,13 @@ def groups(
     found = []
     if not as_json:
         names = ["ended/s", "alone/s", "conflicts", "alone", "find ms"]
-        bench.print_row("", "messages", *names)
+        print_row("", "messages", *names)
     for each in groups_.run([_positive(text, 1_000_000) for text in counts.split(",")]):
         found.append(each.to_json())
         if not as_json:
             rates = f"{each.ended:,.0f}", f"{each.alone:,.0f}"
             conflicts = f"{each.conflicts:,}", f"{each.conflicts_alone:,}"
-            bench.print_row(
-                "groups", f"{each.messages:,}", *rates, *conflicts, f"{each.find_ms:.2f}"
-            )
+            print_row("groups", f"{each.messages:,}", *rates, *conflicts, f"{each.find_ms:.2f}")
     if as_json:
         terminal.print_json(found)
 
@@ -111,13 +120,13 @@ def beats(
     counts = [_positive(text, 100_000) for text in consumers.split(",")]
     found = []
     if not as_json:
-        bench.print_row(
+        print_row(
             "", "consumers", "processes", "rows", "most rows", "written", "round trips", "p50 ms"
         )
     for each in beats_.run(counts):
         found.append(each.to_json())
         if not as_json:
-            bench.print_row(
+            print_row(
                 "heartbeat",
                 f"{each.consumers:,}",
                 each.processes,
@@ -540,7 +549,7 @@ def fairness(
       tools/bench fairness --only limits --workers 16 --keys 1000 --kills
       tools/bench fairness --only drain --quiet 1000000 --backlog 1000000 --keep full
     """
-    from fdbqueue.cli.bench import processes
+    from benchmarks import processes
 
     from . import fairness as fairness_
     from . import key_limits, report

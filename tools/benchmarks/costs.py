@@ -11,7 +11,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
-from fdbqueue.cli.bench import processes
 from fdbqueue.queue.batch import Batch
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema.codec.blocks import MIN_MESSAGES
@@ -22,6 +21,7 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Delivery, NewMessage
 from fdbqueue.values.records import record
 
+from . import processes
 from .client_counters import CONFLICT, Counts, Meter
 from .measure import payload
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from fdbqueue import Channel, Credit, Message, Queue
 from fdbqueue import Worker as QueueWorker
-from fdbqueue.cli.bench import processes
 from fdbqueue.worker.consumer import QueueConsumer
 
+from . import processes
 from .bars import Bar
 
 CREDIT, SIZE = 100, 60

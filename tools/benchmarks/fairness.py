@@ -14,13 +14,12 @@ from itertools import count
 from statistics import median, quantiles
 from typing import Any
 
-from fdbqueue.cli.bench import processes
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import NewMessage
 from fdbqueue.values.records import record
 
-from . import key_drain, key_limits
+from . import key_drain, key_limits, processes
 from .bars import Bar
 from .measure import payload
 

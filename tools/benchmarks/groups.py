@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from fdbqueue import NewMessage
-from fdbqueue.cli.bench import processes
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema import once
 from fdbqueue.values.records import record
+
+from . import processes
 
 WORKERS = 4
 TAKEN = 20

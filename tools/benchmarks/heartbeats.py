@@ -9,7 +9,6 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from fdbqueue.cli.bench import processes
 from fdbqueue.consumers import registry, sessions
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb, transactional
@@ -17,6 +16,7 @@ from fdbqueue.store.clocks import SYSTEM_CLOCK
 from fdbqueue.values.records import record
 from fdbqueue.worker.session import ProcessSession
 
+from . import processes
 from .client_counters import Meter
 
 AT_ONCE = 500

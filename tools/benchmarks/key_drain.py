@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from fdbqueue.cli.bench import processes
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import NewMessage
 
+from . import processes
 from .measure import payload
 
 ALONE, BESIDE = "p99 wait of quiet keys in a drain, s", "beside a noisy key in a drain, s"

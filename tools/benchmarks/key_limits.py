@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fdbqueue import verify
-from fdbqueue.cli.bench import processes
 from fdbqueue.errors import LeaseLost
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema.keys import Kind
@@ -27,6 +26,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import Depth, NewMessage
 from fdbqueue.values.records import record
 
+from . import processes
 from .bars import Bar
 from .measure import payload
 

@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from fdbqueue.cli.bench import processes, throughput
-from fdbqueue.cli.bench.processes import Report, Span, Worker
 from fdbqueue.store.binding import DEFAULT, Engine
 from fdbqueue.store.embedded import faults
 
-from . import baselines, checks
+from . import baselines, checks, processes, throughput
 from .client_counters import Counts
+from .processes import Report, Span, Worker
 from .schemes import SCHEMES
 from .usage import Gauge
 

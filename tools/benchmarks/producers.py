@@ -15,11 +15,11 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from fdbqueue.cli.bench import processes
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.records import record
 
+from . import processes
 from .client_counters import Counts, Meter
 from .measure import payload
 

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from fdbqueue.cli.bench import processes
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb, transactional
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.records import record
 
+from . import processes
 from .client_counters import Meter
 
 AT_ONCE = 100

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fdbqueue import Delivery
-from fdbqueue.cli.bench import throughput
 from fdbqueue.errors import LeaseLost
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 
-from . import baselines
+from . import baselines, throughput
 
 
 class Consumer(Protocol):

@@ -9,8 +9,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from fdbqueue import spark as pipeline
-from fdbqueue.cli.bench import processes
 
+from . import processes
 from .bars import Bar
 from .spark_setup import Rate, Setup
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from fdbqueue import aio
 from fdbqueue.aio import driver
-from fdbqueue.cli.bench import processes
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 
+from . import processes
 from .bars import Bar
 from .measure import payload
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fdbqueue.cli.bench.processes import Worker
-
 from .client_counters import Counts, Meter
+from .processes import Worker
 
 T = TypeVar("T")
 

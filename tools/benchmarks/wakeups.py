@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from fdbqueue import Credit, Message, Queue, Subscription
 from fdbqueue import Worker as QueueWorker
-from fdbqueue.cli.bench import processes
 from fdbqueue.schema.subscription_definitions import Definition
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import registry
 from fdbqueue.values.selector import Selector
 from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
 
+from . import processes
 from .bars import Bar
 
 QUEUE, SUBSCRIPTION = "the queue", "a subscription"

@@ -13,9 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fdbqueue.cli.bench.throughput import quantile
-
 from ..process_tree import cpu_seconds
+from ..throughput import quantile
 from . import handled
 from .child import Job
 from .peer import Peer, Server

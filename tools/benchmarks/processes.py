@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from ...errors import QueueError
-from ...store import binding
-from ...store.binding import fdb
+from fdbqueue.errors import QueueError
+from fdbqueue.store import binding
+from fdbqueue.store.binding import fdb
 
 ROOT = "fdbqueue-bench"
 START_SECONDS = 120.0
