@@ -19,10 +19,9 @@ from .delivery import scan
 from .enqueue import admission, index_allocation, level_order
 from .enqueue.admission import Draft
 from .lookup import Found
+from .transaction_budget import PAGE_BYTES
 
 PAGE_ROWS = 200
-PAGE_BYTES = 3_000_000
-"""The most envelopes and payloads of a page; a larger message is a page of its own."""
 
 MOVED = {
     State.READY: FORWARD_READY,

@@ -32,7 +32,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
             keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
         )
 
-    timers = [(keys, first(keys.timer.under(0))) for keys in gates.paced(scope)]
+    timers = [(keys, first(keys.timer.under(0))) for keys in gates.timed(scope)]
     delayed, expiry = scope.keys.kind(Kind.DELAYED), scope.keys.kind(Kind.EXPIRY)
     group = first(scope.keys.groups.all_due()) if "groups" in scope.noted else None
     return Reads(first(delayed), first(expiry), timers, group)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import CorruptData
-from ..schema.codec.envelopes import INLINE_LIMIT, Envelope
+from ..schema.codec.envelopes import GATED_INLINE_LIMIT, INLINE_LIMIT, Envelope
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
@@ -40,7 +40,7 @@ def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
             envelope = replace(
                 envelope, payload=packed, compression=options.compression, raw_size=size
             )
-    if len(payload) <= INLINE_LIMIT:
+    if len(payload) <= (GATED_INLINE_LIMIT if envelope.gates else INLINE_LIMIT):
         return envelope
     name = os.urandom(NAME_BYTES)
     for n, begin in enumerate(range(0, len(payload), CHUNK_BYTES)):

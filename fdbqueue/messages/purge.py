@@ -10,6 +10,7 @@ from ..store.binding import fdb, transactional
 from ..values.states import PURGE_DEAD, PURGE_DELAYED, PURGE_READY, State
 from . import transitions
 from .delivery import scan
+from .transaction_budget import PAGE_BYTES
 
 BATCH = 500
 """The most messages that one transaction removes."""
@@ -26,14 +27,18 @@ def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
     keys = scope.keys
     backlogs = keys.kind(Kind.WAITING)
     waiting = []
+    room = PAGE_BYTES
     for kv in tr.get_range(backlogs.start, backlogs.stop, limit=limit):
+        room -= len(kv.value)
+        if room < 0:
+            break
         del tr[kv.key]
         turn = Turn(*keys.waiting.parse(kv.key))
         waiting.append(StoredMessage(*unpack_delayed(kv.value), turn=turn))
     if waiting:
         transitions.record(tr, scope, PURGE_READY, waiting)
         return len(waiting)
-    taken = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit), limit)
+    taken = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit), limit, PAGE_BYTES)
     scan.remove(tr, scope.keys, taken)
     transitions.record(tr, scope, PURGE_READY, taken)
     return len(taken)

@@ -13,7 +13,7 @@ from ..store.binding import fdb, transactional
 from ..values.states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
 from . import dead_letters, inspection, lookup, transitions
 from .delivery import scan
-from .transaction_budget import STEP_BYTES, fitting
+from .transaction_budget import PAGE_BYTES, fitting
 
 MAX_EXPIRED = 100
 """The most messages that one step of a sweep removes."""
@@ -102,7 +102,7 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
         (kv.key, lookup.find(tr, scope, each)) for kv, each in zip(entries, reads, strict=True)
     ]
     there = [((key, one), one.message.envelope) for key, one in found if one is not None]
-    taken = list(fitting(there, STEP_BYTES))
+    taken = list(fitting(there, PAGE_BYTES))
     expired: dict[State, list[StoredMessage]] = {State.READY: [], State.DELAYED: []}
     for (_, one), _ in taken:
         state = inspection.take_out(tr, scope, one)

@@ -12,7 +12,9 @@ T = TypeVar("T")
 SIDE_BYTES = 500_000
 """What a receiver does besides taking messages, which may have up to 8,000,000 bytes."""
 STEP_BYTES = 4_000_000
-"""What a transaction does that does nothing else."""
+"""What a transaction does that does nothing else, of what a caller handed in."""
+PAGE_BYTES = 1_000_000
+"""The same of what nobody has counted: of a purge, a move, a sweep."""
 _OVERHEAD = 1_000
 
 

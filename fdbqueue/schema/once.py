@@ -57,6 +57,9 @@ _NUMBER_BYTES = 8
 TRUSTED_SECONDS = 20.0
 """How long a process uses the minute that it read last, for the keys of new records."""
 
+LET_OUT_ROWS = 500
+LET_OUT_BYTES = 500_000
+"""The most messages, and their bytes, that the ends of others let out in one transaction."""
 MAX_SWEPT = 1_000
 """For how many queues a process remembers when it last removed their old records."""
 
@@ -80,11 +83,23 @@ class Attempt:
     retries: how often the transaction was
     retried. before: how many versions have passed since the previous attempt, 0 if unknown. taken:
     the READY keys that it has removed. given: the last index that it allocated, by the level's TAIL
-    key. ours: whether an ``Operation`` runs and retries the transaction. brief: whether only an
-    operation of the package runs in it.
+    key. let_out_rows, let_out_bytes: how much it may still let out of what waits. ours: whether an
+    ``Operation`` runs and retries the transaction. brief: whether only an operation of the package
+    runs in it.
     """
 
-    __slots__ = ("asked", "brief", "given", "ours", "previous", "retries", "taken", "version")
+    __slots__ = (
+        "asked",
+        "brief",
+        "given",
+        "let_out_bytes",
+        "let_out_rows",
+        "ours",
+        "previous",
+        "retries",
+        "taken",
+        "version",
+    )
 
     def __init__(
         self, version: int = 0, retries: int = 0, previous: int = 0, *, ours: bool, brief: bool
@@ -97,6 +112,8 @@ class Attempt:
         self.brief = brief
         self.taken: set[bytes] = set()
         self.given: dict[bytes, int] = {}
+        self.let_out_rows = LET_OUT_ROWS
+        self.let_out_bytes = LET_OUT_BYTES
 
     @property
     def before(self) -> int:

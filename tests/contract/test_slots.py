@@ -399,10 +399,10 @@ def test_the_limit_of_the_queue_changes_for_all_keys(
         tr.commit().wait()
         assert counts(db, queue, "a") == (3, 3)
         sound(db, queue)
-        # Then a key follows when one of its messages ends, and the others at a sweep
+        # Then a key follows after one of its messages has ended, and the others at a sweep
         queue.ack(db, queue.receive_many(db, 1)[0])
-        assert counts(db, queue, "a") == (5, 0)
         queue.sweep(db)
+        assert counts(db, queue, "a") == (5, 0)
     else:
         queue.set_options(db, key_concurrency=5)
         assert counts(db, queue, "a") == (5, 1)

@@ -13,10 +13,9 @@ from functools import partial
 
 from ...messages.delivery import batch, lease, lease_rows, scan, settle
 from ...messages.delivery.lease_rows import Held
-from ...messages.slots import gates, rates
+from ...messages.slots import rates
 from ...schema import once
 from ...schema.codec.leases import expiries_end, new_claim
-from ...schema.keys import SlotKeys
 from ...schema.scope import Scope
 from ...store import tasks
 from ...store.binding import fdb
@@ -157,22 +156,30 @@ def _attempt(
     keys, snapshot, limit = access.keys, tr.snapshot, demand.max_messages
     mode = _EXACT if limit == 1 else _WANT_ALL
     ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
-    # The first of the delayed messages, the line and the expiries; if there were some of the first
-    # two the last time, also those behind them.
-    following = line = expiry = snapshot.get_key(keys.first_delayed)
+    # The first of the timers, the delayed messages, the line and the expiries; if there were some
+    # of the first three the last time, also those behind them.
+    following = delayed = line = expiry = snapshot.get_key(keys.first_timer)
+    if access.timers:
+        delayed = line = expiry = snapshot.get_key(keys.first_delayed)
     if access.delays:
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     ended = lease_rows.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr, following)
-    paced = gates.paced(scope) if scope.noted else ()
-    timers = [snapshot.get_key(each.first_timer) for each in paced]
+    shared = scope.root.limits if "limits" in scope.noted else None
+    timer = snapshot.get_key(shared.first_timer) if shared else None
     group = snapshot.get_key(keys.groups.first_due) if "groups" in scope.noted else None
     if ack and not settle.done(tr, scope, ack, ended):
         # The next message of a key has become ready, and may be the first.
         ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
     options, first = scope.options, following.value
-    access.delays = first < keys.line_end
-    if access.delays and line is following:
+    access.timers = first < keys.timer_end
+    if access.timers and delayed is following:
+        delayed = snapshot.get_key(keys.first_delayed)
+        if line is following:
+            line = expiry = delayed
+    due = delayed.value
+    access.delays = due < keys.line_end
+    if access.delays and line is delayed:
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     access.common = options.contention in ("auto", "first") and not leads
     beside = leads or not lined or not (waits or options.contention == "auto")
@@ -182,8 +189,9 @@ def _attempt(
         and options.max_in_flight is None
         and options.rate is None
         and (beside or line.value >= keys.line_end)
-        and not (first < keys.delayed_end and first < _due(tr, scope))
-        and not (timers and _timer_due(tr, scope, paced, timers))
+        and not (due < keys.delayed_end and due < _due(tr, scope))
+        and not (access.timers and rates.is_due(keys, first, scope.now_ms(tr)))
+        and not (timer and shared and rates.is_due(shared, timer.value, scope.now_ms(tr)))
         and not (group is not None and group.value < _groups_due(tr, scope))
         and not (
             expiry.value < keys.expiry_end
@@ -213,15 +221,6 @@ def _attempt(
     if waits and not found:
         return join_line(tr, scope, access.line, None, demand, waits)
     return found
-
-
-def _timer_due(
-    tr: fdb.Transaction, scope: Scope, paced: Sequence[SlotKeys], timers: Sequence[fdb.Key]
-) -> bool:
-    now_ms = scope.now_ms(tr)
-    return any(
-        rates.is_due(keys, timer.value, now_ms) for keys, timer in zip(paced, timers, strict=True)
-    )
 
 
 def _groups_due(tr: fdb.Transaction, scope: Scope) -> bytes:

@@ -46,10 +46,11 @@ def pace(audit: Audit) -> None:
 
 
 def timers(audit: Audit, begin: bytes) -> bytes:
-    """Every timer is that of a rate."""
+    """Every timer is that of a rate, but those of keys that are owed slots."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.TIMER, begin)
     found = [(kv.key, keys.timer.parse(kv.key)) for kv in rows]
+    found = [one for one in found if one[1][1]]
     stored = [audit.reads.get(keys.rate(key)) for _, (*_, key) in found]
     for (timer, (*named, key)), value in zip(found, stored, strict=True):
         known = _opened(value.value) if value.present() else None

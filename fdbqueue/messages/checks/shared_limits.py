@@ -73,8 +73,8 @@ def _timers(audit: Audit) -> None:
         (gate,) = root.rate.parse(kv.key)
         wanted[root.timer(*unpack_paced(kv.value).timer, gate)] = gate
     for kv in audit.whole(within(root.timer.prefix)):
-        gate = root.timer.parse(kv.key)[2]
-        if wanted.pop(bytes(kv.key), None) is None:
+        _, due_ms, gate = root.timer.parse(kv.key)
+        if due_ms and wanted.pop(bytes(kv.key), None) is None:
             repair = partial(_clear_timer, audit, kv.key, gate)
             name = backlogs.named(gate)
             audit.report("timer astray", name, "the rate of the limit does not name it", repair)

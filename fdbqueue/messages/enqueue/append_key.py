@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...schema import changes
 from ...schema.catalogue import Entry
-from ...schema.codec.envelopes import FIELDS, pack_plain
+from ...schema.codec.envelopes import FIELDS, GATED_INLINE_LIMIT, pack_plain
 from ...schema.codec.lookup import Turn
 from ...schema.counters import BYTE, operand, unit
 from ...store.binding import fdb
@@ -39,7 +39,7 @@ def append(
     ends = index_allocation.reads(tr, keys, number)
     found = taking.read(tr, known, key)
     scope, size = entry.scope(tr, ends.last), len(payload)
-    if scope is not known or size > scope.plain_bytes:
+    if scope is not known or size > min(scope.plain_bytes, GATED_INLINE_LIMIT):
         return None
     (position,) = index_allocation.reserve(tr, keys, number, 1, ends)
     message_id = position.to_id()

@@ -41,7 +41,7 @@ def last(tr: fdb.Transaction, keys: SlotKeys, gate: Gate) -> fdb.FDBRange:
 def first(tr: fdb.Transaction, keys: SlotKeys, gate: Gate, limit: int) -> fdb.FDBRange:
     """Issue a snapshot read of the first messages that wait."""
     every = keys.waiting.under(gate)
-    mode = fdb.StreamingMode.want_all
+    mode = fdb.StreamingMode.iterator  # Where one is too many, the others are not read.
     return tr.snapshot.get_range(every.start, every.stop, limit=limit, streaming_mode=mode)
 
 
@@ -86,7 +86,7 @@ def write(
     tr.set(scope.keys.moved(message_id), pack_place(turn))
     if not isinstance(turn.gate, str):
         tr.set(scope.root.limits.waiting(*turn), pack_limited(Limited(scope.name, message_id)))
-    _count(tr, gates.keys(scope, turn.gate), turn.gate, 1)
+    count(tr, gates.keys(scope, turn.gate), turn.gate, 1)
 
 
 def forget(tr: fdb.Transaction, scope: Scope, turn: Turn) -> None:
@@ -134,7 +134,7 @@ def shrink(
     """
     if rest:
         tr.add_read_conflict_key(rest[0].key)
-        _count(tr, keys, gate, -taken)
+        count(tr, keys, gate, -taken)
         return
     every = keys.waiting.under(gate)
     tr.add_read_conflict_range(every.start, every.stop)
@@ -149,5 +149,6 @@ def leave(tr: fdb.Transaction, keys: SlotKeys, taken: Mapping[Gate, int]) -> Non
         shrink(tr, keys, gate, taken[gate], rest.to_list())
 
 
-def _count(tr: fdb.Transaction, keys: SlotKeys, gate: Gate, change: int) -> None:
+def count(tr: fdb.Transaction, keys: SlotKeys, gate: Gate, change: int) -> None:
+    """Count messages that wait from now on, or no more. Blindly."""
     tr.add(keys.backlog_count(gate, 0), pack_counters((change,)))

@@ -19,11 +19,10 @@ def keys(scope: Scope, gate: Gate) -> SlotKeys:
     return scope.keys if isinstance(gate, str) else scope.root.limits
 
 
-def paced(scope: Scope) -> list[SlotKeys]:
-    """Where there may be rates: in the queue, if its keys have any, and below the root, if its
-    messages count in limits."""
-    own = [scope.keys] if "rates" in scope.noted else []
-    return [*own, scope.root.limits] if "limits" in scope.noted else [*own]
+def timed(scope: Scope) -> list[SlotKeys]:
+    """Where there may be timers: in the queue, and below the root, if its messages count in
+    limits."""
+    return [scope.keys, scope.root.limits] if "limits" in scope.noted else [scope.keys]
 
 
 def hold(tr: fdb.Transaction, scope: Scope, gate: Gate, n: int, message_id: str) -> None:

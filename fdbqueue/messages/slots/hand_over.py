@@ -2,17 +2,21 @@
 
 The next of a limit may be a message of another queue. It becomes ready there as it would here, and
 its queue's consumers are told by CHANGE.
+
+What one transaction lets out is bounded. The keys and limits that are left over are *owed*: each
+has a timer that is due, and whoever looks for messages next goes on with it, as with the timers of
+rates.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...errors import QueueNotFound
-from ...schema import catalogue
+from ...schema import catalogue, changes, once
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope
 from ...schema.codec.slots import Backlog, pack_backlog, unpack_backlog, unpack_limited
@@ -23,18 +27,23 @@ from ...store.clocks import Clock
 from ...values.limits import Allowed, Gate, Limit
 from ...values.model import Position
 from ..enqueue import index_allocation
-from ..transaction_budget import SIDE_BYTES, STEP_BYTES, fitting, weight
+from ..transaction_budget import SIDE_BYTES, weight
 from . import backlog, gates, limits, next_gate, permits, rates
 from .next_gate import Passed
 from .permits import Permit, Permits
 from .rates import Pace
 
+STEP_ROWS = 32
+"""The most messages that are let out in one round trip: so many are read before it is known how
+large they are."""
 MAX_FILLED = 100
-"""The most messages of a key or a limit that one transaction gives free slots to."""
+"""The most messages of a key or a limit that a change of it lets out in one transaction."""
 MAX_LOOKED_AT = 500
 """The most rows of keys and limits with a backlog that one transaction looks at."""
 MAX_DUE = 10
-"""The most messages of each key that become ready when its timer is due."""
+"""The most messages of each key that become ready when its timer is due, or that is owed."""
+_OWED_MS = 0
+"""When the timer of what is owed is due; that of a rate has a time."""
 
 
 class _Waiting(NamedTuple):
@@ -73,14 +82,20 @@ class _Freed(NamedTuple):
     """What messages of a key or a limit with a backlog have freed, and what may get it.
 
     freed: the numbers, by kind of permit. waited: how many of the messages have ended while they
-    waited.
+    waited. following: None until it is read.
     """
 
     gate: Gate
     backlog: Backlog
     freed: list[list[int]]
     waited: int
-    following: _Next
+    following: _Next | None
+
+    @property
+    def most(self) -> int:
+        """How many may become ready: of a backlog that waits for slots alone, no other could
+        before, so no more can now than one kind has freed."""
+        return min(max(map(len, self.freed)), STEP_ROWS)
 
 
 def ended(
@@ -119,7 +134,11 @@ def _free(
         _leave(of_gate, message, *frees)
         if message.turn is not None:
             backlog.forget(tr, scope, message.turn)
-    reads = {gate: _read(tr, scope, gate, left) for gate, left in of_gate.items()}
+    room = STEP_ROWS
+    reads: dict[Gate, _Reads] = {}
+    for gate, left in of_gate.items():
+        room -= left.most
+        reads[gate] = _read(tr, scope, gate, left, following=gate in scope.waited and room >= 0)
     # Where the next that wait probably go.
     levels = {level for gate in of_gate.keys() & scope.waited for level in of_gate[gate].levels}
     behind = {level: index_allocation.reads(tr, keys, level) for level in levels}
@@ -144,10 +163,51 @@ def _free(
                 unpack_backlog(stored.value),
                 [slots, places],
                 left.waited,
-                following or _next(tr, scope, gate, len(left.ids)),
+                following,
             )
         )
-    return next_gate.onward(tr, scope, _handed_over(tr, scope, found), behind)
+    return next_gate.onward(tr, scope, _let_out(tr, scope, found), behind)
+
+
+def _let_out(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[Passed]:
+    """Let what waits pass, as much as the transaction has room for; the others are owed. Returns
+    what has passed. One round trip for each ``STEP_ROWS``."""
+    passed: list[Passed] = []
+    attempt, left = once.attempt(tr) if found else None, list(found)
+    while left and attempt and min(attempt.let_out_rows, attempt.let_out_bytes) > 0:
+        room, n = STEP_ROWS, 0
+        while n < len(left) and (n == 0 or left[n].most <= room):
+            room -= max(1, left[n].most)
+            n += 1
+        some, left = left[:n], left[n:]
+        step = _handed_over(
+            tr,
+            scope,
+            [
+                each
+                if each.following
+                else each._replace(following=_next(tr, scope, each.gate, each.most))
+                for each in some
+            ],
+        )
+        attempt.let_out_rows -= len(step)
+        attempt.let_out_bytes -= sum(weight(each.message.envelope) for each in step)
+        passed += step
+    for each in left:
+        if each.waited:
+            backlog.count(tr, gates.keys(scope, each.gate), each.gate, -each.waited)
+        _owe(tr, scope, each.gate, each.backlog)
+    return passed
+
+
+def _owe(tr: fdb.Transaction, scope: Scope, gate: Gate, known: Backlog) -> None:
+    """Let whoever looks for messages next go on with a key or a limit. BACKLOG was read with a
+    conflict."""
+    keys = gates.keys(scope, gate)
+    tr[keys.timer(0, _OWED_MS, gate)] = b""
+    if known.settled is not None:  # There may be free slots now: all have to be counted.
+        tr[keys.backlog(gate)] = pack_backlog(Backlog(known.since_ms, None))
+    changes.ring(tr, scope)
 
 
 @dataclass(slots=True)
@@ -160,6 +220,11 @@ class _Left:
     slots: set[int] = field(default_factory=set)
     places: set[int] = field(default_factory=set)
     waited: int = 0
+
+    @property
+    def most(self) -> int:
+        """How many others it may let out."""
+        return max(1, len(self.slots), len(self.places))
 
 
 def _leave(of_gate: Mapping[Gate, _Left], message: StoredMessage, ends: bool, ready: bool) -> None:
@@ -182,14 +247,14 @@ def _leave(of_gate: Mapping[Gate, _Left], message: StoredMessage, ends: bool, re
                 return
 
 
-def _read(tr: fdb.Transaction, scope: Scope, gate: Gate, left: _Left) -> _Reads:
+def _read(tr: fdb.Transaction, scope: Scope, gate: Gate, left: _Left, *, following: bool) -> _Reads:
     # The place of a message that was taken before is another's, who is not to be disturbed.
     reading: tuple[fdb.TransactionRead, ...] = tr, tr.snapshot
     kinds = zip(reading, permits.kinds(scope.keys), (left.slots, left.places), strict=True)
     return _Reads(
         tr.get(gates.keys(scope, gate).backlog(gate)),
         [{n: read.get(rows(gate, n)) for n in some} for read, rows, some in kinds],
-        _next(tr, scope, gate, len(left.ids)) if gate in scope.waited else None,
+        _next(tr, scope, gate, min(left.most, STEP_ROWS)) if following else None,
     )
 
 
@@ -204,28 +269,32 @@ def _next(tr: fdb.Transaction, scope: Scope, gate: Gate, count: int) -> _Next:
 
 
 def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[Passed]:
-    """Let what waits pass; returns it."""
+    """Let what waits pass; returns it. All of it is read."""
+    following = [each.following for each in found if each.following]
     allowed = [
-        limits.effective(scope, each.gate, each.following.own.value).allowed for each in found
+        limits.effective(scope, each.gate, next_.own.value).allowed
+        for each, next_ in zip(found, following, strict=True)
     ]
-    # No other message could become ready before: no more can now than one kind has freed.
     counts = [max(map(len, each.freed)) for each in found]
     others = [
         _others(tr, scope, *one) if one[0].backlog.settled == one[1] and not one[1].rate else None
         for one in zip(found, allowed, counts, strict=True)
     ]
     entries = []
-    for each, now, count, held in zip(found, allowed, counts, others, strict=True):
-        rows, keys = each.following.first.to_list(), gates.keys(scope, each.gate)
+    for each, next_, now, held in zip(found, following, allowed, others, strict=True):
+        rows, keys = next_.first.to_list(), gates.keys(scope, each.gate)
         if held is None:
             if each.waited:
                 backlog.shrink(tr, keys, each.gate, each.waited, rows[:1])
-            entries += _next_in_time(tr, scope, each, now) if rows else []
+            entries += _next_in_time(tr, scope, each, next_, rows, now) if rows else []
             continue
         kinds = zip(permits.kinds(keys), now.numbers, held, each.freed, strict=True)
         some = [Permits(tr, kind, each.gate, limit, of, n) for kind, limit, of, n in kinds]
-        line = _line(tr, scope, each.gate, rows, count)
-        entries += _hand_over(tr, scope, each.gate, some, line, each.waited)
+        line = _line(tr, scope, each.gate, rows, each.most)
+        handed = _hand_over(tr, scope, each.gate, some, line, each.waited)
+        if len(handed) < len(line.rows) and all(one.left for one in some):
+            _owe(tr, scope, each.gate, each.backlog)
+        entries += handed
     return entries
 
 
@@ -243,23 +312,29 @@ def _others(
 
 
 def _next_in_time(
-    tr: fdb.Transaction, scope: Scope, freed: _Freed, allowed: Allowed
+    tr: fdb.Transaction,
+    scope: Scope,
+    freed: _Freed,
+    following: _Next,
+    rows: list[fdb.KeyValue],
+    allowed: Allowed,
 ) -> list[Passed]:
     """Let what waits become ready that a key's rate lets come; looks no further if nothing may come
     yet."""
-    gate, paced = freed.gate, freed.following.rate
+    gate, paced = freed.gate, following.rate
     if paced is not None:
         pace = Pace(tr, scope, gate, allowed.rate, paced)
         if not pace.left:
             pace.rely(scope)
             return []
-    return _filled(tr, scope, gate, _filling(tr, scope, gate))
+    most = max(1, freed.most)
+    return _filled(tr, scope, gate, _filling(tr, scope, gate, most, beside=rows))
 
 
 @transactional
 def fill(tr: fdb.Transaction, scope: Scope, gate: Gate) -> int:
-    """Give the free slots of a key or a limit to messages that wait, up to a hundred; returns how
-    many got one, of a limit those of all queues.
+    """Give the free slots of a key or a limit to messages that wait, up to a hundred; returns
+    how many got one, of a limit those of all queues.
 
     For a limit that has changed. Conflicts with enqueues and ends of the key or limit.
     """
@@ -289,25 +364,28 @@ def fill_shared(tr: fdb.Transaction, root: RootKeys, clock: Clock, limit: Limit)
 def fire(
     tr: fdb.Transaction, scope: Scope, keys: SlotKeys, timers: fdb.FDBRange
 ) -> tuple[int, int, int]:
-    """Let messages become ready whose time has come by the rates of their keys or limits; returns
-    how many of this queue, how many timers were used up, and the weight of the messages.
+    """Let messages become ready whose time has come by the rates of their keys or limits, or that
+    are owed; returns how many of this queue, how many timers were used up, and the weight of the
+    messages.
 
-    timers: those that are due and of which messages wait, see ``rates.due``. One more round trip if
-    there are any, and another if messages become ready. Conflicts with others that use up the same
-    timers, and with enqueues and ends of the same keys, but not with enqueues to a backlog that
-    goes on.
+    timers: those that are due and of which messages wait, see ``rates.due``. One more round trip
+    for every few of them, and another if messages become ready. Conflicts with others that use up
+    the same timers, and with enqueues and ends of the same keys, but not with enqueues to a backlog
+    that goes on.
     """
     due = [keys.timer.parse(kv.key)[1:] for kv in timers]
-    issued = [_filling(tr, scope, gate, MAX_DUE) for _, gate in due]
     entries: list[Passed] = []
     size = fired = 0
-    for (due_ms, gate), reads in zip(due, issued, strict=True):
-        if size > SIDE_BYTES:
-            break
-        some = _filled(tr, scope, gate, reads, due_ms)
-        entries += some
-        size += sum(weight(each.message.envelope) for each in some)
-        fired += 1
+    while fired < len(due) and size <= SIDE_BYTES:
+        step = due[fired : fired + STEP_ROWS // 2]
+        issued = [_filling(tr, scope, gate, MAX_DUE) for _, gate in step]
+        for (due_ms, gate), reads in zip(step, issued, strict=True):
+            if size > SIDE_BYTES:
+                break
+            some = _filled(tr, scope, gate, reads, due_ms)
+            entries += some
+            size += sum(weight(each.message.envelope) for each in some)
+            fired += 1
     return next_gate.onward(tr, scope, entries), fired, size
 
 
@@ -355,18 +433,25 @@ class _Filling(NamedTuple):
     own: fdb.Value
     held: list[fdb.FDBRange]
     rate: fdb.Value | None
-    first: fdb.FDBRange
+    first: Iterable[fdb.KeyValue]
     most: int
 
 
-def _filling(tr: fdb.Transaction, scope: Scope, gate: Gate, most: int = MAX_FILLED) -> _Filling:
+def _filling(
+    tr: fdb.Transaction,
+    scope: Scope,
+    gate: Gate,
+    most: int = MAX_FILLED,
+    beside: Iterable[fdb.KeyValue] | None = None,
+) -> _Filling:
+    """beside: the first that wait, if they have been read."""
     keys = gates.keys(scope, gate)
     return _Filling(
         tr.get(keys.backlog(gate)),
         tr.get(keys.limits(gate)),
         [permits.held(tr, rows, gate) for rows in permits.kinds(keys)],
         rates.read(tr, scope, gate),
-        backlog.first(tr, keys, gate, most + 1),
+        backlog.first(tr, keys, gate, most + 1) if beside is None else beside,
         most,
     )
 
@@ -376,31 +461,35 @@ def _filled(
 ) -> list[Passed]:
     """Let what may of a key or a limit become ready, all of its permits counted; returns that.
 
-    due_ms: the time of its timer, to be used up.
+    due_ms: the time of its timer, to be used up; that of one that is owed is no rate's.
     """
+    owed = due_ms == _OWED_MS
+    if owed:
+        timer = gates.keys(scope, gate).timer(0, _OWED_MS, gate)
+        tr.add_read_conflict_key(timer)
+        del tr[timer]
     keys, stored = gates.keys(scope, gate), reads.backlog
     allowed = limits.effective(scope, gate, reads.own.value).allowed
     pace = None if reads.rate is None else Pace(tr, scope, gate, allowed.rate, reads.rate)
-    if due_ms is not None and (pace is None or not pace.fire(due_ms)):
+    if due_ms is not None and not owed and (pace is None or not pace.fire(due_ms)):
         return []
     entries: list[Passed] = []
     if stored.present():
         kinds = zip(permits.kinds(keys), allowed.numbers, reads.held, strict=True)
         some: list[Permit] = [Permits(tr, rows, gate, limit, those) for rows, limit, those in kinds]
         some += [] if pace is None else [pace]
-        line = _line(tr, scope, gate, reads.first.to_list(), reads.most)
-        fits = fitting(((each, each.envelope) for each in line.first), STEP_BYTES)
-        line = line._replace(first=[each for each, _ in fits])
+        line = _line(tr, scope, gate, list(reads.first), reads.most)
         entries = _hand_over(tr, scope, gate, some, line)
         if len(entries) < len(line.rows):
             known = unpack_backlog(stored.value)
             settled = allowed if allowed.rate or permits.exhausted(some) else None
             if known.settled != settled:
-                tr[keys.backlog(gate)] = pack_backlog(Backlog(known.since_ms, settled))
-            if allowed.rate and pace is not None and all(each.left for each in some):
+                known = Backlog(known.since_ms, settled)
+                tr[keys.backlog(gate)] = pack_backlog(known)
+            if all(each.left for each in some):
                 # The others come at once, in another transaction.
-                pace.rely(line.first[-1].scope if line.first else scope)
-    if due_ms is not None and pace is not None:
+                _owe(tr, line.first[-1].scope if line.first else scope, gate, known)
+    if due_ms is not None and not owed and pace is not None:
         pace.rest()
     return entries
 
@@ -475,7 +564,7 @@ def _hand_over(
         envelope = each.envelope.passed(gate, slot, place)
         entries.append(Passed(each.scope, gate, StoredMessage(each.position, envelope)))
     waited += line.gone
-    if entries or waited:
+    if entries or waited or not line.rows:  # Some may have ended of which nobody saw the last.
         keys = gates.keys(scope, gate)
         backlog.shrink(tr, keys, gate, len(entries) + waited, line.rows[len(entries) :])
     return entries

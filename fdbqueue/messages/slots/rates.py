@@ -7,9 +7,10 @@ interval, from now if TAT has passed. So in any time t at most burst + t / inter
 
 The message that may not come yet waits in the backlog of the key, with all that follow it. RATE
 has TAT, and TIMER the time at which to look at the key again: for the next message, or where none
-waits for the rate, to remove what is stored. Every RATE has one TIMER, so a key that rests leaves
-nothing, and nobody looks for it. A timer of a key that rests is lazy: it falls due early where more
-messages have come since, and is set again. Who relies on a RATE reads it with a conflict.
+waits for the rate, to remove what is stored. Every RATE has one such TIMER, so a key that rests
+leaves nothing, and nobody looks for it. A timer of a key that rests is lazy: it falls due early
+where more messages have come since, and is set again. Who relies on a RATE reads it with a
+conflict. The TIMER of a key that is owed slots (see ``hand_over``) is due at 0, and needs no RATE.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Due(NamedTuple):
 
 
 def due(tr: fdb.Transaction, scope: Scope) -> list[tuple[SlotKeys, Due]]:
-    """Issue snapshot reads of the timers that are due, wherever there may be rates."""
-    return [(keys, _due(tr, scope, keys)) for keys in gates.paced(scope)]
+    """Issue snapshot reads of the timers that are due, wherever there may be any."""
+    return [(keys, _due(tr, scope, keys)) for keys in gates.timed(scope)]
 
 
 def _due(tr: fdb.Transaction, scope: Scope, keys: SlotKeys) -> Due:

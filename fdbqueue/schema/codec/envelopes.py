@@ -23,6 +23,9 @@ VALUE_LIMIT = 100_000
 ENVELOPE_ROOM = 10_000
 """Kept free in a value for what the lease and the queue add to a payload."""
 INLINE_LIMIT = VALUE_LIMIT - ENVELOPE_ROOM
+GATED_INLINE_LIMIT = 4_000
+"""The same of a message with a key or a limit. The end of another moves it, and that of two hundred
+others moves two hundred: what moves is small, and larger payloads stay where they are."""
 MAX_ERROR_CHARACTERS = 500
 SUSPECT_AFTER = 2
 UNREADABLE = "application/vnd.fdbqueue.unreadable"

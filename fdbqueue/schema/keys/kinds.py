@@ -41,9 +41,9 @@ class Kind(IntEnum):
     DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
     CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
-    EVENT = 20  # (versionstamp, n) -> one line of delivery history
     # These follow each other: a receiver that reads the first of their keys learns that none of
     # those before it exists.
+    TIMER = 20  # (0 if its messages wait for it, else 1, due, key) -> empty; when to look at it
     DELAYED = 21  # (due, random) -> position and envelope
     LEADER = 22  # () -> version until which the leader leads; (0) -> its claim, 01 if away
     REQUEST = 23  # (read version, claim) -> what a waiting consumer asks for
@@ -68,7 +68,7 @@ class Kind(IntEnum):
     LINE = 45  # (subscription), (subscription, 0), (subscription, read version, claim) -> its line
     SCHEDULE = 46  # (name) -> definition; (name, 0) -> its next tick, and its last
     RATE = 47  # (key) -> when its next message may become ready, by its rate
-    TIMER = 48  # (0 if its messages wait for it, else 1, due, key) -> empty; when to look at RATE
+    EVENT = 48  # (versionstamp, n) -> one line of delivery history
     IN_FLIGHT = 49  # () -> counter of leases that ended; (0): never written, takers conflict there
     PACE = 50  # () -> when the next message may be taken, by the rate of the queue
     CANCELS = 51  # () -> counter of leased messages that were cancelled; who holds any watches it

@@ -35,6 +35,7 @@ class SlotKeys:
         self.limits: KindKeys[Gate] = KindKeys(begin[Kind.LIMITS], gate)
         self.rate: KindKeys[Gate] = KindKeys(begin[Kind.RATE], gate)
         self.timer: KindKeys[int, int, Gate] = KindKeys(begin[Kind.TIMER], int, int, gate)
+        self.timer_end = begin[Kind.TIMER] + b"\xff"
         self.first_timer = fdb.KeySelector.first_greater_or_equal(begin[Kind.TIMER])
 
     def of_limits(self, kind: KindKeys[Gate, int, bytes] | KindKeys[Gate, int]) -> slice:
