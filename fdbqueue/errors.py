@@ -539,14 +539,15 @@ class SinkUnfinished(SinkError):
 
 
 class ExpiredBacklog(QueueError):
-    """Raised when too many expired messages precede the first live one.
+    """Raised when more has to be tidied before the first message than one transaction does: expired
+    messages, or what is due and does not become ready.
 
-    Only in the caller's own transaction, which cannot remove all of them at once.
+    Only in the caller's own transaction. A call with a database goes on in further ones.
     """
 
     text = (
-        "queue {name!r} begins with more than {count:,} expired messages: call Queue.sweep to "
-        "remove them"
+        "queue {name!r} has more than {count:,} messages to remove or to move before the first "
+        "one comes: call Queue.sweep, or receive with a database"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..errors import ExpiredBacklog
 from ..messages.delivery import lease_expiry
 from ..messages.delivery import promotion as due_messages
 from ..messages.groups import inspection as groups
@@ -38,6 +39,10 @@ class Promoted(NamedTuple):
     ready: int
     moved: int
     excess: int
+
+
+MAX_STEPS = 10
+"""How often one transaction promotes what is due, before it leaves the rest to others."""
 
 
 def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
@@ -76,3 +81,24 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
     if promoted.ready:
         wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, promoted.ready))
     return promoted
+
+
+def promote_all(
+    tr: fdb.Transaction, scope: Scope, issued: Reads, *, every: bool = False
+) -> Promoted:
+    """As ``promote``, again and again until a message became ready or nothing more is due: so who
+    finds none then may say that there is none. every: go on until nothing more is due, for whom the
+    first ready message may not do.
+
+    Raises ``ExpiredBacklog`` if that is more than one transaction does.
+    """
+    done = Promoted(0, 0, 0)
+    for _ in range(MAX_STEPS):
+        step = promote(tr, scope, issued)
+        done = Promoted(*(map(sum, zip(done, step, strict=True))))
+        if not step.moved or (done.ready and not every):
+            return done
+        if done.excess > SIDE_BYTES:
+            break
+        issued = reads(tr, scope)
+    raise ExpiredBacklog(name=scope.name, count=done.moved)

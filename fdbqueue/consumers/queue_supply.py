@@ -125,7 +125,7 @@ def take(
     issued = issued or look(tr, scope, demand)
     excess = 0
     if issued.due is not None:
-        promoted = promotion.promote(tr, scope, issued.due)
+        promoted = promotion.promote_all(tr, scope, issued.due)
         excess = promoted.excess
         if promoted.ready:
             issued = look(tr, scope, demand)

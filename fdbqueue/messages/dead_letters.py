@@ -57,28 +57,30 @@ def add(
     scope: Scope,
     source: State,
     messages: Sequence[tuple[StoredMessage, str]],
-) -> None:
-    """Make dead letters of messages, already removed from their places, each with a reason.
+) -> int:
+    """Make dead letters of messages, already removed from their places, each with a reason; returns
+    how many others became ready, which had waited for their slots.
 
     source: the state they were in. Dead letters are ordered by the read version at which they died.
     Writes blindly, except to another queue: then two round trips, which conflict with the deletion
     of that queue.
     """
     if not messages:
-        return
-    other = _other(tr, scope)
+        return 0
+    other, let_out = _other(tr, scope), 0
     if other is not None:
         stays = [not _fits(other.options, message.envelope) for message, _ in messages]
         leaving = [each for each, here in zip(messages, stays, strict=True) if not here]
         messages = [each for each, here in zip(messages, stays, strict=True) if here]
-        _forward(tr, scope, other, source, leaving)
+        let_out = _forward(tr, scope, other, source, leaving)
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     for message, reason in messages:
         record = DeadRecord(version, message.position.random)
         letter = DeadLetter(message.envelope, reason, now_ms)
         tr[lookup.key(scope.keys, record)] = pack_dead(letter, message.position)
         lookup.point(tr, scope.keys, message, record)
-    transitions.record(tr, scope, _DEAD_LETTER[source], [message for message, _ in messages])
+    dead = [message for message, _ in messages]
+    return let_out + transitions.record(tr, scope, _DEAD_LETTER[source], dead)
 
 
 @transactional
@@ -235,9 +237,9 @@ def _forward(
     other: Scope,
     source: State,
     messages: Sequence[tuple[StoredMessage, str]],
-) -> None:
+) -> int:
     if not messages:
-        return
+        return 0
     now_ms = scope.now_ms(tr)
     stored = [message for message, _ in messages]
     # Read before the end of the messages in this queue removes their chunks.
@@ -277,4 +279,4 @@ def _forward(
         )
         entries.append((other.options.level(priority), arrived))
     last_values.replace_older(tr, other, append.append(tr, other, entries))
-    transitions.record(tr, scope, _FORWARD[source], stored)
+    return transitions.record(tr, scope, _FORWARD[source], stored)

@@ -29,12 +29,12 @@ _ENDS = {
 @transactional
 def expire(
     tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
-) -> None:
-    """End expired messages that were in the state ``source``, already removed from their places."""
+) -> int:
+    """End expired messages that were in the state ``source``, already removed from their places;
+    returns how many others became ready."""
     if scope.options.expired == "dead":
-        dead_letters.add(tr, scope, source, [(message, REASON) for message in messages])
-    else:
-        transitions.record(tr, scope, _ENDS[source], messages)
+        return dead_letters.add(tr, scope, source, [(message, REASON) for message in messages])
+    return transitions.record(tr, scope, _ENDS[source], messages)
 
 
 def remove_undeliverable(
@@ -63,9 +63,10 @@ def deliverable(message: StoredMessage, now_ms: int) -> bool:
 
 def reject_unreadable(
     tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
-) -> None:
-    """Make dead letters of messages that this release cannot read, already removed."""
-    dead_letters.add(
+) -> int:
+    """Make dead letters of messages that cannot be read, already removed; returns how many others
+    became ready."""
+    return dead_letters.add(
         tr, scope, source, [(each, each.envelope.last_error or UNREADABLE) for each in messages]
     )
 

@@ -243,12 +243,13 @@ def collect(
     """
     queue = queue._bounded(db, timeout)
     wait = None if wait is None else patience("wait", wait)
-    found = receiving.collect(db, queue._access, ticket, wait)
+    found = past_backlog(queue, db, lambda: receiving.collect(db, queue._access, ticket, wait))
     if found is not None:
         return list(found)
     if ticket.waits and wait is None:
         return collect(queue, db, _join(queue, db, ticket.demand, ticket.waits))
-    return list(receiving.receive(db, queue._access, ticket.demand, wait or 0.0))
+    again = partial(receiving.receive, db, queue._access, ticket.demand, wait or 0.0)
+    return list(past_backlog(queue, db, again))
 
 
 def withdraw(
@@ -380,9 +381,18 @@ def _pop(queue: Handle, tr: fdb.Transaction, limit: int) -> list[Message]:
     scope = queue._scope(tr)
     if scope.options.paused:
         return []
-    promotion.promote(tr, scope, promotion.reads(tr, scope))
+    promotion.promote_all(tr, scope, promotion.reads(tr, scope))
     popped = head.pop(tr, scope, limit)
     return [message.envelope.message(message.position) for message in popped]
+
+
+def _run_step(
+    queue: Handle,
+    db: fdb.Database,
+    step: Callable[..., tuple[list[R], acquire.Found]],
+    reached: Mapping[int, bytes],
+) -> tuple[list[R], acquire.Found]:
+    return queue._run(db, step, reached, iter((True,)), wrote=lambda done: bool(done[0]))
 
 
 def _first(
@@ -400,7 +410,7 @@ def _first(
         scope = queue._scope(tr)
         if scope.options.paused:
             return [], acquire.Found([], True, {})
-        promotion.promote(tr, scope, promotion.reads(tr, scope))
+        promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
         if not limits.room(tr, scope, 1, leases=use is not acquire.remove):
             return [], acquire.Found([], True, {})
         # Arrivals that do not even match could make it fail again and again.
@@ -409,9 +419,11 @@ def _first(
         return use(tr, scope, found.messages), found
 
     while True:
-        results, found = queue._run(
-            tr, step, reached, iter((True,)), wrote=lambda done: bool(done[0])
-        )
+        if isinstance(tr, fdb.Transaction):
+            results, found = step(tr, reached, iter((True,)))
+        else:
+            run = partial(_run_step, queue, tr, step, reached)
+            results, found = past_backlog(queue, tr, run)
         if not found.unfinished:
             return results[0] if results else None
         if composes:

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
@@ -14,10 +15,11 @@ from ..consumers import receiving, registry, wakeups, watching
 from ..consumers.credit import Credit
 from ..consumers.line import Demand
 from ..consumers.states import ConsumerState
-from ..errors import LeaseLost, QueueError
+from ..errors import ExpiredBacklog, LeaseLost, QueueError
 from ..messages import next_event
 from ..messages.delivery import limits, scan, settle
 from ..messages.delivery.lease_rows import Held
+from ..queue.housekeeping import past_backlog
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
@@ -210,10 +212,11 @@ class QueueConsumer:
             return found
 
         first: list[Delivery] = []
-        found = self._run(take, wrote=_wrote)
+        found = past_backlog(self.queue, self.db, lambda: self._run(take, wrote=_wrote))
         if found is None:
             demand = self._demand(room, begins, credit)
-            first = [*receiving.receive(self.db, self._access, demand, 0.0)]
+            lined = partial(receiving.receive, self.db, self._access, demand, 0.0)
+            first = [*past_backlog(self.queue, self.db, lined)]
             left = credit.taken(*(len(each.payload) for each in first))
             try:
                 found = self._run(
@@ -244,7 +247,7 @@ class QueueConsumer:
 
         try:
             found = self._run(take, wrote=lambda found: found is not None)
-        except _Evicted:
+        except (_Evicted, ExpiredBacklog):
             return None
         return None if found is None else self._made(found)
 

@@ -66,8 +66,8 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
             resting.append(message)
         else:
             fresh.append(message)
-    time_to_live.expire(tr, scope, State.DELAYED, expired)
-    time_to_live.reject_unreadable(tr, scope, State.DELAYED, unreadable)
+    ready = time_to_live.expire(tr, scope, State.DELAYED, expired)
+    ready += time_to_live.reject_unreadable(tr, scope, State.DELAYED, unreadable)
     _return(tr, scope, resting)
     plain = len(fresh)
     fresh += ticks.fire(tr, scope, ticking)
@@ -76,8 +76,8 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
     for message in added:
         lookup.point(tr, scope.keys, message, message.position)
     last_values.replace_older(tr, scope, added)
-    # When one with a key or a limit ends, the next one becomes ready.
-    ready = len(fresh) + len(resting) + sum(each.envelope.gate is not None for each in expired)
+    # One that waits for a slot is not ready.
+    ready += len(resting) + sum(each.turn is None for each in added)
     size = sum(weight(message.envelope) for message in (*fresh, *resting, *expired))
     # The next tick takes as much room as the one that comes.
     size += sum(weight(message.envelope) for message, _ in ticking)

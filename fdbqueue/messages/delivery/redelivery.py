@@ -144,9 +144,6 @@ def carry_out(
     ready = last_values.remaining(tr, scope, REPLACE_LEASED, ready)
     requeue.put_back(tr, scope, ready)
     transitions.record(tr, scope, returned, ready)
-    dead_letters.add(tr, scope, State.LEASED, died)
-    time_to_live.expire(tr, scope, State.LEASED, expired)
-    transitions.record(tr, scope, CANCEL, cancelled)
-    ended = [*expired, *cancelled, *(message for message, _ in died)]
-    # When one with a key or a limit ends, the next one becomes ready.
-    return len(ready) + sum(message.envelope.gate is not None for message in ended)
+    let_out = dead_letters.add(tr, scope, State.LEASED, died)
+    let_out += time_to_live.expire(tr, scope, State.LEASED, expired)
+    return len(ready) + let_out + transitions.record(tr, scope, CANCEL, cancelled)

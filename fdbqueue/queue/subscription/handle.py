@@ -35,6 +35,7 @@ from ...values.options import check_name
 from ...values.records import record
 from ...values.selector import Selector
 from ..handle import Handle, Transactor, check_transaction, checked, composed
+from ..housekeeping import past_backlog
 from .supply import SubscriptionSupply
 
 R = TypeVar("R")
@@ -163,7 +164,11 @@ class Subscription:
         wait, done = _patience(tr, wait), checked(ack)
         demand = receiving.checked_demand(max_messages, lease, consumer, wait)
         if not isinstance(tr, fdb.Transaction):
-            return list(receiving.receive(tr, self._access, demand, wait, done))
+            return list(
+                past_backlog(
+                    self._queue, tr, lambda: receiving.receive(tr, self._access, demand, wait, done)
+                )
+            )
         settle.ack(tr, self._queue._entry, done)
         grant = partial(acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=consumer)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
@@ -358,13 +363,11 @@ class Subscription:
         try:
             while True:
                 left = deadline - time.monotonic()
-                taken = once.run(
-                    tr,
-                    self._once,
-                    _attempts(step, resume=resume, waiter=waiter, listed=listed, waits=left > 0),
-                    # Moving a cursor twice does no harm.
-                    wrote=lambda taken: bool(taken.results or taken.closed),
-                )
+                terms: dict[str, Any] = {"resume": resume, "waiter": waiter, "listed": listed}
+                attempts = _attempts(step, **terms, waits=left > 0)
+                # Moving a cursor twice does no harm.
+                run = partial(once.run, tr, self._once, attempts, wrote=_wrote)
+                taken = past_backlog(self._queue, tr, run)
                 if taken.results or taken.closed:
                     listed = False
                     return taken.results
@@ -403,7 +406,7 @@ class Subscription:
         """
         scope = self._queue._scope(tr)
         self._supply.enter(tr, scope, mode)
-        promotion.promote(tr, scope, promotion.reads(tr, scope))
+        promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
         found, closed = self._supply.first(
             tr,
             scope,
@@ -430,6 +433,10 @@ def _fall_asleep(
     signal = wakeups.browse(tr, scope, waiter)
     following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
     return signal, POLL_SECONDS if following is None else min(following, POLL_SECONDS)
+
+
+def _wrote(taken: _Step[Any]) -> bool:
+    return bool(taken.results or taken.closed)
 
 
 def _attempts(step: Callable[..., _Step[R]], **terms: Any) -> Callable[..., _Step[R]]:

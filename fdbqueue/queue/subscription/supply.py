@@ -91,7 +91,7 @@ class SubscriptionSupply:
         strict: bool,
     ) -> Sequence[Delivery] | None:
         """As ``Supply.take``: returns what has become due first."""
-        promotion.promote(tr, scope, promotion.reads(tr, scope))
+        promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
         request = line.make_request(tr, scope, demand, waits=False, returns=False)
         shares = Shares([request], scan.BATCH_BYTES, scope.keys.lease_bytes)
         admits = shares.offer
