@@ -1,8 +1,7 @@
 """Generates the parts of the documentation that come from the code. Run it after changing either.
 
-It generates all of docs/cli.md, docs/fdbq.1 and fdbqueue/aio/queues.pyi, and in other pages the
-text between a comment that names this file and the comment "end". A test fails if a page is out of
-date.
+It generates all of fdbqueue/aio/queues.pyi, and in pages the text between a comment that names
+this file and the comment "end". A test fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import option_tables
 from aio_stubs import TARGET, stubs
-from cli_pages import manual, markdown
 
 from fdbqueue import Producer, Worker
 from fdbqueue.consumers.states import MOVES
@@ -46,8 +44,6 @@ def pages() -> dict[Path, str]:
         "workers.md": {"moves": moves()},
     }
     return {
-        docs / "cli.md": markdown(),
-        docs / "fdbq.1": manual(),
         **{docs / name: _with(docs / name, texts) for name, texts in parts.items()},
         TARGET: stubs(),
     }

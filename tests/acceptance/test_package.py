@@ -22,7 +22,7 @@ from tests.patience import DEADLINE
 
 ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SOURCES = ["pyproject.toml", "README.md", "LICENSE", "pyspark_fdbqueue.py", "docs/fdbq.1"]
+SOURCES = ["pyproject.toml", "README.md", "LICENSE", "pyspark_fdbqueue.py"]
 EXAMPLE = """
 import sys, fdbqueue
 db = fdbqueue.open(sys.argv[1])
@@ -55,7 +55,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the sdist, and the wheel that was built from it."""
     tree = tmp_path_factory.mktemp("tree")
     for name in SOURCES:
-        (tree / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
     shutil.copytree(
         ROOT / "fdbqueue", tree / "fdbqueue", ignore=shutil.ignore_patterns("__pycache__")
@@ -113,7 +112,6 @@ def test_the_sdist_and_the_wheel_hold_every_file_of_the_package(built: Path, whe
     assert {"fdbqueue/py.typed", "fdbqueue/web/templates/base.html"} <= files
     with zipfile.ZipFile(wheel) as archive:
         assert files - set(archive.namelist()) == set()
-        assert any(name.endswith("/share/man/man1/fdbq.1") for name in archive.namelist())
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
@@ -145,7 +143,6 @@ def test_an_installed_wheel_works_away_from_its_sources(wheel: Path, tmp_path: P
     here = next(path for path in sys.path if (Path(path) / "typer").is_dir())
     (site / "dependencies.pth").write_text(here)
     try_out(commands, tmp_path)
-    assert (tmp_path / "environment" / "share" / "man" / "man1" / "fdbq.1").is_file()
 
 
 @pytest.mark.slow
@@ -166,13 +163,3 @@ def test_uv_installs_the_command_as_a_tool(wheel: Path, tmp_path: Path) -> None:
     settings = [f"{name}={path}" for name, path in places.items()]
     run("env", *settings, "uv", "tool", "install", wheel, timeout=600)
     assert run(tmp_path / "bin" / "fdbq", "--version") == f"fdbq {fdbqueue.__version__}\n"
-
-
-@pytest.mark.skipif(shutil.which("man") is None, reason="needs man")
-def test_man_shows_the_manual_page_without_a_warning() -> None:
-    command = ["man", "--warnings", "--local-file", str(ROOT / "docs" / "fdbq.1")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "fdbq enqueue" in done.stdout
