@@ -52,7 +52,7 @@ def require_browser() -> tuple[str, str]:
     found = [shutil.which(name) for name in ("chromium", "chromedriver")]
     browser, driver = found
     if browser is None or driver is None:
-        _without("Chromium is needed; Debian and Ubuntu: apt install chromium chromium-driver")
+        pytest.skip("Chromium is needed; Debian and Ubuntu: apt install chromium chromium-driver")
     return browser, driver
 
 

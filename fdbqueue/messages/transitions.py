@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from ..schema import changes, counters
+from ..schema import changes, counters, once
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.states import ENDS, SCHEDULE, State, Transition
@@ -86,6 +86,8 @@ def _counted(
     transition: Transition,
     tallies: Mapping[int, tuple[int, int]],
 ) -> None:
+    if tallies:
+        once.change(tr, scope.keys)
     for level, (count, size) in tallies.items():
         counters.record(tr, scope.keys, transition, level, count, size)
     limited = scope.options.max_in_flight is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.errors import OwnWritesUnseen
+from fdbqueue.errors import LeaseLost, OwnWritesUnseen
 from fdbqueue.store.binding import fdb
 
 OPTIONS = ["set_snapshot_ryw_disable", "set_read_your_writes_disable"]
@@ -33,6 +33,30 @@ def test_a_second_operation_of_a_transaction_that_cannot_see_the_first_is_refuse
     operation(queue, tr)
     with pytest.raises(OwnWritesUnseen, match="snapshot_ryw_disable"):
         operation(queue, tr)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_slot_or_a_lease_is_not_given_up_or_taken_twice_unseen(
+    db: fdb.Database, queue: Queue, option: str
+) -> None:
+    queue.set_options(db, key_concurrency=1)
+    queue.enqueue_many(db, [b"1", b"2"])
+    delivery = queue.receive(db)
+    assert delivery is not None
+    twice: list[tuple[Callable[[fdb.Transaction], object], Callable[[fdb.Transaction], object]]] = [
+        (
+            lambda tr: queue.enqueue(tr, b"3", key="a", priority=3),
+            lambda tr: queue.enqueue(tr, b"4", key="a", priority=5),
+        ),
+        (lambda tr: queue.ack(tr, delivery), lambda tr: queue.ack(tr, delivery)),
+        (lambda tr: queue.ack(tr, delivery), lambda tr: queue.release(tr, delivery)),
+    ]
+    for first, second in twice:
+        tr = db.create_transaction()
+        getattr(tr.options, option)()
+        first(tr)
+        with pytest.raises((OwnWritesUnseen, LeaseLost)):
+            second(tr)
 
 
 @pytest.mark.parametrize("option", OPTIONS)

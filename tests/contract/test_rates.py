@@ -241,6 +241,23 @@ def test_what_becomes_of_the_first_that_waits(
     assert left(db, queue) == 0
 
 
+def test_one_that_waits_ends_when_the_next_might_come_already(
+    db: Database, space: fdb.Subspace, queue: Queue, clock: StillClock
+) -> None:
+    ids = queue.enqueue_many(db, keyed(6))
+    assert come(db, queue) == [0]
+    for gone in (2, 4):
+        clock.seconds += 100
+        assert Queue.open(db, "jobs", root=space, clock=clock).cancel(db, ids[gone])
+        sound(db, queue)
+    got = come(db, queue)
+    for _ in range(3):
+        clock.seconds += 10
+        got += come(db, queue)
+    assert got == [1, 3, 5]
+    sound(db, queue)
+
+
 def test_a_paused_key_lets_none_come_whatever_its_rate(
     db: Database, queue: Queue, clock: StillClock
 ) -> None:

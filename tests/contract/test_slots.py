@@ -320,14 +320,13 @@ def test_a_higher_limit_lets_messages_out_at_once(db: Database, queue: Queue) ->
 def test_a_higher_limit_lets_out_more_than_one_transaction_can(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, keyed("a", 260))
     queue.keys["a"].set(db, concurrency=250)
-    # Then a hundred come at once, and the others as messages of the key end
+    # A hundred come at once, and the others as consumers look for messages
     assert counts(db, queue) == (103, 157)
+    while counts(db, queue)[1] > 10:
+        assert queue.receive(db) is not None
+    assert counts(db, queue) == (250, 10)
     queue.ack_many(db, queue.receive_many(db, 2))
-    assert counts(db, queue) == (201, 57)
-    queue.ack_many(db, queue.receive_many(db, 2))
-    assert counts(db, queue) == (250, 6)
-    queue.ack_many(db, queue.receive_many(db, 2))
-    assert counts(db, queue) == (250, 4)
+    assert counts(db, queue) == (250, 8)
     sound(db, queue)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...schema import counters
+from ...schema import counters, once
 from ...schema.catalogue import Entry
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
@@ -57,6 +57,8 @@ def done(
             counts[row.level] = counts.get(row.level, 0) + total
         else:
             others += map(lease_rows.message_of, row.leases(scope.keys))
+    if counts:
+        once.change(tr, scope.keys)
     if counts and scope.options.max_in_flight is not None:
         limits.freed(tr, scope)
     for level, total in counts.items():

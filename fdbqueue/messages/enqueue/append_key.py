@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schema import changes
+from ...schema import changes, once
 from ...schema.catalogue import Entry
 from ...schema.codec.envelopes import FIELDS, GATED_INLINE_LIMIT, pack_plain
 from ...schema.codec.lookup import Turn
@@ -51,6 +51,7 @@ def append(
     else:
         held |= {of: n for of, n in zip((_SLOT, _WINDOW), given, strict=True) if n is not None}
     packed = pack_plain(payload, priority, now_ms, headers, content_type, beside=held)
+    once.change(tr, keys)
     tr.add(keys.levels[number].count, operand(_ENQUEUED + size * BYTE))
     if given is None:
         turn = Turn(key, one.following(), position.random)

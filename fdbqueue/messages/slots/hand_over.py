@@ -186,7 +186,7 @@ def _let_out(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list
             [
                 each
                 if each.following
-                else each._replace(following=_next(tr, scope, each.gate, each.most))
+                else each._replace(following=_next(tr, scope, each.gate, max(1, each.most)))
                 for each in some
             ],
         )
