@@ -31,11 +31,11 @@ def second(db: fdb.Database, name: str) -> Iterator[str]:
 
 def names(lines: Sequence[str], *known: str) -> list[str]:
     """The queues in the order in which a screen shows them; names are cut there."""
-    shown = [line.split("…")[0].split(" ")[0] for line in lines[3:]]
+    shown = [line.split("…")[0].split(" ")[0] for line in lines[4:]]
     return [name for text in shown for name in known if text and name.startswith(text)]
 
 
-def test_top_fits_sorts_and_never_flickers(
+def test_top_follows_the_queues_and_the_terminal(
     db: fdb.Database, fdbq: Fdbq, name: str, second: str
 ) -> None:
     if not fdbq.environment["FDBQUEUE_STORE"].endswith(".fdbq"):
@@ -43,38 +43,25 @@ def test_top_fits_sorts_and_never_flickers(
     Queue(name).enqueue_many(db, [b"x"] * 12)
     Queue(second).enqueue_many(db, [b"x"] * 3)
     with Screen([str(FDBQ), "top", "--interval", "0.2"], fdbq.environment) as screen:
-        # When it has looked, the screen is full and no wider than it
-        lines = screen.until(lambda lines: len(lines) == 24 and "2 queues" in lines[1])
+        # The queue with the most ready messages comes first
+        lines = screen.until(lambda lines: len(lines) > 5 and "2 queues" in lines[1])
         assert max(map(len, lines)) <= 80
         assert "ready 15" in lines[1]
-        assert "ready▼" in lines[2]
         assert names(lines, name, second) == [name, second]
-        assert lines[18].startswith(f"─ {name}")
-
-        # And keys sort, turn round and choose
-        screen.press("\x1b[D")
-        lines = screen.until(lambda lines: len(lines) == 24 and "queue▲" in lines[2])
-        assert names(lines, name, second) == [second, name]
-        screen.press("r")
-        lines = screen.until(lambda lines: len(lines) == 24 and "queue▼" in lines[2])
-        assert names(lines, name, second) == [name, second]
-        screen.press("\x1b[B")
-        screen.shows(f"─ {second}")
 
         # And what happens is seen
-        Queue(second).enqueue_many(
-            db,
-            [b"x"] * 5_000,
+        Queue(second).enqueue_many(db, [b"x"] * 5_000)
+        lines = screen.until(
+            lambda lines: len(lines) > 5 and names(lines, name, second) == [second, name]
         )
-        screen.shows("5,003")
+        assert "5,003" in lines[4]
         Queue(second).pause(db)
-        screen.shows("(paused)")
+        Queue(name).delete(db)
+        screen.shows("1 queue ")
 
         # And it follows the size of the terminal
-        screen.resize(100, 12)
-        lines = screen.until(lambda lines: len(lines) == 12 and len(lines[2]) == 100)
         screen.resize(40, 9)
-        screen.until(lambda lines: len(lines) == 9 and len(lines[2]) == 40)
+        screen.until(lambda lines: len(lines) == 9 and max(map(len, lines)) <= 40)
 
         screen.press("q")
         assert screen.ended() == 0
@@ -85,11 +72,22 @@ def test_top_fits_sorts_and_never_flickers(
 
 def test_top_ends_with_ctrl_c_and_needs_a_terminal(fdbq: Fdbq, name: str) -> None:
     with Screen([str(FDBQ), "top"], fdbq.environment) as screen:
-        screen.shows("q quit")
+        screen.shows("q quits")
         screen.interrupt()
         assert screen.ended() == 0
     assert b"Traceback" not in screen.received
-    assert "terminal" in fdbq.refused("top", code=2)
+    assert "top --once" in fdbq.refused("top", code=2)
+
+
+def test_top_once_prints_a_table_anywhere(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    Queue(name).enqueue_many(db, [b"x"] * 3)
+    Queue(name).receive(db)
+    Queue(name).pause(db)
+
+    printed = fdbq.ok("top", "--once", "--interval", "0.2").out.splitlines()
+
+    row = next(line for line in printed if line.startswith(name))
+    assert row.split()[1:6] == ["(paused)", "2", "0", "1", "0"]
 
 
 def test_hostile_names_and_payloads_do_nothing_on_any_screen(
