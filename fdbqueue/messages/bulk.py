@@ -190,19 +190,12 @@ def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Fou
             *(row.death.queue, row.death.id),
         )
         fresh = replace(
-            envelope,
-            priority=min(envelope.priority, target.options.max_priority),
-            attempts=0,
-            id=None,
-            unique=None,
+            envelope.elsewhere(target.options),
             expires_at_ms=None if death else envelope.expires_at_ms,
             key=envelope.key or envelope.former_key,
             former_key=None,
             limits=envelope.limits or envelope.former_limits,
             former_limits=None,
-            last_value=None,
-            keep_result_ms=None,
-            group=None,
             death=death or envelope.death,
         )
         drafts.append(Draft(fresh, row.place.due_ms if isinstance(row.place, Due) else None))

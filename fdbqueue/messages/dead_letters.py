@@ -248,35 +248,19 @@ def _forward(
     for message, (_, reason) in zip(loaded, messages, strict=True):
         envelope = message.envelope
         death = (reason, now_ms, envelope.attempts, scope.name, message.id)
-        priority = min(envelope.priority, other.options.max_priority)
-        arrived = payloads.store(
-            tr,
-            other,
-            payloads.plain(
-                replace(
-                    envelope,
-                    priority=priority,
-                    attempts=0,
-                    alone=0,
-                    id=None,
-                    expires_at_ms=None,
-                    max_attempts=None,
-                    backoff=None,
-                    unique=None,
-                    key=None,
-                    slot=None,
-                    window=None,
-                    slots=(),
-                    last_value=None,
-                    keep_result_ms=None,
-                    group=None,
-                    former_key=envelope.key or envelope.former_key,
-                    limits=None,
-                    former_limits=envelope.limits or envelope.former_limits,
-                    death=death,
-                )
-            ),
+        # As a dead letter it waits for no slot, and has no end.
+        fresh = replace(
+            envelope.elsewhere(other.options),
+            expires_at_ms=None,
+            key=None,
+            former_key=envelope.key or envelope.former_key,
+            limits=None,
+            former_limits=envelope.limits or envelope.former_limits,
+            death=death,
         )
-        entries.append((other.options.level(priority), arrived))
+        arrived = payloads.store(tr, other, payloads.plain(fresh))
+        entries.append((other.options.level(arrived.priority), arrived))
+    if any(envelope.keep_result_ms is not None for _, envelope in entries):
+        catalogue.note(tr, other, "results")
     last_values.replace_older(tr, other, append.append(tr, other, entries))
     return transitions.record(tr, scope, _FORWARD[source], stored)

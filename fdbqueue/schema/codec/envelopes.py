@@ -15,7 +15,7 @@ import msgpack
 from ...errors import CorruptData, FormatTooNew
 from ...values.limits import Gate
 from ...values.model import BYTES, Death, Headers, HeaderValue, Message, Position
-from ...values.options import DEFAULT_PRIORITY
+from ...values.options import DEFAULT_PRIORITY, QueueOptions
 from ...values.records import record
 from . import VERSION, pack, unpack
 
@@ -135,6 +135,25 @@ class Envelope:
         """The envelope after one more failed attempt; ``error`` None keeps the earlier text."""
         text = self.last_error if error is None else error[:MAX_ERROR_CHARACTERS]
         return replace(self, attempts=self.attempts + 1, last_error=text, released=0)
+
+    def elsewhere(self, options: QueueOptions) -> Envelope:
+        """The envelope as it enters another queue, with these options.
+
+        What belongs to its place here stays behind: the id and the attempts, slots, the unique key,
+        the last value and the group. All else goes with it; another priority only where that queue
+        has fewer.
+        """
+        return replace(
+            self.outside(),
+            id=None,
+            priority=min(self.priority, options.max_priority),
+            attempts=0,
+            alone=0,
+            released=0,
+            unique=None,
+            last_value=None,
+            group=None,
+        )
 
     def after_expiry(self, *, begun: bool) -> Envelope:
         """The envelope after its lease has expired, perhaps because it killed its consumer.

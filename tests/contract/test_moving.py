@@ -1,0 +1,149 @@
+"""Whatever moves a message keeps all its properties but those that docs/ names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tenacity import wait_exponential
+
+from fdbqueue import Message, NewMessage, Queue, verify
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+
+Database = fdb.Database
+PROPERTIES: dict[str, dict[str, Any]] = {
+    "headers": {"headers": {"region": "eu", "n": 3}},
+    "priority": {"priority": 7},
+    "content type": {"content_type": "text/plain"},
+    "max_attempts": {"max_attempts": 1},
+    "backoff": {"backoff": wait_exponential(max=30)},
+    "no backoff": {"backoff": None},
+    "keep_result": {"keep_result": 600},
+    "key": {"key": "a"},
+    "limit": {"limits": {"account": "a"}},
+    "ttl": {"ttl": 500},
+    "large": {"headers": {"x": "y" * 4_000}},
+}
+
+
+def told(message: Message) -> dict[str, Any]:
+    return {
+        name: getattr(message, name)
+        for name in (
+            *("payload", "headers", "priority", "content_type", "enqueued_at_ms", "key"),
+            *("limits", "max_attempts", "backoff", "keep_result_ms", "expires_at_ms"),
+        )
+    }
+
+
+class World:
+    def __init__(self, db: Database, space: fdb.Subspace) -> None:
+        self.db, self.clock = db, ManualClock()
+        self.queue, self.other, self.grave = (
+            Queue.create(db, name, root=space, clock=self.clock, **options)
+            for name, options in (
+                ("jobs", {"key_concurrency": 5, "lease": 5, "max_attempts": 3}),
+                ("other", {"key_concurrency": 5}),
+                ("grave", {}),
+            )
+        )
+
+    def taken(self) -> Any:
+        delivery = self.queue.receive(self.db)
+        assert delivery is not None
+        return delivery
+
+    def one(self, queue: Queue) -> Message:
+        (message,) = queue.peek(self.db, 5)
+        return message
+
+
+def released(world: World) -> Message:
+    world.queue.release(world.db, world.taken())
+    return world.one(world.queue)
+
+
+def released_for_later(world: World) -> Message:
+    world.queue.release(world.db, world.taken(), delay=10)
+    world.clock.seconds += 11
+    world.queue.sweep(world.db)
+    return world.one(world.queue)
+
+
+def rejected_and_redriven(world: World) -> Message:
+    world.queue.reject(world.db, world.taken(), "no")
+    assert world.queue.dead.redrive(world.db) == 1
+    return world.one(world.queue)
+
+
+def moved(world: World) -> Message:
+    assert world.queue.move(world.db, world.other).taken == 1
+    assert verify(world.db, world.queue).ok
+    return world.one(world.other)
+
+
+def copied(world: World) -> Message:
+    assert world.queue.copy(world.db, world.other).taken == 1
+    return world.one(world.other)
+
+
+def delayed_and_moved(world: World) -> Message:
+    assert world.queue.edit(world.db, world.one(world.queue).id, delay=60)
+    assert world.queue.move(world.db, world.other, state="delayed").taken == 1
+    world.clock.seconds += 61
+    world.other.sweep(world.db)
+    return world.one(world.other)
+
+
+def dead_in_another_queue_and_back(world: World) -> Message:
+    world.queue.set_options(world.db, dead_letter_queue="grave")
+    world.queue.reject(world.db, world.taken(), "no")
+    assert verify(world.db, world.grave).ok
+    assert world.grave.move(world.db, world.queue).taken == 1
+    return world.one(world.queue)
+
+
+def put_off(world: World) -> Message:
+    assert world.queue.edit(world.db, world.one(world.queue).id, delay=60)
+    world.clock.seconds += 61
+    world.queue.sweep(world.db)
+    return world.one(world.queue)
+
+
+def said_again(world: World) -> Message:
+    delivery = world.taken()
+    world.queue.extend(world.db, delivery, 60)
+    world.queue.release(world.db, delivery)
+    return world.one(world.queue)
+
+
+MOVES: list[Callable[[World], Message]] = [
+    released,
+    released_for_later,
+    rejected_and_redriven,
+    moved,
+    copied,
+    delayed_and_moved,
+    dead_in_another_queue_and_back,
+    put_off,
+    said_again,
+]
+DEAD = {rejected_and_redriven, dead_in_another_queue_and_back}
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
+@pytest.mark.parametrize("given", PROPERTIES.values(), ids=PROPERTIES)
+def test_a_message_that_moves_keeps_its_properties(
+    db: Database, space: fdb.Subspace, given: dict[str, Any], move: Callable[[World], Message]
+) -> None:
+    world = World(db, space)
+    content = {} if "content_type" in given else {"content_type": "text/csv"}
+    world.queue.enqueue_many(db, [NewMessage(b"x", **given, **content)])
+    before = told(world.one(world.queue))
+    if move in DEAD:  # A dead letter no longer expires.
+        before["expires_at_ms"] = None
+    assert told(move(world)) == before
+    assert verify(db, world.queue).ok
+    assert verify(db, world.other).ok
