@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import InvalidArgument
 from ..schema import counters
 from ..schema.codec.atomic import pack_index
 from ..schema.codec.delayed import pack_delayed
@@ -14,10 +13,11 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
 from ..values.states import PROMOTE, PUT_OFF, State
-from . import lookup, transitions
+from . import inspection, lookup, transitions
 from .delivery import promotion, requeue, scan
 from .enqueue import delayed_row, level_order
 from .lookup import Found
+from .slots import hand_over
 
 
 @transactional
@@ -28,8 +28,7 @@ def edit(
 
     found: read with a conflict, and not a dead letter. due_ms: 0 for as soon as possible.
 
-    In another level it goes behind all others; it keeps its id. Raises ``InvalidPriority``, and
-    ``InvalidArgument`` for a time if the message waits for a slot.
+    In another level it goes behind all others; it keeps its id. Raises ``InvalidPriority``.
     """
     old = found.message.envelope
     change(tr, scope, found, old if priority is None else replace(old, priority=priority), due_ms)
@@ -47,13 +46,10 @@ def change(
     waits = isinstance(place, Turn)  # Else it leaves the window of its key.
     envelope = replace(envelope, id=old.id, window=envelope.window if waits else None)
     new = StoredMessage(replace(old.position, level=level), envelope, turn=old.turn)
+    if due_ms and old.envelope.gates and old.position.index:
+        _put_outside(tr, scope, found, replace(new, envelope=envelope.outside()), due_ms)
+        return
     if isinstance(place, Turn):
-        if due_ms is not None:
-            raise InvalidArgument(
-                argument="delay",
-                value=due_ms,
-                problem="the message waits for a slot of its key or a limit, not for a time",
-            )
         tr[lookup.key(scope.keys, place)] = pack_delayed(new.position, envelope)
         counters.shift(tr, scope.keys, State.READY, old.position.level, level, old.envelope.size)
         counters.resize(tr, scope.keys, level, envelope.size - old.envelope.size)
@@ -76,6 +72,22 @@ def change(
     requeue.put_back(tr, scope, [new])  # A cursor may have passed it as it was.
     lookup.point(tr, scope.keys, new, new.position)
     transitions.record(tr, scope, PROMOTE, [new])
+
+
+def _put_outside(
+    tr: fdb.Transaction, scope: Scope, found: Found, new: StoredMessage, due_ms: int
+) -> None:
+    """Keep a message with a key or limits until it is due, outside its gates: its slots are for
+    others meanwhile. When it is due it comes in behind all others."""
+    old = found.message
+    ready = inspection.take_out(tr, scope, found) is State.READY
+    hand_over.ended(tr, scope, [old], ready=ready)
+    if ready:
+        left = replace(old, envelope=old.envelope.outside(), turn=None)
+        transitions.record(tr, scope, PUT_OFF, [left])
+    before, after = old.position.level, new.position.level
+    counters.shift(tr, scope.keys, State.DELAYED, before, after, new.envelope.size)
+    _put(tr, scope, replace(new, position=replace(new.position, index=0), turn=None), due_ms)
 
 
 def _put(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int) -> None:

@@ -77,11 +77,12 @@ def edit(
 
     priority: in another level it goes behind all others; in the same level it keeps its place.
     delay, at: as in ``enqueue``, from now on; 0 makes it ready now. A ready message returns to
-        its place when it is due.
+        its place when it is due. One with a key or limits gives up its slots until then, and comes
+        in behind all others.
 
     It keeps its id. Leased messages and dead letters stay unchanged. Two or three round trips.
-    Conflicts with whatever moves the message. Raises ``InvalidArgument``, also for a time for a
-    message that waits for its ordering key; ``InvalidPriority``, ``QueueNotFound``.
+    Conflicts with whatever moves the message. Raises ``InvalidArgument``,
+    ``InvalidPriority``, ``QueueNotFound``.
     """
     queue = queue._bounded(tr, timeout)
 

@@ -9,10 +9,24 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, fdb, verify
 from fdbqueue.errors import InvalidArgument, InvalidPriority
+from fdbqueue.testing import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
     return [message.payload for message in queue.peek(db, 99)]
+
+
+def drained(db: fdb.Database, queue: Queue) -> list[bytes]:
+    taken = []
+    while (delivery := queue.receive(db)) is not None:
+        taken.append(delivery.payload)
+        queue.ack(db, delivery)
+    return taken
 
 
 def test_what_waits_is_looked_at_by_what_it_waits_for(db: fdb.Database, queue: Queue) -> None:
@@ -95,22 +109,33 @@ def test_what_is_for_later_gets_another_time_and_priority(db: fdb.Database, queu
     assert verify(db, queue).ok
 
 
-def test_an_ordering_key_keeps_its_order(db: fdb.Database, queue: Queue) -> None:
+def test_another_priority_does_not_change_the_order_of_a_key(
+    db: fdb.Database, queue: Queue
+) -> None:
     ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(3)])
-
-    assert queue.edit(db, ids[0], delay=60, priority=9)
+    assert queue.edit(db, ids[0], priority=9)
     assert queue.edit(db, ids[1], priority=9)
-    assert payloads(db, queue) == []
-    with pytest.raises(InvalidArgument, match="slot of its key"):
-        queue.edit(db, ids[1], delay=5)
+    assert queue.edit(db, ids[2], delay=0)
+    assert payloads(db, queue) == [b"0"]
     assert verify(db, queue).ok
-    queue.edit(db, ids[0], delay=0)
+    assert drained(db, queue) == [b"0", b"1", b"2"]
 
-    taken = []
-    while (delivery := queue.receive(db)) is not None:
-        taken.append(delivery.payload)
-        queue.ack(db, delivery)
-    assert taken == [b"0", b"1", b"2"]
+
+def test_what_is_put_off_holds_up_nothing_of_its_key(
+    db: fdb.Database, space: fdb.Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "orders", root=space, clock=clock)
+    ids = queue.enqueue_many(
+        db, [NewMessage(b"%d" % n, key="k", limits={"account": "a"}) for n in range(4)]
+    )
+    (delivery,) = queue.receive_many(db, 5)
+    queue.release(db, delivery, delay=10)
+    for n in (1, 0):  # One waits for the key, one for its time after an attempt.
+        assert queue.edit(db, ids[n], delay=7 * 86_400)
+        assert verify(db, queue).ok
+    assert drained(db, queue) == [b"2", b"3"]
+    clock.seconds += 7 * 86_400 + 1
+    assert sorted(drained(db, queue)) == [b"0", b"1"]
     assert verify(db, queue).ok
 
 

@@ -41,14 +41,10 @@ def told(message: Message) -> dict[str, Any]:
 class World:
     def __init__(self, db: Database, space: fdb.Subspace) -> None:
         self.db, self.clock = db, ManualClock()
-        self.queue, self.other, self.grave = (
-            Queue.create(db, name, root=space, clock=self.clock, **options)
-            for name, options in (
-                ("jobs", {"key_concurrency": 5, "lease": 5, "max_attempts": 3}),
-                ("other", {"key_concurrency": 5}),
-                ("grave", {}),
-            )
-        )
+        of: dict[str, Any] = {"root": space, "clock": self.clock}
+        self.queue = Queue.create(db, "jobs", key_concurrency=5, lease=5, **of)
+        self.other = Queue.create(db, "other", key_concurrency=5, **of)
+        self.grave = Queue.create(db, "grave", **of)
 
     def taken(self) -> Any:
         delivery = self.queue.receive(self.db)
@@ -139,7 +135,7 @@ def test_a_message_that_moves_keeps_its_properties(
     db: Database, space: fdb.Subspace, given: dict[str, Any], move: Callable[[World], Message]
 ) -> None:
     world = World(db, space)
-    content = {} if "content_type" in given else {"content_type": "text/csv"}
+    content: dict[str, Any] = {} if "content_type" in given else {"content_type": "text/csv"}
     world.queue.enqueue_many(db, [NewMessage(b"x", **given, **content)])
     before = told(world.one(world.queue))
     if move in DEAD:  # A dead letter no longer expires.

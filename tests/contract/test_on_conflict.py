@@ -236,10 +236,28 @@ def test_a_message_with_a_key_keeps_its_turn(db: Database, queue: Queue) -> None
     queue.enqueue(db, b"first", key="k")
     waits = replaced(db, queue, b"old", key="k")
     queue.enqueue(db, b"last", key="k")
-    assert replaced(db, queue, b"newer", key="k", on_conflict="debounce", delay=5) == waits
+    assert replaced(db, queue, b"newer", key="k") == waits
     assert queue.depth(db).ready_bytes == 14
     sound(db, queue)
     assert [taken(db, queue) for _ in range(3)] == [[b"first"], [b"newer"], [b"last"]]
+
+
+@pytest.mark.parametrize("key", ["k", "other"])
+def test_a_debounce_puts_off_what_waits_for_its_key(
+    db: Database, queue: Queue, clock: ManualClock, key: str
+) -> None:
+    queue.enqueue(db, b"first", key="k")
+    replaced(db, queue, b"old", key="k", keep_result=60)
+    queue.enqueue(db, b"last", key="k")
+    message_id = replaced(db, queue, b"newer", key=key, on_conflict="debounce", delay=5)
+    sound(db, queue)
+    assert [taken(db, queue) for _ in range(3)] == [[b"first"], [b"last"], []]
+    clock.seconds += 6
+    (delivery,) = queue.receive_many(db, 5)
+    assert (delivery.id, delivery.payload) == (message_id, b"newer")
+    queue.ack(db, delivery, result=b"done")
+    assert queue.result(db, message_id) == b"done"
+    sound(db, queue)
 
 
 def test_another_key_takes_another_place(db: Database, queue: Queue) -> None:

@@ -70,6 +70,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
     ready += time_to_live.reject_unreadable(tr, scope, State.DELAYED, unreadable)
     _return(tr, scope, resting)
     plain = len(fresh)
+    fresh = last_values.remaining(tr, scope, REPLACE_DELAYED, fresh)  # Some were put off.
     fresh += ticks.fire(tr, scope, ticking)
     entries = [(message.position.level, message.envelope) for message in fresh]
     added = append.append(tr, scope, entries, PROMOTE, ends)

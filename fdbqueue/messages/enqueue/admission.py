@@ -179,7 +179,8 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) ->
     comes = draft.envelope.size if due_ms is None else 0
     bounds.check_room(scope, bounds.reads(tr, scope), bounds.Load(0, comes - leaves))
     unique_keys.end(tr, scope, found)
-    envelope = replace(draft.envelope, enqueued_at_ms=old.enqueued_at_ms)
+    kept_ms = unique_keys.longer(draft.envelope, old)
+    envelope = replace(draft.envelope, enqueued_at_ms=old.enqueued_at_ms, keep_result_ms=kept_ms)
     again = replace(plain, envelope=envelope, due_ms=due_ms)
     return Admitted(admit(tr, scope, [again]).ids, 0, 1)
 

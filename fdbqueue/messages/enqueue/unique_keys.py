@@ -56,11 +56,9 @@ def due(found: Found, asked_ms: int, max_delay_ms: int | None, now_ms: int) -> i
     asked_ms: when it shall be due. max_delay_ms: how long after its first enqueue at most.
     """
     place, envelope = found.place, found.message.envelope
-    if not isinstance(place, Position | Due):
-        return None  # It waits for a slot of its key, not for a time.
     if max_delay_ms is not None:
         asked_ms = min(asked_ms, envelope.enqueued_at_ms + max_delay_ms)
-    if isinstance(place, Position):
+    if not isinstance(place, Due):
         return asked_ms if asked_ms > now_ms else None
     # One that rests after an attempt rests no shorter.
     return max(asked_ms, place.due_ms) if found.message.position.index else asked_ms
@@ -78,6 +76,12 @@ def stays(scope: Scope, found: Found, envelope: Envelope) -> bool:
         and options.last_value is None
         and found.message.envelope.gates == envelope.gates
     )
+
+
+def longer(new: Envelope, old: Envelope) -> int | None:
+    """For how long to keep the result of a message that replaces another: whoever enqueued the
+    other may ask for it, too."""
+    return max(each.keep_result_ms or 0 for each in (new, old)) or None
 
 
 def put(
@@ -101,6 +105,7 @@ def put(
     envelope = replace(
         envelope,
         enqueued_at_ms=old.envelope.enqueued_at_ms,
+        keep_result_ms=longer(envelope, old.envelope),
         slot=old.envelope.slot,
         slots=old.envelope.slots,
         window=old.envelope.window,
