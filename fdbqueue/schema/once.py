@@ -45,6 +45,7 @@ _VERSIONS_PER_MINUTE = 60_000_000
 _TOO_LARGE = 2101
 TOO_OLD = 1007
 _TIMED_OUT = 1031
+_SNAPSHOT_RYW_ENABLE = 600
 MAX_TOO_OLD = 20
 """How often a transaction may be too old before it is given up, 100 seconds later. Those that read
 half as much at each attempt come to a single row before that."""
@@ -114,7 +115,7 @@ class Attempt:
         self.brief = brief
         self.taken: set[bytes] = set()
         self.given: dict[bytes, int] = {}
-        self.changed = self.sees = False
+        self.changed, self.sees = False, ours and brief
         self.let_out_rows = LET_OUT_ROWS
         self.let_out_bytes = LET_OUT_BYTES
 
@@ -273,6 +274,7 @@ class Operation(Generic[R]):
         self.tr = tr = client.begin(db)
         if keys.timeout is not None:
             _limit(tr, keys.timeout)
+        _see(tr)
         tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
         self._committing = self._unknown = False
         self._too_old = 0
@@ -375,6 +377,7 @@ class Operation(Generic[R]):
                 error = another
 
     def _begin_again(self) -> None:
+        _see(self.tr)
         last: Attempt = self.tr.__dict__[_KNOWN]
         self.tr.__dict__[_KNOWN] = Attempt(
             0, last.retries + 1, last.version, ours=True, brief=last.brief
@@ -469,6 +472,12 @@ def transaction(db: fdb.Database, keys: OnceKeys) -> fdb.Transaction:
     if keys.timeout is not None:
         _limit(tr, keys.timeout)
     return tr
+
+
+def _see(tr: fdb.Transaction) -> None:
+    """Let a transaction see its own writes, whatever its database's options say. A retry resets the
+    option."""
+    tr.capi.fdb_transaction_set_option(tr.tpointer, _SNAPSHOT_RYW_ENABLE, None, 0)
 
 
 def _limit(tr: fdb.Transaction, seconds: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fdbqueue import Queue
+from fdbqueue import NewMessage, Queue, verify
 from fdbqueue.errors import LeaseLost, OwnWritesUnseen
 from fdbqueue.store.binding import fdb
 
@@ -98,3 +98,20 @@ def test_what_is_given_back_can_be_taken_again_in_the_same_transaction(
     assert again is not None
     assert again.id == first.id
     tr.commit().wait()
+
+
+def test_an_option_of_the_database_does_not_matter_where_no_transaction_is_given(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.set_options(db, key_concurrency=1)
+    db.options.set_snapshot_ryw_disable()
+    try:
+        queue.enqueue_many(db, [NewMessage(b"1", 3, key="a"), NewMessage(b"2", 5, key="a")])
+        assert queue.keys["a"].state(db).waiting == 1
+        queue.enqueue(db, b"3", key="a", delay=0.001)
+        for _ in range(3):
+            (delivery,) = queue.receive_many(db, 5, wait=10)
+            queue.ack(db, delivery)
+    finally:
+        db.options.set_snapshot_ryw_enable()
+    assert verify(db, queue).ok
