@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..errors import QueueNotFound
 from ..schema import catalogue
+from ..schema.codec.atomic import pack_index
 from ..schema.codec.dead_letters import DeadLetter, pack_dead, unpack_dead
 from ..schema.codec.envelopes import Envelope
 from ..schema.codec.lookup import DeadRecord
@@ -79,6 +80,9 @@ def add(
         letter = DeadLetter(message.envelope, reason, now_ms)
         tr[lookup.key(scope.keys, record)] = pack_dead(letter, message.position)
         lookup.point(tr, scope.keys, message, record)
+        if message.turn is not None:  # It was never ready, so nothing keeps its index.
+            level, index = message.position.level, message.position.index
+            tr.max(scope.keys.tail(level), pack_index(index))
     dead = [message for message, _ in messages]
     return let_out + transitions.record(tr, scope, _DEAD_LETTER[source], dead)
 
@@ -197,7 +201,7 @@ def redrive(
         entries.append((message.position.level, envelope))
     added = append.append(tr, scope, entries, REDRIVE, ends)
     for message in added:
-        lookup.point(tr, keys, message, message.position)
+        lookup.point(tr, keys, message, message.place)
     last_values.replace_older(tr, scope, added)
     return len(entries)
 

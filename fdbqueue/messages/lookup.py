@@ -279,7 +279,6 @@ def described(found: Found, message: StoredMessage) -> MessageState:
 def point(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, place: Place) -> None:
     """Make the message's id lead to its place. Writes blindly."""
     message_id = message.id
-    place = message.turn or place
     if place == parse_id(message_id):
         del tr[keys.moved(message_id)]
     else:

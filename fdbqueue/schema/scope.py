@@ -144,6 +144,11 @@ class StoredMessage:
     block: Block | None = field(default=None, compare=False, repr=False)
 
     @property
+    def place(self) -> Position | Turn:
+        """Where it stands if it is ready, or waits for a slot."""
+        return self.turn or self.position
+
+    @property
     def id(self) -> str:
         """The id of the message."""
         return self.envelope.id or self.position.to_id()

@@ -11,6 +11,7 @@ from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNo
 from fdbqueue.messages import bulk, dead_letters
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Death
 from tests.patience import DEADLINE, eventually
 
@@ -365,3 +366,35 @@ def test_ids_lead_to_their_dead_letters_and_no_others_are_read(
     monkeypatch.undo()
     assert queue.depth(db).dead == 2_000
     assert queue.dead.show(db, before[0]) is not None
+
+
+@pytest.mark.parametrize("way", ["redrive", "purge", "move"])
+@pytest.mark.parametrize("gate", [{"key": "a"}, {"limits": {"account": "a"}}, {"key": "rated"}])
+def test_what_expires_while_it_waits_for_a_slot_is_a_dead_letter_like_any(
+    db: Database, space: fdb.Subspace, gate: dict[str, Any], way: str
+) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "mail", root=space, clock=clock, key_concurrency=1, expired="dead")
+    other = Queue.create(db, "other", root=space, clock=clock)
+    queue.limits["account", "a"].set(db, concurrency=1)
+    queue.keys["rated"].set(db, rate="1/day", concurrency=None)
+    queue.enqueue(db, b"out", **gate)
+    waiting = queue.enqueue(db, b"waits", ttl=5, **gate)
+    clock.seconds += 6
+    queue.sweep(db)
+    assert verify(db, queue).ok
+    (letter,) = queue.dead.list(db)
+    assert letter.message.id == waiting
+    state = queue.get(db, waiting)
+    assert state is not None
+    assert state.state is State.DEAD
+    match way:
+        case "redrive":
+            assert queue.dead.redrive_ids(db, [waiting]) == 1
+        case "purge":
+            assert queue.dead.purge_ids(db, [waiting]) == 1
+        case "move":
+            assert queue.dead.move_ids(db, other, [waiting]) == 1
+    assert queue.dead.list(db) == []
+    assert verify(db, queue).ok
+    assert verify(db, other).ok

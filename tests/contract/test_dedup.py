@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue
+from fdbqueue import Depth, NewMessage, Queue, verify
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -126,3 +127,39 @@ def test_a_batch_tells_how_many_of_its_messages_are_new(db: Database, queue: Que
     assert [again[0], again[2]] == first
     copied = pickle.loads(pickle.dumps(again))
     assert (copied, copied.new) == (again, 1)
+
+
+@pytest.mark.parametrize("expired", ["drop", "dead"])
+@pytest.mark.parametrize("way", ["ready", "delayed", "waiting", "replace", "full"])
+def test_a_message_that_has_expired_holds_no_unique_key(
+    db: Database, queue: Queue, clock: ManualClock, expired: str, way: str
+) -> None:
+    queue.set_options(db, expired=expired, key_concurrency=1)
+    if way == "waiting":
+        queue.enqueue(db, b"before", key="a")
+    if way == "full":
+        queue.set_options(db, max_messages=1, when_full="reject")
+    terms: dict[str, Any] = {"unique": "u", "key": "a"}
+    old = queue.enqueue(db, b"old", ttl=5, delay=3 if way == "delayed" else 0, **terms)
+    assert queue.enqueue(db, b"known", **terms) == old
+    clock.seconds += 6
+    if way == "replace":
+        terms["on_conflict"] = "replace"
+    new = queue.enqueue(db, b"new", **terms)
+    assert new != old
+    assert queue.enqueue(db, b"known", unique="u") == new
+    assert len(queue.dead.list(db)) == (expired == "dead")
+    assert verify(db, queue).ok
+    while delivery := queue.receive(db):
+        queue.ack(db, delivery)
+    assert queue.depth(db).done == 1 + (way == "waiting")
+    assert verify(db, queue).ok
+
+
+def test_one_that_has_expired_in_its_handler_holds_its_unique_key(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    held = queue.enqueue(db, b"1", unique="u", ttl=5)
+    assert queue.receive(db, lease=60) is not None
+    clock.seconds += 6
+    assert queue.enqueue(db, b"2", unique="u") == held

@@ -496,6 +496,17 @@ def test_of_a_run_what_has_expired_goes(db: Database, queue: Queue, clock: Manua
     assert [message.payload for message in queue.peek(db)] == [b"2"]
 
 
+def test_of_a_run_that_goes_on_what_has_expired_is_counted_once(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k", ttl=[None, 5][n % 2]) for n in range(9)])
+    clock.seconds += 6
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    assert payloads(db, run, start, run.next(db, start, messages=2)) == [b"0", b"2"]
+    assert sound(db, queue)
+
+
 def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

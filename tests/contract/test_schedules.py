@@ -19,6 +19,7 @@ from fdbqueue.errors import (
     InvalidHeaders,
     InvalidInput,
     InvalidPriority,
+    QueueFull,
     ScheduleNotFound,
 )
 from fdbqueue.schema.keys import Kind
@@ -690,3 +691,20 @@ def test_a_schedule_of_a_later_release_waits_for_a_process_that_can_read_it(
     assert sorted(tick(each.message) - clock.begin_ms / 1000 for each in found) == [60, 120]
     assert come(db, queue, clock) == [120]
     intact(db, queue)
+
+
+def test_a_tick_that_waits_takes_no_room(
+    db: fdb.Database, queue: Queue, clock: StoppedClock
+) -> None:
+    queue.set_options(db, max_messages=1, when_full="reject")
+    for n in range(3):
+        queue.schedules.set(db, f"s{n}", b"tick", every=3600)
+    queue.schedules.pause(db, "s2")
+    queue.enqueue(db, b"1")
+    with pytest.raises(QueueFull):
+        queue.enqueue(db, b"2")
+    queue.schedules.delete(db, "s1")
+    with pytest.raises(QueueFull):
+        queue.enqueue(db, b"3")
+    assert queue.receive(db) is not None
+    assert verify(db, queue).ok

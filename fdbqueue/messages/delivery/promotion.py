@@ -75,7 +75,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
     entries = [(message.position.level, message.envelope) for message in fresh]
     added = append.append(tr, scope, entries, PROMOTE, ends)
     for message in added:
-        lookup.point(tr, scope.keys, message, message.position)
+        lookup.point(tr, scope.keys, message, message.place)
     last_values.replace_older(tr, scope, added)
     # One that waits for a slot is not ready.
     ready += len(resting) + sum(each.turn is None for each in added)

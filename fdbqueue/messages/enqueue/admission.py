@@ -80,7 +80,8 @@ def admit(
 
     resuming: whether the caller was refused before, since the queue was full.
 
-    One round trip of snapshot reads, but for dedup ids and unique keys. Raises
+    One round trip of snapshot reads, but for dedup ids and unique keys; another if these are known:
+    whoever holds one and has expired ends. Raises
     ``InvalidPriority``, ``PayloadTooLarge`` and ``QueueFull``, and where a header orders the queue
     what ``level_order.check`` raises, before anything is written.
     """
@@ -107,6 +108,10 @@ def admit(
     }
     load = bounds.reads(tr, scope)
     ids = {n: found for n, each in known.items() if (found := dedup.existing(each, now_ms))}
+    holders = {ids[n] for n in ids if dedup.holder(known[n], now_ms)}
+    if holders and (gone := unique_keys.end_expired(tr, scope, holders, now_ms)):
+        ids = {n: found for n, found in ids.items() if found not in gone}
+        load = bounds.reads(tr, scope)
     twins = _twins(drafts, known, ids)
     new = [n for n in range(len(drafts)) if n not in ids and n not in twins]
     for n in new:
@@ -156,6 +161,8 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) ->
     plain = replace(draft, on_conflict="keep")
     names = dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
     holder = dedup.holder(names, now_ms)
+    if holder is not None and unique_keys.end_expired(tr, scope, [holder], now_ms):
+        return admit(tr, scope, [plain], resuming)
     found = None if holder is None else unique_keys.waiting(tr, scope, holder)
     if holder is None or found is None:
         if holder is not None and draft.envelope.unique is not None:
@@ -177,7 +184,7 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) ->
     old = found.message.envelope
     leaves = 0 if isinstance(found.place, Due) else old.size
     comes = draft.envelope.size if due_ms is None else 0
-    bounds.check_room(scope, bounds.reads(tr, scope), bounds.Load(0, comes - leaves))
+    bounds.check_room(tr, scope, bounds.reads(tr, scope), bounds.Load(0, comes - leaves))
     unique_keys.end(tr, scope, found)
     kept_ms = unique_keys.longer(draft.envelope, old)
     envelope = replace(draft.envelope, enqueued_at_ms=old.enqueued_at_ms, keep_result_ms=kept_ms)

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from ...errors import QueueFull
 from ...schema import counters, once
 from ...schema.codec.envelopes import Envelope
-from ...schema.keys import QueueKeys
+from ...schema.codec.schedules import unpack_progress
+from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
@@ -29,6 +30,8 @@ from ..transaction_budget import STEP_BYTES
 REASON = "the queue was full"
 MAX_DROPPED = 500
 """Messages that one enqueue drops at most to make room, unless more come in."""
+MAX_SCHEDULES = 500
+"""The most rows of schedules that an enqueue reads in a full queue."""
 CROWD = 32
 """How many of the oldest are chosen from after a conflict, and twice as many after each more."""
 
@@ -100,8 +103,8 @@ def make_room(
     if found is None or not entries:
         return
     options = scope.options
-    load = held(sum(counters.parse(scope.keys, found).values(), Depth()))
     new = Load(len(entries), sum(envelope.size for _, envelope in entries))
+    load = _load(tr, scope, found, new, options.resume_at if resuming else 1.0)
     over = excess(options, load + new)
     if resuming and excess(options, load, options.resume_at) != FITS:
         raise _full(scope, load, new)
@@ -121,11 +124,30 @@ def make_room(
         transitions.record(tr, scope, PURGE_READY, dropped)
 
 
-def check_room(scope: Scope, found: fdb.FDBRange | None, new: Load) -> None:
+def _load(
+    tr: fdb.Transaction, scope: Scope, found: fdb.FDBRange, new: Load, share: float = 1.0
+) -> Load:
+    """What a queue holds, without the ticks of schedules that wait: they count as delayed messages,
+    but no consumer can make room by taking one. These are read only where it matters, a second
+    round trip."""
+    load = held(sum(counters.parse(scope.keys, found).values(), Depth()))
+    over, keys = excess(scope.options, load + new, share).messages, scope.keys
+    if not over:
+        return load
+    ticks, every = 0, keys.kind(Kind.SCHEDULE)
+    for kv in tr.snapshot.get_range(every.start, every.stop, limit=MAX_SCHEDULES):
+        if len(keys.progress.parse(kv.key)) > 1 and unpack_progress(kv.value).next_id:
+            ticks += 1
+        if ticks == over:
+            break
+    return Load(load.messages - ticks, load.size)
+
+
+def check_room(tr: fdb.Transaction, scope: Scope, found: fdb.FDBRange | None, new: Load) -> None:
     """Raise ``QueueFull`` if there is no room for ``new`` now."""
     if found is None:
         return
-    load = held(sum(counters.parse(scope.keys, found).values(), Depth()))
+    load = _load(tr, scope, found, new)
     if excess(scope.options, load + new) != FITS:
         raise _full(scope, load, new)
 

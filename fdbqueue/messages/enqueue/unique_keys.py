@@ -11,6 +11,7 @@ and the new message comes in behind it with that: nothing that an enqueue says i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ...errors import MessagePlanned
@@ -21,7 +22,7 @@ from ...schema.subscription_definitions import Mode
 from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.states import REPLACE_DELAYED, REPLACE_READY, REVISE_DELAYED, REVISE_READY, State
-from .. import editing, history, inspection, lookup, payloads, transitions
+from .. import editing, history, inspection, lookup, payloads, time_to_live, transitions
 from ..lookup import Found
 from . import bounds
 
@@ -30,6 +31,21 @@ def waiting(tr: fdb.Transaction, scope: Scope, message_id: str) -> Found | None:
     """The message that holds a unique key, if it can be replaced. Conflicts with what moves it."""
     found = lookup.find(tr, scope, lookup.reads(tr, scope.keys, message_id))
     return found if editing.editable(found) else None
+
+
+def end_expired(tr: fdb.Transaction, scope: Scope, holders: Iterable[str], now_ms: int) -> set[str]:
+    """End those that hold unique keys, by their ids, and wait though they have expired: others may
+    have the keys. Returns their ids. One round trip of snapshot reads, and another for those."""
+    snapshot, keys = tr.snapshot, scope.keys
+    reads = [lookup.reads(snapshot, keys, each) for each in holders]
+    there = [found for each in reads if (found := lookup.find(snapshot, scope, each))]
+    over = {each.message.id for each in there if each.message.envelope.expired(now_ms)}
+    for each in [lookup.reads(tr, keys, message_id) for message_id in over]:
+        found = lookup.find(tr, scope, each)
+        state = inspection.take_out(tr, scope, found)
+        if found is not None and state is not None:
+            time_to_live.expire(tr, scope, state, [found.message])
+    return over
 
 
 def take_over(tr: fdb.Transaction, scope: Scope, message_id: str, unique: str) -> None:

@@ -153,7 +153,7 @@ def fill(
             tr[leases + pack_int(n - 1)] = pack_planned_lease(position, opened.consumer, value)
         for n, message in taken.joined.items():
             place = PlannedPlace(claim, n)
-            lookup.point(tr, scope.keys, replace(message, turn=None), place)
+            lookup.point(tr, scope.keys, message, place)
         plan = plan._replace(
             messages=plan.messages + taken.count,
             size=plan.size + taken.size,
@@ -323,11 +323,14 @@ def _join(
         if not room.fitting([value], envelope.chunk_bytes):
             taken.key = ordering
             return False
-        taken.turns.append(kv.key)
         waited = StoredMessage(position, envelope, turn=Turn(*scope.keys.waiting.parse(kv.key)))
         if envelope.expired(now_ms):
+            # Its end counts it out of the backlog.
+            tr.add_read_conflict_key(kv.key)
+            del tr[kv.key]
             taken.expired.append(waited)
             continue
+        taken.turns.append(kv.key)
         taken.joined[taken.count] = waited
         room.add(replace(position, index=0), [value], waited)
         taken.watched.append(waited)

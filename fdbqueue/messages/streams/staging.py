@@ -153,7 +153,7 @@ def fix(
     _check_there(tr, scope, sink, batch, counting)
     if scope.options.when_full == "reject":
         whole = bounds.Load(sum(each.rows for each in counting), sum(e.size for e in counting))
-        bounds.check_room(scope, bounds.reads(tr, scope), whole)
+        bounds.check_room(tr, scope, bounds.reads(tr, scope), whole)
     for n, begin in enumerate(range(0, len(counting), PART_ATTEMPTS)):
         part = counting[begin : begin + PART_ATTEMPTS]
         tr[keys.counting(sink, n)] = pack_attempts(part)
