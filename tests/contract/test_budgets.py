@@ -91,3 +91,25 @@ def test_a_purge_reads_a_bounded_part_of_what_waits_in_each_transaction(
     assert queue.purge(db) == 200
     assert queue.depth(db).ready == 0
     assert verify(db, queue).deviations == ()
+
+
+@pytest.mark.parametrize("end", ["ack", "reject"])
+def test_many_groups_end_at_once_with_large_callbacks(
+    db: fdb.Database, space: fdb.Subspace, end: str
+) -> None:
+    parts, wholes = (Queue.create(db, name, root=space) for name in ("parts", "wholes"))
+    for n in range(60):
+        parts.enqueue_group(
+            db, [b"x"], then=LARGE, then_queue=wholes, name=f"{n}", then_on="settled"
+        )
+    held = parts.receive_many(db, 60)
+    assert len(held) == 60
+    if end == "ack":
+        parts.ack_many(db, held)
+    else:
+        parts.reject_many(db, held, "no")
+    assert parts.receive(db) is None  # Whoever looks for messages goes on.
+    assert {each.state for each in parts.groups.list(db)} == {"complete"}
+    assert drained(db, wholes, 10) == 60
+    assert verify(db, parts).deviations == ()
+    assert verify(db, wholes).deviations == ()

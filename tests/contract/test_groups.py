@@ -904,3 +904,15 @@ def test_the_callback_comes_once_whatever_becomes_of_the_messages(
         assert sorted(model.came) == sorted(model.complete)
     finally:
         queue.delete(db)
+
+
+def test_a_member_may_replace_another_of_the_same_call(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    parts = Queue.create(db, "latest", root=space, clock=clock, last_value="item")
+    messages = [NewMessage(b"%d" % n, headers={"item": n % 2}) for n in range(5)]
+    name = parts.enqueue_group(db, messages, then=b"all", then_on="settled").name
+    assert group(db, parts, name).left == 2
+    assert verify(db, parts).ok
+    assert came(db, parts) == [b"3", b"4", b"all"]
+    assert (group(db, parts, name).state, group(db, parts, name).done) == ("complete", 2)

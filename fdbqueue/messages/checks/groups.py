@@ -36,6 +36,8 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
     message_ids: of all messages of the queue.
     """
     found, due = _gather(audit)
+    groups = audit.scope.keys.groups
+    looked_at = {groups.due.parse(key)[1] for key in due}
     for name, rows in found.items():
         if rows.unreadable:
             continue
@@ -45,7 +47,7 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
                 audit.report("group astray", name, "it has no record", partial(_clear, audit, key))
             continue
         if record.end is not None:
-            entry = audit.scope.keys.groups.due(callbacks.due_ms(record.end), name)
+            entry = groups.due(callbacks.due_ms(record.end), name)
             if entry not in due:
                 repair = partial(_write, audit, entry)
                 audit.report("group astray", name, "a sweep would miss it", repair)
@@ -55,7 +57,9 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
                 detail = f"message {message_id} is gone, and the group waits for it"
                 repair = partial(_fail, audit, name, message_id)
                 audit.report("group waits for nothing", name, detail, repair)
-        if record.sealed and not (rows.left and rows.sealed):
+        if (groups.settles(name) in rows.keys) is not (record.then_on == "settled"):
+            audit.report("group astray", name, "its members leave it in another way than it says")
+        if record.sealed and not (rows.left and rows.sealed) and name not in looked_at:
             detail = "nothing is left, and it has not ended"
             end = partial(_end, audit, name) if rows.sealed else None
             audit.report("group waits for nothing", name, detail, end)
@@ -87,7 +91,7 @@ def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
             except (CorruptData, FormatTooNew) as error:
                 rows.unreadable = True
                 audit.report("unreadable", name, f"a group: {error}")
-        else:
+        elif kv.key != groups.settles(name):
             rows.counted = rows.counted.plus(unpack_tally(kv.value))
     return found, due
 

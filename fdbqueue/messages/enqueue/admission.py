@@ -15,6 +15,7 @@ from ...values.content import check_payload
 from ...values.model import RANDOM_BYTES, Due, OnConflict, Position
 from ...values.records import record
 from .. import delayed, payloads
+from ..groups import members
 from . import append, bounds, dedup, index_allocation, last_values, level_order, unique_keys
 
 
@@ -125,6 +126,7 @@ def admit(
             dedup.remember(tr, scope, drafts[n].dedup_id, message, now_ms)
         if message.envelope.expires_at_ms is not None:
             tr[scope.keys.mortal(message.envelope.expires_at_ms, message.id)] = b""
+    members.add(tr, scope, added)
     last_values.replace_older(tr, scope, added)
     for n, twin in twins.items():
         ids[n] = ids[twin]

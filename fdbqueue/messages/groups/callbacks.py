@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from ...errors import CorruptData, FormatTooNew, QueueNotFound
-from ...schema import catalogue
+from ...schema import catalogue, once
 from ...schema.group_records import (
     Callback,
     End,
@@ -84,6 +84,8 @@ def end(
     stored = tr.get(groups.record(name))
     counted = tally(tr, scope, name)
     record, now_ms = opened(stored.value), scope.now_ms(tr)
+    # The record is written again, and the callback is a message.
+    once.attempt(tr).let_out_bytes -= 2 * len(stored.value or b"")
     if record is None or (record.end is not None and record.end.outcome != "blocked"):
         return []
     if record.end is None:

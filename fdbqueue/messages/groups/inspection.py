@@ -113,8 +113,17 @@ def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, int]:
     size = 0
     for name, value in issued.items():
         record = callbacks.opened(value.value)
-        if record is None or record.end is None:
-            continue  # It was forgotten, and perhaps made again.
+        if record is None:
+            continue  # It was forgotten.
+        if record.end is None:
+            every = groups.members(name)
+            if tr.get_range(every.start, every.stop, limit=1).to_list():
+                continue  # It was made again.
+            # Its last members ended in a transaction that had no room for its callback.
+            size += 2 * weight(record.callback.envelope)
+            for other, callback in callbacks.end(tr, scope, name):
+                transitions.record(tr, other, SCHEDULE, [callback])
+            continue
         at_ms = callbacks.due_ms(record.end)
         if at_ms > now_ms:
             continue  # It has a later row.

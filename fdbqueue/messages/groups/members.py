@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...schema import once
+from ...schema import changes, once
 from ...schema.group_records import Record, Tally, pack_record, pack_tally
 from ...schema.keys.groups import HASHES
 from ...schema.scope import Scope, StoredMessage
@@ -18,13 +18,19 @@ from . import callbacks
 _DIES, _LIVES = Tally(dead=1), Tally(dead=-1)
 
 
-def add(
-    tr: fdb.Transaction, scope: Scope, name: str, record: Record, message_ids: Sequence[str]
-) -> None:
-    """Let new messages join a group, whose record counts them already. Writes blindly."""
+def add(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) -> None:
+    """Let new messages join their groups, as they are written: before anything can end one. Writes
+    blindly."""
+    for each in messages:
+        if each.envelope.group is not None:
+            tr[scope.keys.groups.member(each.envelope.group, each.id)] = b""
+
+
+def count(tr: fdb.Transaction, scope: Scope, name: str, record: Record) -> None:
+    """Keep the record of a group, which counts the messages that have joined. Writes blindly."""
     groups = scope.keys.groups
-    for message_id in message_ids:
-        tr[groups.member(name, message_id)] = b""
+    if record.then_on == "settled":
+        tr[groups.settles(name)] = b""
     if record.sealed:
         del tr[groups.seal(name)]
     else:
@@ -36,12 +42,16 @@ class _Reads(NamedTuple):
     """The reads for members of one group, issued and not awaited.
 
     own: of their rows. left: rows of as many others, from a random point on and from the begin.
-    record: None where nothing depends on it.
+    settles: whether those that die leave it; None where nothing depends on that.
     """
 
     own: list[fdb.Value]
     left: tuple[fdb.FDBRange, ...]
-    record: fdb.Value | None
+    settles: fdb.Value | None
+
+
+MAX_ENDED = 20
+"""The most groups that the ends of messages end in one transaction."""
 
 
 def note(
@@ -53,6 +63,9 @@ def note(
     their queues. One round trip, and up to two for a callback. Conflicts with the end of one other
     member, with a chance of one in how many are left, and with the removal of the group. Raises
     ``OwnWritesUnseen``.
+
+    Groups for whose callbacks the transaction has no room are left to whoever looks for messages
+    next.
     """
     ends, dies = transition.target in ENDS, transition.target is State.DEAD
     if not (ends or dies or transition.source is State.DEAD):
@@ -64,18 +77,23 @@ def note(
     groups = scope.keys.groups
     issued = {name: _read(tr, scope, name, ids, ends=ends, dies=dies) for name, ids in of.items()}
     found: list[tuple[Scope, StoredMessage]] = []
-    for name, (own, left, stored) in issued.items():
+    attempt, ended = once.attempt(tr), 0
+    for name, (own, left, settles) in issued.items():
         leaves, counted = ends, _counted(transition)
-        if stored is not None:
-            record = callbacks.opened(stored.value)
-            leaves = record is not None and record.then_on == "settled"
+        if settles is not None:
+            leaves = settles.present()
         there = [n for n, row in zip(of[name], own, strict=True) if row.present()]
         for message_id in there:
             tr.add(groups.counters(name, message_id), pack_tally(counted))
             if leaves:
                 del tr[groups.member(name, message_id)]
         if there and leaves and not _rely_on_another(tr, scope, name, of[name], left):
-            found += callbacks.end(tr, scope, name)
+            if ended < MAX_ENDED and attempt.let_out_bytes > 0:
+                found += callbacks.end(tr, scope, name)
+                ended += 1
+            else:
+                tr[groups.due(scope.now_ms(tr), name)] = b""
+                changes.ring(tr, scope)
     return found
 
 
@@ -98,7 +116,7 @@ def _read(
             tr.snapshot.get_range(point, every.stop, limit=most),
             tr.snapshot.get_range(every.start, point, limit=most),
         )
-    return _Reads(own, left, tr.snapshot.get(groups.record(name)) if dies else None)
+    return _Reads(own, left, tr.snapshot.get(groups.settles(name)) if dies else None)
 
 
 def _counted(transition: Transition) -> Tally:

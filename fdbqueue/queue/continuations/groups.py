@@ -151,7 +151,7 @@ def _put(
     ids = queue._admit(tr, some, 0.0)
     catalogue.note(tr, scope, "groups")
     record = record._replace(members=end, sealed=end == total)
-    members.add(tr, scope, name, record, ids)
+    members.count(tr, scope, name, record)
     return end, ids
 
 

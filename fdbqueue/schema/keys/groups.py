@@ -11,7 +11,7 @@ HASHES = 2**32
 """Members stand by the hashes of their ids, which are below this."""
 SHARDS = 16
 """Over how many keys the counters of a group are spread."""
-_MEMBERS, _COUNTERS = 0, 1
+_MEMBERS, _COUNTERS, _SETTLES = 0, 1, 2
 
 
 class GroupKeys:
@@ -52,6 +52,11 @@ class GroupKeys:
     def all_counters(self, group: str) -> slice:
         """All counters of a group."""
         return self._counters.under(group, _COUNTERS)
+
+    def settles(self, group: str) -> bytes:
+        """(group, 2, 0): there if a member leaves the group also as it dies. The record tells it,
+        too, but is as large as the callback."""
+        return self._counters(group, _SETTLES, 0)
 
     def all_of(self, group: str) -> slice:
         """All keys of a group, but that of when to look at it."""
