@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from typer import Option
+
 from . import context, listings, terminal
-from .declarations import Option
 from .json_schema import when
-from .parameters import ListOutput
+from .parameters import ListOutput, grouped
 
 
+@grouped
 def audit(
     limit: Annotated[
         int, Option("--max", metavar="N", min=1, max=10_000, help="Show at most N lines.")
     ] = 100,
     before: Annotated[
-        str | None, Option(metavar="STAMP", help="Only what is older than the line of this stamp.")
+        str | None,
+        Option(metavar="STAMP", help="Only what is older than the line of this stamp."),
     ] = None,
     *,
     output: ListOutput,

@@ -6,8 +6,9 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from typer import Option
+
 from . import terminal
-from .declarations import Option
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|[smhdw])")

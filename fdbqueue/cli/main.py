@@ -10,18 +10,26 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
+
+import typer
+import typer.core
+import typer.main
 
 import fdbqueue
 
 from ..errors import InvalidInput, QueueError, QueueNotFound
 from . import context, terminal
-from .declarations import Function, Group, Option, call, parse
 
 INTERRUPTED = 130
-
+STYLE: dict[str, Any] = {
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+"""How ``fdbq`` and tools like it show help and errors."""
 COMMANDS = {
     "status": "monitor.status",
     "doctor": "monitor.doctor",
@@ -62,16 +70,43 @@ GROUPS = {
 """The module of each group of commands; the group is its ``app``."""
 
 
+class Commands(Mapping[str, Any]):
+    """The commands and groups, each imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        module = import_module(f".{(COMMANDS | GROUPS)[name]}", __package__)
+        made = typer.Typer(**STYLE)
+        if name in GROUPS:
+            made.add_typer(module.app)
+        else:
+            made.command()(getattr(module, name))
+        return typer.main.get_group(made).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*COMMANDS, *GROUPS])
+
+    def __len__(self) -> int:
+        return len(COMMANDS) + len(GROUPS)
+
+
+class Fdbq(typer.core.TyperGroup):
+    """All commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = Commands()  # type: ignore[assignment]
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"fdbq {fdbqueue.__version__}")
-        raise terminal.Exit(0)
+        raise typer.Exit
 
 
 def _settings(
     store: Annotated[
         str | None,
-        Option(
+        typer.Option(
             metavar="FILE",
             help="The store: the path of an embedded store, embedded:PATH, or a cluster file. "
             "fdbq queue create creates an embedded store if it does not exist.",
@@ -79,14 +114,14 @@ def _settings(
     ] = None,
     root: Annotated[
         str | None,
-        Option(
+        typer.Option(
             metavar="PATH",
             help="The root subspace of the queues: a/b stands for Subspace(('a', 'b')). "
             "By default fdbqueue, as in programs.",
         ),
     ] = None,
     version: Annotated[
-        bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     if store is not None:
@@ -100,93 +135,26 @@ def _settings(
         context.root = root
 
 
-def _command(name: str) -> Any:
-    return getattr(import_module(f".{COMMANDS[name]}", __package__), name)
+app = typer.Typer(
+    name="fdbq",
+    cls=Fdbq,
+    help="Manage the queues of fdbqueue: transactional priority queues on FoundationDB.",
+    epilog="fdbq uses the store of --store, else of FDBQUEUE_STORE, else the cluster of "
+    "FDB_CLUSTER_FILE or of the default cluster file, else an embedded store in your data "
+    "directory. A DURATION is a number of seconds, or for example 250ms, 15m, 1h30m or 7d. "
+    "Exit codes: 0 success, 1 failure, 2 wrong usage or invalid input, 130 interrupted. fdbq "
+    "COMMAND --help shows examples.",
+    no_args_is_help=True,
+    **STYLE,
+)
+app.callback()(_settings)
 
 
-def _commands_of(group: str) -> Any:
-    return import_module(f".{GROUPS[group]}", __package__).app
-
-
-def application(outlined: bool = False) -> Any:
-    """The typer application. outlined: only enough of it for its help."""
-    group = Group(
-        name="fdbq",
-        help="Manage the queues of fdbqueue: transactional priority queues on FoundationDB.",
-        epilog="fdbq uses the store of --store, else of FDBQUEUE_STORE, else the cluster of "
-        "FDB_CLUSTER_FILE or of the default cluster file, else an embedded store in your data "
-        "directory. Exit codes: 0 success, 1 failure, 2 wrong usage or invalid input, "
-        "130 interrupted. fdbq COMMAND --help shows examples.",
-        no_args_is_help=True,
-    )
-    group.callback()(_settings)
-    for name in COMMANDS:
-        group.command(name)(_command(name))
-    app = group.typer(outlined)
-    for name in GROUPS:
-        app.add_typer(_commands_of(name).typer(outlined))
-    return app
-
-
-def part(words: Sequence[str]) -> tuple[Any, int]:
-    """The typer application of the command or group that words name, and how many words that takes.
-
-    Building the whole application, or the groups above a command, takes typer too long.
-    """
-    group = Group(add_completion=False)
-    function, left = find(words)
-    if function is not None:
-        taken = len(words) - len(left)
-        group.command(words[taken - 1])(function)
-        return group.typer(), taken
-    whole = _commands_of(words[0])
-    group.settings |= whole.settings
-    group.commands, group.start = whole.commands, whole.start or (lambda: None, {})
-    return group.typer(outlined=True), 1
-
-
-def __getattr__(name: str) -> Any:
-    if name == "app":
-        return application()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _split(words: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
-    """The leading --store and --root of a command line, and the rest."""
-    settings: dict[str, Any] = {}
-    while len(words) > 1 and words[0] in ("--store", "--root"):
-        settings[words[0].removeprefix("--")] = words[1]
-        words = words[2:]
-    return settings, words
-
-
-def find(words: Sequence[str]) -> tuple[Function | None, Sequence[str]]:
-    """The function of a command line without leading settings, and its arguments."""
-    if words and words[0] in COMMANDS:
-        return _command(words[0]), words[1:]
-    if len(words) > 1 and words[0] in GROUPS:
-        return _commands_of(words[0]).commands.get(words[1]), words[2:]
-    return None, words
-
-
-def _call(words: Sequence[str]) -> object:
-    if words == ["--version"]:
-        _version(True)
-    settings, left = _split(words)
-    if left and left[0] in {*COMMANDS, *GROUPS} and "_FDBQ_COMPLETE" not in os.environ:
-        function, rest = find(left)
-        arguments = None if function is None else parse(function, rest)
-        _settings(**settings)
-        if function is not None and arguments is not None:
-            return call(function, arguments)
-        app, taken = part(left)
-        path = " ".join(["fdbq", *left[:taken]])
-        return app(args=[*left[taken:]], prog_name=path, standalone_mode=False)
-    app = application(words in (["--help"], ["-h"]))
+def _invoke(words: Sequence[str]) -> object:
     return app(args=[*words], prog_name="fdbq", standalone_mode=False)
 
 
-def run(arguments: Sequence[str], invoke: Callable[[Sequence[str]], object] = _call) -> int:
+def run(arguments: Sequence[str], invoke: Callable[[Sequence[str]], object] = _invoke) -> int:
     """Run one command line, of ``fdbq`` or of a tool like it; returns its exit code."""
     terminal.prepare()
     warnings.showwarning = lambda message, *_: terminal.print_error(f"warning: {message}")
@@ -194,10 +162,7 @@ def run(arguments: Sequence[str], invoke: Callable[[Sequence[str]], object] = _c
     try:
         if before is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            code = invoke(arguments)
-        except terminal.Exit as ended:
-            code = ended.exit_code
+        code = invoke(arguments)
         sys.stdout.flush()
     except BaseException as error:
         signal.signal(signal.SIGINT, before)
@@ -233,7 +198,7 @@ def _suggestion(error: QueueError) -> str:
 
 def _report(error: BaseException) -> int:
     """Print an error; returns the exit code."""
-    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":  # typer's
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _interrupted()
     if isinstance(error, BrokenPipeError):
         # The reader of our output has gone: print nothing more, not even at exit.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+from typer import Argument, Option
 
 import fdbqueue
 
 from . import context, durations, terminal
-from .declarations import Argument, Option, Parameters
 
 SHELL_SAFE = frozenset("-_.,:/+=@%")
 """Characters that no shell interprets, in addition to letters and digits."""
@@ -68,7 +72,8 @@ AnyQueueNames = Annotated[
     Argument(metavar="QUEUE…", help="The queues; by default all.", autocompletion=complete_queue),
 ]
 SubscriptionName = Annotated[
-    str, Argument(metavar="NAME", help="The subscription.", autocompletion=complete_subscription)
+    str,
+    Argument(metavar="NAME", help="The subscription.", autocompletion=complete_subscription),
 ]
 MessageId = Annotated[str, Argument(metavar="ID", help="The message's id.")]
 MessageIds = Annotated[list[str], Argument(metavar="ID…", help="Ids of messages.")]
@@ -78,7 +83,8 @@ Watch = Annotated[
     durations.option("Repeat until Ctrl-C. With --json, print one array per line.", 0.1),
 ]
 Limit = Annotated[
-    int | None, Option("--max", min=1, help="Show at most N; a note tells you if there are more.")
+    int | None,
+    Option("--max", metavar="N", min=1, help="Show at most N; a note tells you if there are more."),
 ]
 After = Annotated[
     str | None,
@@ -122,22 +128,58 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-class Output(Parameters):
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take options that several commands share as one dataclass.
+
+    typer gets the command with the fields of the dataclass as options.
+    """
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for each in inspect.signature(command, eval_str=True).parameters.values():
+        group = each.annotation
+        if not is_dataclass(group):
+            parameters.append(each.replace(kind=each.KEYWORD_ONLY))
+            continue
+        hints = get_type_hints(group, include_extras=True)
+        groups[each.name] = group
+        parameters += [
+            inspect.Parameter(
+                field.name, each.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            for field in fields(group)
+        ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+@dataclass
+class Output:
     """How a command shows one thing."""
 
     as_json: AsJson = False
     watch: Watch = None
 
 
+@dataclass
 class ListOutput(Output):
     """How a listing is shown."""
 
     as_csv: Annotated[
-        bool, Option("--csv", help="Print CSV with a header line: the JSON fields, flattened.")
+        bool,
+        Option("--csv", help="Print CSV with a header line: the JSON fields, flattened."),
     ] = False
 
 
-class Page(Parameters):
+@dataclass
+class Page:
     """Which part of a listing is shown."""
 
     limit: Limit = None
@@ -147,7 +189,8 @@ class Page(Parameters):
     ] = None
 
 
-class Change(Parameters):
+@dataclass
+class Change:
     """Options of a command that removes or moves something."""
 
     dry_run: DryRun = False

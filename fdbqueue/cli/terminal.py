@@ -18,6 +18,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, east_asian_width
 
+import typer
+
 from ..values.text import excerpt as _excerpt
 from ..values.text import visible as visible
 
@@ -38,14 +40,6 @@ class CommandError(Exception):
 
     def __init__(self, text: str, exit_code: int = 2) -> None:
         super().__init__(text)
-        self.exit_code = exit_code
-
-
-class Exit(Exception):
-    """Raised to end a command with an exit code and no further output."""
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__(exit_code)
         self.exit_code = exit_code
 
 
@@ -322,8 +316,6 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise CommandError(f"{question} Re-run with --yes to confirm")
-    import typer
-
     if not typer.confirm(visible(question), err=True):
         raise CommandError("cancelled; nothing was changed", exit_code=1)
 

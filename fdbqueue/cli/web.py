@@ -10,9 +10,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
+from typer import Option
+
 from ..errors import MissingPackage
 from . import context, terminal
-from .declarations import Option
 
 STOP_SECONDS = 2
 
@@ -34,7 +35,10 @@ def web(
     ] = None,
     users: Annotated[
         Path | None,
-        Option(help="Who may see the pages: lines of NAME, viewer or operator, and SECRET."),
+        Option(
+            metavar="FILE",
+            help="Who may see the pages: lines of NAME, viewer or operator, and SECRET.",
+        ),
     ] = None,
     allow_actions: Annotated[
         bool, Option("--allow-actions", help="Let operators change queues, not only look.")

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from typer import Argument, Exit, Option
+
 from . import terminal
-from .declarations import Argument, Option
 
 
 class _SafeFormatter(logging.Formatter):
@@ -27,17 +28,27 @@ class _SafeFormatter(logging.Formatter):
 
 def worker(
     target: Annotated[
-        str, Argument(metavar="MODULE:NAME", help="The worker, in a module importable from here.")
+        str,
+        Argument(metavar="MODULE:NAME", help="The worker, in a module importable from here."),
     ],
     concurrency: Annotated[
-        int | None, Option("--concurrency", "-c", help="Messages that a process handles at once.")
+        int | None,
+        Option("--concurrency", "-c", metavar="N", help="Messages that a process handles at once."),
     ] = None,
     processes: Annotated[
         int,
-        Option("--processes", "-p", min=1, max=256, help="Processes; one that dies is restarted."),
+        Option(
+            "--processes",
+            "-p",
+            metavar="N",
+            min=1,
+            max=256,
+            help="Processes; one that dies is restarted.",
+        ),
     ] = 1,
     reload: Annotated[
-        bool, Option("--reload", help="Restart when a Python file below this directory changes.")
+        bool,
+        Option("--reload", help="Restart when a Python file below this directory changes."),
     ] = False,
     health: Annotated[
         str | None,
@@ -48,7 +59,8 @@ def worker(
         ),
     ] = None,
     verbose: Annotated[
-        bool, Option("--verbose", "-v", help="Log everything the worker does, not only failures.")
+        bool,
+        Option("--verbose", "-v", help="Log everything the worker does, not only failures."),
     ] = False,
 ) -> None:
     """Run a worker until it is stopped.
@@ -86,7 +98,7 @@ def worker(
         systemd = Systemd.from_environment()
         code = supervisor.Supervisor(commands, watched, terminal.note, systemd).run()
         if code:
-            raise terminal.Exit(code)
+            raise Exit(code)
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -48,12 +48,11 @@ def test_what_was_half_started_may_fail_to_end_after_an_interrupt() -> None:
 import atexit, importlib, sys, threading
 main = importlib.import_module("fdbqueue.cli.main")
 
-def interrupted(**_):
+def interrupted(words):
     atexit.register(threading.Thread().join)
     raise KeyboardInterrupt
 
-main.application = lambda words: interrupted
-sys.exit(main.run([]))
+sys.exit(main.run([], interrupted))
 """
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60

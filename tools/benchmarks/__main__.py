@@ -9,7 +9,7 @@ from .commands import app
 
 
 def _invoke(words: Sequence[str]) -> object:
-    return app.typer()(words, prog_name="tools/bench", standalone_mode=False)
+    return app(words, prog_name="tools/bench", standalone_mode=False)
 
 
 if __name__ == "__main__":

@@ -7,24 +7,29 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
+from typer import Argument, Exit, Option, Typer
+
 from fdbqueue.cli import durations, terminal
-from fdbqueue.cli.declarations import Argument, Group, Option
+from fdbqueue.cli.main import STYLE
 from fdbqueue.cli.parameters import AsJson
 
 from .peers.command import peers
 
-app = Group(
+app = Typer(
     name="bench",
     help="Measure how fast the store and its queues are.",
     epilog="A benchmark writes to its own subspace, away from all queues, and removes it at the "
     "end, even after Ctrl-C. It does load the store, so avoid busy hours.",
     add_completion=False,
     no_args_is_help=True,
+    **STYLE,
 )
 
 Seconds = Annotated[float, durations.option("Duration of each run.", 0.1)]
 WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
-JsonFile = Annotated[Path | None, Option(help="Also write all figures to this file, as JSON.")]
+JsonFile = Annotated[
+    Path | None, Option(metavar="FILE", help="Also write all figures to this file, as JSON.")
+]
 
 EXPECTED_RATE = 2_500
 HANDLED_RATE = 100_000
@@ -198,8 +203,10 @@ def schemes(
     consumers: Annotated[
         str, Option(metavar="N,…", help="Numbers of consumer processes.")
     ] = "1,2,4,8,16,32",
-    producers: Annotated[int, Option(min=0, help="Processes that enqueue at the same time.")] = 0,
-    batch: Annotated[int, Option(min=1, help="Messages in one call.")] = 1,
+    producers: Annotated[
+        int, Option(metavar="N", min=0, help="Processes that enqueue at the same time.")
+    ] = 0,
+    batch: Annotated[int, Option(metavar="N", min=1, help="Messages in one call.")] = 1,
     seconds: Seconds = 4.0,
     warm_up: WarmUp = 1.0,
     faults: Annotated[
@@ -212,9 +219,9 @@ def schemes(
         ),
     ] = 0.0,
     backlog: Annotated[
-        int | None, Option(min=0, help="Messages in the queue at the start.")
+        int | None, Option(metavar="N", min=0, help="Messages in the queue at the start.")
     ] = None,
-    plot: Annotated[Path | None, Option(help="Also write a plot.")] = None,
+    plot: Annotated[Path | None, Option(metavar="FILE", help="Also write a plot.")] = None,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -275,9 +282,9 @@ def bars(
     seconds: Seconds = 4.0,
     warm_up: WarmUp = 1.0,
     repeat: Annotated[
-        int, Option(min=1, help="Runs of each kind, of which the median counts.")
+        int, Option(metavar="N", min=1, help="Runs of each kind, of which the median counts.")
     ] = 3,
-    consumers: Annotated[int, Option(min=1, max=256, help="Consumer processes.")] = 16,
+    consumers: Annotated[int, Option(metavar="N", min=1, max=256, help="Consumer processes.")] = 16,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -309,20 +316,22 @@ def bars(
         terminal.print_table(report.BAR, report.verdicts(results), report.BAR[2:])
     _write(json_file, found)
     if not all(one.holds for one in results):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
 def blocks(
-    rounds: Annotated[int, Option(min=1, help="Calls of each kind.")] = 30,
+    rounds: Annotated[int, Option(metavar="N", min=1, help="Calls of each kind.")] = 30,
     messages: Annotated[
-        int, Option(min=1_000, help="Messages in the queue whose storage is measured.")
+        int,
+        Option(metavar="N", min=1_000, help="Messages in the queue whose storage is measured."),
     ] = 1_000_000,
     seconds: Annotated[
         float, durations.option("How long workers handle batches; 0 for none.", 0)
     ] = 3.0,
     baseline: Annotated[
-        str, Option(metavar="COMMIT", help="Also receive and acknowledge as this commit does.")
+        str,
+        Option(metavar="COMMIT", help="Also receive and acknowledge as this commit does."),
     ] = "",
     json_file: JsonFile = None,
     as_json: AsJson = False,
@@ -362,7 +371,7 @@ def blocks(
         terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, found)
     if not all(one.holds for one in bars_):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
@@ -391,13 +400,17 @@ def credit(
         terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, found)
     if not all(one.holds for one in bars_):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
 def wakeups(
-    messages: Annotated[int, Option(min=8, help="Messages that come one by one.")] = 400,
-    subscriptions: Annotated[int, Option(min=1, help="Subscriptions with selectors.")] = 1_000,
+    messages: Annotated[
+        int, Option(metavar="N", min=8, help="Messages that come one by one.")
+    ] = 400,
+    subscriptions: Annotated[
+        int, Option(metavar="N", min=1, help="Subscriptions with selectors.")
+    ] = 1_000,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -422,7 +435,7 @@ def wakeups(
         terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, found)
     if not all(one.holds for one in bars_):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
@@ -431,7 +444,9 @@ def producers(
         str, Option(metavar="N,…", help="Numbers of threads that add messages.")
     ] = "1,8,64",
     seconds: Seconds = 1.0,
-    rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 3,
+    rounds: Annotated[
+        int, Option(metavar="N", min=1, help="Rounds, of which the median counts.")
+    ] = 3,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -475,14 +490,18 @@ def web(as_json: AsJson = False) -> None:
     if as_json:
         terminal.print_json([each.to_json() for each in found])
     if not all(each.passed for each in found):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 @app.command("aio")
 def tasks(
     seconds: Seconds = 1.0,
-    rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 3,
-    waiting: Annotated[int, Option(min=1, help="Tasks that wait for a message.")] = 1000,
+    rounds: Annotated[
+        int, Option(metavar="N", min=1, help="Rounds, of which the median counts.")
+    ] = 3,
+    waiting: Annotated[
+        int, Option(metavar="N", min=1, help="Tasks that wait for a message.")
+    ] = 1000,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -509,7 +528,7 @@ def tasks(
         terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, found)
     if not all(one.holds for one in bars_):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
@@ -521,15 +540,26 @@ def fairness(
             help="Only costs, waits, drain or limits; with --keep also fill, before a drain.",
         ),
     ] = None,
-    backlog: Annotated[int, Option(min=1_000, help="Messages of the key that is noisy.")] = 20_000,
-    quiet: Annotated[int, Option(min=100, help="Keys with one message each beside it.")] = 20_000,
+    backlog: Annotated[
+        int, Option(metavar="N", min=1_000, help="Messages of the key that is noisy.")
+    ] = 20_000,
+    quiet: Annotated[
+        int, Option(metavar="N", min=100, help="Keys with one message each beside it.")
+    ] = 20_000,
     drained: Annotated[
-        int | None, Option(min=100, help="How many of these come in the drain; by default all.")
+        int | None,
+        Option(metavar="N", min=100, help="How many of these come in the drain; by default all."),
     ] = None,
-    calls: Annotated[int, Option(min=10, help="Messages of each measurement.")] = 300,
-    rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 9,
-    workers: Annotated[int, Option(min=1, max=256, help="Processes that handle messages.")] = 16,
-    keys: Annotated[int, Option(min=1, help="Keys of these, with ten messages at once.")] = 1_000,
+    calls: Annotated[int, Option(metavar="N", min=10, help="Messages of each measurement.")] = 300,
+    rounds: Annotated[
+        int, Option(metavar="N", min=1, help="Rounds, of which the median counts.")
+    ] = 9,
+    workers: Annotated[
+        int, Option(metavar="N", min=1, max=256, help="Processes that handle messages.")
+    ] = 16,
+    keys: Annotated[
+        int, Option(metavar="N", min=1, help="Keys of these, with ten messages at once.")
+    ] = 1_000,
     kills: Annotated[bool, Option(help="Kill workers meanwhile.")] = False,
     keep: Annotated[
         str | None,
@@ -574,7 +604,7 @@ def fairness(
             terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, found)
     if not all(one.holds for one in bars_):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
@@ -582,12 +612,14 @@ def spark(
     only: Annotated[
         str | None, Option(metavar="GROUP,…", help="Only these of browse, write, consume.")
     ] = None,
-    rows: Annotated[int, Option(min=1_000, help="Messages in each queue.")] = 300_000,
-    size: Annotated[int, Option("--bytes", min=0, max=50_000, help="Size of each payload.")] = 100,
+    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 300_000,
+    size: Annotated[
+        int, Option("--bytes", metavar="N", min=0, max=50_000, help="Size of each payload.")
+    ] = 100,
     repeat: Annotated[
-        int, Option(min=1, help="Runs of each kind, of which the median counts.")
+        int, Option(metavar="N", min=1, help="Runs of each kind, of which the median counts.")
     ] = 3,
-    cores: Annotated[int, Option(min=1, help="Cores that Spark may use.")] = 2,
+    cores: Annotated[int, Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -622,7 +654,7 @@ def spark(
         terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, {"rates": [rate.to_json() for rate in found]})
     if not all(one.holds for one in bars_):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 def _write(path: Path | None, found: dict[str, Any]) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated
+
+from typer import Argument, Option, Typer
 
 import fdbqueue
 
 from .. import context, durations, json_schema, listings, terminal
-from ..declarations import Argument, Group, Option, Parameters
 from ..parameters import (
     After,
     Change,
@@ -21,6 +22,7 @@ from ..parameters import (
     Output,
     QueueName,
     SelectorOption,
+    grouped,
     queue_option,
 )
 from .inspection import message_fields
@@ -28,10 +30,11 @@ from .inspection import message_fields
 BATCH = 100
 PAGE = 1_000
 
-app = Group(name="dead", help="List, redrive, move and remove dead letters.", no_args_is_help=True)
+app = Typer(name="dead", help="List, redrive, move and remove dead letters.", no_args_is_help=True)
 
 
-class Filters(Parameters):
+@dataclass
+class Filters:
     """Which dead letters a command is about; by default all."""
 
     selector: SelectorOption = None
@@ -39,7 +42,8 @@ class Filters(Parameters):
         str | None, Option(metavar="TEXT", help="Only those whose reason contains this text.")
     ] = None
     error: Annotated[
-        str | None, Option(metavar="TEXT", help="Only those whose last error contains this text.")
+        str | None,
+        Option(metavar="TEXT", help="Only those whose last error contains this text."),
     ] = None
     since: Annotated[
         datetime | None,
@@ -88,6 +92,7 @@ class Filters(Parameters):
 
 
 @app.command("list")
+@grouped
 def list_(
     name: QueueName,
     filters: Filters,
@@ -138,6 +143,7 @@ def _why(dead: fdbqueue.DeadMessage) -> str:
 
 
 @app.command()
+@grouped
 def show(name: QueueName, message_id: MessageId, *, output: Output) -> None:
     """Show one dead letter: why it died, headers and payload.
 
@@ -157,6 +163,7 @@ def show(name: QueueName, message_id: MessageId, *, output: Output) -> None:
     listings.show(look, output)
 
 
+@dataclass
 class Choice(Filters):
     """Which dead letters a command changes, unless it names them by id."""
 
@@ -173,12 +180,15 @@ Operation = Callable[["fdbqueue.fdb.Database", "fdbqueue.Queue", Sequence[str]],
 
 
 @app.command()
+@grouped
 def redrive(
     name: QueueName,
     message_ids: Ids = None,
     *,
     choice: Choice,
-    rate: Annotated[float | None, Option(min=0.001, help="Redrive at most N per second.")] = None,
+    rate: Annotated[
+        float | None, Option(metavar="N", min=0.001, help="Redrive at most N per second.")
+    ] = None,
     change: Change,
 ) -> None:
     """Deliver dead letters again.
@@ -211,6 +221,7 @@ def redrive(
 
 
 @app.command()
+@grouped
 def purge(name: QueueName, message_ids: Ids = None, *, choice: Choice, change: Change) -> None:
     """Remove dead letters for good.
 
@@ -235,6 +246,7 @@ def purge(name: QueueName, message_ids: Ids = None, *, choice: Choice, change: C
 
 
 @app.command()
+@grouped
 def move(
     name: QueueName,
     target: Target,

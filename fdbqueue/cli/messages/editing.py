@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from typer import Option
+
 from fdbqueue.values.model import MessageState
 from fdbqueue.values.states import State
 
 from .. import context, durations, terminal
-from ..declarations import Option
-from ..parameters import AsJson, Change, MessageIds, QueueName
+from ..parameters import AsJson, Change, MessageIds, QueueName, grouped
 
 _WAITING = (State.READY, State.DELAYED)
 
 
+@grouped
 def cancel(name: QueueName, message_ids: MessageIds, *, change: Change) -> None:
     """Remove ready or delayed messages before they are delivered.
 
@@ -64,13 +66,15 @@ def edit(
     name: QueueName,
     message_ids: MessageIds,
     priority: Annotated[
-        int | None, Option(help="The new priority, 0 to 9; 9 is the most urgent.")
+        int | None,
+        Option(metavar="N", help="The new priority, 0 to 9; 9 is the most urgent."),
     ] = None,
     delay: Annotated[
         float | None, durations.option("Deliver them after this delay; 0 delivers them now.")
     ] = None,
     at: Annotated[
-        str | None, Option(metavar="TIME", help="When to deliver them: 2030-01-31T08:00+01:00.")
+        str | None,
+        Option(metavar="TIME", help="When to deliver them: 2030-01-31T08:00+01:00."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -6,11 +6,12 @@ import sys
 from dataclasses import replace
 from typing import Annotated, Literal
 
+from typer import Argument, Option
+
 import fdbqueue
 from fdbqueue.values.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
 from .. import context, durations, terminal
-from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName, encoded, pair, pairs
 
 
@@ -18,10 +19,11 @@ def enqueue(
     name: QueueName,
     payload: Annotated[str | None, Argument(metavar="PAYLOAD", help="The payload as text.")] = None,
     file: Annotated[
-        str | None, Option(metavar="FILE", help="Read the payload from a file, byte for byte.")
+        str | None,
+        Option(metavar="FILE", help="Read the payload from a file, byte for byte."),
     ] = None,
     priority: Annotated[
-        int, Option(help="The priority, 0 to 9; 9 is the most urgent.")
+        int, Option(metavar="N", help="The priority, 0 to 9; 9 is the most urgent.")
     ] = DEFAULT_PRIORITY,
     header: Annotated[
         list[str] | None, Option(metavar="NAME=VALUE", help="A header. Repeatable.")
@@ -34,7 +36,8 @@ def enqueue(
         float | None, durations.option("Time to live: the message expires after this.")
     ] = None,
     max_attempts: Annotated[
-        int | None, Option(help="Dead letter after N failed attempts, not as the queue says.")
+        int | None,
+        Option(metavar="N", help="Dead letter after N failed attempts, not as the queue says."),
     ] = None,
     key: Annotated[
         str | None,
@@ -48,7 +51,8 @@ def enqueue(
         ),
     ] = None,
     dedup_id: Annotated[
-        str | None, Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently.")
+        str | None,
+        Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently."),
     ] = None,
     unique: Annotated[
         str | None,
@@ -72,7 +76,8 @@ def enqueue(
         Option(metavar="FILE", help="Resumable import: run it again with FILE to continue."),
     ] = None,
     as_csv: Annotated[
-        bool, Option("--csv", help="Read CSV from standard input; its first row names the columns.")
+        bool,
+        Option("--csv", help="Read CSV from standard input; its first row names the columns."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

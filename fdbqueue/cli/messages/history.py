@@ -9,26 +9,28 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Annotated
 
+from typer import Option, Typer
+
 import fdbqueue
 
 from .. import context, json_schema, terminal
-from ..declarations import Group, Option
 from ..parameters import AsJson, QueueName
 
 PAGE = 5_000
 FOLLOW_SECONDS = 0.5
 
-app = Group(name="history", help="Follow or export the history of messages.", no_args_is_help=True)
+app = Typer(name="history", help="Follow or export the history of messages.", no_args_is_help=True)
 
 
 @app.command()
 def tail(
     name: QueueName,
     max_events: Annotated[
-        int, Option("--max", min=0, help="Start with the last N transitions.")
+        int, Option("--max", metavar="N", min=0, help="Start with the last N transitions.")
     ] = 20,
     follow: Annotated[
-        bool, Option("--follow", "-f", help="Print new transitions as they happen, until Ctrl-C.")
+        bool,
+        Option("--follow", "-f", help="Print new transitions as they happen, until Ctrl-C."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -70,7 +72,8 @@ def tail(
 def export(
     name: QueueName,
     after: Annotated[
-        str | None, Option(metavar="STAMP", help="Only what follows the line with this stamp.")
+        str | None,
+        Option(metavar="STAMP", help="Only what follows the line with this stamp."),
     ] = None,
 ) -> None:
     """Print the whole history as JSON lines, oldest first.

@@ -8,12 +8,22 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Any, Literal
 
+from typer import Option
+
 import fdbqueue
 from fdbqueue.values.states import State
 
 from .. import context, json_schema, listings, terminal
-from ..declarations import Option
-from ..parameters import After, Limit, ListOutput, MessageId, Output, QueueName, SelectorOption
+from ..parameters import (
+    After,
+    Limit,
+    ListOutput,
+    MessageId,
+    Output,
+    QueueName,
+    SelectorOption,
+    grouped,
+)
 
 HEADERS_SHOWN = 24
 """Characters of the headers in a table; --json prints all of them."""
@@ -28,6 +38,7 @@ WaitingOption = Annotated[
 ]
 
 
+@grouped
 def peek(
     name: QueueName,
     selector: SelectorOption = None,
@@ -50,11 +61,13 @@ def peek(
     _browse(name, selector, None, state, after, limit, output)
 
 
+@grouped
 def browse(
     name: QueueName,
     selector: SelectorOption = None,
     level: Annotated[
-        list[int] | None, Option(help="Only this level; 0 is the most urgent. Repeatable.")
+        list[int] | None,
+        Option(metavar="N", help="Only this level; 0 is the most urgent. Repeatable."),
     ] = None,
     state: WaitingOption = "ready",
     after: After = None,
@@ -172,11 +185,13 @@ def _headers(headers: fdbqueue.Headers) -> str:
     return text if len(text) <= HEADERS_SHOWN else f"{text[: HEADERS_SHOWN - 1]}…"
 
 
+@grouped
 def show(
     name: QueueName,
     message_id: MessageId,
     raw: Annotated[
-        bool, Option("--raw", help="Write only the payload, byte for byte, to a file or pipe.")
+        bool,
+        Option("--raw", help="Write only the payload, byte for byte, to a file or pipe."),
     ] = False,
     *,
     output: Output,

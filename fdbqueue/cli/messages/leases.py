@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated
 
+from typer import Argument, Option, Typer
+
 import fdbqueue
 
 from .. import context, durations, json_schema, listings, terminal
-from ..declarations import Argument, Group, Option
-from ..parameters import AsJson, Change, Limit, ListOutput, QueueName
+from ..parameters import AsJson, Change, Limit, ListOutput, QueueName, grouped
 
 BATCH = 100
 """Deliveries settled in one transaction."""
 PAGE = 1_000
 
-app = Group(name="lease", help="List leases, and release them.", no_args_is_help=True)
+app = Typer(name="lease", help="List leases, and release them.", no_args_is_help=True)
 
 Tokens = Annotated[
     list[str] | None,
@@ -66,7 +67,8 @@ def release(
         float | None, durations.option("How long they wait before they are delivered again.")
     ] = None,
     error: Annotated[
-        str | None, Option(metavar="TEXT", help="Count the attempt as failed, with this error.")
+        str | None,
+        Option(metavar="TEXT", help="Count the attempt as failed, with this error."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -179,6 +181,7 @@ def _from_input() -> list[bytes]:
 
 
 @app.command("list")
+@grouped
 def list_(
     name: QueueName,
     consumer: Annotated[
@@ -252,6 +255,7 @@ def leases_of(
 
 
 @app.command("release")
+@grouped
 def release_leases(
     name: QueueName,
     tokens: Annotated[

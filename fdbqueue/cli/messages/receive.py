@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
+from typer import Option
+
 import fdbqueue
 
 from ...errors import QueueError, TransactionTooLarge
 from .. import context, durations, json_schema, terminal
-from ..declarations import Option
 from ..parameters import AsJson, QueueName, SelectorOption
 from .inspection import message_table
 
@@ -19,7 +20,9 @@ BATCH = 500
 
 def receive(
     name: QueueName,
-    max_messages: Annotated[int, Option("--max", min=1, help="Receive at most N messages.")] = 1,
+    max_messages: Annotated[
+        int, Option("--max", metavar="N", min=1, help="Receive at most N messages.")
+    ] = 1,
     lease: Annotated[
         float | None, durations.option("How long the leases last; by default the option lease.")
     ] = None,

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
 
+from typer import Exit, Option
+
 import fdbqueue
 
 from ...errors import CorruptData, FormatTooNew, QueueNotFound
 from .. import context, terminal
-from ..declarations import Option
 from ..messages import leases
 from ..parameters import AnyQueueNames, AsJson
 from ..queues import consumers, overview
@@ -75,7 +76,7 @@ def doctor(
     else:
         _print(findings)
     if not ok:
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 def _print(findings: list[Finding]) -> None:

@@ -6,13 +6,14 @@ import math
 from importlib import import_module
 from typing import Annotated, Any
 
+from typer import Option, Typer
+
 import fdbqueue
 
 from .. import context, terminal
-from ..declarations import Group, Option
 from ..parameters import queue_option
 
-app = Group(
+app = Typer(
     name="metrics", help="Metrics for Prometheus; needs fdbqueue[metrics].", no_args_is_help=True
 )
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import Mapping
 from typing import Annotated
 
+from typer import Option
+
 import fdbqueue
 from fdbqueue.values.model import Depth
 
 from ...values.records import record
 from .. import context, durations, terminal
-from ..declarations import Option
 from ..queues import overview
 
 BATCH = 200

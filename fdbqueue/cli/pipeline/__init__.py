@@ -1,13 +1,14 @@
 """``fdbq pipeline …``: Spark jobs on queues."""
 
-from ..declarations import Group
+from typer import Typer
+
 from .check import check
 from .drain import drain
 from .load import load
 from .replay import replay
 from .report import report
 
-app = Group(
+app = Typer(
     name="pipeline",
     help="Spark jobs on queues; needs Java and fdbqueue[spark].",
     no_args_is_help=True,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from typer import Argument, Exit, Option
+
 from .. import context, terminal
-from ..declarations import Argument, Option
 from ..messages import history
 from ..parameters import AsJson, complete_queue
 from . import session
@@ -25,7 +26,7 @@ def check(
         Option("--run", metavar="DIRECTORY", help="A history of tools/chaos instead. Repeatable."),
     ] = None,
     max_attempts: Annotated[
-        int | None, Option(min=1, help="The limit of attempts of the queues.")
+        int | None, Option(metavar="N", min=1, help="The limit of attempts of the queues.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,7 +60,7 @@ def check(
     else:
         _print(verdict)
     if not verdict.ok:
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 def _print(verdict: Verdict) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Literal
 
+from typer import Argument, Option
+
 from .. import context, terminal
-from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
 from . import session
 from .session import HeaderColumns, Schema
@@ -16,7 +17,8 @@ def drain(
     name: QueueName,
     path: Annotated[str, Argument(metavar="PATH", help="The directory of the files.")],
     format: Annotated[
-        Literal["parquet", "json", "orc"], Option(metavar="FORMAT", help="parquet, json or orc.")
+        Literal["parquet", "json", "orc"],
+        Option(metavar="FORMAT", help="parquet, json or orc."),
     ] = "parquet",
     payload: Annotated[
         Literal["bytes", "string", "json"],
@@ -33,7 +35,8 @@ def drain(
         Option(metavar="NAMES", help="Only these columns, such as 'id,payload,priority'."),
     ] = None,
     max_messages: Annotated[
-        int | None, Option("--batch", min=1, help="At most N messages in a batch.")
+        int | None,
+        Option("--batch", metavar="N", min=1, help="At most N messages in a batch."),
     ] = None,
     consumer: Annotated[
         str | None,

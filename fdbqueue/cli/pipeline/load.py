@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from typer import Argument, Option
+
 from .. import context, durations, terminal
-from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName, pair
 from . import session
 
@@ -24,7 +25,8 @@ def load(
         ),
     ] = None,
     priority: Annotated[
-        str | None, Option(metavar="SQL", help="The priority, such as 'IF(delay > 60, 9, 4)'.")
+        str | None,
+        Option(metavar="SQL", help="The priority, such as 'IF(delay > 60, 9, 4)'."),
     ] = None,
     header: Annotated[
         list[str] | None, Option(metavar="NAME=SQL", help="A header. Repeatable.")

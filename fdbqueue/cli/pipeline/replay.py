@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from typer import Option
+
 from .. import context, terminal
-from ..declarations import Option
-from ..parameters import Change, QueueName
+from ..parameters import Change, QueueName, grouped
 from . import session
 from .session import HeaderColumns, Schema
 
 
+@grouped
 def replay(
     name: QueueName,
     where: Annotated[
-        str | None, Option(metavar="SQL", help="A condition on the columns of the dead letters.")
+        str | None,
+        Option(metavar="SQL", help="A condition on the columns of the dead letters."),
     ] = None,
     every: Annotated[bool, Option("--all", help="All dead letters of the queue.")] = False,
     schema: Schema = None,

@@ -6,8 +6,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from typer import Option
+
 from .. import context, durations, terminal
-from ..declarations import Option
 from ..messages import history
 from ..parameters import AsJson, QueueNames
 from . import session
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 def report(
     names: QueueNames,
     html: Annotated[
-        Path | None, Option(help="Also write a self-contained page with plots.")
+        Path | None,
+        Option(metavar="FILE", help="Also write a self-contained page with plots."),
     ] = None,
     since: Annotated[
         datetime | None, durations.moment_option("Only what happened at this time or later.")

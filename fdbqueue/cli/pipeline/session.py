@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
+from typer import Option
+
 from .. import terminal
-from ..declarations import Option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

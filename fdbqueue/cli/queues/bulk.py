@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
+from typer import Argument, Option
+
 import fdbqueue
 
 from ...errors import QueueNotFound
 from .. import context, listings, terminal
-from ..declarations import Argument, Option
 from ..parameters import (
     AnyQueueNames,
     AsJson,
@@ -20,6 +21,7 @@ from ..parameters import (
     QueueNames,
     SelectorOption,
     complete_queue,
+    grouped,
 )
 
 State = Literal["ready", "delayed", "dead"]
@@ -32,6 +34,7 @@ Target = Annotated[
 ]
 
 
+@grouped
 def purge(
     names: QueueNames,
     selector: SelectorOption = None,
@@ -93,6 +96,7 @@ def _count(
     return terminal.follow(_taken(counts), "messages matched")
 
 
+@grouped
 def move(
     name: QueueName,
     target: Target,

@@ -6,15 +6,16 @@ import os
 from dataclasses import asdict
 from typing import Annotated, Any
 
+from typer import Argument, Exit, Option, Typer
+
 import fdbqueue
 from fdbqueue.values.options import QueueOptions
 
 from .. import context, durations, listings, terminal
-from ..declarations import Argument, Group, Option
-from ..parameters import AsJson, Change, QueueName, QueueNames
+from ..parameters import AsJson, Change, QueueName, QueueNames, grouped
 from . import bulk, options, overview
 
-app = Group(
+app = Typer(
     name="queue",
     help="Create, list, show, change, purge, verify and delete queues.",
     no_args_is_help=True,
@@ -25,10 +26,10 @@ app = Group(
 def create(
     names: Annotated[list[str], Argument(metavar="QUEUE…", help="Names of the new queues.")],
     levels: Annotated[
-        int, Option(help="Number of priority levels, 1 to 256.")
+        int, Option(metavar="N", help="Number of priority levels, 1 to 256.")
     ] = QueueOptions().levels,
     max_attempts: Annotated[
-        int, Option(help="Failed attempts that make a dead letter; 0: no limit.")
+        int, Option(metavar="N", help="Failed attempts that make a dead letter; 0: no limit.")
     ] = QueueOptions().max_attempts or 0,
     lease: Annotated[float, durations.option("How long a lease lasts.")] = QueueOptions().lease,
     sort: Annotated[
@@ -90,7 +91,8 @@ def create(
 def set_(
     name: QueueName,
     settings: Annotated[
-        list[str], Argument(metavar="NAME=VALUE…", help="Options to change; none removes a limit.")
+        list[str],
+        Argument(metavar="NAME=VALUE…", help="Options to change; none removes a limit."),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -149,6 +151,7 @@ def resume(name: QueueName, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@grouped
 def delete(names: QueueNames, *, change: Change) -> None:
     """Delete queues and everything in them.
 
@@ -219,7 +222,7 @@ def verify(
     if as_json:
         listings.print_results(results)
     if not all(each["ok"] for each in results):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 def _print_verified(name: str, found: fdbqueue.values.model.Verification, *, several: bool) -> None:

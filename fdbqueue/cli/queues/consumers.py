@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from typer import Argument, Typer
+
 import fdbqueue
 
 from .. import context, json_schema, listings, terminal
-from ..declarations import Argument, Group
-from ..parameters import Change, ListOutput, Page, QueueName
+from ..parameters import Change, ListOutput, Page, QueueName, grouped
 
 STALE_SECONDS = 15.0
 """A process whose last heartbeat is older than this looks dead."""
 
-app = Group(name="consumer", help="List consumers, and evict dead ones.", no_args_is_help=True)
+app = Typer(name="consumer", help="List consumers, and evict dead ones.", no_args_is_help=True)
 
 
 @app.command("list")
+@grouped
 def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """List the consumers of a queue, the most urgent first.
 
@@ -58,6 +60,7 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
 
 
 @app.command()
+@grouped
 def evict(
     name: QueueName,
     ids: Annotated[

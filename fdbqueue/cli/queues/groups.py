@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from typer import Argument, Typer
+
 import fdbqueue
 
 from ...errors import GroupNotFound
 from .. import context, json_schema, listings, terminal
-from ..declarations import Argument
-from ..declarations import Group as Commands
-from ..parameters import Change, ListOutput, Output, Page, QueueName
+from ..parameters import Change, ListOutput, Output, Page, QueueName, grouped
 
 if TYPE_CHECKING:
     from ...values.groups import Group
 
 LISTED = 100
 
-app = Commands(
+app = Typer(
     name="group",
     help="List, show and forget groups, after whose last message another one comes.",
     no_args_is_help=True,
@@ -27,6 +27,7 @@ Name = Annotated[str, Argument(metavar="GROUP", help="The name of the group.")]
 
 
 @app.command("list")
+@grouped
 def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """List the groups of a queue. Without --max, the first 100 are listed.
 
@@ -55,6 +56,7 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
 
 
 @app.command()
+@grouped
 def show(name: QueueName, group: Name, *, output: Output) -> None:
     """Show how far a group has come.
 
@@ -87,6 +89,7 @@ def show(name: QueueName, group: Name, *, output: Output) -> None:
 
 
 @app.command()
+@grouped
 def forget(name: QueueName, group: Name, *, change: Change) -> None:
     """Forget a group. Its messages stay, and the message that would follow does not come.
 

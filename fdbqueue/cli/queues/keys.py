@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from typer import Argument, Option, Typer
+
 import fdbqueue
 
 from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
 from .. import context, json_schema, listings, terminal
-from ..declarations import Argument, Group, Option
-from ..parameters import AsJson, ListOutput, Output, Page, QueueName
+from ..parameters import AsJson, ListOutput, Output, Page, QueueName, grouped
 
 if TYPE_CHECKING:
     from ...queue.keys.keys import Key
 
 LISTED = 100
 
-app = Group(
+app = Typer(
     name="key",
     help="List keys, show who waits for whom, and set their limits.",
     no_args_is_help=True,
@@ -26,6 +27,7 @@ KeyName = Annotated[str, Argument(metavar="KEY", help="The key of messages.")]
 
 
 @app.command("list")
+@grouped
 def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """List the keys of which messages wait for a slot, and those with limits of their own.
 
@@ -81,6 +83,7 @@ def _listed(key: str, backlog: KeyBacklog | None, own: OwnLimits | None) -> dict
 
 
 @app.command()
+@grouped
 def show(name: QueueName, key: KeyName, *, output: Output) -> None:
     """Show what is out of a key, how many of its messages wait, and for what.
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from typer import Argument, Option, Typer
+
 import fdbqueue
 
 from ...values.limits import LimitState, LimitSummary
 from .. import context, json_schema, listings, terminal
-from ..declarations import Argument, Group, Option
-from ..parameters import AsJson, Change, ListOutput, Output, Page, pair
+from ..parameters import AsJson, Change, ListOutput, Output, Page, grouped, pair
 
 if TYPE_CHECKING:
     from ...queue.limits import Limits, Shared, SharedLimit
 
 LISTED = 100
 
-app = Group(
+app = Typer(
     name="limit",
     help="List the limits that queues share, show who waits for whom, and set them.",
     no_args_is_help=True,
@@ -38,6 +39,7 @@ def _limit(dimension: str, name: str) -> tuple[fdbqueue.fdb.Database, SharedLimi
 
 
 @app.command("list")
+@grouped
 def list_(*, page: Page, output: ListOutput) -> None:
     """List the limits that are set, and those for which messages wait.
 
@@ -98,6 +100,7 @@ def _listed(found: LimitSummary | LimitState) -> dict[str, Any]:
 
 
 @app.command()
+@grouped
 def show(dimension: Dimension, name: Name, *, output: Output) -> None:
     """Show what is out of a limit, in which queues, and who waits.
 
@@ -227,6 +230,7 @@ def resume(dimension: Dimension, name: Name, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@grouped
 def delete(dimension: Dimension, name: Name, *, change: Change) -> None:
     """Delete a limit, a pause included: its messages wait no more, and all become ready.
 

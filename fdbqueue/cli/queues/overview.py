@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Annotated, Literal
 
+from typer import Argument, Option
+
 import fdbqueue
 from fdbqueue.values.options import QueueOptions
 
 from ...errors import QueueNotFound
 from .. import context, listings, terminal
-from ..declarations import Argument, Option
-from ..parameters import Limit, ListOutput, Output, QueueName
+from ..parameters import Limit, ListOutput, Output, QueueName, grouped
 from . import options
 
 STATES = ("ready", "delayed", "leased", "dead", "done", "enqueued")
@@ -20,6 +21,7 @@ Column = Literal["name", "ready", "delayed", "leased", "dead", "done", "enqueued
 """What a list of queues is sorted by."""
 
 
+@grouped
 def list_(
     prefix: Annotated[
         str, Argument(metavar="PREFIX", help="Only queues whose names start with this.")
@@ -118,6 +120,7 @@ def of(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.queue.overv
     raise QueueNotFound(name=queue.name)
 
 
+@grouped
 def show(name: QueueName, *, output: Output) -> None:
     """Show a queue's options, and its messages by priority level.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from typer import Argument, Option, Typer
+
 import fdbqueue
 
 from .. import context, json_schema, listings, terminal
-from ..declarations import Argument, Group, Option
-from ..parameters import Change, ListOutput, Output, Page, QueueName
+from ..parameters import Change, ListOutput, Output, Page, QueueName, grouped
 
-app = Group(
+app = Typer(
     name="plan", help="List and release the messages that streams hold.", no_args_is_help=True
 )
 
@@ -20,6 +21,7 @@ ConsumerName = Annotated[
 
 
 @app.command("list")
+@grouped
 def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """List streams and the plans that they hold.
 
@@ -60,11 +62,12 @@ def _columns(plan: fdbqueue.values.model.Plan | None, now_ms: int) -> tuple[obje
 
 
 @app.command()
+@grouped
 def show(
     name: QueueName,
     consumer: ConsumerName,
     max_messages: Annotated[
-        int, Option("--max", min=1, max=10_000, help="Show at most N messages.")
+        int, Option("--max", metavar="N", min=1, max=10_000, help="Show at most N messages.")
     ] = 100,
     *,
     output: Output,
@@ -101,11 +104,13 @@ def _summary(plan: fdbqueue.values.model.Plan) -> str:
 
 
 @app.command()
+@grouped
 def release(
     name: QueueName,
     consumer: ConsumerName,
     forget: Annotated[
-        bool, Option("--forget", help="Also forget the consumer: its next run starts from scratch.")
+        bool,
+        Option("--forget", help="Also forget the consumer: its next run starts from scratch."),
     ] = False,
     *,
     change: Change,

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from typer import Argument, Option, Typer
+
 import fdbqueue
 
 from ...errors import ScheduleNotFound
 from .. import context, durations, json_schema, listings, terminal
-from ..declarations import Argument, Group, Option
-from ..parameters import AsJson, Change, ListOutput, Output, Page, QueueName, encoded, pair, pairs
+from ..parameters import (
+    AsJson,
+    Change,
+    ListOutput,
+    Output,
+    Page,
+    QueueName,
+    encoded,
+    grouped,
+    pair,
+    pairs,
+)
 
 if TYPE_CHECKING:
     from ...values.schedules import Schedule
 
 LISTED = 100
 
-app = Group(
+app = Typer(
     name="schedule",
     help="Set, list, pause, run and delete schedules, which enqueue a message again and again.",
     no_args_is_help=True,
@@ -48,13 +60,14 @@ def set_(
         Literal["last", "all", "none"],
         Option(help="Which ticks come late that were missed because nobody was there."),
     ] = "last",
-    priority: Annotated[int, Option(help="The priority of its messages, 0 to 9.")] = 4,
+    priority: Annotated[int, Option(metavar="N", help="The priority of its messages, 0 to 9.")] = 4,
     header: Annotated[
         list[str] | None, Option(metavar="NAME=VALUE", help="A header. Repeatable.")
     ] = None,
     ttl: Annotated[float | None, durations.option("How long a message may be delivered.")] = None,
     max_attempts: Annotated[
-        int | None, Option(help="Dead letter after N failed attempts, not as the queue says.")
+        int | None,
+        Option(metavar="N", help="Dead letter after N failed attempts, not as the queue says."),
     ] = None,
     key: Annotated[str | None, Option(metavar="KEY", help="The key of its messages.")] = None,
     limit: Annotated[
@@ -97,6 +110,7 @@ def set_(
 
 
 @app.command("list")
+@grouped
 def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """List the schedules of a queue. Without --max, the first 100 are listed.
 
@@ -124,6 +138,7 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
 
 
 @app.command()
+@grouped
 def show(name: QueueName, schedule: Name, *, output: Output) -> None:
     """Show a schedule, its next tick and its last.
 
@@ -192,6 +207,7 @@ def run(name: QueueName, schedule: Name, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@grouped
 def delete(name: QueueName, schedule: Name, *, change: Change) -> None:
     """Delete a schedule. Messages that it has enqueued stay.
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from typer import Argument, Option, Typer
+
 import fdbqueue
 
 from ...values.records import record
 from .. import context, json_schema, listings, terminal
-from ..declarations import Argument, Group, Option
-from ..parameters import AsJson, Change, ListOutput, Page, QueueName
+from ..parameters import AsJson, Change, ListOutput, Page, QueueName, grouped
 
 if TYPE_CHECKING:
     from fdbqueue.messages.streams.undecided import Undecided
     from fdbqueue.schema.codec.sinks import SinkState
 
-app = Group(name="sink", help="List sinks, and finish interrupted writes.", no_args_is_help=True)
+app = Typer(name="sink", help="List sinks, and finish interrupted writes.", no_args_is_help=True)
 
 SinkName = Annotated[str, Argument(metavar="SINK", help="The sink.")]
 
 
 @app.command("list")
+@grouped
 def list_(
     name: QueueName,
     unfinished: Annotated[
@@ -161,6 +163,7 @@ def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@grouped
 def forget(name: QueueName, sink: SinkName, *, change: Change) -> None:
     """Remove a sink, and its staged rows that are not enqueued.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from typer import Argument, Option, Typer
+
 from .. import context, json_schema, listings, terminal
-from ..declarations import Argument, Group, Option
 from ..parameters import (
     AsJson,
     Change,
@@ -15,11 +16,12 @@ from ..parameters import (
     QueueName,
     SelectorOption,
     SubscriptionName,
+    grouped,
 )
 
 PLACES = "first, now (after all existing messages), or a message's id."
 
-app = Group(
+app = Typer(
     name="subscription",
     help="Create, list, show, move and delete subscriptions.",
     no_args_is_help=True,
@@ -37,7 +39,8 @@ def create(
     selector: SelectorOption = None,
     exclusive: Annotated[bool, Option("--exclusive", help="Allow one consumer at a time.")] = False,
     auto_close: Annotated[
-        bool, Option("--auto-close", help="Delete it once it has reached the end of the queue.")
+        bool,
+        Option("--auto-close", help="Delete it once it has reached the end of the queue."),
     ] = False,
     start: Annotated[str, Option(metavar="PLACE", help=f"Where it starts: {PLACES}")] = "first",
     as_json: AsJson = False,
@@ -71,6 +74,7 @@ def create(
 
 
 @app.command("list")
+@grouped
 def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """List the subscriptions of a queue.
 
@@ -104,6 +108,7 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
 
 
 @app.command()
+@grouped
 def show(name: QueueName, subscription: SubscriptionName, *, output: Output) -> None:
     """Show a subscription and how far it has come.
 
@@ -157,6 +162,7 @@ def seek(
 
 
 @app.command()
+@grouped
 def delete(name: QueueName, subscription: SubscriptionName, *, change: Change) -> None:
     """Delete a subscription and its position. Its messages and leases stay.
 

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+from typer import Exit, Option
+
 from fdbqueue.cli import durations, terminal
-from fdbqueue.cli.declarations import Option
 
 from .. import report
 from ..bars import Bar
@@ -37,18 +38,25 @@ def peers(
     ] = "",
     seconds: Annotated[float, durations.option("Duration of each measurement.", 0.1)] = 3.0,
     repeat: Annotated[
-        int, Option(min=1, help="Rounds through all peers, of which the median counts.")
+        int,
+        Option(metavar="N", min=1, help="Rounds through all peers, of which the median counts."),
     ] = 3,
     messages: Annotated[
-        int, Option(min=100, help="Messages that each peer's own worker handles.")
+        int,
+        Option(metavar="N", min=100, help="Messages that each peer's own worker handles."),
     ] = 5_000,
     kills: Annotated[
-        int, Option(min=0, help="Then kill so many workers of each peer, and count messages.")
+        int,
+        Option(
+            metavar="N", min=0, help="Then kill so many workers of each peer, and count messages."
+        ),
     ] = 0,
     baseline: Annotated[
         str, Option(metavar="COMMIT", help="Also measure fdbqueue as of this commit.")
     ] = "",
-    json_file: Annotated[Path | None, Option(help="Also write all figures here.")] = None,
+    json_file: Annotated[
+        Path | None, Option(metavar="FILE", help="Also write all figures here.")
+    ] = None,
 ) -> None:
     """Compare fdbqueue with other queues, side by side in one run.
 
@@ -110,7 +118,7 @@ def peers(
         }
         json_file.write_text(json.dumps(found_, indent=1) + "\n")
     if not all(bar.holds for bar in bars):
-        raise terminal.Exit(1)
+        raise Exit(1)
 
 
 def _killed(chosen: list[Peer], messages: int, kills: int) -> dict[str, Killed]:
