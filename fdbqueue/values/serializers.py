@@ -92,8 +92,11 @@ class TypeSerializer(Generic[T]):
 
     def dumps(self, value: T) -> bytes:
         checked = self._adapter.validate_python(value, strict=True)
-        # An object may have changed since it was made.
-        return self._adapter.dump_json(checked, warnings="error")
+        plain = self._adapter.dump_python(checked, mode="json", warnings="error")
+        payload = BUILT_IN["json"].dumps(plain)  # Refuses NaN, which pydantic writes as null.
+        # Objects are not checked as they come in, and may have changed since they were made.
+        self._adapter.validate_json(payload)
+        return payload
 
     def loads(self, payload: bytes) -> T:
         return self._adapter.validate_json(payload)

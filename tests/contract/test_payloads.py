@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+import uuid
+from dataclasses import dataclass, make_dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
@@ -330,6 +333,36 @@ def test_a_payload_that_is_not_of_the_type_is_corrupt(db: Database, space: Subsp
     Queue.open(db, "typed", root=space, serializer="json").enqueue(db, {"number": "many"})
     with pytest.raises(CorruptData, match="number"):
         queue.value(queue.peek(db)[0])
+
+
+NASTY: list[Any] = [
+    *(None, True, 0, -1, 10**15, 1.5, math.nan, math.inf, -math.inf, "", "tea", "\ud800", "5"),
+    *(b"\xff", b"ok", Decimal("1.5"), Decimal("NaN"), Decimal("Infinity"), uuid.UUID(int=5)),
+    *(datetime(2026, 1, 2), datetime(2026, 1, 2, tzinfo=UTC), timedelta(days=-1), [1], [math.nan]),
+    *({"a": 1.5}, {"a": math.inf}, {1}, (1, "x"), Line("tea"), Line("tea", "many")),  # type: ignore[arg-type]
+    *(Line(None), CHANGED, ORDER),  # type: ignore[arg-type]
+]
+KINDS: list[Any] = [
+    *(int, float, bool, str, bytes, Decimal, uuid.UUID, datetime, timedelta, Line, Order),
+    *(Literal["tea", "ink"], float | None, int | str, list[int], list[float], set[int]),
+    *(tuple[int, str], dict[str, float], Line | None, list[Line]),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_a_type_takes_is_read_back(kind: Any) -> None:
+    holder: Any = make_dataclass("Holder", [("field", kind)])
+    serializer = serializers.find(holder)
+    accepted = 0
+    for value in [*NASTY, [Line("tea")], "ink"]:
+        try:
+            payload = serializers.dumps(serializer, holder(value))
+        except InvalidPayload:
+            continue
+        accepted += 1
+        assert serializer.loads(payload) == holder(value)
+        assert json.loads(payload, parse_constant=pytest.fail) is not None
+    assert accepted
 
 
 class NoSerializer:
