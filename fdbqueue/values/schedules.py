@@ -7,7 +7,7 @@ alone, so all machines agree on them, whatever their clocks say.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -69,13 +69,45 @@ class Timing:
 
         assert self.cron is not None
         zone = ZoneInfo(self.timezone)
-        begin = datetime.fromtimestamp(moment_ms // 1000, zone)
+        last = begin = datetime.fromtimestamp(moment_ms // 1000, zone)
         last_ms = moment_ms
         for tick in CronSim(self.cron, begin):
-            # An hour that comes twice, or not at all, may bring ticks that are no later.
-            if (tick_ms := round(tick.timestamp()) * 1000) > last_ms:
-                last_ms = tick_ms
-                yield tick_ms
+            found = [tick]
+            if tick.utcoffset() != last.utcoffset():
+                # Cronsim goes by hours, and steps over ticks where clocks change by half of one.
+                # From the change on, and from the next full hour, it finds them.
+                change, hour = _change(last, tick)
+                found = [
+                    *_before(hour, CronSim(self.cron, datetime.fromtimestamp(change - 1, zone))),
+                    *_before(
+                        tick.timestamp(),
+                        CronSim(self.cron, datetime.fromtimestamp(hour - 1, zone)),
+                    ),
+                    tick,
+                ]
+            for each in found:
+                # An hour that comes twice, or not at all, may bring ticks that are no later.
+                if (tick_ms := round(each.timestamp()) * 1000) > last_ms:
+                    last_ms = tick_ms
+                    yield tick_ms
+            last = tick
+
+
+def _before(end: float, ticks: Iterable[datetime]) -> Iterator[datetime]:
+    """The first ticks, up to a moment. (Two datetimes of one zone compare what the wall shows.)"""
+    return itertools.takewhile(lambda tick: tick.timestamp() < end, ticks)
+
+
+def _change(begin: datetime, end: datetime) -> tuple[int, int]:
+    """From which second on, between two moments, clocks are as at the end; and the first full hour
+    from then on. In seconds since the epoch."""
+    zone, low, high = end.tzinfo, int(begin.timestamp()), int(end.timestamp())
+    while high - low > 1:
+        middle = (low + high) // 2
+        changed = datetime.fromtimestamp(middle, zone).utcoffset() == end.utcoffset()
+        low, high = (low, middle) if changed else (middle, high)
+    wall = datetime.fromtimestamp(high, zone)
+    return high, high + -(60 * wall.minute + wall.second) % 3600
 
 
 class Step(NamedTuple):

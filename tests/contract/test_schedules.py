@@ -708,3 +708,36 @@ def test_a_tick_that_waits_takes_no_room(
         queue.enqueue(db, b"3")
     assert queue.receive(db) is not None
     assert verify(db, queue).ok
+
+
+@pytest.mark.parametrize("way", ["resume", "set"])
+@pytest.mark.parametrize("overlap", ["queue", "skip"])
+def test_a_tick_that_has_come_does_not_come_again_by_a_clock_that_is_behind(
+    db: fdb.Database, queue: Queue, clock: StoppedClock, way: str, overlap: Any
+) -> None:
+    def put(minute: str) -> None:
+        cron = f"{minute} * * * *"
+        queue.schedules.set(db, "hourly", b"tick", cron=cron, overlap=overlap)
+
+    put("0")
+    found = queue.schedules.get(db, "hourly")
+    assert found is not None
+    assert found.next_ms is not None
+    clock.seconds = (found.next_ms - clock.begin_ms) / 1000 + 1
+    held = queue.receive_many(db, 9)
+    assert len(held) == 1
+    if overlap == "skip":  # The next one is left out.
+        clock.seconds += 3600
+        assert queue.receive_many(db, 9) == []
+    clock.wall_only = -50  # From here on another machine, which is behind.
+    if way == "resume":
+        queue.schedules.pause(db, "hourly")
+        queue.schedules.resume(db, "hourly")
+    else:
+        put("0,1")
+        put("0")
+    queue.ack_many(db, held)
+    clock.seconds += 60
+    assert queue.receive_many(db, 9) == []
+    clock.seconds += 3600
+    assert len(queue.receive_many(db, 9)) == 1

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -183,3 +184,36 @@ def test_a_tick_that_is_exactly_a_minute_late_was_not_missed() -> None:
     due = START + 60_000
     assert step(each, "none", due, due + 2 * LATE_MS) == (due + 60_000, due + 120_000)
     assert step(each, "last", due, due + 2 * LATE_MS) == (due, due + 60_000)
+
+
+@pytest.mark.parametrize("fields", ["5 */2 * * *", "*/7 2 * * *", "*/30 1,2 5 4 *", "*/20 * * * *"])
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("Australia/Lord_Howe", datetime(2026, 4, 4)),
+        ("Australia/Lord_Howe", datetime(2026, 10, 3)),
+        ("Europe/Berlin", datetime(2026, 3, 28)),
+        ("America/New_York", datetime(2026, 11, 1)),
+    ],
+)
+def test_by_the_time_that_passes_a_schedule_ticks_whenever_the_wall_shows_its_time(
+    fields: str, zone: str, day: datetime
+) -> None:
+    begin, shown = day.replace(tzinfo=UTC), ZoneInfo(zone)
+    minutes = [begin + timedelta(minutes=n) for n in range(3 * 1440)]
+    walls = {each: each.astimezone(shown).replace(tzinfo=None) for each in minutes}
+    first = min(walls.values())
+    wanted = set[datetime]()
+    for tick in CronSim(fields, first - timedelta(minutes=1)):
+        if tick > max(walls.values()):
+            break
+        wanted.add(tick)
+    expected = [each for each, wall in walls.items() if wall in wanted]
+    for start in (begin, begin + timedelta(hours=15, minutes=30)):
+        end = minutes[-1]
+        at, got = int(start.timestamp()) * 1000 - 1000, []
+        timing_ = cron(fields, zone)
+        while (following := timing_.following(at)) and following <= end.timestamp() * 1000:
+            at = following
+            got.append(datetime.fromtimestamp(following / 1000, UTC))
+        assert got == [each for each in expected if each >= start]

@@ -57,7 +57,7 @@ def put(tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: Defin
     if definition != before:
         next_ms = progress.next_ms
         if before is None or timing != before.timing:
-            next_ms = timing.following(now_ms)
+            next_ms = timing.following(max(now_ms, progress.passed_ms))
         _disarm(tr, scope, progress)
         next_ms = None if definition.paused else next_ms
         progress = _armed(tr, scope, name, definition, progress, next_ms)
@@ -73,7 +73,8 @@ def pause(tr: fdb.Transaction, scope: Scope, name: str, paused: bool) -> Schedul
     if definition.paused != paused:
         definition = definition._replace(paused=paused)
         _disarm(tr, scope, progress)
-        next_ms = None if paused else definition.timing.following(scope.now_ms(tr))
+        after_ms = max(scope.now_ms(tr), progress.passed_ms)
+        next_ms = None if paused else definition.timing.following(after_ms)
         progress = _armed(tr, scope, name, definition, progress, next_ms)
         tr[scope.keys.schedule(name)] = pack_definition(definition)
     return described(name, definition, progress)

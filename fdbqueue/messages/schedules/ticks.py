@@ -121,10 +121,11 @@ def _fire(
     if definition.overlap == "skip" and step.now_ms and _lives(tr, scope, progress.last_id):
         skipped = 1
         while step.next_ms is not None and step.next_ms <= now_ms and skipped < MAX_SKIPPED:
+            due_ms = step.next_ms
             step, skipped = Step(None, timing.following(step.next_ms)), skipped + 1
         progress = progress._replace(skipped=progress.skipped + skipped)
         step = Step(None, step.next_ms)
-    keys = scope.keys
+    keys, progress = scope.keys, progress._replace(passed_ms=step.now_ms or due_ms)
     if step.now_ms is None and step.next_ms is not None:
         headers = stamped(definition, name, step.next_ms)
         later = replace(message.envelope, headers=headers, enqueued_at_ms=step.next_ms)
@@ -143,6 +144,7 @@ def _fire(
             last_id=message.id,
             fired=progress.fired + 1,
             skipped=progress.skipped,
+            passed_ms=progress.passed_ms,
         )
     )
     envelope = replace(

@@ -25,7 +25,8 @@ class Progress(NamedTuple):
     """How far a schedule has come.
 
     next_ms, next_id: the tick that waits, and its message; None, and empty, if none does. last_ms,
-    last_id: the same of what was enqueued last. fired, skipped: how many ticks were enqueued, and
+    last_id: the same of what was enqueued last. passed_ms: the last tick that has come or was left
+    out, which no other clock brings again. fired, skipped: how many ticks were enqueued, and
     how many were left out.
     """
 
@@ -35,6 +36,7 @@ class Progress(NamedTuple):
     last_id: str = ""
     fired: int = 0
     skipped: int = 0
+    passed_ms: int = 0
 
 
 def pack_definition(definition: Definition) -> bytes:
