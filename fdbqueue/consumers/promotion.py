@@ -32,13 +32,18 @@ class Promoted(NamedTuple):
     """What a promotion did.
 
     ready: messages that became ready. moved: messages that changed state at all; some become dead
-    letters, rest or expire, and groups that have ended count as well. excess: bytes that a
-    receiver in the same transaction must save.
+    letters, rest or expire, and groups that have ended count as well. size: about how many bytes
+    that took.
     """
 
     ready: int
     moved: int
-    excess: int
+    size: int
+
+    @property
+    def excess(self) -> int:
+        """Bytes that a receiver in the same transaction must save."""
+        return max(0, self.size - SIDE_BYTES)
 
 
 MAX_STEPS = 10
@@ -77,7 +82,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
         let_out, fired, more = hand_over.fire(tr, scope, keys, timers.waited)
         fired += rates.tidy(tr, scope, keys, timers.rested)
         ready, due, size = ready + let_out, due + fired, size + more
-    promoted = Promoted(returned + ready, expired + due + looked, max(0, size - SIDE_BYTES))
+    promoted = Promoted(returned + ready, expired + due + looked, size)
     if promoted.ready:
         wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, promoted.ready))
     return promoted
@@ -98,7 +103,7 @@ def promote_all(
         done = Promoted(*(map(sum, zip(done, step, strict=True))))
         if not step.moved or (done.ready and not every):
             return done
-        if done.excess > SIDE_BYTES:
+        if done.size > SIDE_BYTES:
             break
         issued = reads(tr, scope)
     raise ExpiredBacklog(name=scope.name, count=done.moved)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from ..schema.codec.lookup import DeadRecord, Turn
 from ..schema.keys import Kind
@@ -19,7 +18,7 @@ from .delivery import scan
 from .enqueue import admission, index_allocation, level_order
 from .enqueue.admission import Draft
 from .lookup import Found
-from .transaction_budget import PAGE_BYTES
+from .transaction_budget import PAGE_BYTES, weight
 
 PAGE_ROWS = 200
 
@@ -88,8 +87,13 @@ def page(
     left, count, following = PAGE_BYTES, 0, b""
     kind = _kind(scope, operation.state, begin)
     read = tr.snapshot.get_range(begin, end, limit=PAGE_ROWS)
-    opened = inspection.opened(scope, kind, read, begin)
-    found = [(key, one) for key, _, one in islice(opened, PAGE_ROWS)]
+    found: list[tuple[bytes, Found]] = []
+    room = PAGE_BYTES
+    for key, size, one in inspection.opened(scope, kind, read, begin):
+        found.append((key, one))
+        room -= size
+        if room < 0 or len(found) == PAGE_ROWS:
+            break
     ahead_of = _ahead(tr, scope, found) if operation.ended else {}
     taken: set[bytes] = set()
     for row in found:
@@ -98,7 +102,7 @@ def page(
         for each in (one for one in (*ahead, row) if operation.wants(one[1])):
             if each[0] in taken:
                 continue
-            size = each[1].message.envelope.size
+            size = weight(each[1].message.envelope)
             if size > left and rows:
                 # A message that stays becomes ready when one of those ahead of it leaves.
                 following = row[0]
@@ -109,7 +113,7 @@ def page(
         if following:
             break
         count += 1
-    if not following and len(found) == PAGE_ROWS:
+    if not following and (room < 0 or len(found) == PAGE_ROWS):
         following = found[-1][0] + b"\x00"
     if rows and target is not None:
         _arrive(tr, scope, target, [each for _, each in rows])

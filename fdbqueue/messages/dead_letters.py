@@ -35,7 +35,7 @@ from . import lookup, payloads, transitions
 from .delivery import results, scan
 from .delivery.scan import BATCH_BYTES
 from .enqueue import append, index_allocation, last_values, level_order
-from .transaction_budget import STEP_BYTES, fitting
+from .transaction_budget import PAGE_BYTES, weight
 
 BATCH = 100
 """The most dead letters that one transaction reads."""
@@ -148,18 +148,21 @@ def page(
         max(begin, keys.kind(Kind.DEAD).start),
         keys.dead(until + 1, b""),
         limit=limit,
-        streaming_mode=fdb.StreamingMode.exact,
-    ).to_list()
-    read = ((kv, *unpack_dead(kv.value)) for kv in rows)
-    each = (((kv, position, letter), letter.envelope) for kv, position, letter in read)
-    taken = list(fitting(each, STEP_BYTES))
-    found = []
-    for (kv, position, letter), envelope in taken:
+        streaming_mode=fdb.StreamingMode.want_all,
+    )
+    found: list[tuple[DeadRecord, StoredMessage]] = []
+    room, count, last = PAGE_BYTES, 0, b""
+    for kv in rows:
+        position, letter = unpack_dead(kv.value)
+        envelope = letter.envelope
+        room -= weight(envelope)
+        if room < 0 and count:
+            return found, kv.key
+        count, last = count + 1, kv.key
         message = envelope.properties(position)
         if wanted(replace(message, death=letter.death(scope.name, message.id))):
             found.append((DeadRecord(*keys.dead.parse(kv.key)), StoredMessage(position, envelope)))
-    more = len(rows) == limit or len(taken) < len(rows)
-    return found, taken[-1][0][0].key + b"\x00" if more else b""
+    return found, last + b"\x00" if count == limit else b""
 
 
 @transactional

@@ -12,12 +12,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import CorruptData
-from ..schema.codec.envelopes import GATED_INLINE_LIMIT, INLINE_LIMIT, Envelope
+from ..schema.codec.envelopes import (
+    GATED_INLINE_LIMIT,
+    INLINE_LIMIT,
+    Envelope,
+    pack_envelope,
+)
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values import compression
-from ..values.content import check_payload
+from ..values.content import MAX_HEADER_BYTES, check_payload
 from ..values.options import MAX_PAYLOAD
 
 CHUNK_BYTES = 90_000
@@ -40,7 +45,11 @@ def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
             envelope = replace(
                 envelope, payload=packed, compression=options.compression, raw_size=size
             )
-    if len(payload) <= (GATED_INLINE_LIMIT if envelope.gates else INLINE_LIMIT):
+    # The queue keeps the header of its last value once more.
+    room = INLINE_LIMIT - (0 if options.last_value is None else MAX_HEADER_BYTES)
+    if len(payload) <= GATED_INLINE_LIMIT:
+        return envelope
+    if not envelope.gates and len(payload) <= room and len(pack_envelope(envelope)) <= room:
         return envelope
     name = os.urandom(NAME_BYTES)
     for n, begin in enumerate(range(0, len(payload), CHUNK_BYTES)):

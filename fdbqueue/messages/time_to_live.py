@@ -13,10 +13,12 @@ from ..store.binding import fdb, transactional
 from ..values.states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
 from . import dead_letters, inspection, lookup, transitions
 from .delivery import scan
-from .transaction_budget import PAGE_BYTES, fitting
+from .transaction_budget import PAGE_BYTES, weight
 
 MAX_EXPIRED = 100
 """The most messages that one step of a sweep removes."""
+STEP_ROWS = 10
+"""How many of them are read before it is known how large they are."""
 REASON = "its time to live was over"
 
 _ENDS = {
@@ -77,7 +79,8 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
 
     Conflicts with other takers of one of them.
     """
-    first = scan.batch(scope.keys, scan.first(tr, scope.keys, MAX_EXPIRED), MAX_EXPIRED)
+    rows = scan.first(tr, scope.keys, MAX_EXPIRED)
+    first = scan.batch(scope.keys, rows, MAX_EXPIRED, PAGE_BYTES)
     found = [message for message in first if message.envelope.opaque is not None]
     scan.watch(tr, scope.keys, found)
     scan.remove(tr, scope.keys, found)
@@ -91,27 +94,25 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
 
     begin: the key to continue from; empty for the first step. Returns how many were removed, and
     the key to continue from, empty at the end. A leased message is left to the end of its lease.
-    Up to three round trips. Conflicts with whatever moves these messages.
+    Up to three round trips for every ten. Conflicts with whatever moves these messages.
     """
     keys, now_ms = scope.keys, scope.now_ms(tr)
     over = keys.mortal.before(now_ms + 1)
     entries = tr.snapshot.get_range(
         max(begin, over.start), over.stop, limit=MAX_EXPIRED, streaming_mode=fdb.StreamingMode.exact
     ).to_list()
-    reads = [lookup.reads(tr, keys, keys.mortal.parse(kv.key)[1]) for kv in entries]
-    found = [
-        (kv.key, lookup.find(tr, scope, each)) for kv, each in zip(entries, reads, strict=True)
-    ]
-    there = [((key, one), one.message.envelope) for key, one in found if one is not None]
-    taken = list(fitting(there, PAGE_BYTES))
     expired: dict[State, list[StoredMessage]] = {State.READY: [], State.DELAYED: []}
-    for (_, one), _ in taken:
-        state = inspection.take_out(tr, scope, one)
-        if state is not None:
-            expired[state].append(one.message)
+    room, n = PAGE_BYTES, 0
+    while n < len(entries) and room > 0:
+        step = entries[n : n + STEP_ROWS]
+        n += len(step)
+        issued = [lookup.reads(tr, keys, keys.mortal.parse(kv.key)[1]) for kv in step]
+        for found in [lookup.find(tr, scope, each) for each in issued]:
+            state = inspection.take_out(tr, scope, found)
+            if found is not None and state is not None:
+                expired[state].append(found.message)
+                room -= weight(found.message.envelope)
     for state, messages in expired.items():
         expire(tr, scope, state, messages)
-    if len(taken) < len(there):
-        return len(taken), there[len(taken)][0][0]
-    following = entries[-1].key + b"\x00" if len(entries) == MAX_EXPIRED else b""
-    return sum(map(len, expired.values())), following
+    more = n < len(entries) or n == MAX_EXPIRED
+    return sum(map(len, expired.values())), entries[n - 1].key + b"\x00" if more else b""

@@ -9,18 +9,20 @@ from ..schema.codec.envelopes import Envelope
 
 T = TypeVar("T")
 
-SIDE_BYTES = 500_000
+SIDE_BYTES = 300_000
 """What a receiver does besides taking messages, which may have up to 8,000,000 bytes."""
 STEP_BYTES = 4_000_000
 """What a transaction does that does nothing else, of what a caller handed in."""
-PAGE_BYTES = 1_000_000
+PAGE_BYTES = 500_000
 """The same of what nobody has counted: of a purge, a move, a sweep."""
 _OVERHEAD = 1_000
 
 
 def weight(envelope: Envelope) -> int:
     """About how many bytes it takes to move a message with its chunks."""
-    return len(envelope.payload) + envelope.chunk_bytes + _OVERHEAD
+    texts = (text for header in envelope.headers.items() for text in header)
+    size = sum(len(text) for text in texts if type(text) is str)
+    return len(envelope.payload) + envelope.chunk_bytes + size + _OVERHEAD
 
 
 def fitting(items: Iterable[tuple[T, Envelope]], room: int) -> Iterator[tuple[T, Envelope]]:

@@ -10,7 +10,13 @@ import msgpack
 
 from ..errors import InvalidArgument
 from ..messages.enqueue.admission import Draft, Plain
-from ..schema.codec.envelopes import INLINE_LIMIT, Envelope, pack_plain
+from ..schema.codec.envelopes import (
+    INLINE_LIMIT,
+    PLAIN_INLINE_LIMIT,
+    Envelope,
+    pack_envelope,
+    pack_plain,
+)
 from ..values import backoff
 from ..values.backoff import MAX_DELAY_SECONDS, check_delay
 from ..values.content import check_headers, check_payload
@@ -41,7 +47,7 @@ def drafts(
             bare = _bare(message)
         if bare and not raw:
             payload = dumps(serializer, payload)
-        if not bare or type(payload) is not bytes or len(payload) > INLINE_LIMIT:
+        if not bare or type(payload) is not bytes or len(payload) > PLAIN_INLINE_LIMIT:
             first = draft(message, now_ms, serializer)
             return [*plain.drafts(), first, *(draft(each, now_ms, serializer) for each in rest)]
         if headers is not None:
@@ -63,6 +69,18 @@ def _bare(message: NewMessage) -> bool:
         and (message.content_type is None and message.on_conflict == "keep")
         and (message.max_delay is None and message.keep_result is None and message.limits is None)
     )
+
+
+def check_inline(argument: str, envelope: Envelope) -> None:
+    """Check that an envelope stands in one row with its payload, for what is kept so. Raises
+    ``InvalidArgument``."""
+    size = len(pack_envelope(envelope))
+    if size > INLINE_LIMIT:
+        problem = (
+            f"it has {size:,} bytes with its payload of {len(envelope.payload):,}, headers and "
+            f"names: at most {INLINE_LIMIT:,} are kept for each time that it comes"
+        )
+        raise InvalidArgument(argument=argument, value=len(envelope.payload), problem=problem)
 
 
 def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Draft:

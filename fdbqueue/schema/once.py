@@ -59,7 +59,7 @@ TRUSTED_SECONDS = 20.0
 """How long a process uses the minute that it read last, for the keys of new records."""
 
 LET_OUT_ROWS = 500
-LET_OUT_BYTES = 500_000
+LET_OUT_BYTES = 300_000
 """The most messages, and their bytes, that the ends of others let out in one transaction."""
 MAX_SWEPT = 1_000
 """For how many queues a process remembers when it last removed their old records."""

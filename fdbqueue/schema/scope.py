@@ -14,7 +14,7 @@ from ..values.options import MAX_PAYLOAD, QueueOptions
 from ..values.records import record
 from . import once
 from .codec.blocks import Block
-from .codec.envelopes import INLINE_LIMIT, Envelope
+from .codec.envelopes import PLAIN_INLINE_LIMIT, Envelope
 from .codec.lookup import Turn
 from .keys import QueueKeys, RootKeys
 from .subscription_definitions import Definition
@@ -125,7 +125,7 @@ def _plain_bytes(options: QueueOptions) -> int:
     if options.ordered or any(option is not None for option in beside):
         return -1
     packed = MAX_PAYLOAD if options.compression == "none" else options.compress_from - 1
-    return min(options.max_payload, INLINE_LIMIT, packed)
+    return min(options.max_payload, PLAIN_INLINE_LIMIT, packed)
 
 
 @record

@@ -27,6 +27,8 @@ MAX_DELAY_SECONDS = 10 * 366 * 24 * 3600.0
 """Ten years: the longest delay and the longest time to live."""
 MAX_CHAIN = 100
 MAX_NESTING = 3
+MAX_STORED = 8_000
+"""The most characters of a strategy as it is shown: it is stored with each message that has one."""
 
 log = logging.getLogger("fdbqueue")
 
@@ -96,6 +98,9 @@ def store(given: Given) -> Stored | None:
     if given is None:
         return None
     stored: Stored = _timed(given if isinstance(given, Mapping) else _plain(given, MAX_NESTING))
+    size = len(repr(stored))
+    if size > MAX_STORED:
+        raise _refused(f"it takes {size:,} characters to store, at most {MAX_STORED:,}")
     first = _seconds(stored, 1, MAX_NESTING)
     if not 0 <= first <= MAX_DELAY_SECONDS:
         raise _refused(f"{stored['wait']} waits {first!r} s; at most {MAX_DELAY_SECONDS:,.0f}")

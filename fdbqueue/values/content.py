@@ -7,6 +7,8 @@ from .model import Headers, HeaderValue
 from .options import MAX_PAYLOAD
 
 MAX_HEADER_BYTES = 8_000
+"""Of all headers, as they are stored."""
+_HEAD_BYTES, _NUMBER_BYTES = 4, 9
 MAX_INTEGER = 2**63 - 1
 
 
@@ -46,7 +48,8 @@ def check_headers(headers: Headers | None) -> dict[str, HeaderValue]:
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
             raise InvalidHeaders(header=name, problem="an int must fit in 64 bits")
         try:
-            size += len(name.encode()) + len(value.encode() if isinstance(value, str) else b"")
+            size += len(name.encode()) + _HEAD_BYTES
+            size += len(value.encode()) if isinstance(value, str) else _NUMBER_BYTES
         except UnicodeEncodeError as error:
             raise InvalidHeaders(header=name, problem=str(error)) from None
     if size > MAX_HEADER_BYTES:

@@ -600,7 +600,7 @@ def test_the_callback_may_have_what_other_messages_have(
         (InvalidPriority, {"then": NewMessage(b"x", priority=10)}),
         (InvalidArgument, {"then": NewMessage(b"x", unique="u")}),
         (InvalidArgument, {"then": NewMessage(b"x", dedup_id="d")}),
-        (InvalidArgument, {"then": NewMessage(b"x" * 90_001)}),
+        (InvalidArgument, {"then": NewMessage(b"x" * 90_501)}),
         (InvalidHeaders, {"then": NewMessage(b"x", headers={"group": "g"})}),
         (InvalidPayload, {"then": 7}),
         (InvalidArgument, {"then_on": "dead"}),

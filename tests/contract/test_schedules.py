@@ -369,7 +369,7 @@ def test_what_a_schedule_cannot_be_is_refused_before_anything_is_written(
         (InvalidArgument, {"cron": "never"}),
         (InvalidArgument, {"every": 60, "overlap": "both"}),
         (InvalidArgument, {"every": 60, "catch_up": "some"}),
-        (InvalidArgument, {"every": 60, "payload": bytes(90_001)}),
+        (InvalidArgument, {"every": 60, "payload": bytes(90_501)}),
         (InvalidArgument, {"every": 60, "ttl": 0}),
         (InvalidHeaders, {"every": 60, "headers": {"tick": 1}}),
         (InvalidPriority, {"every": 60, "priority": 10}),

@@ -9,6 +9,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.states import DEQUEUE
 from .. import payloads, time_to_live, transitions
+from ..transaction_budget import PAGE_BYTES, weight
 from . import limits, scan
 
 MAX_DISPOSED = 1_000
@@ -29,15 +30,16 @@ def alive(
 
     Raises ``ExpiredBacklog``.
     """
-    disposed = 0
+    disposed = size = 0
     while True:
         living = time_to_live.remove_undeliverable(tr, scope, messages)
         if living or not messages:
             return living
         disposed += len(messages)
-        if disposed > MAX_DISPOSED:
+        if disposed > MAX_DISPOSED or size > PAGE_BYTES:
             raise ExpiredBacklog(name=scope.name, count=disposed)
         messages = again()
+        size += sum(weight(each.envelope) for each in messages)
 
 
 def first(
@@ -51,7 +53,8 @@ def first(
 
     def again() -> list[StoredMessage]:
         most = max(limit, _MORE)
-        return scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, most), most)
+        rows = scan.first(tr, scope.keys, most)
+        return scan.conflicting(tr, scope.keys, rows, most, PAGE_BYTES)
 
     return alive(tr, scope, messages, again)[:limit]
 

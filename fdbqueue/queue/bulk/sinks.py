@@ -25,7 +25,7 @@ from ...messages.enqueue import back_pressure, level_order
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
 from ...messages.streams.undecided import Undecided
-from ...schema.codec.envelopes import INLINE_LIMIT, pack_envelope, pack_plain
+from ...schema.codec.envelopes import PLAIN_INLINE_LIMIT, pack_envelope, pack_plain
 from ...schema.codec.sinks import Attempt, SinkState, StagedRun
 from ...store.binding import fdb
 from ...values.content import check_headers, check_payload
@@ -230,7 +230,7 @@ class Stager:
         self._packer = Packer()
         self._written = 0
         self._size = 0
-        self._inline = INLINE_LIMIT
+        self._inline = PLAIN_INLINE_LIMIT
         if options.compression != "none":
             self._inline = min(self._inline, options.compress_from - 1)
         self._largest = min(options.max_payload, options.max_bytes or options.max_payload)

@@ -15,7 +15,6 @@ from ...messages.enqueue.back_pressure import TIMEOUT_SECONDS
 from ...messages.groups import callbacks, inspection, members
 from ...messages.transaction_budget import STEP_BYTES, fitting
 from ...schema import catalogue
-from ...schema.codec.envelopes import INLINE_LIMIT
 from ...schema.group_records import Callback, Record
 from ...store.binding import fdb
 from ...values.content import check_count, check_headers
@@ -26,7 +25,7 @@ from ...values.options import check_name
 from ...values.schedules import check_choice
 from ..enqueue import MAX_BATCH, Enqueuing
 from ..handle import Handle, Transactor
-from ..validation import draft
+from ..validation import check_inline, draft
 
 STEP = 1_000
 """The most messages of a group that one transaction enqueues, where there are several."""
@@ -184,9 +183,7 @@ def _callback(follows: Enqueuing[Any], then: NewMessage[Any] | Any) -> tuple[Any
     found = draft(message, 0, follows._serializer)
     envelope = found.envelope
     check_headers(envelope.headers | dict.fromkeys(callbacks.HEADERS, "x" * 200))
-    if len(envelope.payload) > INLINE_LIMIT:
-        problem = f"the callback of a group takes payloads of up to {INLINE_LIMIT:,} bytes"
-        raise InvalidArgument(argument="then", value=len(envelope.payload), problem=problem)
+    check_inline("then", envelope)
     envelope = replace(envelope, expires_at_ms=None)
     return envelope, found.due_ms or 0, found.envelope.expires_at_ms
 

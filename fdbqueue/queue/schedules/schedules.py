@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...consumers import wakeups
-from ...errors import InvalidArgument, InvalidHeaders
+from ...errors import InvalidHeaders
 from ...messages.schedules import changes, ticks
-from ...schema.codec.envelopes import INLINE_LIMIT
 from ...schema.codec.schedules import Definition
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -23,7 +22,7 @@ from ...values.options import DEFAULT_PRIORITY, check_name
 from ...values.schedules import CatchUp, Overlap, Schedule, Timing
 from ..enqueue import Enqueuing
 from ..handle import Transactor
-from ..validation import MIN_TTL_SECONDS, draft
+from ..validation import MIN_TTL_SECONDS, check_inline, draft
 
 R = TypeVar("R")
 
@@ -63,7 +62,7 @@ class Schedules:
     ) -> Schedule:
         """Make a schedule, or change the one of that name; returns what is known of it.
 
-        payload: what the serializer takes; up to 90,000 bytes.
+        payload: what the serializer takes; up to 90,000 bytes, less with many headers.
         cron: minute, hour, day of the month, month and day of the week, such as ``"0 3 * * *"``.
         every: an interval in seconds, 1 or more, instead of ``cron``. The first tick is one
             interval from now.
@@ -102,9 +101,7 @@ class Schedules:
             limits=limits,
         )
         envelope = draft(message, 0, self._queue._serializer).envelope
-        if len(envelope.payload) > INLINE_LIMIT:
-            problem = f"a schedule takes payloads of up to {INLINE_LIMIT:,} bytes"
-            raise InvalidArgument(argument="payload", value=len(envelope.payload), problem=problem)
+        check_inline("payload", envelope)
         ttl_ms = None if ttl is None else int(check_delay("ttl", ttl, MIN_TTL_SECONDS) * 1000)
         given = Definition(_UNTIMED, overlap, catch_up, False, ttl_ms, envelope)
         timed = changes.Timed(cron, every, timezone)

@@ -13,6 +13,7 @@ from typing import Any
 import msgpack
 
 from ...errors import CorruptData, FormatTooNew
+from ...values.content import MAX_HEADER_BYTES
 from ...values.limits import Gate
 from ...values.model import BYTES, Death, Headers, HeaderValue, Message, Position
 from ...values.options import DEFAULT_PRIORITY, QueueOptions
@@ -20,9 +21,14 @@ from ...values.records import record
 from . import VERSION, pack, unpack
 
 VALUE_LIMIT = 100_000
-ENVELOPE_ROOM = 10_000
-"""Kept free in a value for what the lease and the queue add to a payload."""
+ENVELOPE_ROOM = 9_500
+"""Kept free in a value for what may be added to an envelope: an error, the reasons of two deaths,
+of 500 characters, names of a consumer, a queue and a schedule, of 200, each up to 4 bytes; ids,
+slots, and what a lease and a dead letter add."""
 INLINE_LIMIT = VALUE_LIMIT - ENVELOPE_ROOM
+"""The most bytes of an envelope as it comes in. With a larger payload, that stands beside it."""
+PLAIN_INLINE_LIMIT = INLINE_LIMIT - MAX_HEADER_BYTES - 500
+"""The largest payload that certainly fits beside headers and a content type."""
 GATED_INLINE_LIMIT = 4_000
 """The same of a message with a key or a limit. The end of another moves it, and that of two hundred
 others moves two hundred: what moves is small, and larger payloads stay where they are."""
