@@ -65,6 +65,7 @@ def web(
         raise MissingPackage(purpose="fdbq web", package="uvicorn", extra="web") from error
     from fdbqueue.web import application, read_users
     from fdbqueue.web.guard import LOOPBACK
+    from fdbqueue.web.server import listen
     from fdbqueue.worker.health.systemd import READY, STOPPING, WATCHDOG, Systemd
 
     known = None if users is None else read_users(users)
@@ -113,22 +114,13 @@ def web(
             super().handle_exit(sig, frame)
 
     address = f"[{host}]" if ":" in host else host
-    with _listen(host, port) as listening:
+    try:
+        listening = listen(host, port)
+    except OSError as error:
+        raise terminal.CommandError(f"{host}:{port}: {error.strerror or error}", 1) from None
+    with listening:
         place = f"http://{address}:{listening.getsockname()[1]}/"
         print(f"serving {place}")
         terminal.flush()
         with contextlib.suppress(KeyboardInterrupt):
             Server(config).run(sockets=[listening])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen(128)
-    except OSError as error:
-        listening.close()
-        raise terminal.CommandError(f"{host}:{port}: {error.strerror or error}", 1) from None
-    return listening

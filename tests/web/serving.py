@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,13 +13,14 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from fdbqueue.web.server import listen
 from tests.patience import DEADLINE
 
 
 @contextmanager
 def serving(app: ASGIApp) -> Iterator[str]:
     """The address of the application."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with listen("127.0.0.1", 0) as listening:
         config = uvicorn.Config(
             app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1
         )

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from statistics import median
 from typing import Any
 
@@ -26,9 +26,11 @@ QUEUES, VIEWERS, CHANGES = 1_000, 10, 10
 LIMITS, WAITING = 10_000, 200
 """How many limits the queues share, and for how many of them a message waits and one is out."""
 AT_ONCE = 500
+PAGES = 50
 SECONDS = 15.0
-RENDER_MS, CORE_SHARE, SHOWN_MS = 300.0, 0.03, 1_000.0
-"""The bars: the overview's time, the share of a core for ten viewers, and how late a change is."""
+RENDER_MS, CORE_SHARE, SHOWN_MS, KEPT_MS = 300.0, 0.03, 1_000.0, 15.0
+"""The bars: the overview's time, the share of a core for ten viewers, how late a change is, and the
+time of one queue's page on a kept connection."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -105,6 +107,10 @@ def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int)
         RENDER_MS,
         "ms",
     )
+    _page(port, "/queue?queue=queue-0")  # its template
+    with closing(_connection(port)) as kept:
+        times = [_answer(kept, "/queue?queue=queue-0") for _ in range(PAGES)]
+    yield Bar("one queue, on a kept connection", median(times), KEPT_MS, "ms")
     _page(port, "/limits?dimension=api&limit=none")  # its template
     for what, path in (
         ("the first", "/limits"),
@@ -150,8 +156,17 @@ def _served(root: str) -> Iterator[tuple[int, int]]:
 
 
 def _page(port: int, path: str) -> float:
-    """How many milliseconds a page takes."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    """How many milliseconds a page takes, with its connection."""
+    with closing(_connection(port)) as connection:
+        return _answer(connection, path)
+
+
+def _connection(port: int) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+
+def _answer(connection: http.client.HTTPConnection, path: str) -> float:
+    """How many milliseconds the answer to a request takes."""
     began = time.monotonic()
     connection.request("GET", path)
     answer = connection.getresponse()
