@@ -19,10 +19,33 @@ class QueueError(Exception):
         self.__dict__.update(attributes)
 
     def __str__(self) -> str:
-        return self.text.format(**self.__dict__)
+        try:
+            return self.text.format(**self.__dict__)
+        except ValueError:  # an int of more digits than Python writes
+            attributes = {name: shown(value) for name, value in self.__dict__.items()}
+            return self.text.format(**attributes)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), dict(self.__dict__))
+
+
+class _Unshown:
+    """Stands in the text of an error for a value that has none."""
+
+    def __repr__(self) -> str:
+        return "a number too long to show"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+
+def shown(value: object) -> object:
+    """A value, or what stands for it in a text if Python does not write it."""
+    try:
+        repr(value)
+    except ValueError:
+        return _Unshown()
+    return value
 
 
 def _restore(kind: type[QueueError], attributes: dict[str, object]) -> QueueError:

@@ -110,7 +110,7 @@ def _addresses(given: str, count: int) -> list[tuple[str, int]]:
     """The address of each process: the same host, and the next ports."""
     host, _, port = given.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65_535:
+    if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
         raise terminal.CommandError(f"--health {given}: write a host and a port, as 127.0.0.1:8080")
     first = int(port)
     if first and first + count > 65_536:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..errors import InvalidArgument, InvalidOptions
+from ..errors import InvalidArgument, InvalidOptions, shown
 from . import durations
 
 if TYPE_CHECKING:
@@ -97,8 +97,9 @@ def store(given: Given) -> Stored | None:
     """
     if given is None:
         return None
-    stored: Stored = _timed(given if isinstance(given, Mapping) else _plain(given, MAX_NESTING))
-    size = len(repr(stored))
+    plain = given if isinstance(given, Mapping) else _plain(given, MAX_NESTING)
+    stored: Stored = _timed(plain, 2 * MAX_NESTING + 1)
+    size = len(repr(shown(stored)))
     if size > MAX_STORED:
         raise _refused(f"it takes {size:,} characters to store, at most {MAX_STORED:,}")
     first = _seconds(stored, 1, MAX_NESTING)
@@ -107,13 +108,15 @@ def store(given: Given) -> Stored | None:
     return stored
 
 
-def _timed(given: Any) -> Any:
-    """Plain data with its timedeltas in seconds."""
+def _timed(given: Any, depth: int) -> Any:
+    """Plain data with its timedeltas in seconds. depth: how many containers may be nested."""
+    if not isinstance(given, Mapping | list):
+        return durations.seconds(given)
+    if not depth:
+        raise _refused(f"strategies nest {MAX_NESTING} deep at most")
     if isinstance(given, Mapping):
-        return {name: _timed(value) for name, value in given.items()}
-    if isinstance(given, list):
-        return [_timed(value) for value in given]
-    return durations.seconds(given)
+        return {name: _timed(value, depth - 1) for name, value in given.items()}
+    return [_timed(value, depth - 1) for value in given]
 
 
 def seconds(stored: Stored | None, attempt: int) -> float:
@@ -160,11 +163,11 @@ def _plain(strategy: object, depth: int) -> Stored:
 def _seconds(stored: object, attempt: int, depth: int) -> float:
     """How long plain data says to wait; raises ``InvalidOptions`` if it is not a strategy."""
     if not isinstance(stored, Mapping):
-        raise _refused(f"unknown strategy {stored!r}; use one of {', '.join(_NAMES)}")
+        raise _refused(f"unknown strategy {shown(stored)!r}; use one of {', '.join(_NAMES)}")
     given = dict(stored)
     name = given.pop("wait", None)
     if not isinstance(name, str) or name not in _NAMES:
-        raise _refused(f"unknown strategy {name!r}; use one of {', '.join(_NAMES)}")
+        raise _refused(f"unknown strategy {shown(name)!r}; use one of {', '.join(_NAMES)}")
     if name in _PARTS:
         parts = given.pop("strategies", None)
         if not isinstance(parts, list) or not 0 < len(parts) <= MAX_CHAIN or given or not depth:
@@ -177,7 +180,7 @@ def _seconds(stored: object, attempt: int, depth: int) -> float:
         raise _refused(f"{name} has no parameter {min(map(str, unknown))!r}")
     for parameter, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not _number(value):
-            raise _refused(f"{name} with {parameter}={value!r}: must be a number, 0 or more")
+            raise _refused(f"{name} with {parameter}={shown(value)!r}: must be a number, 0 or more")
     return float(wait_seconds({**defaults, **given}, attempt))
 
 

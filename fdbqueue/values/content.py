@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..errors import InvalidArgument, InvalidHeaders, InvalidPayload, PayloadTooLarge
 from .model import Headers, HeaderValue
 from .options import MAX_PAYLOAD
@@ -47,6 +49,8 @@ def check_headers(headers: Headers | None) -> dict[str, HeaderValue]:
             )
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
             raise InvalidHeaders(header=name, problem="an int must fit in 64 bits")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidHeaders(header=name, problem="a float must be finite, as in JSON")
         try:
             size += len(name.encode()) + _HEAD_BYTES
             size += len(value.encode()) if isinstance(value, str) else _NUMBER_BYTES

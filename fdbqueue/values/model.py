@@ -52,7 +52,7 @@ class Position:
             position = cls(int(level, 16), int(index, 16), bytes.fromhex(random))
             if position.to_id() == message_id:
                 return position
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, TypeError):
             pass
         raise InvalidArgument(argument="id", value=message_id, problem="not a message id")
 

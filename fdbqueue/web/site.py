@@ -145,7 +145,8 @@ def cut(found: list[T], limit: int) -> tuple[list[T], T | None]:
 def number(query: Query, name: str, default: int, most: int) -> int:
     """A number of a query, from 1 to ``most``; the default if it is none."""
     text = query.get(name, "")
-    return min(most, max(1, int(text))) if text.isascii() and text.isdecimal() else default
+    digits = text.lstrip("0")[:18] or "0"
+    return min(most, max(1, int(digits))) if text.isascii() and text.isdecimal() else default
 
 
 def show(value: Any) -> str:

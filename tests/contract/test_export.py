@@ -30,7 +30,9 @@ messages = st.builds(
     NewMessage,
     payload=st.binary(max_size=200) | names.map(str.encode),
     priority=st.integers(0, 9),
-    headers=st.dictionaries(names, scalars | st.floats(allow_nan=False), max_size=4),
+    headers=st.dictionaries(
+        names, scalars | st.floats(allow_nan=False, allow_infinity=False), max_size=4
+    ),
     at=st.none() | moments,
     ttl_ends_at=st.none() | moments.map(lambda at: at + timedelta(days=2)),
     max_attempts=st.none() | st.integers(1, 1_000),

@@ -19,6 +19,9 @@ class Own(t.wait.wait_base):
         return 1.0
 
 
+NESTED: dict[str, object] = {}
+for _ in range(5_000):
+    NESTED = {"wait": "wait_chain", "strategies": [NESTED]}
 SIMPLE = [
     t.wait_none(),
     t.wait_fixed(timedelta(minutes=2)),
@@ -79,6 +82,8 @@ def test_no_strategy_waits_for_ever(attempt: int) -> None:
         ({"wait": "wait_fixed", "seconds": "1"}, "seconds='1'"),
         ({"wait": "wait_chain", "strategies": []}, "takes strategies"),
         (t.wait_chain(Own()), "Own cannot be stored"),
+        (NESTED, "3 deep"),
+        ({"wait": "wait_fixed", "seconds": 10**5_000}, "too long"),
     ],
 )
 def test_what_is_no_strategy_is_refused(given: object, problem: str) -> None:

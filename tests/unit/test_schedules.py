@@ -163,6 +163,12 @@ def test_an_interval_goes_on_when_it_is_set_again() -> None:
         ("0 3 * * *", None, "Europe/Nowhere", "Europe/Berlin"),
         ("0 3 * * *", None, "../etc/passwd", "Europe/Berlin"),
         ("0 3 * * *", None, 7, "Europe/Berlin"),
+        # Files that zoneinfo opens, and that mean another zone, or other seconds, on each machine.
+        ("0 3 * * *", None, "localtime", "Europe/Berlin"),
+        ("0 3 * * *", None, "posixrules", "Europe/Berlin"),
+        ("0 3 * * *", None, "right/Europe/Berlin", "Europe/Berlin"),
+        ("0 3 * * *", None, "europe/berlin", "Europe/Berlin"),
+        (f"{'9' * 5_000} 3 * * *", None, "UTC", "cron"),
         (None, 0.5, "UTC", "1 second"),
         (None, "60", "UTC", "1 second"),
         (b"0 3 * * *", None, "UTC", "five fields"),
