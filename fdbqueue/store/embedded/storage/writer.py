@@ -148,6 +148,8 @@ class Writer:
                 request.error = Fault(refusal)
             else:
                 request.order = len(accepted)
+                if not request.plain:
+                    request.stamp(version)
                 accepted.append(request)
         if note is not None:
             note(version)
@@ -169,7 +171,7 @@ class Writer:
             recent.trim(version - _KEEP_VERSIONS)
         words[ANNOUNCED] = version
         for request in accepted:
-            for slot in request.slots if request.plain else _slots(request, version):
+            for slot in request.slots if request.plain else _slots(request):
                 words[slot] += 1
         words[TOUCHED] = version
         if self._groups % _EXTEND_EVERY == 1 and self._file.synchronous == "full":
@@ -213,7 +215,7 @@ def _store(cursor: sqlite3.Cursor, accepted: list[CommitRequest], version: int) 
             if request.sampled:
                 sampling.note(cursor, request.sampled)
         else:
-            _apply(cursor, request, version)
+            _apply(cursor, request)
             request.record = encode(request.writes)
     record = accepted[0].record
     if len(accepted) > 1:
@@ -224,7 +226,7 @@ def _store(cursor: sqlite3.Cursor, accepted: list[CommitRequest], version: int) 
     return record
 
 
-def _slots(request: CommitRequest, version: int) -> Iterable[int]:
+def _slots(request: CommitRequest) -> Iterable[int]:
     """The slots of what a request writes, each once.
 
     Not of its conflict ranges: a write without one also wakes watches.
@@ -236,17 +238,15 @@ def _slots(request: CommitRequest, version: int) -> Iterable[int]:
             slots.add(RANGES)
             if next(logged.gaps(key, operand), None) is not None:
                 slots.add(UNLOGGED)
-        elif op == atomic.SET_VERSIONSTAMPED_KEY:
-            slots.add(slot_of(atomic.stamped(key, atomic.stamp(version, request.order))))
         else:
             slots.add(slot_of(key))
     return slots
 
 
-def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None:
+def _apply(cursor: sqlite3.Cursor, request: CommitRequest) -> None:
     """Apply mutations of any type one by one."""
-    for op, name, operand in request.mutations:
-        key, value = name, operand
+    for op, key, operand in request.mutations:
+        value = operand
         if op == atomic.SET:
             pass
         elif op == atomic.CLEAR_RANGE:
@@ -254,12 +254,6 @@ def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None
                 cursor.execute(_CLEAR_RANGE, (key, operand))
                 sampling.note_clear_range(cursor, key, operand)
                 continue
-        elif op == atomic.SET_VERSIONSTAMPED_VALUE:
-            assert operand is not None
-            value = atomic.stamped(operand, atomic.stamp(version, request.order))
-        elif op == atomic.SET_VERSIONSTAMPED_KEY:
-            key = atomic.stamped(name, atomic.stamp(version, request.order))
-            request.writes.keys.add(key)
         else:
             row = cursor.execute(_GET, (key,)).fetchone()
             old = None if row is None else row[0]

@@ -117,10 +117,11 @@ _FUNCTIONS: dict[int, Callable[[bytes | None, bytes], bytes | None]] = {
     COMPARE_AND_CLEAR: _compare_and_clear,
 }
 
-ATOMIC_TYPES = frozenset(_FUNCTIONS) | {SET_VERSIONSTAMPED_KEY, SET_VERSIONSTAMPED_VALUE}
+STAMPED_TYPES = frozenset({SET_VERSIONSTAMPED_KEY, SET_VERSIONSTAMPED_VALUE})
+ATOMIC_TYPES = frozenset(_FUNCTIONS) | STAMPED_TYPES
 # What needs neither a check nor a versionstamp.
-PLAIN_TYPES = ATOMIC_TYPES - {AND, MIN, SET_VERSIONSTAMPED_KEY, SET_VERSIONSTAMPED_VALUE}
-INDEPENDENT_TYPES = frozenset({SET, SET_VERSIONSTAMPED_KEY, SET_VERSIONSTAMPED_VALUE})
+PLAIN_TYPES = ATOMIC_TYPES - STAMPED_TYPES - {AND, MIN}
+INDEPENDENT_TYPES = STAMPED_TYPES | {SET}
 # Two of these in a row may be merged before the old value is known, whatever their lengths ...
 _ASSOCIATIVE = frozenset({AND, AND_V2, APPEND_IF_FITS, BYTE_MIN, BYTE_MAX})
 # ... and these only when their operands are equally long.

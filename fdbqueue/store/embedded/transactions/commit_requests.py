@@ -79,6 +79,31 @@ class CommitRequest:
         self.writes = writes
         self.mutations = mutations
         self.size = size
+        self._asked = writes, mutations
+
+    def stamp(self, version: int) -> None:
+        """Fill in the versionstamps of a commit at a version, with what is written by them.
+
+        Before anything later in the group is judged: as a cluster's proxy stamps before its
+        resolver judges, so that a read of what a stamped key turns out to be conflicts with it.
+        """
+        writes, mutations = self._asked
+        if not any(op in atomic.STAMPED_TYPES for op, _, _ in mutations):
+            return
+        ten_bytes = atomic.stamp(version, self.order)
+        self.writes = KeySet()
+        self.writes.update(writes)
+        self.mutations = [self._stamped(ten_bytes, *mutation) for mutation in mutations]
+
+    def _stamped(self, ten_bytes: bytes, op: int, key: bytes, operand: bytes | None) -> Mutation:
+        if op == atomic.SET_VERSIONSTAMPED_KEY:
+            stamped = atomic.stamped(key, ten_bytes)
+            self.writes.keys.add(stamped)
+            return atomic.SET, stamped, operand
+        if op == atomic.SET_VERSIONSTAMPED_VALUE:
+            assert operand is not None
+            return atomic.SET, key, atomic.stamped(operand, ten_bytes)
+        return op, key, operand
 
     def prepare(self) -> None:
         """Do what needs no lock; mutations of one key stand in their order, and no key is both set
