@@ -13,6 +13,7 @@ from typing import Annotated
 from typer import Option
 
 from ..errors import MissingPackage
+from ..store.hosts import LOOPBACK
 from . import context, terminal
 
 STOP_SECONDS = 2
@@ -64,7 +65,6 @@ def web(
     except ImportError as error:
         raise MissingPackage(purpose="fdbq web", package="uvicorn", extra="web") from error
     from fdbqueue.web import application, read_users
-    from fdbqueue.web.guard import LOOPBACK
     from fdbqueue.web.server import listen
     from fdbqueue.worker.health.systemd import READY, STOPPING, WATCHDOG, Systemd
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -57,6 +58,12 @@ class QueueCollector(Collector):
         self._most = check_count("most", most, 1_000_000)
         self._keys = keys and check_count("keys", keys, MOST_KEYS)
         self._timeout = durations.limit("timeout", timeout)
+
+    def exposition(self) -> tuple[str, bytes]:
+        """All that it collects, for Prometheus: the content type, and the text."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return CONTENT_TYPE_LATEST, generate_latest(registry)
 
     def collect(self) -> Iterator[Metric]:
         """Read the metrics."""

@@ -15,8 +15,9 @@ from starlette.staticfiles import StaticFiles
 
 from ..schema.keys import DEFAULT_ROOT
 from ..store.binding import describe, fdb
+from ..store.hosts import LOOPBACK
 from .events import Events
-from .guard import LOOPBACK, Authenticate, Guard
+from .guard import Authenticate, Guard
 from .pages.actions import Acting
 from .pages.consumers import consumers
 from .pages.dead_letters import dead_letters

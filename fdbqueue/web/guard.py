@@ -23,9 +23,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..store.hosts import host_name
 from .users import Role, User, Users
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 READS = ("GET", "HEAD")
 COOKIE = "fdbqueue_form"
 SECURITY = {
@@ -76,8 +76,12 @@ class Guard:
         cookie = _cookie(headers)
         fresh = cookie or secrets.token_urlsafe(32)
 
+        started = False
+
         async def guarded(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 sent = MutableHeaders(scope=message)
                 for name, value in SECURITY.items():
                     sent[name] = value
@@ -91,19 +95,17 @@ class Guard:
                     )
             await send(message)
 
-        refused = self._refused(scope, headers)
-        if refused is None:
-            user = self._user(scope, headers)
-            if user is None:
-                refused = _unknown()
-            else:
-                scope["fdbqueue.user"] = user
-                scope["fdbqueue.form"] = self._form(fresh, user)
-        await (refused or self._app)(scope, receive, guarded)
+        try:
+            answer = self._refused(scope, headers) or await self._admitted(scope, headers, fresh)
+            await (answer or self._app)(scope, receive, guarded)
+        except Exception:
+            if not started:
+                await PlainTextResponse("Internal error.\n", 500)(scope, receive, guarded)
+            raise
 
     def _refused(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")
-        if self._hosts is not None and _host(host) not in self._hosts:
+        if self._hosts is not None and host_name(host) not in self._hosts:
             return PlainTextResponse(
                 "The pages are not served under this name: start them with --hostname NAME.\n",
                 421,
@@ -118,6 +120,15 @@ class Guard:
                 return PlainTextResponse("This form is not from these pages.\n", 403)
         elif site == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             return PlainTextResponse("Another site asks for this.\n", 403)
+        return None
+
+    async def _admitted(self, scope: Scope, headers: Headers, cookie: str) -> Response | None:
+        """Note whose the request is; if nobody's, the answer."""
+        user = self._user(scope, headers)
+        if user is None:
+            return _unknown()
+        scope["fdbqueue.user"] = user
+        scope["fdbqueue.form"] = self._form(cookie, user)
         return None
 
     def _user(self, scope: Scope, headers: Headers) -> User | None:
@@ -135,14 +146,6 @@ class Guard:
 def _unknown() -> Response:
     challenge = {"www-authenticate": 'Basic realm="fdbqueue", charset="UTF-8"'}
     return PlainTextResponse("Give a name and a password, or a token.\n", 401, challenge)
-
-
-def _host(header: str) -> str:
-    """The name in a ``Host`` header, without its port."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").lower()
-    except ValueError:
-        return ""
 
 
 def _cookie(headers: Headers) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import signal
@@ -172,6 +173,42 @@ def test_metrics_are_served(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     assert "no queue 'nowhere'" in fdbq.refused("metrics", "serve", "--queue", "nowhere", code=1)
 
 
+@pytest.mark.parametrize(
+    ("package", "command", "extra"),
+    [("prometheus_client", ["metrics", "serve"], "metrics"), ("uvicorn", ["web"], "web")],
+)
+def test_a_server_without_its_extra_says_what_to_install(
+    fdbq: Fdbq, package: str, command: list[str], extra: str
+) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from fdbqueue.cli import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *command],
+        check=False,
+        env=fdbq.environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert ended.returncode == 1
+    assert f"fdbqueue[{extra}]" in ended.stderr
+    assert "internal" not in ended.stderr
+
+
+def test_metrics_for_other_machines_are_served_with_a_word_about_it(fdbq: Fdbq, name: str) -> None:
+    arguments = ("--port", "0", "--host", "0.0.0.0", "--hostname", "metrics.example.org")
+    with follow(fdbq, "metrics", "serve", "--queue", name, *arguments) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().rpartition(":")[2].partition("/")[0]
+        for host, status in (("metrics.example.org", 200), ("evil.example", 421)):
+            connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=DEADLINE)
+            connection.request("GET", "/metrics", headers={"Host": host})
+            assert connection.getresponse().status == status
+            connection.close()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=DEADLINE)
+    assert told == "whoever reaches this machine can read them\n"
+
+
 def test_web_pages_are_served_to_those_who_may_see_them(
     db: fdb.Database, fdbq: Fdbq, name: str, tmp_path: Path
 ) -> None:
@@ -224,7 +261,7 @@ def test_a_scrape_that_fails_is_told_in_one_line(fdbq: Fdbq, name: str) -> None:
         finally:
             process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=DEADLINE)
-    assert told.startswith("fdbq: a scrape failed: ")
+    assert told.startswith("/metrics cannot be answered: ")
     assert told.count("\n") == 1
 
 

@@ -208,7 +208,7 @@ def test_a_port_that_is_taken_starts_nothing(db: Database, queue: Queue) -> None
     queue.enqueue(db, b"x")
     threads = {*threading.enumerate()}
     worker = Worker(db, health=taken.address).add(queue, nothing)
-    with pytest.raises(InvalidArgument, match=r"health=.*cannot listen there"), worker:
+    with pytest.raises(InvalidArgument, match=r"address=.*cannot listen there"), worker:
         pass
     assert not [
         each for each in {*threading.enumerate()} - threads if each.name.startswith("fdbqueue-f")

@@ -125,23 +125,81 @@ def test_a_client_that_goes_on_sending_too_slowly_is_cut_off(
     assert ask(serving, "/livez")[0] == 200
 
 
-def test_more_clients_than_it_bears_are_turned_away_and_later_it_answers_again(
+def test_clients_that_send_nothing_take_no_place_from_those_that_ask(
     serving: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MAX_CLIENTS", 2)
-    slow = [connect(serving) for _ in range(2)]
-    with connect(serving) as third:
-        assert third.recv(1) == b""
-    for each in slow:
-        each.close()
+    with connect(serving) as first, connect(serving, b"GET /livez HT") as second:
+        assert ask(serving, "/livez")[0] == 200
+        assert first.recv(1) == b"", "the one that is silent for the longest time is cut off"
+        second.sendall(b"TP/1.0\r\n\r\n")
+        assert second.recv(12) == b"HTTP/1.0 200"
 
-    def answers() -> bool:
-        try:
-            return ask(serving, "/livez")[0] == 200
-        except OSError:
-            return False
 
-    eventually(answers)
+def test_more_requests_than_it_bears_are_turned_away_and_later_it_answers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "MAX_CLIENTS", 2)
+    asked, go = threading.Semaphore(0), threading.Event()
+
+    def slow() -> Answer:
+        asked.release()
+        assert go.wait(DEADLINE)
+        return text(HTTPStatus.OK, "slow")
+
+    found = Server(("127.0.0.1", 0))
+    found.serve({"/slow": slow})
+    try:
+        request = b"GET /slow HTTP/1.0\r\n\r\n"
+        with connect(found, request) as first, connect(found, request) as second:
+            assert asked.acquire(timeout=DEADLINE)
+            assert asked.acquire(timeout=DEADLINE)
+            with connect(found) as third:
+                assert third.recv(1) == b""
+            go.set()
+            assert second.recv(12) == first.recv(12) == b"HTTP/1.0 200"
+
+        def answers() -> bool:
+            try:
+                return ask(found, "/slow")[0] == 200
+            except OSError:
+                return False
+
+        eventually(answers)
+    finally:
+        found.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:{port}", 200),
+        ("[::1]:{port}", 200),
+        ("10.1.2.3", 200),
+        ("localhost:{port}", 200),
+        ("worker", 200),
+        ("worker.shop.svc.cluster.local", 200),
+        ("queues.internal:{port}", 200),
+        ("metrics.example.org", 200),
+        ("evil.example", 421),
+        ("evil.example.:{port}", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+    ],
+)
+def test_a_page_of_the_web_does_not_reach_it_by_a_name_of_its_own(host: str, status: int) -> None:
+    found = Server(("127.0.0.1", 0), names=["metrics.example.org"])
+    found.serve({"/metrics": lambda: text(HTTPStatus.OK, "secret")})
+    try:
+        connection = HTTPConnection(*found.address, timeout=DEADLINE)
+        headers = {"Host": host.format(port=found.address[1])}
+        connection.request("GET", "/metrics", headers=headers)
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert (b"secret" in answer.read()) == (status == 200)
+        connection.close()
+    finally:
+        found.close()
 
 
 def test_a_port_that_is_taken_is_an_error_and_one_that_is_closed_is_free(serving: Server) -> None:

@@ -154,6 +154,28 @@ def test_every_answer_forbids_foreign_scripts_frames_and_guesses(pages: TestClie
     assert pages.get("/").headers["cache-control"] == "no-store"
 
 
+def test_a_fault_is_answered_with_the_same_headers(
+    db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def who(request: Request) -> User:
+        raise ZeroDivisionError("a secret")
+
+    app = application(db, root=space, hosts=["testserver"], authenticate=who)
+    answer = TestClient(app, raise_server_exceptions=False).get("/")
+    assert answer.status_code == 500
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
+    assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("size", ["9" * 5_000, "0" * 5_000, "٣", "-1", "1e9"])
+def test_a_number_of_any_length_is_none_too_many(
+    pages: TestClient, queue: Queue[bytes], size: str
+) -> None:
+    for path in ("/?limit=", "/queue?queue=orders&limit=", "/audit?limit=", "/limits?size="):
+        assert pages.get(path + size).status_code == 200
+
+
 @pytest.mark.parametrize("host", ["evil.example", "testserver.evil.example", "", "[", "10.0.0.1"])
 def test_a_request_under_another_name_is_refused(pages: TestClient, host: str) -> None:
     answer = pages.get("/", headers={"host": host})

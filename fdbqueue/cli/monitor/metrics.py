@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option, Typer
 
 import fdbqueue
 
+from ...errors import InvalidArgument
+from ...store.hosts import LOOPBACK
 from .. import context, terminal
 from ..parameters import queue_option
 
@@ -29,6 +30,14 @@ def serve(
         int, Option(metavar="PORT", min=0, max=65_535, help="The port; 0 picks a free one.")
     ] = 9_808,
     host: Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    hostnames: Annotated[
+        list[str] | None,
+        Option(
+            "--hostname",
+            metavar="NAME",
+            help="A public name under which it is scraped. Repeatable.",
+        ),
+    ] = None,
     names: Annotated[list[str] | None, queue_option("Only this queue. Repeatable.")] = None,
     most: Annotated[
         int,
@@ -56,13 +65,16 @@ def serve(
     consumers by state. Every scrape reads them from the store, so one such process is enough. It
     reads counters, and of the messages only the first of each level.
 
+    Whoever reaches the address can read them. A request must name this server by an address, a name
+    without a dot or of a private domain, or one of --hostname: so no page of the web reads them.
+
     \b
     Example:
       fdbq metrics serve --port 9808 --host 0.0.0.0
     """
-    from prometheus_client import CollectorRegistry, start_http_server
-
     from fdbqueue.metrics import QueueCollector
+    from fdbqueue.worker.health.probes import scrapes
+    from fdbqueue.worker.health.server import Server, url
 
     db = context.connect()
 
@@ -71,22 +83,19 @@ def serve(
 
     for queue in queues() if names else []:
         queue.options(db)  # raises QueueNotFound
-    registry = CollectorRegistry()
-    registry.register(QueueCollector(db, queues, most=most, keys=keys))
-    # A failed scrape is answered with 500; wsgiref would also print a traceback.
-    handlers: Any = import_module("wsgiref.handlers")
-    handlers.BaseHandler.log_exception = lambda _, error: terminal.print_error(
-        f"a scrape failed: {error[1]}"
-    )
+    collector = QueueCollector(db, queues, most=most, keys=keys)
     try:
-        server, _ = start_http_server(port, host, registry)
-    except OSError as error:
-        raise terminal.CommandError(f"{host}:{port}: {error.strerror or error}", 1) from None
+        server = Server((host, port), hostnames or ())
+    except InvalidArgument as error:
+        raise terminal.CommandError(str(error), 1) from None
+    server.serve({"/metrics": scrapes(collector.exposition)})
     try:
         # As the first process of a container it would not hear SIGTERM otherwise.
         with terminal.termination_raises():
-            print(f"serving http://{host}:{server.server_port}/metrics")
+            print(f"serving {url(server.address)}/metrics")
+            if host not in LOOPBACK:
+                terminal.note("whoever reaches this machine can read them")
             terminal.flush()
             terminal.sleep(math.inf)
     except KeyboardInterrupt:
-        server.shutdown()
+        server.close()

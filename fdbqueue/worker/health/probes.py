@@ -75,21 +75,32 @@ def routes(probes: Probes, metrics: Any) -> Mapping[str, Callable[[], Answer]]:
     def ready() -> Answer:
         return _answer("ready", probes.unready(time.monotonic()))
 
+    def uncounted() -> Answer:
+        problem = "the worker counts nothing: give it metrics=WorkerMetrics()"
+        return text(HTTPStatus.NOT_FOUND, problem)
+
+    counts = hasattr(metrics, "exposition")
+    return {
+        "/livez": live,
+        "/readyz": ready,
+        "/metrics": scrapes(metrics.exposition) if counts else uncounted,
+    }
+
+
+def scrapes(exposition: Callable[[], tuple[str, bytes]]) -> Callable[[], Answer]:
+    """Answers scrapes, one after the other. exposition: the content type and the text of one."""
     scraping = threading.Lock()
 
-    def exposed() -> Answer:
-        if not hasattr(metrics, "exposition"):
-            problem = "the worker counts nothing: give it metrics=WorkerMetrics()"
-            return text(HTTPStatus.NOT_FOUND, problem)
+    def answer() -> Answer:
         if not scraping.acquire(timeout=SCRAPE_SECONDS):
             return text(HTTPStatus.SERVICE_UNAVAILABLE, "another scrape is under way")
         try:
-            content_type, body = metrics.exposition()
+            content_type, body = exposition()
         finally:
             scraping.release()
         return Answer(HTTPStatus.OK, body, content_type)
 
-    return {"/livez": live, "/readyz": ready, "/metrics": exposed}
+    return answer
 
 
 def _answer(good: str, problem: str | None) -> Answer:

@@ -6,13 +6,14 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import InvalidArgument
+from ...store.hosts import host_name, is_inner
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -23,7 +24,8 @@ READ_SECONDS = 5.0
 POLL_SECONDS = 0.2
 """How long the end of the server takes at most."""
 MAX_CLIENTS = 100
-"""How many requests are answered at once; more are turned away."""
+"""How many requests are answered at once. For one more, the client that has sent none for the
+longest time is cut off; if all have sent theirs, the new one is."""
 METHODS = ("GET", "HEAD")
 
 
@@ -62,17 +64,18 @@ class Server:
     """Answers in threads of its own, from ``serve`` to ``close``.
 
     address: the host, and the port; 0 picks a free one. It listens once it is made. Raises
-    ``InvalidArgument`` if it cannot, as where the port is taken.
+    ``InvalidArgument`` if it cannot, as where the port is taken. names: by which clients call it,
+    beside those of ``is_inner``.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, names: Collection[str] = ()) -> None:
         try:
             found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
-            self._listener = _Listener(found[0][0], found[0][4])
+            self._listener = _Listener(found[0][0], found[0][4], names)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             raise InvalidArgument(
-                argument="health",
+                argument="address",
                 value=address,
                 problem=f"cannot listen there: {why}; choose another port, or 0 for a free one",
             ) from error
@@ -106,8 +109,9 @@ class _Listener(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     request_queue_size = MAX_CLIENTS
 
-    def __init__(self, family: socket.AddressFamily, address: Any) -> None:
+    def __init__(self, family: socket.AddressFamily, address: Any, names: Collection[str]) -> None:
         self.address_family = family
+        self.names = {name.lower() for name in names}
         self.routes: Routes = {}
         self._clients: set[Any] = set()
         self._reading: dict[Any, float] = {}
@@ -115,6 +119,8 @@ class _Listener(ThreadingMixIn, TCPServer):
         super().__init__(address, _Request)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
+        if len(self._clients) >= MAX_CLIENTS:
+            self._cut(next(iter(self._reading.copy()), None))
         return len(self._clients) < MAX_CLIENTS
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -136,11 +142,16 @@ class _Listener(ThreadingMixIn, TCPServer):
         now = time.monotonic()
         for request, until in self._reading.copy().items():
             if now > until:
-                self.has_read(request)
-                try:
-                    request.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    log.debug("a client is gone already")
+                self._cut(request)
+
+    def _cut(self, request: Any) -> None:
+        if self._reading.pop(request, None) is None:
+            return  # None, or it has just sent its request
+        self._clients.discard(request)
+        try:
+            request.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            log.debug("a client is gone already")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a client got no answer", exc_info=True)
@@ -154,6 +165,10 @@ class _Request(BaseHTTPRequestHandler):
         if not super().parse_request():
             return False
         self.server.has_read(self.connection)
+        name = host_name(self.headers.get("Host", ""))
+        if not is_inner(name) and name not in self.server.names:
+            self._send(text(HTTPStatus.MISDIRECTED_REQUEST, "not served under this name"))
+            return False
         if self.command in METHODS:
             return True
         self._send(text(HTTPStatus.METHOD_NOT_ALLOWED, f"only {' and '.join(METHODS)}"))
