@@ -100,8 +100,8 @@ def web(
             now = time.monotonic()
             if systemd is not None and now - self.told_at >= (systemd.watchdog or math.inf) / 2:
                 notice = READY if self.told_at == -math.inf else WATCHDOG
-                if systemd.tell(notice, status=f"serves {place}"):
-                    self.told_at = now
+                systemd.tell(notice, status=f"serves {place}")
+                self.told_at = now
             return await super().on_tick(counter)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
 from . import terminal
+
+if TYPE_CHECKING:
+    from ..worker.health import Address
+    from ..worker.processes.place import Place
 
 
 class _SafeFormatter(logging.Formatter):
@@ -82,28 +88,41 @@ def worker(
       fdbq worker shop.orders:worker --health 127.0.0.1:8080
     """
     from ..worker.health import Systemd
-    from ..worker.processes import runner, supervisor  # --store must be known
+    from ..worker.processes.supervisor import Supervisor
 
     addresses = [None] * processes if health is None else _addresses(health, processes)
-    if processes > 1 or reload:
-        given = [target, *(["--concurrency", str(concurrency)] if concurrency else [])]
-        given += ["--verbose"] if verbose else []
-        start = "import fdbqueue.cli; fdbqueue.cli.main()"
-        command = [sys.executable, "-c", start, "worker", *given]
-        commands = [
-            command if one is None else [*command, "--health", f"{one[0]}:{one[1]}"]
-            for one in addresses
-        ]
-        watched = Path.cwd() if reload else None
-        systemd = Systemd.from_environment()
-        code = supervisor.Supervisor(commands, watched, terminal.note, systemd).run()
-        if code:
-            raise Exit(code)
+    work = partial(_work, target, concurrency, verbose, addresses)
+    if processes == 1 and not reload:
+        work(None)
         return
+    watched = Path.cwd() if reload else None
+    systemd = Systemd.from_environment()
+    code = Supervisor(partial(_process, work), processes, watched, terminal.note, systemd).run()
+    if code:
+        raise Exit(code)
+
+
+def _process(work: Callable[[Place], None], place: Place) -> None:
+    """Work in a process of several, with the errors and exit codes of a command."""
+    from .main import run
+
+    sys.exit(run([], lambda _: work(place)))
+
+
+def _work(
+    target: str,
+    concurrency: int | None,
+    verbose: bool,
+    addresses: Sequence[Address | None],
+    place: Place | None,
+) -> None:
+    from ..worker.processes import runner  # --store must be known
+
     handler = logging.StreamHandler()
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
-    runner.run(target, concurrency, terminal.note, addresses[0])
+    address = addresses[0 if place is None else place.number]
+    runner.run(target, concurrency, terminal.note, address, place)
 
 
 def _addresses(given: str, count: int) -> list[tuple[str, int]]:

@@ -302,7 +302,13 @@ def test_workers_that_take_many_messages_ahead_and_are_killed_acknowledge_only_w
         left = queue.depth(db)
         handled = workers.gate.with_name("handled").read_text().split()
         assert left.done <= len({*handled})
-    heirs = [workers.start("fast", FDBQUEUE_FAULTS=f"{n + 2}:{COMMIT_FAULTS}") for n in range(2)]
+    heirs = [
+        workers.start("fast", stderr=True, FDBQUEUE_FAULTS=f"{n + 2}:{COMMIT_FAULTS}")
+        for n in range(2)
+    ]
+    for heir in heirs:
+        assert heir.stderr is not None
+        assert heir.stderr.readline().startswith("worker ")
     # Then others handle the rest, and each counts once
     eventually(lambda: queue.depth(db).done == total)
     handled = workers.gate.with_name("handled").read_text().split()

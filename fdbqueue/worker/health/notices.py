@@ -1,11 +1,11 @@
-"""What a worker tells systemd while it runs, by the same checks as it answers probes."""
+"""What systemd is told of a worker while it runs, by the same checks as it answers probes."""
 
 from __future__ import annotations
 
 import threading
 import time
+from typing import Protocol
 
-from .probes import Probes
 from .systemd import READY, STOPPING, WATCHDOG, Systemd
 
 LOOK_SECONDS = 0.2
@@ -14,10 +14,20 @@ STATUS_SECONDS = 10.0
 """How often its status is looked at, if systemd does not ask for signs of life."""
 
 
+class Asked(Protocol):
+    """What knows how a worker, or several processes of one, are: see ``Probes``."""
+
+    def dead(self, now: float) -> str | None:
+        """Why it must be started anew."""
+
+    def unready(self, now: float) -> str | None:
+        """Why it takes no messages."""
+
+
 class Notices:
     """Tells that a worker is ready, lives, and stops, in a thread from ``start`` to ``close``."""
 
-    def __init__(self, systemd: Systemd, probes: Probes) -> None:
+    def __init__(self, systemd: Systemd, probes: Asked) -> None:
         self._systemd = systemd
         self._probes = probes
         self._ready = False
@@ -52,7 +62,8 @@ class Notices:
             if asked and (self._ready or notices) and self._probes.dead(now) is None:
                 notices.append(WATCHDOG)
             status = "takes messages" if problem is None else f"not ready: {problem}"
-            if (notices or status != self._status) and self._systemd.tell(*notices, status=status):
+            if notices or status != self._status:
+                self._systemd.tell(*notices, status=status)
                 self._status = status
                 self._ready = self._ready or problem is None
         if not self._ready:

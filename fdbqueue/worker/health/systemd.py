@@ -1,16 +1,12 @@
-"""Telling systemd how a service is: its protocol sd_notify, datagrams to a socket.
-
-After the manual pages sd_notify(3) and sd_watchdog_enabled(3).
-"""
+"""Telling systemd how a service is, see sd_notify(3) and sd_watchdog_enabled(3)."""
 
 from __future__ import annotations
 
-import logging
 import os
-import socket
+from collections.abc import Callable
 from typing import Self
 
-log = logging.getLogger("fdbqueue.worker")
+import sdnotify
 
 READY, STOPPING, WATCHDOG = "READY=1", "STOPPING=1", "WATCHDOG=1"
 SOCKET, WATCHDOG_USEC, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
@@ -18,46 +14,31 @@ STATUS_CHARACTERS = 200
 
 
 class Systemd:
-    """The systemd that started this process, and that wants to be told how it is.
+    """Who wants to be told how this process is: systemd, or a supervisor that tells it.
 
-    address: the path of its socket, or the name of an abstract one after "@". watchdog: within how
-        many seconds it must hear that the process lives; None if it does not ask.
+    notify: takes lines of notices. watchdog: within how many seconds it must hear that the process
+        lives; None if it does not ask.
     """
 
-    def __init__(self, address: str, watchdog: float | None = None) -> None:
-        self.address = address
+    def __init__(self, notify: Callable[[str], object], watchdog: float | None = None) -> None:
+        self._notify = notify
         self.watchdog = watchdog
-        self._failed = False
 
     @classmethod
     def from_environment(cls) -> Self | None:
         """As the environment says; None if nobody wants to be told. Takes the variables out of it:
         they are not for commands that this process starts."""
-        address = os.environ.pop(SOCKET, "")
+        notify = sdnotify.SystemdNotifier().notify if os.environ.get(SOCKET) else None
+        os.environ.pop(SOCKET, "")
         micros, pid = os.environ.pop(WATCHDOG_USEC, ""), os.environ.pop(WATCHDOG_PID, "")
-        if not address.startswith(("/", "@")):
-            if address:
-                log.warning("%s=%s is neither a path nor an abstract name", SOCKET, address)
+        if notify is None:
             return None
         asks = micros.isdecimal() and int(micros) > 0 and pid in ("", str(os.getpid()))
-        return cls(address, int(micros) / 1e6 if asks else None)
+        return cls(notify, int(micros) / 1e6 if asks else None)
 
-    def tell(self, *notices: str, status: str = "") -> bool:
-        """Send notices, and a line that people see; returns whether they are on their way.
-
-        Neither waits nor raises: a service works as well when nobody listens.
-        """
+    def tell(self, *notices: str, status: str = "") -> None:
+        """Send notices, and a line that people see. A service works as well if nobody listens."""
         if status:
-            notices = *notices, f"STATUS={' '.join(status.split())[:STATUS_CHARACTERS]}"
-        at = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.setblocking(False)
-                sender.sendto("\n".join(notices).encode(errors="replace"), at)
-        except OSError as error:
-            if not self._failed:
-                log.warning("cannot tell systemd at %s how it is: %s", self.address, error)
-            self._failed = True
-            return False
-        self._failed = False
-        return True
+            line = " ".join(status.split())[:STATUS_CHARACTERS]
+            notices = *notices, f"STATUS={line.encode('ascii', 'backslashreplace').decode()}"
+        self._notify("\n".join(notices))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ...errors import NoSuchWorker
 from ..health import Address, Systemd
 from ..worker import Worker
-from . import supervisor
+from .place import Place, stop_with_parent
 
 
 def load(target: str) -> Worker:
@@ -57,11 +57,13 @@ def run(
     concurrency: int | None = None,
     tell: Callable[[str], object] | None = None,
     health: Address | None = None,
+    place: Place | None = None,
 ) -> None:
     """Load a worker and run it until it is told to stop.
 
-    concurrency, health: override the worker's own. Of several processes, each further one takes the
-    next port of the worker's own health. tell: called with each line that describes it.
+    concurrency, health: override the worker's own. tell: called with each line that describes it.
+    place: that of this process among several, each of which takes the next port of the worker's own
+    health.
 
     If systemd has started it, it tells when it takes messages, that it lives, and when it stops.
 
@@ -70,21 +72,19 @@ def run(
     # The first process of a container ignores a signal that it has no handler for, and would begin.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    systemd = Systemd.from_environment()
+    systemd = Systemd.from_environment() if place is None else place.systemd()
     worker = load(target)
     worker._systemd = systemd
     if concurrency is not None:
         worker.concurrency = concurrency
-    # Not for commands that handlers start.
-    number = os.environ.pop(supervisor.NUMBER, "")
     if health is not None:
         worker.health = health
-    elif worker.health is not None and worker.health[1] and number.isdigit():
+    elif worker.health is not None and worker.health[1] and place is not None:
         host, port = worker.health
-        worker.health = host, port + int(number)
+        worker.health = host, port + place.number
     worker._listen()
     if tell is not None:
         for line in worker.described():
             tell(line)
-    supervisor.stop_with_parent(worker.stop)
+    stop_with_parent(worker.stop)
     worker.run()

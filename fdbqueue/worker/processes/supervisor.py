@@ -8,63 +8,70 @@ when the parent is gone.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from ..health import Systemd
-from .notices import Relay
+from ..health import Notices, Systemd
+from .place import Place
 
 TURN_SECONDS = 0.1
 QUICK_SECONDS = 5.0
 """A process that ends sooner after its start has failed to start."""
 MAX_WAIT_SECONDS = 30.0
-PARENT = "FDBQUEUE_WORKER_PARENT"
-"""The variable that names the parent to a process."""
-NUMBER = "FDBQUEUE_WORKER_NUMBER"
-"""The variable that tells a process how many others come before it."""
 _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass
 class Slot:
-    """The place of one process, and what it runs."""
+    """The place of one process, and what runs there."""
 
-    number: int
-    command: list[str]
-    process: subprocess.Popen[bytes] | None = None
+    place: Place
+    process: Any = None
     start_at: float = 0.0
     started: float = 0.0
     failures: int = 0
     over: bool = False
 
+    @property
+    def runs(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None and self.process.is_alive()
+
 
 class Supervisor:
-    """Runs commands, each in a process.
+    """Runs a function in several processes.
 
-    commands: what to run, usually the same several times. reload: the directory of the source
-        files to watch, if any.
+    work: called in each of ``count`` processes with its place; must be picklable. reload: the
+        directory of the source files to watch, if any.
     tell: called with each line to show. systemd: is told of all processes as of one service, if
         given.
     """
 
     def __init__(
         self,
-        commands: Sequence[Sequence[str]],
+        work: Callable[[Place], object],
+        count: int,
         reload: Path | None,
         tell: Callable[[str], object],
         systemd: Systemd | None = None,
     ) -> None:
-        self.slots = [Slot(n, [*command]) for n, command in enumerate(commands)]
+        watchdog = None if systemd is None else systemd.watchdog
+        self.work = work
+        self.slots = [
+            Slot(Place(number, _SPAWN.Value("d", lock=False), watchdog)) for number in range(count)
+        ]
         self.reload = reload
         self.tell = tell
-        self._relay = None if systemd is None else Relay(systemd, len(self.slots))
+        self._notices = None if systemd is None else Notices(systemd, self)
+        self._watchdog = watchdog
         self._stops = 0
         self._told = 0
 
@@ -74,6 +81,8 @@ class Supervisor:
             number: signal.signal(number, self._signalled)
             for number in (signal.SIGTERM, signal.SIGINT)
         }
+        if self._notices is not None:
+            self._notices.start()
         seen = self._sources()
         code = 0
         try:
@@ -89,14 +98,30 @@ class Supervisor:
                     code = self._tend()
                     if all(slot.over for slot in self.slots):
                         return 0
-                self._pause(TURN_SECONDS)
+                time.sleep(TURN_SECONDS)
             return code
         finally:
             self._end()
-            if self._relay is not None:
-                self._relay.close()
+            if self._notices is not None:
+                self._notices.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def dead(self, now: float) -> str | None:
+        """Why the service must be started anew: a process that was ready has fallen silent."""
+        since = now - (self._watchdog or now)
+        silent = [each for each in self._running() if 0 < each.place.heard_at.value < since]
+        return f"process {silent[0].place.number} gives no sign of life" if silent else None
+
+    def unready(self, now: float) -> str | None:
+        """Why the service is not ready: so it is while a process that is wanted is not."""
+        ready = [each for each in self._running() if each.place.heard_at.value]
+        if self._stops:
+            return f"{len(self._running())} processes stop"
+        wanted = [each for each in self.slots if not each.over]
+        if len(ready) < len(wanted):
+            return f"{len(ready)} of {len(self.slots)} processes are ready"
+        return None
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         self._stops += 1
@@ -105,7 +130,7 @@ class Supervisor:
         """Start processes that are due; returns the exit code of one that cannot start at all."""
         now = time.monotonic()
         for slot in self.slots:
-            code = None if slot.process is None else slot.process.poll()
+            code = None if slot.process is None else slot.process.exitcode
             if slot.process is None:
                 if not slot.over and now >= slot.start_at:
                     self._start(slot)
@@ -118,7 +143,7 @@ class Supervisor:
                     slot.start_at = float("inf")
                     self.tell(f"a worker process ended with {code}; waiting for a change")
                 elif quick and code > 0 and not slot.failures:
-                    return code
+                    return int(code)
                 else:
                     slot.failures = slot.failures + 1 if quick else 1
                     wait = min(MAX_WAIT_SECONDS, 2.0 ** (slot.failures - 1))
@@ -127,34 +152,25 @@ class Supervisor:
         return 0
 
     def _start(self, slot: Slot) -> None:
-        heard = {} if self._relay is None else self._relay.environment(slot.number)
-        slot.process = subprocess.Popen(
-            slot.command,
-            env={**os.environ, **heard, PARENT: str(os.getpid()), NUMBER: str(slot.number)},
-            start_new_session=True,
-        )
+        slot.place.heard_at.value = 0.0
+        slot.process = _SPAWN.Process(target=_alone, args=(self.work, slot.place))
+        slot.process.start()
         slot.started = time.monotonic()
 
-    def _running(self) -> list[subprocess.Popen[bytes]]:
-        processes = [slot.process for slot in self.slots if slot.process is not None]
-        return [process for process in processes if process.poll() is None]
+    def _running(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.runs]
 
-    def _pause(self, seconds: float) -> None:
-        """Wait between two turns, and tell systemd how the processes are."""
-        if self._relay is not None:
-            wanted = [slot.number for slot in self.slots if not slot.over]
-            living = [slot for slot in self.slots if slot.process and slot.process.poll() is None]
-            self._relay.turn(wanted, [slot.number for slot in living])
-        time.sleep(seconds)
+    def _terminate(self) -> None:
+        for slot in self._running():
+            slot.process.terminate()
 
     def _pass_on(self) -> None:
         """Pass on each signal that this process received."""
-        if self._relay is not None:
-            self._relay.stopping()
+        if self._notices is not None and not self._told:
+            self._notices.stopping()
         while self._told < self._stops:
             self._told += 1
-            for process in self._running():
-                process.send_signal(signal.SIGTERM)
+            self._terminate()
 
     def _renew(self) -> None:
         self.tell("source files have changed: starting anew")
@@ -164,16 +180,13 @@ class Supervisor:
 
     def _end(self) -> None:
         """Stop all, gracefully unless told again."""
-        running = self._running()
-        for process in running:
-            process.send_signal(signal.SIGTERM)
+        self._terminate()
         stops = self._stops
         while self._running():
             if self._stops > stops:
                 stops = self._stops
-                for process in self._running():
-                    process.send_signal(signal.SIGTERM)
-            self._pause(TURN_SECONDS / 2)
+                self._terminate()
+            time.sleep(TURN_SECONDS / 2)
 
     def _sources(self) -> dict[str, int]:
         """The source files, and when each last changed."""
@@ -198,15 +211,6 @@ class Supervisor:
         return found
 
 
-def stop_with_parent(stop: Callable[[], object]) -> None:
-    """Call ``stop`` when the parent is gone."""
-    parent = os.environ.get(PARENT)
-    if parent is None or not parent.isdigit():
-        return
-
-    def watch() -> None:
-        while os.getppid() == int(parent):
-            time.sleep(1.0)
-        stop()
-
-    threading.Thread(target=watch, name="fdbqueue-parent", daemon=True).start()
+def _alone(work: Callable[[Place], object], place: Place) -> None:
+    os.setsid()
+    work(place)

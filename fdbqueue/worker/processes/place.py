@@ -1,0 +1,49 @@
+"""What a process of several shares with the supervisor that started it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..health import Systemd
+from ..health.systemd import READY, WATCHDOG
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a process among several.
+
+    number: how many others come before it. heard_at: when it last told that it is ready or lives,
+        by ``time.monotonic``; 0 before it is ready. watchdog: how often it must, at least, in
+        seconds; None if nobody asks.
+    """
+
+    number: int
+    heard_at: Any
+    watchdog: float | None = None
+
+    def systemd(self) -> Systemd:
+        """Tells the supervisor, which tells systemd of all its processes as of one service."""
+
+        def notify(notices: str) -> None:
+            if READY in notices or WATCHDOG in notices:
+                self.heard_at.value = time.monotonic()
+
+        return Systemd(notify, self.watchdog)
+
+
+def stop_with_parent(stop: Callable[[], object]) -> None:
+    """Call ``stop`` when the process that started this one is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        stop()
+
+    threading.Thread(target=watch, name="fdbqueue-parent", daemon=True).start()
