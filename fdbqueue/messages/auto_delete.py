@@ -1,7 +1,7 @@
 """Deleting a queue that has been unused for a while, as Qpid deletes auto-delete queues.
 
 Unused: no messages but dead letters, no waiting consumer, no subscription, no consumer of plans, no
-schedule.
+schedule, no result that is kept, no callback of a group that is still to come.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from ..schema.codec.lookup import pack_known, unpack_known
 from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
+from .groups.callbacks import MAX_RETRY_MS
 
 _IN_USE = (
     Kind.READY,
@@ -22,7 +23,10 @@ _IN_USE = (
     Kind.SUBSCRIPTION,
     Kind.PLANNER,
     Kind.SCHEDULE,
+    Kind.RESULT,
 )
+MAX_GROUPS = 100
+"""The most groups looked at for a callback that is still to come; a queue with more is in use."""
 
 
 @transactional
@@ -32,7 +36,12 @@ def drained(tr: fdb.Transaction, scope: Scope) -> bool:
         tr.get_range(keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact)
         for keys in map(scope.keys.kind, _IN_USE)
     ]
-    return not any(read.to_list() for read in reads)
+    groups, now_ms = scope.keys.groups, scope.now_ms(tr)
+    soon = groups.due_before(now_ms + MAX_RETRY_MS + 1)
+    rows = tr.get_range(soon.start, soon.stop, limit=MAX_GROUPS).to_list()
+    # The row of a blocked one has its pause; one that could not be ended yet is due.
+    comes = any(kv.value or groups.due.parse(kv.key)[0] <= now_ms for kv in rows)
+    return not comes and len(rows) < MAX_GROUPS and not any(read.to_list() for read in reads)
 
 
 @transactional

@@ -194,7 +194,7 @@ def any_message(random: Random) -> NewMessage:
 
 
 @pytest.mark.parametrize(
-    "run", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 60))]
+    "run", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 60))]
 )
 def test_no_transaction_does_more_than_its_budget_and_none_fails_for_size(
     db: fdb.Database, space: fdb.Subspace, traffic: Traffic, run: int

@@ -449,6 +449,31 @@ def test_who_gives_back_what_it_cannot_handle_is_not_handed_it_in_a_loop(
         queue.release(db, taken(queue, db), delay=0)
 
 
+def test_a_queue_with_a_result_or_a_callback_that_is_to_come_stays(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=True, auto_delete_after=100)
+    wholes = Queue.create(db, "wholes", root=space, clock=clock)
+    queue.enqueue_group(db, [b"x"], then=b"all", then_queue=wholes, name="g")
+    message_id = queue.enqueue(db, b"asked for", keep_result=1000)
+    wholes.delete(db)
+    for delivery in queue.receive_many(db, 2):
+        queue.ack(db, delivery, result=delivery.payload)
+    for _ in range(8):
+        clock.seconds += 110
+        assert not queue.sweep(db).deleted
+    assert queue.result(db, message_id) == b"asked for"
+    clock.seconds += 1000
+    for _ in range(2):
+        assert not queue.sweep(db).deleted
+        clock.seconds += 110
+    Queue.create(db, "wholes", root=space, clock=clock)
+    clock.seconds += 600
+    queue.sweep(db)
+    clock.seconds += 110
+    assert queue.sweep(db).deleted
+
+
 def test_a_queue_whose_last_waiter_was_killed_deletes_itself(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
