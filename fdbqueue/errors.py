@@ -603,6 +603,18 @@ class OwnWritesUnseen(QueueError):
     )
 
 
+class TransactionShared(QueueError):
+    """Raised when a second thread changes messages in a transaction. Do not commit it.
+
+    Each operation relies on what those before it in the transaction have written, whole.
+    """
+
+    text = (
+        "another thread has changed messages in this transaction: use each transaction in one "
+        "thread"
+    )
+
+
 class OperationTimedOut(QueueError, TimeoutError):
     """Raised when an operation did not end in time. Nothing was written.
 

@@ -20,12 +20,14 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from ..errors import (
     OperationTimedOut,
     OutcomeUnknown,
     OwnWritesUnseen,
+    TransactionShared,
     TransactionTooLarge,
     TransactionTooSlow,
 )
@@ -87,6 +89,7 @@ class Attempt:
     key. let_out_rows, let_out_bytes: how much it may still let out of what waits. ours: whether an
     ``Operation`` runs and retries the transaction. brief: whether only an operation of the package
     runs in it. changed: whether it has changed messages. sees: whether it is known to see that.
+    thread: the thread in which it has.
     """
 
     __slots__ = (
@@ -101,6 +104,7 @@ class Attempt:
         "retries",
         "sees",
         "taken",
+        "thread",
         "version",
     )
 
@@ -115,7 +119,7 @@ class Attempt:
         self.brief = brief
         self.taken: set[bytes] = set()
         self.given: dict[bytes, int] = {}
-        self.changed, self.sees = False, ours and brief
+        self.changed, self.sees, self.thread = False, ours and brief, 0
         self.let_out_rows = LET_OUT_ROWS
         self.let_out_bytes = LET_OUT_BYTES
 
@@ -124,7 +128,9 @@ class Attempt:
         return self.version - self.previous if self.previous and self.version else 0
 
     def take(self, tr: fdb.Transaction, keys: QueueKeys, key: bytes) -> None:
-        """Note that a ready message is removed. Raises ``OwnWritesUnseen``."""
+        """Note that a ready message is removed. Raises ``OwnWritesUnseen`` and
+        ``TransactionShared``."""
+        self.own()
         if key in self.taken:
             self._doubt(tr, keys)
         self.taken.add(key)
@@ -134,10 +140,19 @@ class Attempt:
         self.taken.discard(key)
 
     def give(self, tr: fdb.Transaction, keys: QueueKeys, tail: bytes, begin: int, end: int) -> None:
-        """Note that indexes of a level are allocated. Raises ``OwnWritesUnseen``."""
+        """Note that indexes of a level are allocated. Raises ``OwnWritesUnseen`` and
+        ``TransactionShared``."""
+        self.own()
         if tail in self.given and begin <= self.given[tail]:
             self._doubt(tr, keys)
         self.given[tail] = end - 1
+
+    def own(self) -> None:
+        """Raise ``TransactionShared`` if another thread has changed messages in it."""
+        thread = get_ident()
+        if self.thread not in (0, thread):
+            raise TransactionShared
+        self.thread = thread
 
     def _doubt(self, tr: fdb.Transaction, keys: QueueKeys) -> None:
         """An earlier write is missing: the transaction does not see its own writes, or this is a
@@ -182,8 +197,9 @@ def insist(tr: fdb.Transaction, keys: QueueKeys) -> None:
 
 def change(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Note that the transaction changes messages. The second change relies on having read the
-    first: raises ``OwnWritesUnseen``. No round trip."""
+    first, whole: raises ``OwnWritesUnseen`` and ``TransactionShared``. No round trip."""
     known = attempt(tr)
+    known.own()
     if known.changed and not known.sees:
         _insist(tr, keys)
         known.sees = True

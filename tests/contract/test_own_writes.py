@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from fdbqueue import NewMessage, Queue, verify
-from fdbqueue.errors import LeaseLost, OwnWritesUnseen
+from fdbqueue.errors import LeaseLost, OwnWritesUnseen, TransactionShared
 from fdbqueue.store.binding import fdb
 
 OPTIONS = ["set_snapshot_ryw_disable", "set_read_your_writes_disable"]
@@ -114,4 +115,24 @@ def test_an_option_of_the_database_does_not_matter_where_no_transaction_is_given
             queue.ack(db, delivery)
     finally:
         db.options.set_snapshot_ryw_enable()
+    assert verify(db, queue).ok
+
+
+def test_threads_do_not_share_a_transaction(db: fdb.Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(20)])
+    tr = db.create_transaction()
+    refused: list[Exception] = []
+
+    def take() -> None:
+        for _ in range(5):
+            try:
+                queue.receive(tr)
+            except TransactionShared as error:
+                refused.append(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(take) for _ in range(4)]:
+            each.result()
+        with pytest.raises(TransactionShared):
+            pool.submit(queue.receive, tr).result() if queue.receive(tr) else None
     assert verify(db, queue).ok
