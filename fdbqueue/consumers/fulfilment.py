@@ -147,11 +147,12 @@ def serve(
         if not messages:
             unserved.append(one)
             continue
-        in_line = one.claim not in beside
-        if in_line:
+        if one.claim not in beside:
             line.remove(tr, supply.line, one.index, one.claim)
+        # Who serves collects at once; the others may have died since they came.
+        waits = one.claim not in ours
         terms = lease.Terms(
-            request.seconds, one.claim, request.consumer, request.begins, in_line=in_line
+            request.seconds, one.claim, request.consumer, request.begins, in_line=waits
         )
         given.append((terms, messages))
         answers[one.claim] = []

@@ -191,16 +191,23 @@ def register(
     )
 
 
-def status(tr: fdb.Transaction, keys: QueueKeys, line: LineKeys, ticket: Ticket) -> Status:
-    """The request of a ticket, or its answer. Conflicts with its fulfilment.
+def status(tr: fdb.Transaction, scope: Scope, line: LineKeys, ticket: Ticket) -> Status:
+    """The request of a ticket, or its answer, collected. Conflicts with its fulfilment.
 
     One round trip if the request is answered, which callers have reason to expect; else two.
     """
-    held = lease.under(tr, keys, ticket.claim)
+    held = collect(tr, scope, ticket)
     if held:
         return Status(None, held)
     value = tr.get(line.request(ticket.index, ticket.claim)).value
     return Status(None if value is None else unpack_request(value), held)
+
+
+def collect(tr: fdb.Transaction, scope: Scope, ticket: Ticket) -> list[Delivery]:
+    """The messages leased to the request of a ticket, collected; see ``lease.collect``."""
+    demand = ticket.demand
+    seconds = scope.options.lease if demand.seconds is None else demand.seconds
+    return lease.collect(tr, scope, ticket.claim, seconds, begins=demand.begins)
 
 
 @transactional

@@ -372,6 +372,42 @@ def test_the_message_of_a_dead_consumer_comes_back(
     assert payloads([*queue.consume(db)]) == [b"a", b"b"]
 
 
+def test_what_a_dead_consumer_was_given_comes_back_in_seconds_and_has_lost_no_attempt(
+    db: Database, queue: Queue, clock: ManualClock, impatient: None
+) -> None:
+    queue.set_options(db, max_attempts=1, lease=3600)
+    queue.request(db)
+    second = queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    clock.seconds += 3
+    assert payloads(queue.collect(db, second)) == [b"b"]
+    clock.seconds += 11
+    delivery = queue.receive(db)
+    assert delivery is not None
+    assert (delivery.payload, delivery.attempt) == (b"a", 1)
+    assert queue.dead.list(db) == []
+
+
+def test_from_its_collection_on_a_message_is_leased_in_full_and_begun(
+    db: Database, queue: Queue, clock: ManualClock, impatient: None
+) -> None:
+    queue.set_options(db, max_attempts=1, lease=60)
+    first, second = queue.request(db), queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    clock.seconds += 3
+    assert payloads(queue.collect(db, second)) == [b"b"]
+    clock.seconds += 5
+    (delivery,) = queue.collect(db, first)
+    assert delivery.payload == b"a"
+    clock.seconds += 50
+    (again,) = queue.collect(db, first)  # It lasts no longer for that.
+    assert again.expires_at_ms == delivery.expires_at_ms
+    assert queue.receive(db) is None
+    clock.seconds += 11
+    assert queue.receive(db) is None
+    assert sorted(each.message.payload for each in queue.dead.list(db)) == [b"a", b"b"]
+
+
 def test_requests_of_the_dead_leave_the_line(
     db: Database, queue: Queue, clock: ManualClock, quiet: Callable[[], bool]
 ) -> None:

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from ...errors import QueueError
 from ...messages import next_event
-from ...messages.delivery import lease
 from ...schema import once
 from ...schema.codec.consumers import ConsumerRef
 from ...schema.codec.leases import new_claim
@@ -76,7 +75,7 @@ def withdraw(
     def leave(tr: fdb.Transaction) -> Sequence[Delivery]:
         scope, supply = access.scope(tr), access.supply
         leads, issued = tr.get(access.line.leader), fulfilment.reads(tr, supply)
-        status = line.status(tr, scope.keys, access.line, ticket)
+        status = line.status(tr, scope, access.line, ticket)
         if status.request is not None:
             line.remove(tr, access.line, ticket.index, ticket.claim)
         if leads.value == ticket.claim:
@@ -207,13 +206,18 @@ class _Waiter:
 
     def _answer(self) -> Sequence[Delivery] | None:
         """The messages leased to the request: usually all that there is to check."""
-        tr, claim = once.transaction(self.db, self.access.once), self.ticket.claim
+        tr = once.transaction(self.db, self.access.once)
         try:
-            leads = tr.snapshot.get(self.line.leader)
-            found = lease.under(tr, self.keys, claim)
-            return self._accept(found, leads) if found else None
+            if not tr.snapshot.get(self.keys.until(self.ticket.claim)).present():
+                return None
         except fdb.FDBError:
             return None
+        return self._run(self._collect, wrote=lambda _: False)
+
+    def _collect(self, tr: fdb.Transaction) -> Sequence[Delivery] | None:
+        leads = tr.snapshot.get(self.line.leader)
+        found = line.collect(tr, self.access.scope(tr), self.ticket)
+        return self._accept(found, leads) if found else None
 
     def _accept(self, found: Sequence[Delivery], leads: fdb.Value) -> Sequence[Delivery]:
         """The answer; with it the consumer may have become the leader, who is away."""
@@ -223,11 +227,10 @@ class _Waiter:
 
     def _check(self, tr: fdb.Transaction, overdue: bool = True) -> Sequence[Delivery] | None:
         """The answer; without one, stay in line, and lead if the leader's return is overdue."""
-        leads = tr.snapshot.get(self.line.leader)
-        status = line.status(tr, self.keys, self.line, self.ticket)
+        leads, scope = tr.snapshot.get(self.line.leader), self.access.scope(tr)
+        status = line.status(tr, scope, self.line, self.ticket)
         if status.held:
             return self._accept(status.held, leads)
-        scope = self.access.scope(tr)
         self.supply.enter(tr, scope)
         if status.request is None:
             # Gone without a lease: the queue was empty, or the consumer was taken for dead.
@@ -299,14 +302,14 @@ class _Waiter:
         answer, dead = served.answers.get(me), False
         if served.closed:
             if answer is None and not answered:
-                answer = line.status(tr, self.keys, self.line, self.ticket).held or CLOSED
+                answer = line.status(tr, scope, self.line, self.ticket).held or CLOSED
             if self.listed:
                 self._withdraw(tr)
             return _Round(Step.LEAVE, answer, wrote=True)
         others = [one for one in served.unserved if one.claim != me]
         mine = next((one for one in served.unserved if one.claim == me), None)
         if not answered and answer is None and mine is None and not served.more:
-            answer = line.status(tr, self.keys, self.line, self.ticket).held or None
+            answer = line.status(tr, scope, self.line, self.ticket).held or None
             dead = not answer
         step = leader.decide(
             answered=answered or answer is not None or dead,
@@ -368,7 +371,7 @@ class _Waiter:
         scope, supply, me = self.access.scope(tr), self.supply, self.ticket.claim
         leads, issued = tr.get(self.line.leader), fulfilment.reads(tr, supply)
         due = promotion.reads(tr, scope)
-        status = line.status(tr, self.keys, self.line, self.ticket)
+        status = line.status(tr, scope, self.line, self.ticket)
         found: Sequence[Delivery] | None = status.held
         if not found:
             supply.enter(tr, scope)

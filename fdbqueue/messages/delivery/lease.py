@@ -60,6 +60,10 @@ from . import lease_rows, limits, scan
 
 T = TypeVar("T")
 
+GRANT_SECONDS = 10.0
+"""How long a lease lasts that was granted in line, until its consumer looks: longer than it
+sleeps."""
+
 MAX_TOGETHER = 1_000
 """The most leases of one claim, so that their places fit into one value."""
 
@@ -70,7 +74,8 @@ class Terms:
 
     A claim is 16 bytes, the first ones of each token.
     begins: whether the consumer handles a message that comes alone at once, beside no other.
-    in_line: whether the consumer asked in line, and finds its leases by their claim.
+    in_line: whether the consumer waits in line, and is to find its leases by their claim: see
+        ``collect``.
     """
 
     seconds: float
@@ -173,8 +178,8 @@ def assign(
 def _assign(
     tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[StoredMessage]
 ) -> list[tuple[bytes, Lease]]:
-    until = ending(tr, scope, terms.seconds)
-    alone = len(messages) == 1
+    until = ending(tr, scope, min(terms.seconds, GRANT_SECONDS) if terms.in_line else terms.seconds)
+    alone = len(messages) == 1 and not terms.in_line
     begun = alone and (terms.begins or messages[0].envelope.suspect)
     leases = []
     keys = scope.keys
@@ -236,20 +241,41 @@ def witness(keys: QueueKeys, deliveries: Any) -> once.Witness:
     return once.Witness(lease_key(keys, token), token[:CLAIM_BYTES], keys.leased_ready(token))
 
 
-def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> list[Delivery]:
-    """The deliveries under a claim that was given in line, as granted.
+def collect(
+    tr: fdb.Transaction, scope: Scope, claim: bytes, seconds: float, *, begins: bool
+) -> list[Delivery]:
+    """The deliveries under a claim that was given in line, from now on in the hands of their
+    consumer.
+
+    Who stood in line may have died: so a lease that is granted there is short, and handling has not
+    begun. Once its consumer looks, the lease lasts ``seconds``, and a message that comes alone is
+    begun. Looking again changes nothing.
 
     Two round trips, one more for payloads in chunks, and for one message that shares its row.
-    Conflicts with their grant and their settlement.
+    Conflicts with their grant, their expiry and their settlement.
     """
-    places = unpack_until(tr.get(keys.until(claim)).value)
-    tokens = [claim + place for place in places]
+    keys = scope.keys
+    ends = unpack_until(tr.get(keys.until(claim)).value)
+    tokens = [claim + place for place in ends]
     alone = lease_rows.alone_at(tr, keys, lease_key(keys, tokens[0])) if len(tokens) == 1 else None
     leases: Iterable[Lease | None] = (alone,)
     if alone is None:
         leases = map(lease_rows.leased, lease_rows.read_together(tr, keys, tokens, tr))
     granted = zip(tokens, leases, strict=True)
-    return _deliveries(tr, keys, [(at, one) for at, one in granted if one and one.claim == claim])
+    held = [(token, one) for token, one in granted if one and one.claim == claim]
+    old = {Moment(one.expiry_version, one.expiry_ms) for _, one in held}
+    if held and old == set(ends.values()):  # It has not looked before.
+        for each in old:
+            del tr[keys.expiry(each.version, claim)]
+        until, places = ending(tr, scope, seconds), list(ends)
+        tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
+        tr[keys.until(claim)] = pack_until(dict.fromkeys(places, until))
+        ends = dict.fromkeys(places, until)
+        if alone is not None and (begins or open_envelope(alone.envelope).suspect):
+            tr[lease_key(keys, tokens[0])] = pack_lease(alone._replace(begun=True))
+            held = [(tokens[0], alone._replace(begun=True))]
+    held = [(token, one._replace(expiry_ms=one.ends(ends).wall_ms)) for token, one in held]
+    return _deliveries(tr, keys, held)
 
 
 def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
