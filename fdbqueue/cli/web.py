@@ -16,8 +16,6 @@ from ..errors import MissingPackage
 from ..store.hosts import LOOPBACK
 from . import context, terminal
 
-STOP_SECONDS = 2
-
 
 def web(
     port: Annotated[
@@ -65,7 +63,7 @@ def web(
     except ImportError as error:
         raise MissingPackage(purpose="fdbq web", package="uvicorn", extra="web") from error
     from fdbqueue.web import application, read_users
-    from fdbqueue.web.server import listen
+    from fdbqueue.web.server import configuration, listen
     from fdbqueue.worker.health.systemd import READY, STOPPING, WATCHDOG, Systemd
 
     known = None if users is None else read_users(users)
@@ -80,15 +78,6 @@ def web(
         users=known,
         allow_actions=allow_actions,
     )
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        timeout_graceful_shutdown=STOP_SECONDS,
-    )
-
     systemd = Systemd.from_environment()
 
     class Server(uvicorn.Server):
@@ -123,4 +112,4 @@ def web(
         print(f"serving {place}")
         terminal.flush()
         with contextlib.suppress(KeyboardInterrupt):
-            Server(config).run(sockets=[listening])
+            Server(configuration(app)).run(sockets=[listening])

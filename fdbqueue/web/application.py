@@ -86,7 +86,7 @@ def application(
         Route("/act", acting.act, methods=["POST"]),
         Route("/run", site.answering(acting.run)),
         Route("/audit", site.answering(acting.audit)),
-        Route("/events", events.__call__),
+        Route("/events", events, methods=["GET"]),
         Mount("/static", StaticFiles(packages=[("fdbqueue.web", "static")]), name="static"),
     ]
     guard = Middleware(

@@ -14,18 +14,20 @@ from typing import TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ..errors import QueueError
 from ..store.binding import FAILURES
 from .pages.overview import Overview, selection
-from .site import Site, link
+from .site import Site, link, user_of
 from .watcher import Change, Watcher
 
 BEAT_SECONDS = 15.0
 """A sign of life, so that neither side keeps a connection that the other has lost."""
 REST_SECONDS = 0.3
-MAX_VIEWERS = 200
+MAX_PAGES = 200
+"""How many pages have a stream. One more takes the place of one of whoever has most of them."""
 MAX_BEHIND = 8
 """How many events wait for a viewer that reads slowly; then it is told to fetch the page."""
 
@@ -49,7 +51,8 @@ class Events:
         self._site = site
         self._overview = overview
         self._feeds: dict[tuple[str, ...], Feed] = {}
-        self._streams = 0
+        self._pages: dict[str, list[asyncio.Queue[bytes]]] = {}
+        """The pages that have a stream, by their viewer: a user, or an address."""
         self._ending = False
 
     def end(self) -> None:
@@ -58,35 +61,47 @@ class Events:
         for feed in self._feeds.values():
             feed.end()
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Of one queue, or of all that the overview shows with the same query."""
-        if self._ending or self._streams >= MAX_VIEWERS:
-            return PlainTextResponse("Too many pages are open.\n", 503, {"retry-after": "30"})
-        return StreamingResponse(
-            self._stream(request),
-            media_type="text/event-stream",
-            headers={"x-accel-buffering": "no"},
-        )
-
-    async def _stream(self, request: Request) -> AsyncIterator[bytes]:
-        self._streams += 1
+        request = Request(scope)
+        viewer = user_of(request).name or (request.client.host if request.client else "")
+        if self._ending or not self._has_place(viewer):
+            refused = PlainTextResponse("Too many pages are open.\n", 503, {"retry-after": "30"})
+            await refused(scope, receive, send)
+            return
         feed = self._feed(request)
-        viewer = feed.join()
+        page = feed.join()
+        self._pages.setdefault(viewer, []).append(page)
         try:
-            yield b"retry: 2000\n\n"
-            while True:
-                try:
-                    async with asyncio.timeout(BEAT_SECONDS):
-                        found = await viewer.get()
-                except TimeoutError:
-                    yield b": still here\n\n"
-                    continue
-                if found == END:
-                    return
-                yield found
+            answer = StreamingResponse(
+                _stream(page),
+                media_type="text/event-stream",
+                headers={"x-accel-buffering": "no"},
+            )
+            await answer(scope, receive, send)
         finally:
-            self._streams -= 1
-            feed.leave(viewer)
+            feed.leave(page)
+            self._forget_page(viewer, page)
+
+    def _has_place(self, viewer: str) -> bool:
+        """Whether there is a place for one more page; takes one from whoever has most if that is
+        fair."""
+        if sum(map(len, self._pages.values())) < MAX_PAGES:
+            return True
+        most = max(self._pages, key=lambda each: len(self._pages[each]), default=viewer)
+        if len(self._pages.get(most, ())) <= len(self._pages.get(viewer, ())) + 1:
+            return False
+        page = self._pages[most][-1]
+        self._forget_page(most, page)
+        _give(page, END)
+        return True
+
+    def _forget_page(self, viewer: str, page: asyncio.Queue[bytes]) -> None:
+        pages = [each for each in self._pages.get(viewer, ()) if each is not page]
+        if pages:
+            self._pages[viewer] = pages
+        else:
+            self._pages.pop(viewer, None)
 
     def _feed(self, request: Request) -> Feed:
         """That of all viewers of this page. Rows are the same for all users."""
@@ -106,6 +121,20 @@ class Events:
     def _forget(self, key: tuple[str, ...], ended: Feed) -> None:
         if self._feeds.get(key) is ended:
             del self._feeds[key]
+
+
+async def _stream(page: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
+    yield b"retry: 2000\n\n"
+    while True:
+        try:
+            async with asyncio.timeout(BEAT_SECONDS):
+                found = await page.get()
+        except TimeoutError:
+            yield b": still here\n\n"
+            continue
+        if found == END:
+            return
+        yield found
 
 
 class Feed:

@@ -1,8 +1,32 @@
-"""Where the pages listen."""
+"""Serves the pages with uvicorn, and bears clients that mean ill.
+
+Whoever reaches the port may open connections, before any password. So a connection that has sent no
+whole request has a deadline, and makes room for a newer one when there are too many; a client that
+does not take its answer is cut off; and what clients do fills no disk with log lines.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import resource
 import socket
+import time
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+STOP_SECONDS = 2
+MAX_CONNECTIONS = 400
+REQUEST_SECONDS = 10.0
+"""How long the head of a request may take, from the connection or the answer before."""
+TAKE_SECONDS = 30.0
+"""How long a client may take none of an answer."""
+LOG_LINES, LOG_SECONDS = 10, 60.0
+"""How many lines of one kind are logged in a time."""
+_BACKLOG = 64  # also how many connections asyncio accepts before it makes the first of them
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -16,8 +40,104 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen(128)
+        listening.listen(_BACKLOG)
     except OSError:
         listening.close()
         raise
     return listening
+
+
+def configuration(app: ASGIApp) -> uvicorn.Config:
+    """How uvicorn serves the pages."""
+    found = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    for name in ("asyncio", "uvicorn.error", "fdbqueue.web"):
+        logging.getLogger(name).addFilter(_sparse)
+    return found
+
+
+class Connection(H11Protocol):
+    """A connection. It waits while no request is under way, for one that is whole."""
+
+    waits_since: float | None = None
+    _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if len(self.connections) > min(MAX_CONNECTIONS, files // 2):
+            waiting = [each for each in self.connections if isinstance(each, Connection)]
+            waiting = [each for each in waiting if each.waits_since is not None]
+            min(waiting, key=lambda each: each.waits_since or 0.0).cut()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._late, self._stuck):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stuck = self.loop.call_later(TAKE_SECONDS, self.cut)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+
+    def cut(self) -> None:
+        """End it, whatever it is doing."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _wait(self) -> None:
+        """Begin to wait, or end it, as a request is under way or not."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.waits_since = None
+            if self._late is not None:
+                self._late.cancel()
+        elif self.waits_since is None:
+            self.waits_since = time.monotonic()
+            self._late = self.loop.call_later(REQUEST_SECONDS, self.cut)
+
+
+class Sparse(logging.Filter):
+    """Lets ``LOG_LINES`` of one kind through in ``LOG_SECONDS``, and then says how many it kept."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._until: dict[str, float] = {}
+        self._count: dict[str, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind, now = str(record.msg), self._clock()
+        if now >= self._until.get(kind, 0.0):
+            kept = self._count.get(kind, 0) - LOG_LINES
+            self._until[kind], self._count[kind] = now + LOG_SECONDS, 0
+            if kept > 0:
+                record.msg, record.args = f"{record.getMessage()} ({kept:,} more before)", ()
+        self._count[kind] += 1
+        return self._count[kind] <= LOG_LINES
+
+
+_sparse = Sparse()

@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from fdbqueue.web.server import listen
+from fdbqueue.web.server import configuration, listen
 from tests.patience import DEADLINE
 
 
@@ -21,10 +21,7 @@ from tests.patience import DEADLINE
 def serving(app: ASGIApp) -> Iterator[str]:
     """The address of the application."""
     with listen("127.0.0.1", 0) as listening:
-        config = uvicorn.Config(
-            app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1
-        )
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(configuration(app))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

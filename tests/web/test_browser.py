@@ -13,7 +13,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from fdbqueue import Queue, fdb
-from fdbqueue.web import application
+from fdbqueue.web import application, events
 from tests.needs import require_browser
 from tests.patience import eventually
 from tests.web.serving import serving
@@ -97,6 +97,28 @@ def test_pages_are_live_harmless_and_as_wide_as_the_screen(
                 eventually(partial(fits, browser, pixels))
                 assert browser.title != "owned"
         assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def test_a_page_that_was_refused_its_stream_asks_again(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    browser: webdriver.Chrome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "MAX_PAGES", 0)
+    hurry = "const wait = setTimeout; setTimeout = (todo, ms) => wait(todo, Math.min(ms, 50));"
+    command = "Page.addScriptToEvaluateOnNewDocument"
+    added = browser.execute_cdp_cmd(command, {"source": hurry})
+    try:
+        with serving(application(db, root=space)) as address:
+            browser.get(f"http://{address}/")
+            eventually(lambda: shown(browser, "#live") == "not connected")
+            monkeypatch.setattr(events, "MAX_PAGES", 5)
+            eventually(lambda: shown(browser, "#live") == "live")
+            browser.get("about:blank")
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+        browser.get_log("browser")  # type: ignore[no-untyped-call]
 
 
 def test_an_operator_purges_with_the_keyboard(

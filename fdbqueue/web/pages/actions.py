@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from functools import partial
 from urllib.parse import parse_qsl
@@ -18,7 +19,7 @@ from ..runs import Runs
 from ..site import Query, Site, link, number, user_of
 from ..watcher import TIMEOUT_SECONDS
 
-FORM_BYTES = 65_536
+FORM_BYTES, FORM_SECONDS = 65_536, 10.0
 AUDITED, MAX_AUDITED = 100, 1_000
 
 
@@ -51,10 +52,14 @@ class Acting:
     async def act(self, request: Request) -> Response:
         """Begin an action that a form of the page before says."""
         body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > FORM_BYTES:
-                return PlainTextResponse("The form is too large.\n", 413)
+        try:
+            async with asyncio.timeout(FORM_SECONDS):
+                async for piece in request.stream():
+                    body += piece
+                    if len(body) > FORM_BYTES:
+                        return PlainTextResponse("The form is too large.\n", 413)
+        except TimeoutError:
+            return PlainTextResponse("The form did not come.\n", 408, {"connection": "close"})
         form = dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
         return await run_in_threadpool(self._site.answering(partial(self._act, form)), request)
 

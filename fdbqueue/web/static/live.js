@@ -5,6 +5,7 @@
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 const skew = Number(document.body.dataset.now) - Date.now();
 const REST_MS = 1000;
+const ASK_AGAIN_MS = 15000;
 
 function span(seconds) {
   const [size, unit] = UNITS.find(([size]) => seconds >= size) || [1, "s"];
@@ -98,7 +99,14 @@ function follow() {
   if (source !== null || document.hidden || !followed) return;
   source = new EventSource(`${document.documentElement.dataset.events}?${query}`);
   source.addEventListener("open", () => say("live"));
-  source.addEventListener("error", () => say("not connected"));
+  source.addEventListener("error", () => {
+    say("not connected");
+    if (source !== null && source.readyState === EventSource.CLOSED) {
+      // It was refused, and browsers do not ask again of themselves.
+      source = null;
+      setTimeout(follow, ASK_AGAIN_MS * (1 + Math.random()));
+    }
+  });
   source.addEventListener("rows", (event) => showRows(JSON.parse(event.data)));
   source.addEventListener("changed", refresh);
 }
