@@ -13,15 +13,17 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+from zlib import crc32
 
 import pytest
+from msgpack import packb
 
 from fdbqueue.store import embedded
 from fdbqueue.store.embedded.codes import Fault
 from fdbqueue.store.embedded.storage import mailbox, versions
 from fdbqueue.store.embedded.storage.database import Database, OpenStore
 from fdbqueue.store.embedded.storage.futex import Futex
-from fdbqueue.store.embedded.storage.mailbox import AVAILABLE, Mailbox, Post
+from fdbqueue.store.embedded.storage.mailbox import _DATA, AVAILABLE, Mailbox, Post
 from fdbqueue.store.embedded.storage.versions import FIRST_BOX, Clock, Shared
 from fdbqueue.store.embedded.transactions import lifecycle, reads, writes
 from fdbqueue.store.embedded.transactions.commit_requests import CommitRequest
@@ -53,6 +55,11 @@ class Attempt(threading.Thread):
 
     def run(self) -> None:
         self.error = lifecycle.fdb_transaction_commit(self.handle).error
+
+    def commits(self) -> bool:
+        """Whether it can commit."""
+        self.start()
+        return isinstance(self.outcome(), tuple)
 
     def outcome(self) -> Any:
         """Its version and its place among those of that version, or its error code."""
@@ -161,7 +168,7 @@ def posted_by(store: OpenStore, key: bytes) -> tuple[Mailbox, list[CommitRequest
     """The mailbox of a process that has posted a transaction, and what it has posted."""
     request = lifecycle._request(Attempt(store, key).transaction)
     assert request is not None
-    mailbox = Mailbox(store.file.shared)
+    mailbox = Mailbox(store.file.shared, False)
     assert mailbox.post([request])
     return mailbox, [request]
 
@@ -169,7 +176,7 @@ def posted_by(store: OpenStore, key: bytes) -> tuple[Mailbox, list[CommitRequest
 def test_what_a_dead_holder_noted_in_vain_is_not_taken_for_a_later_commit(path: str) -> None:
     stores = [OpenStore(path, "normal") for _ in range(2)]
     mailbox, group = posted_by(stores[0], b"key")
-    holder = Mailbox(stores[1].file.shared)
+    holder = Mailbox(stores[1].file.shared, False)
 
     with held(path):
         posts = holder.collect(0, lambda _: False)
@@ -186,7 +193,7 @@ def test_a_post_that_is_being_replaced_is_not_taken_under_its_old_number(path: s
     request = lifecycle._request(Attempt(stores[0], b"next").transaction)
     assert request is not None
     assert mailbox.post([request])
-    holder, words = Mailbox(stores[1].file.shared), stores[0].file.shared.words
+    holder, words = Mailbox(stores[1].file.shared, False), stores[0].file.shared.words
     number = FIRST_BOX // 8
     assert words[number] == 2
 
@@ -204,7 +211,7 @@ def test_what_a_dead_process_posted_is_not_committed(path: str, monkeypatch: Pat
     left = Attempt(dead, b"left")
     request = lifecycle._request(left.transaction)
     assert request is not None
-    mailbox = Mailbox(dead.file.shared)
+    mailbox = Mailbox(dead.file.shared, False)
     assert mailbox.post([request])
     # The system drops a dead process's locks, and nothing else.
     dead.file.shared.close()
@@ -234,7 +241,7 @@ def test_what_is_too_long_for_a_box_waits_for_the_lock_itself(path: str) -> None
     writes.fdb_transaction_set(attempt.handle, b"long", 4, value, len(value))
     request = lifecycle._request(attempt.transaction)
     assert request is not None
-    assert not Mailbox(store.file.shared).post([request])
+    assert not Mailbox(store.file.shared, False).post([request])
 
     with held(path):
         attempt.start()
@@ -254,8 +261,8 @@ def test_a_transaction_older_than_what_the_holder_knows_is_left_to_its_own_proce
     request = lifecycle._request(attempt.transaction)
     assert begun is not None
     assert request is not None
-    assert Mailbox(stores[0].file.shared).post([request])
-    holder = Mailbox(stores[1].file.shared)
+    assert Mailbox(stores[0].file.shared, False).post([request])
+    holder = Mailbox(stores[1].file.shared, False)
 
     with held(path):
         assert holder.collect(begun + 1, lambda _: False) == []
@@ -268,7 +275,7 @@ def test_who_waits_sleeps_until_it_is_woken(path: str, monkeypatch: Patch) -> No
     # Given a process that posts while the lock is taken, and would sleep for long
     monkeypatch.setattr(mailbox, "_PAUSE_SECONDS", 10 * DEADLINE)
     asleep = sleeping(monkeypatch)
-    holder, other = Mailbox(Shared(path + "-lock")), OpenStore(path, "normal")
+    holder, other = Mailbox(Shared(path + "-lock"), False), OpenStore(path, "normal")
     attempt = Attempt(OpenStore(path, "normal"), b"key")
     with held(path):
         attempt.start()
@@ -321,7 +328,7 @@ def test_the_holder_of_the_lock_waits_until_the_last_has_posted(
     path: str, monkeypatch: Patch
 ) -> None:
     shared = Shared(path + "-lock")
-    holder = Mailbox(shared)
+    holder = Mailbox(shared, False)
     attempts = [Attempt(OpenStore(path, "normal"), b"%d" % number) for number in range(2)]
     shared.lock()
     gathering = threading.Thread(target=holder.gather, args=(2, 10 * DEADLINE), daemon=True)
@@ -403,7 +410,7 @@ def test_who_has_closed_the_store_finds_no_post(path: str) -> None:
     stores = [OpenStore(path, "normal") for _ in range(2)]
     request = lifecycle._request(Attempt(stores[0], b"key").transaction)
     assert request is not None
-    assert Mailbox(stores[0].file.shared).post([request])
+    assert Mailbox(stores[0].file.shared, False).post([request])
     # When a store is closed, and then asked to commit
     stores[1].close()
     late = Attempt(stores[1], b"late")
@@ -434,3 +441,55 @@ def test_without_room_for_a_mailbox_processes_wait_for_the_lock(
     late = Attempt(OpenStore(path, "normal"), b"late")
     commit_together(path, monkeypatch, [late])
     assert late.outcome()[1] == 0
+
+
+@pytest.mark.parametrize("holder_mode", ["full", "normal"])
+def test_a_commit_is_as_durable_as_its_own_process_asks(
+    path: str, monkeypatch: Patch, holder_mode: str
+) -> None:
+    """Of those that wait, whoever asks for more than the holder gives commits for itself."""
+    full, normal = OpenStore(path, "full"), OpenStore(path, "normal")
+    poster, holder = (normal, full) if holder_mode == "full" else (full, normal)
+    attempt, own = Attempt(poster, b"posted"), Attempt(holder, b"own")
+    request = lifecycle._request(own.transaction)
+    assert request is not None
+    wait = posted(monkeypatch, 1)
+
+    holder.file.shared.lock()
+    attempt.start()
+    wait()
+    holder.committer._commit_locked([request])
+
+    version, _ = attempt.outcome()
+    assert (version == request.version) == (holder_mode == "full")
+    assert total(path) == 2
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"", b"x", b"\xc1", packb(7), packb((False, [1])), packb((0, 0))]
+)
+def test_a_post_that_makes_no_sense_is_left_alone(path: str, nonsense: bytes) -> None:
+    stores = [OpenStore(path, "normal") for _ in range(2)]
+    mailbox, _ = posted_by(stores[0], b"key")
+    shared, holder = stores[0].file.shared, Mailbox(stores[1].file.shared, False)
+    number, length, checksum = (FIRST_BOX // 8 + index for index in (0, 4, 5))
+    data = FIRST_BOX + _DATA
+    shared.map[data : data + len(nonsense)] = nonsense
+    shared.words[checksum] = crc32(nonsense, shared.words[number])
+    for size in (len(nonsense), -1, 1 << 62):
+        shared.words[length] = size
+        assert holder.collect(0, lambda _: False) == []
+    shared.words[versions.BOXES] = 1 << 40
+    assert holder.collect(0, lambda _: False) == []
+    shared.words[versions.BOXES] = 1
+    assert Attempt(stores[1], b"other").commits()
+    assert mailbox.is_answered() is False
+
+
+def test_nothing_of_what_was_posted_stays_in_the_sidecar(path: str, monkeypatch: Patch) -> None:
+    secret = b"nobody else may read this"
+    attempts = [Attempt(OpenStore(path, "normal"), secret) for _ in range(2)]
+    commit_together(path, monkeypatch, attempts)
+    assert {len(attempt.outcome()) for attempt in attempts} == {2}
+    with open(path + "-lock", "rb") as sidecar:
+        assert secret not in sidecar.read()

@@ -20,7 +20,8 @@ import pytest
 
 import fdbqueue
 from fdbqueue.store.binding import fdb
-from tests.patience import DEADLINE
+from fdbqueue.store.embedded.storage.mailbox import AVAILABLE, Mailbox
+from tests.patience import DEADLINE, eventually
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -157,6 +158,38 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(
     db: Any, store: str, start: Any
 ) -> None:
     run_with_kills(db, store, start, kills=5, seed=1)
+
+
+STEPS = sorted(
+    line
+    for function in (Mailbox.post, Mailbox.note, Mailbox.answer, Mailbox.take_answer, Mailbox.wake)
+    for _, _, line in function.__code__.co_lines()
+    if line is not None and line > function.__code__.co_firstlineno
+)
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="processes pass on no commits here")
+def test_a_process_may_die_at_any_step_of_passing_commits_on(
+    db: Any, store: str, start: Any
+) -> None:
+    survivors = [start("append", f"s{number}", "20") for number in range(2)]
+    victims: dict[str, Worker] = {}
+    steps = sorted(set(STEPS))
+    for line in steps[random.randrange(4) :: 4]:
+        victim = victims[f"v{line}"] = start("append_until", f"v{line}", "20", str(line))
+        # Not every step is ever taken.
+        eventually(lambda: victim.process.poll() is not None or len(victim.lines) > 40)  # noqa: B023
+        victim.process.kill()
+        before = len(survivors[0].lines)
+        survivors[0].wait_for_lines(before + 1)
+    for worker in (*survivors, *victims.values()):
+        worker.kill()
+
+    acknowledged = {name: len(victim.lines) for name, victim in victims.items()}
+    for number, survivor in enumerate(survivors):
+        acknowledged[f"s{number}"] = len(survivor.lines)
+    check_appended(db, 20, acknowledged)
+    check_file(store)
 
 
 @pytest.mark.slow

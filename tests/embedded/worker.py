@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ os.environ["FDBQUEUE_STORE"] = f"embedded:{sys.argv[1]}"
 
 import fdbqueue
 from fdbqueue.store.binding import fdb
-from fdbqueue.store.embedded.storage import versions, writer
+from fdbqueue.store.embedded.storage import mailbox, versions, writer
 
 ACCOUNTS = 8
 
@@ -47,6 +48,19 @@ def append(db: Any, name: str, lists: str) -> None:
         once(db, number)
         say(str(number))
         number += 1
+
+
+def append_until(db: Any, name: str, lists: str, line: str) -> None:
+    """The same, but the process dies where it first executes a line of the mailbox."""
+    file, target = mailbox.__file__, int(line)
+
+    def at_line(frame: Any, event: str, _: object) -> Any:
+        if event == "line" and frame.f_lineno == target:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return at_line
+
+    sys.settrace(lambda frame, *_: at_line if frame.f_code.co_filename == file else None)
+    append(db, name, lists)
 
 
 def transfer(db: Any, name: str, rounds: str) -> None:
@@ -119,6 +133,7 @@ def change_unheard(db: Any, name: str) -> None:
 if __name__ == "__main__":
     WORK: dict[str, Callable[..., None]] = {
         "append": append,
+        "append_until": append_until,
         "transfer": transfer,
         "fill": fill,
         "change": change,

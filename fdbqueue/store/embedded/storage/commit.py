@@ -58,7 +58,7 @@ class Committer:
 
     def _reset(self) -> None:
         self._writer = Writer(self._file, self._clock, self._snapshots)
-        self._mailbox = Mailbox(self._file.shared)
+        self._mailbox = Mailbox(self._file.shared, durable=self._file.synchronous == "full")
         self._mutex = threading.Lock()
         self._waiting: list[CommitRequest] = []
         self._leading = False

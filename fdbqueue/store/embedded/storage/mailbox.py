@@ -14,12 +14,17 @@ known by its lock on the box, which the system drops. What the dead one had post
 
 Those that wait sleep until the holder has answered them, and the holder, while it waits for those
 that took part last time, until the last of them has posted: both on numbers in the sidecar.
+
+A post says how durable its commit must be, and a holder takes none that asks for more than its own
+commits are. What the memory holds is checked before it is used: a post that makes no sense is left
+to its own process. An owner wipes what it has posted when it knows the outcome.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import struct
 import sys
 import time
@@ -46,7 +51,11 @@ _PAUSE_SECONDS, _POLL_SECONDS = 0.001, 0.0001
 # struct flock of 64-bit Linux. Its locks on open files, unlike those of POSIX, are kept when the
 # process closes another descriptor of the file.
 _FLOCK = struct.Struct("hhqqi4x")
-AVAILABLE = sys.platform == "linux" and struct.calcsize("P") == 8
+# A poster writes its data before its number, and a holder the outcomes before its own; the other
+# side reads them in the reverse order, without a barrier. That is sound where the processor keeps
+# the order of stores and that of loads, as x86-64 does and Arm does not. An aligned word of eight
+# bytes is never half written.
+AVAILABLE = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 1 << 32
 
 
 class Post(NamedTuple):
@@ -58,10 +67,15 @@ class Post(NamedTuple):
 
 
 class Mailbox:
-    """The boxes of one store, of which this process owns at most one."""
+    """The boxes of one store, of which this process owns at most one.
 
-    def __init__(self, shared: Shared) -> None:
+    Args:
+        durable: whether the commits of this process survive a crash of the machine.
+    """
+
+    def __init__(self, shared: Shared, durable: bool) -> None:
         self._shared = shared
+        self._durable = durable
         self._own: int | None = None
 
     def _claim(self) -> int | None:
@@ -75,6 +89,7 @@ class Mailbox:
                 words, at = self._shared.words, _words_of(box)
                 # What a dead owner had posted is nobody's.
                 words[at + _ANSWERED] = words[at + _POSTED]
+                self._wipe(box)
                 self._own = box
                 break
         return self._own
@@ -127,7 +142,7 @@ class Mailbox:
         for request in group:
             if not request.plain or request.report or request.deadline:
                 return False
-        data = msgpack.packb([_fields(request) for request in group])
+        data = msgpack.packb((self._durable, [_fields(request) for request in group]))
         box = self._claim() if len(data) <= BOX_BYTES - _DATA else None
         if box is None:
             return False
@@ -153,7 +168,7 @@ class Mailbox:
     def waiting(self) -> int:
         """How many other processes wait with a post."""
         words = self._shared.words
-        starts = (_words_of(box) for box in range(words[BOXES]) if box != self._own)
+        starts = (_words_of(box) for box in self._used() if box != self._own)
         return sum(words[at + _POSTED] != words[at + _ANSWERED] for at in starts)
 
     def collect(self, oldest: int, was_made: Callable[[int], bool]) -> list[Post]:
@@ -164,7 +179,7 @@ class Mailbox:
         """
         posts: list[Post] = []
         words = self._shared.words
-        for box in range(words[BOXES]):
+        for box in self._used():
             at = _words_of(box)
             number = words[at + _POSTED]
             if number == words[at + _ANSWERED] or box == self._own:
@@ -175,14 +190,40 @@ class Mailbox:
                 continue
             # What a holder noted that died before its commit; another commit may get its version.
             words[at + _TAKEN] = 0
-            begin = _bytes_of(box) + _DATA
-            data = self._shared.map[begin : begin + words[at + _LENGTH]]
-            # A process that was interrupted may be posting something else, as the next number.
-            if crc32(data, number) == words[at + _CHECKSUM]:
-                requests = [_request(fields) for fields in msgpack.unpackb(data, use_list=False)]
-                if all(oldest <= (request.read_version or oldest) for request in requests):
-                    posts.append(Post(box, number, requests))
+            requests = self._read(box, number)
+            if requests and all(oldest <= (one.read_version or oldest) for one in requests):
+                posts.append(Post(box, number, requests))
         return posts
+
+    def _read(self, box: int, number: int) -> list[CommitRequest]:
+        """The requests of a post; none if they are not to be committed here."""
+        words, at, begin = self._shared.words, _words_of(box), _bytes_of(box) + _DATA
+        length = words[at + _LENGTH]
+        if not 0 < length <= BOX_BYTES - _DATA:
+            return []
+        data = self._shared.map[begin : begin + length]
+        try:
+            # A process that was interrupted may be posting something else, as the next number.
+            if crc32(data, number) != words[at + _CHECKSUM]:
+                return []
+            durable, posted = msgpack.unpackb(data, use_list=False)
+            if (durable and not self._durable) or len(posted) > _MOST_REQUESTS:
+                return []
+            return [_request(fields) for fields in posted]
+        except (TypeError, ValueError, AttributeError, struct.error, OverflowError):
+            # msgpack's own errors are ValueErrors. No release writes such a thing.
+            return []
+
+    def _used(self) -> range:
+        """The boxes that may be in use."""
+        return range(min(self._shared.words[BOXES], MOST_BOXES))
+
+    def _wipe(self, box: int) -> None:
+        """Leave nothing of what was posted."""
+        begin = _bytes_of(box) + _DATA
+        length = self._shared.words[_words_of(box) + _LENGTH]
+        length = min(max(length, 0), BOX_BYTES - _DATA)
+        self._shared.map[begin : begin + length] = bytes(length)
 
     def note(self, posts: Sequence[Post], version: int) -> None:
         """Note the outcomes of posts that a commit is about to make; only under the lock."""
@@ -219,6 +260,8 @@ class Mailbox:
         number = words[at + _POSTED]
         known = words[at + _ANSWERED] == number or self._was_taken(self._own, number, was_made)
         words[at + _ANSWERED] = number
+        if self._shared.has_boxes:
+            self._wipe(self._own)
         if known:
             for index, request in enumerate(group, at + _OUTCOMES):
                 code, request.order = divmod(words[index], 1 << _ORDER_BITS)
