@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable
 from typing import Self
 
-import sdnotify
-
 READY, STOPPING, WATCHDOG = "READY=1", "STOPPING=1", "WATCHDOG=1"
 SOCKET, WATCHDOG_USEC, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 STATUS_CHARACTERS = 200
@@ -28,11 +26,14 @@ class Systemd:
     def from_environment(cls) -> Self | None:
         """As the environment says; None if nobody wants to be told. Takes the variables out of it:
         they are not for commands that this process starts."""
-        notify = sdnotify.SystemdNotifier().notify if os.environ.get(SOCKET) else None
-        os.environ.pop(SOCKET, "")
         micros, pid = os.environ.pop(WATCHDOG_USEC, ""), os.environ.pop(WATCHDOG_PID, "")
-        if notify is None:
+        if not os.environ.get(SOCKET):
+            os.environ.pop(SOCKET, None)
             return None
+        import sdnotify  # needed only under systemd
+
+        notify = sdnotify.SystemdNotifier().notify
+        del os.environ[SOCKET]
         asks = micros.isdecimal() and int(micros) > 0 and pid in ("", str(os.getpid()))
         return cls(notify, int(micros) / 1e6 if asks else None)
 
