@@ -256,3 +256,39 @@ def test_no_transaction_does_more_than_its_budget_and_none_fails_for_size(
         drained(db, queue, 20)
         queue.sweep(db)
         assert verify(db, queue).deviations == ()
+
+
+agenda = pytest.mark.xfail(strict=True, reason="One end: settle, the agenda, work with a budget")
+
+
+@agenda
+def test_an_enqueue_reads_few_rows_however_many_slots_are_out(
+    db: fdb.Database, space: fdb.Subspace, rows: list[int]
+) -> None:
+    queue = Queue.create(db, "jobs", root=space, key_concurrency=1_000)
+    for _ in range(3):
+        queue.enqueue_many(db, [NewMessage(b"x", key="a")] * 300)
+    rows.clear()
+    queue.enqueue(db, b"x", key="a")
+    assert sum(rows) < 100
+
+
+@agenda
+def test_a_limit_that_is_due_does_not_make_receives_of_other_queues_conflict(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    clock = StillClock()
+    one, two, three = (
+        Queue.create(db, name, root=space, clock=clock) for name in ("one", "two", "three")
+    )
+    one.limits["api", "x"].set(db, rate="60/min")
+    for queue in (one, two, three):
+        queue.enqueue_many(db, [NewMessage(b"x", limits={"api": "x"})] * 3)
+        queue.ack_many(db, queue.receive_many(db, 9))
+        queue.enqueue(db, b"y")
+    clock.seconds += 60
+    transactions = [db.create_transaction() for _ in range(2)]
+    for queue, tr in zip((two, three), transactions, strict=True):
+        assert queue.receive(tr) is not None
+    for tr in transactions:
+        tr.commit().wait()
