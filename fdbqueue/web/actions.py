@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
@@ -15,11 +14,10 @@ from ..values.options import check_name
 from ..values.records import record
 from ..values.selector import Selector
 from ..values.states import State
-from .filters import Filter
-from .site import Query, Site
+from . import filters
+from .filters import Filter, Query
+from .site import Site
 
-COUNT_SECONDS = 5.0
-PAGE = 1_000
 STATES = ("ready", "delayed")
 OF_A_STATE = ("move", "purge")
 """The actions that take messages of a state."""
@@ -100,27 +98,21 @@ def _dead(site: Site, terms: Terms) -> Counted:
     if not terms.filter:
         return queue.depth(site.db).dead, True
     matches = terms.filter.predicate()
-    until, number, after = time.monotonic() + COUNT_SECONDS, 0, None
-    while time.monotonic() < until:
-        some = queue.dead.list(site.db, PAGE, after)
-        if not some:
-            return number, True
-        number += sum(matches(replace(each.message, death=each.death)) for each in some)
-        after = some[-1].id
-    return number, False
+    return filters.count(
+        lambda limit, after: queue.dead.list(site.db, limit, after),
+        lambda each: matches(replace(each.message, death=each.death)),
+    )
 
 
 def _waiting(site: Site, terms: Terms) -> Counted:
     queue = site.queue(terms.queue)
-    selector = _selector(terms)
-    if selector is None:
+    if _selector(terms) is None:
         return int(getattr(queue.depth(site.db), terms.state)), True
-    until, number = time.monotonic() + COUNT_SECONDS, 0
-    for progress in queue.counting(site.db, selector, state=terms.state):
-        number = progress.taken
-        if time.monotonic() > until:
-            return number, False
-    return number, True
+    matches = terms.filter.predicate()
+    return filters.count(
+        lambda limit, after: queue.messages(site.db, terms.state, limit, after),
+        lambda each: matches(each.message),
+    )
 
 
 def _moved(site: Site, terms: Terms) -> Counted:

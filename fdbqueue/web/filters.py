@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 from ..values.model import DeadMessage, Message, MessageState
 from ..values.records import record
 from ..values.selector import Selector
-from .site import Query
 
 T = TypeVar("T", MessageState, DeadMessage)
+Query: TypeAlias = Mapping[str, str]
 
 STEP = 200
 """How many messages a filter checks in one transaction."""
 MAX_CHECKED, MAX_SECONDS = 2_000, 2.0
 """How many messages a filter checks for one page, and for how long."""
+COUNT_SECONDS = 5.0
+"""How long messages are counted before an action."""
 
 
 @record
@@ -40,6 +42,11 @@ class Filter:
 
     def __bool__(self) -> bool:
         return bool(self.selector or self.reason or self.error)
+
+    @classmethod
+    def given(cls, query: Query) -> bool:
+        """Whether a query has a filter, right or wrong."""
+        return any(query.get(name, "").strip() for name in cls.__match_args__)
 
     def query(self) -> dict[str, str]:
         """The filter as a part of a query."""
@@ -89,7 +96,7 @@ def page(
     while True:
         some = read(limit + 1 if matches is None else STEP, after)
         for each in some:
-            if len(found) == limit:
+            if len(found) == limit or (matches and checked and time.monotonic() > until):
                 return Page(found, after, checked)
             after = each.id
             checked += 1
@@ -97,5 +104,20 @@ def page(
                 found.append(each)
         if not some:
             return Page(found, None, checked)
-        if checked >= MAX_CHECKED or time.monotonic() > until:
+        if checked >= MAX_CHECKED:
             return Page(found, after, checked)
+
+
+def count(
+    read: Callable[[int, str | None], Sequence[T]], matches: Callable[[T], bool]
+) -> tuple[int, bool]:
+    """How many of what ``read`` lists ``matches`` wants, and whether those are all: it looks for
+    ``COUNT_SECONDS``."""
+    number, after, until = 0, None, time.monotonic() + COUNT_SECONDS
+    while some := read(STEP, after):
+        for each in some:
+            if time.monotonic() > until:
+                return number, False
+            number += matches(each)
+            after = each.id
+    return number, True

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
+from anyio import CapacityLimiter, to_thread
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -20,13 +21,16 @@ from ..queue.queue import Queue
 from ..store.binding import FAILURES, fdb
 from ..values.options import check_name
 from ..values.text import excerpt, visible
+from .filters import Filter, Query
 from .users import Role, User
 from .watcher import TIMEOUT_SECONDS, Watcher
 
 EXCERPT = 160
+THREADS, FILTERS = 40, 4
+"""How many pages are made at once, and how many of them with a filter."""
 T = TypeVar("T")
-Query: TypeAlias = Mapping[str, str]
 Url: TypeAlias = Callable[..., str]
+Answering: TypeAlias = Callable[[Request], Awaitable[Response]]
 TABS = {
     "queue": ("Messages", "queue"),
     "dead": ("Dead letters", "dead_letters"),
@@ -53,6 +57,8 @@ class Site:
         self.name = name
         self.actions = actions
         self.watcher = Watcher(db, root)
+        self._threads = CapacityLimiter(THREADS)
+        self._filters = CapacityLimiter(FILTERS)
         self.templates = Environment(
             loader=PackageLoader("fdbqueue.web"),
             autoescape=True,
@@ -101,10 +107,14 @@ class Site:
         )
         return HTMLResponse(text, status)
 
-    def answering(self, page: Callable[[Request], Response]) -> Callable[[Request], Response]:
-        """A page that answers a failure with a page that says so."""
+    def answering(self, page: Callable[[Request], Response]) -> Answering:
+        """A page, in a thread of the pages. A failure is answered with a page that says so.
 
-        def answer(request: Request) -> Response:
+        Pages with a filter, which may take seconds, have a share of their own; those whose clients
+        have gone while they waited for it are left out.
+        """
+
+        def answered(request: Request) -> Response:
             try:
                 return page(request)
             except (QueueNotFound, ScheduleNotFound, GroupNotFound) as error:
@@ -114,7 +124,19 @@ class Site:
             except (*FAILURES, QueueError) as error:
                 return self._failed(request, 503, error)
 
+        async def answer(request: Request) -> Response:
+            if not Filter.given(request.query_params):
+                return await self.in_thread(answered, request)
+            async with self._filters:
+                if await request.is_disconnected():
+                    return Response(status_code=408)
+                return await self.in_thread(answered, request)
+
         return answer
+
+    async def in_thread(self, todo: Callable[..., T], *given: object) -> T:
+        """Do something in a thread of the pages, which no other part of the process takes."""
+        return await to_thread.run_sync(todo, *given, limiter=self._threads)
 
     def _failed(self, request: Request, status: int, error: BaseException) -> Response:
         return self.page(request, "failed.html", status, error=str(error), queue=None)

@@ -7,14 +7,20 @@ import contextlib
 import http.client
 import logging
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
-from fdbqueue import fdb
-from fdbqueue.web import User, Users, application, events, server
+from fdbqueue import Queue, fdb
+from fdbqueue.values.model import MessageState
+from fdbqueue.values.selector import Selector
+from fdbqueue.web import User, Users, application, events, filters, server
 from fdbqueue.web.pages import actions
 from fdbqueue.web.server import Sparse, listen
+from fdbqueue.web.site import FILTERS
 from tests.patience import DEADLINE, eventually
 from tests.web.serving import serving
 
@@ -175,3 +181,48 @@ def test_who_has_most_pages_gives_one_to_a_newcomer(
         for each in greedy[2:]:
             assert b"retry" in each.read(), "it has ended"
         assert status(address, "/events?user=vera") == 503
+
+
+def test_filters_take_no_page_from_others_and_none_runs_whose_client_has_gone(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue(db, b"x", headers={"n": 1})
+    begun, go, ran = threading.Semaphore(0), threading.Event(), list[object]()
+    matches = Selector.matches
+
+    def slow(self: Selector, *given: Any) -> bool:
+        ran.append(self)
+        begun.release()
+        assert go.wait(DEADLINE)
+        return matches(self, *given)
+
+    monkeypatch.setattr(Selector, "matches", slow)
+    with serving(application(db, root=space)) as address, contextlib.ExitStack() as clients:
+        request = b"GET /queue?queue=orders&selector=n%3D1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        held = [clients.enter_context(connect(address, request)) for _ in range(60)]
+        for _ in range(FILTERS):
+            assert begun.acquire(timeout=DEADLINE)
+        for path in ("/", "/queue?queue=orders", "/static/live.js"):
+            assert status(address, path) == 200
+        for each in held:
+            each.close()
+        assert status(address) == 200, "the ends of the connections have come before"
+        go.set()
+        assert status(address, "/queue?queue=orders&selector=n%3D1") == 200
+        assert len(ran) == FILTERS + 1
+
+
+def test_a_filter_looks_at_the_clock_at_each_message(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_ = queue.enqueue_many(db, [b"x"] * 50)
+    monkeypatch.setattr(filters, "MAX_SECONDS", 0.0)
+    text = pages.get("/queue?queue=orders&selector=n%3D1").text
+    assert f"after={first}" in text
+    monkeypatch.setattr(filters, "COUNT_SECONDS", 0.0)
+
+    def read(limit: int, after: str | None) -> Sequence[MessageState]:
+        return queue.messages(db, "ready", limit, after)
+
+    number, whole = filters.count(read, lambda _: True)
+    assert (number, whole) == (0, False)

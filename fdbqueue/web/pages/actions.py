@@ -7,7 +7,6 @@ import hmac
 from functools import partial
 from urllib.parse import parse_qsl
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
@@ -15,8 +14,9 @@ from ...queue.handle import composed
 from ...schema import audit_log
 from ...schema.keys import RootKeys
 from ..actions import ACTIONS, Terms
+from ..filters import Query
 from ..runs import Runs
-from ..site import Query, Site, link, number, user_of
+from ..site import Site, link, number, user_of
 from ..watcher import TIMEOUT_SECONDS
 
 FORM_BYTES, FORM_SECONDS = 65_536, 10.0
@@ -61,7 +61,7 @@ class Acting:
         except TimeoutError:
             return PlainTextResponse("The form did not come.\n", 408, {"connection": "close"})
         form = dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
-        return await run_in_threadpool(self._site.answering(partial(self._act, form)), request)
+        return await self._site.answering(partial(self._act, form))(request)
 
     def _act(self, form: Query, request: Request) -> Response:
         name = form.get("action", "")

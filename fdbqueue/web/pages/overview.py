@@ -13,7 +13,8 @@ from starlette.responses import Response
 from ...values.model import Depth
 from ...values.records import record
 from .. import sparkline
-from ..site import Query, Site, Url, link, number
+from ..filters import Query
+from ..site import Site, Url, link, number
 from ..watcher import Look, View
 
 T = TypeVar("T")
