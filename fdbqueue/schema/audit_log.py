@@ -11,6 +11,8 @@ from .codec.audit_log import AuditLine, pack_audit, unpack_audit
 from .keys import RootKeys
 
 KEPT_SECONDS = 400 * 24 * 3600
+SEEN = 1_000
+"""Among how many of the newest lines a run is looked for."""
 
 # Orders the lines of one transaction.
 _lines = itertools.count()
@@ -23,6 +25,22 @@ def write(tr: fdb.Transaction, root: RootKeys, line: AuditLine) -> None:
     old = root.audited_before(max(0, oldest))
     tr.clear_range(old.start, old.stop)
     tr.set_versionstamped_key(root.new_audit_line(next(_lines)), pack_audit(line))
+
+
+@transactional
+def begin(tr: fdb.Transaction, root: RootKeys, line: AuditLine, since_ms: int) -> bool:
+    """Write the first line of a run; False if there is one, or may be one since then that is not
+    among the newest ``SEEN``. Conflicts with every other line."""
+    mode = fdb.StreamingMode.want_all
+    every = root.audited
+    newest = tr.get_range(every.start, every.stop, limit=SEEN, reverse=True, streaming_mode=mode)
+    lines = [unpack_audit(kv.value, root.audit_stamp(kv.key)) for kv in newest]
+    if any(each.run == line.run for each in lines):
+        return False
+    if len(lines) == SEEN and lines[-1].at_ms >= since_ms:
+        return False
+    write(tr, root, line)
+    return True
 
 
 @transactional

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..consumers.registry import Consumer
 from ..errors import GroupNotFound, InvalidArgument, ScheduleNotFound
 from ..queue.dead_letters import Wanted
 from ..queue.limits import SharedLimit
+from ..values.model import Message
 from ..values.options import check_name
 from ..values.records import record
 from ..values.selector import Selector
@@ -33,7 +34,8 @@ class Terms:
     state: of which messages, ready or delayed; empty for other actions. target: the queue to move
         to. message: only the one with this id. consumer: the id of a consumer. schedule: the name
         of one; group: of one; dimension, limit: of a limit that queues share.
-    queue: empty where the action is about all.
+    queue: empty where the action is about all. until_ms: when somebody was asked: no message that
+        was enqueued, and no dead letter that died, after that.
     """
 
     queue: str
@@ -46,11 +48,12 @@ class Terms:
     group: str = ""
     dimension: str = ""
     limit: str = ""
+    until_ms: int | None = None
 
     @classmethod
     def of(cls, query: Query) -> Terms:
         """The terms in a query or a form; raises ``InvalidName``, ``InvalidSelector``."""
-        given = {name: query.get(name, "") for name in GIVEN}
+        given: dict[str, Any] = {name: query.get(name, "") for name in GIVEN}
         state = query.get("state", "ready") if query.get("action") in OF_A_STATE else ""
         if state and state not in STATES:
             raise InvalidArgument(argument="state", value=state, problem="must be ready or delayed")
@@ -73,7 +76,7 @@ class Action:
     """One thing to do. question, done: with the number and the unit between. unit: of what.
 
     steps: does it, and yields how many are done so far. lost: whether nothing brings back what it
-    takes.
+    takes. takes: whether it takes messages, of which more may come after somebody was asked.
     """
 
     question: str
@@ -82,6 +85,7 @@ class Action:
     count: Callable[[Site, Terms], Counted]
     steps: Callable[[Site, Terms], Iterable[int]]
     lost: bool = False
+    takes: bool = False
 
     def of(self, count: int) -> str:
         """The unit, of so many."""
@@ -170,7 +174,7 @@ def _redrive(site: Site, terms: Terms) -> Iterator[int]:
     if terms.message:
         yield dead.redrive_ids(site.db, [terms.message])
     else:
-        yield from dead.redriving(site.db, terms.filter.predicate() if terms.filter else None)
+        yield from dead.redriving(site.db, _wanted(terms))
 
 
 def _purge_dead(site: Site, terms: Terms) -> Iterator[int]:
@@ -178,19 +182,20 @@ def _purge_dead(site: Site, terms: Terms) -> Iterator[int]:
     if terms.message:
         yield dead.purge_ids(site.db, [terms.message])
     else:
-        yield from dead.purging(site.db, terms.filter.predicate() if terms.filter else None)
+        yield from dead.purging(site.db, _wanted(terms))
 
 
 def _move_dead(site: Site, terms: Terms) -> Iterator[int]:
     if terms.message:
         dead = site.queue(terms.queue).dead
         return iter([dead.move_ids(site.db, _target(site, terms), [terms.message])])
-    wanted = terms.filter.predicate() if terms.filter else None
+    wanted = _wanted(terms)
     return _moving(site, terms, wanted, "dead")
 
 
 def _move(site: Site, terms: Terms) -> Iterator[int]:
-    return _moving(site, terms, _selector(terms), terms.state)
+    _selector(terms)
+    return _moving(site, terms, _wanted(terms), terms.state)
 
 
 def _moving(site: Site, terms: Terms, wanted: Wanted, state: str) -> Iterator[int]:
@@ -199,10 +204,8 @@ def _moving(site: Site, terms: Terms, wanted: Wanted, state: str) -> Iterator[in
 
 
 def _purge(site: Site, terms: Terms) -> Iterator[int]:
-    queue, selector = site.queue(terms.queue), _selector(terms)
-    if selector is None and terms.state == "ready":
-        return queue.purging(site.db)
-    steps = queue.removing(site.db, selector or Selector("TRUE"), state=terms.state)
+    _selector(terms)
+    steps = site.queue(terms.queue).removing(site.db, _wanted(terms), state=terms.state)
     return (progress.taken for progress in steps)
 
 
@@ -266,6 +269,17 @@ def _resume_limit(site: Site, terms: Terms) -> Iterator[int]:
 # -- parts -------------------------------------------------------------------------------------
 
 
+def _wanted(terms: Terms) -> Callable[[Message], bool]:
+    """Whether an action takes a message."""
+    matches, until_ms = terms.filter.predicate(), terms.until_ms
+
+    def wanted(message: Message) -> bool:
+        came_ms = message.enqueued_at_ms if message.death is None else message.death.died_at_ms
+        return (until_ms is None or came_ms <= until_ms) and matches(message)
+
+    return wanted
+
+
 def _selector(terms: Terms) -> Selector | None:
     if terms.filter.reason or terms.filter.error:
         raise InvalidArgument(
@@ -293,11 +307,15 @@ def _consumers(site: Site, terms: Terms) -> list[Consumer]:
 
 
 ACTIONS = {
-    "redrive": Action("Deliver {} again?", "ready again", "dead letters", _dead, _redrive),
-    "purge-dead": Action("Remove {}?", "removed", "dead letters", _dead, _purge_dead, lost=True),
-    "move-dead": Action("Move {}?", "moved", "dead letters", _moved_dead, _move_dead),
-    "move": Action("Move {}?", "moved", "messages", _moved, _move),
-    "purge": Action("Remove {}?", "removed", "messages", _waiting, _purge, lost=True),
+    "redrive": Action(
+        "Deliver {} again?", "ready again", "dead letters", _dead, _redrive, takes=True
+    ),
+    "purge-dead": Action(
+        "Remove {}?", "removed", "dead letters", _dead, _purge_dead, lost=True, takes=True
+    ),
+    "move-dead": Action("Move {}?", "moved", "dead letters", _moved_dead, _move_dead, takes=True),
+    "move": Action("Move {}?", "moved", "messages", _moved, _move, takes=True),
+    "purge": Action("Remove {}?", "removed", "messages", _waiting, _purge, lost=True, takes=True),
     "cancel": Action("Remove {}?", "removed", "messages", _message, _cancel, lost=True),
     "cancel-running": Action(
         "Cancel {}, so that nothing is delivered again?",

@@ -20,23 +20,44 @@ from .site import Site
 from .users import User
 from .watcher import TIMEOUT_SECONDS
 
-AT_ONCE, KEPT, READ = 8, 100, 1_000
-"""How many runs of a process may be under way, and how many it remembers; and
-in how many lines of the audit log it looks for one of another process."""
+AT_ONCE, KEPT = 8, 100
+"""How many runs of a process may be under way, and how many it remembers."""
+ASKED_SECONDS = 600.0
+"""How long a question can be confirmed."""
 
 log = logging.getLogger("fdbqueue.web")
+
+
+def new_id() -> str:
+    """The id of a run that somebody is asked about now."""
+    return f"{round(1000 * time.time()):012x}{secrets.token_hex(10)}"
+
+
+def asked_ms(id: str) -> int | None:
+    """When somebody was asked about a run; None if that is too long ago, or no id."""
+    try:
+        moment = int(id[:12], 16)
+    except ValueError:
+        return None
+    now_ms = 1000 * time.time()
+    fits = len(id) == 32 and now_ms - 1000 * ASKED_SECONDS < moment <= now_ms
+    return moment if fits else None
 
 
 class Run:
     """One run: its state is "begun", "done" or "failed".
 
-    here: whether this process does it, and so knows how far it has come.
+    id: of the confirmation, which is good for one run. most: how many it takes at most, if that was
+    said. here: whether this process does it, and so knows how far it has come.
     """
 
     here = True
 
-    def __init__(self, name: str, terms: Terms, user: User, expected: int) -> None:
-        self.id = secrets.token_hex(16)
+    def __init__(
+        self, id: str, name: str, terms: Terms, user: User, expected: int, most: int | None = None
+    ) -> None:
+        self.id = id
+        self.most = most
         self.name = name
         self.action = ACTIONS[name]
         self.terms = terms
@@ -78,41 +99,49 @@ class Runs:
 
     def _logged(self, id: str) -> Run | None:
         db, keys = self._site.db, self._keys
-        lines = composed(db, keys.once, audit_log.read, keys, READ, wrote=lambda _: False)
+        lines = composed(db, keys.once, audit_log.read, keys, audit_log.SEEN, wrote=lambda _: False)
         found = [each for each in lines if each.run == id and each.action in ACTIONS]
         if not found:
             return None
         last, first = found[0], found[-1]
-        run = Run(last.action, Terms(last.queue, Filter()), User(last.who), first.count)
-        run.id, run.here = id, False
+        run = Run(id, last.action, Terms(last.queue, Filter()), User(last.who), first.count)
+        run.here = False
         run.state, run.error = last.state, last.what.get("error", "")
         run.count = 0 if last.state == "begun" else last.count
         return run
 
-    def start(self, name: str, terms: Terms, user: User, expected: int) -> Run | None:
-        """Begin a run, and note that in the audit log first; None if too many are under way."""
-        run = Run(name, terms, user, expected)
+    def start(self, run: Run) -> bool:
+        """Begin a run, and note that in the audit log first; False if too many are under way. One
+        that was begun before, by whatever process, is not begun again."""
         with self._lock:
+            if run.id in self._known:
+                return True
             if sum(each.state == "begun" for each in self._known.values()) >= AT_ONCE:
-                return None
+                return False
             self._known[run.id] = run
             while len(self._known) > KEPT:
                 oldest = next(each for each in self._known.values() if each.state != "begun")
                 del self._known[oldest.id]
+        begun = False
         try:
-            self._note(run)
-        except BaseException:
-            with self._lock:
-                del self._known[run.id]
-            raise
+            terms = self._keys, run.line(), asked_ms(run.id) or 0
+            begun = composed(self._site.db, self._keys.once, audit_log.begin, *terms, wrote=bool)
+        finally:
+            if not begun:
+                with self._lock:
+                    del self._known[run.id]
+        if not begun:
+            return True
         threading.Thread(target=self._run, args=(run,), name="fdbqueue-web-run").start()
-        return run
+        return True
 
     def _run(self, run: Run) -> None:
         state = "failed"
         try:
             for count in run.action.steps(self._site, run.terms):
                 run.count = count
+                if run.most is not None and count >= run.most:
+                    break
             state = "done"
         except (*FAILURES, QueueError) as error:
             run.error = str(error)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from html import unescape
 
 import pytest
 from starlette.testclient import TestClient
 
-from fdbqueue import Queue, fdb
+from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.errors import OperationTimedOut
 from fdbqueue.schema import audit_log
 from fdbqueue.schema.codec.audit_log import AuditLine
@@ -224,7 +225,7 @@ def test_what_fails_is_said_and_logged(
     def fail(*_: object, **__: object) -> None:
         raise OperationTimedOut(seconds=10.0)
 
-    monkeypatch.setattr(Queue, "purging", fail)
+    monkeypatch.setattr(Queue, "removing", fail)
     assert "It failed after 0 messages" in act(acting, "purge")[1]
     _, failed = log(db, space)
     assert failed.state == "failed"
@@ -389,3 +390,70 @@ def test_old_lines_of_the_audit_log_go(
     audit_log.write(db, keys, line)
     # The second may have been committed at the very version that the third reads.
     assert len(log(db, space)) <= 2
+
+
+def test_a_confirmation_is_good_once_in_whatever_process(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes]
+) -> None:
+    queue.schedules.set(db, "nightly", b"x", every=3_600)
+    first, second = (
+        TestClient(
+            application(
+                db, root=space, hosts=["testserver"], allow_actions=True, secret=b"of both" * 5
+            )
+        )
+        for _ in range(2)
+    )
+    _, form = asked(first, "run-schedule", schedule="nightly")
+    second.cookies.update(first.cookies)
+    places = {
+        pages.post("/act", data=form, follow_redirects=False).headers["location"]
+        for pages in (first, second) * 6
+    }
+    assert len(places) == 1
+    assert outcome(first, places.pop()) == "1 schedule run."
+    assert queue.depth(db).ready == 1
+    assert [line.state for line in log(db, space)] == ["begun", "done"]
+
+
+@pytest.mark.parametrize("action", ["purge", "move", "purge-dead", "redrive", "move-dead"])
+@pytest.mark.parametrize("selector", ["", "n < 100"])
+def test_an_action_takes_nothing_that_came_after_its_question(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    queue: Queue[bytes],
+    acting: TestClient,
+    action: str,
+    selector: str,
+) -> None:
+    Queue.create(db, "other", root=space)
+
+    def come() -> None:
+        if action in ("purge", "move"):
+            queue.enqueue_many(db, [NewMessage(b"x", headers={"n": n}) for n in range(3)])
+        else:
+            bury(db, queue, "a", "b", "c")
+
+    come()
+    question, form = asked(acting, action, target="other", selector=selector)
+    assert " 3 " in question
+    moment = int(form["run"][:12], 16)
+    eventually(lambda: 1000 * time.time() > moment + 1)
+    come()
+    begun = acting.post("/act", data=form, follow_redirects=False)
+    assert outcome(acting, begun.headers["location"]).startswith("3 ")
+    depth = queue.depth(db)
+    assert (depth.ready if action in ("purge", "move") else depth.dead) == 3
+
+
+def test_who_answers_too_late_is_asked_again(
+    db: fdb.Database, queue: Queue[bytes], acting: TestClient
+) -> None:
+    queue.enqueue(db, b"x")
+    _, form = asked(acting, "purge")
+    queue.enqueue(db, b"x")
+    for run in ("", "0" * 32, f"{int(form['run'][:12], 16) - 700_000:012x}{'0' * 20}", "ä" * 32):
+        again = acting.post("/act", data={**form, "run": run}, follow_redirects=False)
+        assert again.status_code == 409
+        assert "Remove 2 messages?" in again.text
+    assert queue.depth(db).ready == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qsl
 
@@ -15,7 +16,7 @@ from ...schema import audit_log
 from ...schema.keys import RootKeys
 from ..actions import ACTIONS, Terms
 from ..filters import Query
-from ..runs import Runs
+from ..runs import Run, Runs, asked_ms, new_id
 from ..site import Site, link, number, user_of
 from ..watcher import TIMEOUT_SECONDS
 
@@ -36,17 +37,22 @@ class Acting:
         refused = self._refused(request, name)
         if refused is not None:
             return refused
-        terms = Terms.of(request.query_params)
+        return self._asked(request, name, Terms.of(request.query_params))
+
+    def _asked(self, request: Request, name: str, terms: Terms, again: bool = False) -> Response:
         count, whole = ACTIONS[name].count(self._site, terms)
         return self._site.page(
             request,
             "ask.html",
+            409 if again else 200,
             queue=terms.queue or None,
             name=name,
             action=ACTIONS[name],
             terms=terms.given(),
             count=count,
             whole=whole,
+            run=new_id(),
+            again=again,
         )
 
     async def act(self, request: Request) -> Response:
@@ -71,12 +77,17 @@ class Acting:
         token = request.scope["fdbqueue.form"]
         if not hmac.compare_digest(form.get("form", "").encode(), token.encode()):
             return PlainTextResponse("The form is not from these pages, or from before.\n", 403)
+        terms, id = Terms.of(form), form.get("run", "")
+        moment = asked_ms(id)
+        if moment is None:
+            return self._asked(request, name, terms, again=True)
         text = form.get("count", "")
         expected = int(text[:15]) if text.isascii() and text.isdecimal() else 0
-        run = self._runs.start(name, Terms.of(form), user_of(request), expected)
-        if run is None:
+        most = expected if ACTIONS[name].takes and form.get("whole") else None
+        terms = replace(terms, until_ms=moment)
+        if not self._runs.start(Run(id, name, terms, user_of(request), expected, most)):
             return PlainTextResponse("Too many actions are under way.\n", 503, {"retry-after": "5"})
-        return RedirectResponse(link(request)("run", id=run.id), 303)
+        return RedirectResponse(link(request)("run", id=id), 303)
 
     def run(self, request: Request) -> Response:
         """How far an action has come."""
