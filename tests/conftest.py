@@ -49,6 +49,11 @@ import fdbqueue
 from fdbqueue.schema.codec import blocks
 from fdbqueue.store import client
 from fdbqueue.store.binding import DEFAULT, Engine, close, default_cluster_file, fdb
+from tests.promises import (
+    pytest_addoption,
+    pytest_report_collectionfinish,
+    pytest_runtestloop,
+)
 from tests.seeds import (
     SEED,
     VARIABLE,
@@ -57,7 +62,14 @@ from tests.seeds import (
     pytest_terminal_summary,
 )
 
-__all__ = ["pytest_configure", "pytest_runtest_setup", "pytest_terminal_summary"]
+__all__ = [
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_report_collectionfinish",
+    "pytest_runtest_setup",
+    "pytest_runtestloop",
+    "pytest_terminal_summary",
+]
 
 
 def pytest_sessionfinish() -> None:

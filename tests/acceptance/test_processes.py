@@ -49,6 +49,7 @@ def test_eight_processes_enqueue_at_once_without_a_single_conflict(
 
 
 @pytest.mark.parametrize("moment", ["held", "written"])
+@pytest.mark.promise(2)
 def test_messages_of_a_killed_worker_come_back_and_take_effect_once(
     db: fdb.Database, space: fdb.Subspace, queue: Queue, programs: Programs, moment: str
 ) -> None:

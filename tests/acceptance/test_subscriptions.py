@@ -51,6 +51,7 @@ def run(
     return threads if request.param == "threads" else processes
 
 
+@pytest.mark.promise(7)
 def test_each_browser_sees_each_message_once_and_each_match_is_taken_once(
     db: fdb.Database, queue: Queue, run: Run
 ) -> None:

@@ -264,6 +264,7 @@ def test_a_worker_that_was_paused_beyond_its_lease_settles_nothing(
     assert paused.wait(DEADLINE) == 0
 
 
+@pytest.mark.promise(2)
 def test_effects_are_counted_once_each_however_often_workers_are_killed(
     db: fdb.Database, name: str, workers: Workers
 ) -> None:

@@ -72,6 +72,7 @@ def conflicts(tr: fdb.Transaction) -> bool:
 # -- an enqueue and a move --------------------------------------------------------------------
 
 
+@pytest.mark.promise(7)
 def test_an_enqueue_that_commits_late_under_a_passed_index_must_take_another(
     db: Database, queue: Queue, take: Take
 ) -> None:

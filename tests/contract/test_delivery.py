@@ -75,6 +75,7 @@ def test_a_release_with_a_delay_returns_the_message_to_its_place(
     assert ready(queue, db) == [b"b"]
 
 
+@pytest.mark.promise(5)
 def test_a_failure_counts_keeps_its_text_and_at_the_maximum_kills(
     db: Database, queue: Queue
 ) -> None:
@@ -130,6 +131,7 @@ def test_every_batch_settles_all_or_nothing(db: Database, queue: Queue) -> None:
     assert queue.depth(db) == Depth(enqueued=4, ready=2, dead=1, done=1, ready_bytes=2)
 
 
+@pytest.mark.promise(2)
 def test_of_all_settlements_of_one_lease_exactly_one_succeeds(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     delivery = taken(queue, db)
@@ -201,6 +203,7 @@ def test_a_lapsed_lease_rests_as_the_backoff_says(
 # -- delay and time to live -------------------------------------------------------------------
 
 
+@pytest.mark.promise(5)
 def test_a_delayed_message_takes_its_place_when_it_is_due(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
@@ -241,6 +244,7 @@ def test_a_batch_for_one_moment_keeps_its_order(
     assert ready(queue, db) == [b"%02d" % n for n in range(20)]
 
 
+@pytest.mark.promise(5)
 def test_nothing_is_delivered_after_its_time_to_live(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:

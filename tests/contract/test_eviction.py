@@ -185,6 +185,7 @@ def test_what_a_dead_worker_held_of_a_subscription_is_ready_again(
     clean(db, queue)
 
 
+@pytest.mark.promise(5)
 def test_only_the_message_that_was_begun_loses_an_attempt(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:

@@ -108,6 +108,7 @@ def test_the_interleavings_that_are_left_out_differ_in_nothing(
     assert len(found) <= explored < 60
 
 
+@pytest.mark.promise(2)
 def test_expiry_against_ack_and_another_receiver(
     db: fdb.Database, space: fdb.Subspace, fresh: Callable[..., Queue]
 ) -> None:
@@ -632,6 +633,7 @@ def leaver(queue: Queue, name: bytes) -> Operation:
     )
 
 
+@pytest.mark.promise(4)
 def test_no_wakeup_is_lost_by_who_falls_asleep_as_a_message_comes(
     db: fdb.Database, fresh: Callable[..., Queue]
 ) -> None:
@@ -681,6 +683,7 @@ def test_no_wakeup_is_lost_by_a_guard_that_leaves(
     assert explore(db, start) >= 6
 
 
+@pytest.mark.promise(7)
 def test_a_cursor_that_moves_misses_no_late_enqueue(
     db: fdb.Database, fresh: Callable[..., Queue]
 ) -> None:
@@ -708,6 +711,7 @@ def test_a_cursor_that_moves_misses_no_late_enqueue(
     assert explore(db, start) >= 6
 
 
+@pytest.mark.promise(7)
 def test_a_cursor_that_passes_finds_what_comes_back_behind_it(
     db: fdb.Database, fresh: Callable[..., Queue]
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_batch_is_leased_in_order_and_settled_as_one(db: Database, queue: Queu
     assert queue.depth(db) == Depth(enqueued=5, ready=2, done=3, ready_bytes=2)
 
 
+@pytest.mark.promise(3)
 def test_a_released_message_returns_to_its_place(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b", b"c"])
     delivery = queue.receive(db)
@@ -149,6 +150,7 @@ def test_what_an_extension_leaves_behind_is_removed_when_it_is_due(
     assert queue.depth(db) == Depth(enqueued=1, done=1)
 
 
+@pytest.mark.promise(5)
 def test_the_last_attempt_that_lapses_makes_a_dead_letter(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:

@@ -88,6 +88,7 @@ def clean(db: Database, *queues: Queue) -> None:
 # -- sorted -----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise(3)
 def test_messages_of_a_level_come_in_the_order_of_the_header(
     db: Database, reminders: Queue
 ) -> None:
@@ -588,6 +589,7 @@ TAKERS: dict[str, Callable[[Queue, Delivery | None], Operation]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("other", TAKERS)
+@pytest.mark.promise(3)
 def test_a_new_value_beside_any_other_operation(db: Database, space: Subspace, other: str) -> None:
     numbers = itertools.count()
 

@@ -189,6 +189,7 @@ def test_the_play_makes_every_transition(
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: ", ".join(map(str, plan)) or "none")
+@pytest.mark.promise(6)
 def test_every_transition_happens_once_under_every_plan_of_faults(
     db: Database,
     space: Subspace,

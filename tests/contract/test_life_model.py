@@ -812,6 +812,7 @@ def database() -> fdb.Database:
 
 
 @pytest.mark.long
+@pytest.mark.promise(1)
 def test_the_life_of_messages_is_that_of_the_model() -> None:
     DONE.clear()
     run_state_machine_as_test(

@@ -116,6 +116,7 @@ def run(examples: int, number: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.promise(1)
 def test_several_handles_under_faults_show_the_life_of_the_model() -> None:
     TRACE.clear()
     run(15, 1)

@@ -80,6 +80,7 @@ def test_one_consumer_alone_is_served_in_order_and_leaves_no_trace(
     assert quiet()
 
 
+@pytest.mark.promise(3)
 def test_requests_are_served_in_the_order_in_which_they_came(db: Database, queue: Queue) -> None:
     tickets = [queue.request(db) for _ in range(5)]
     queue.enqueue_many(db, [b"%d" % n for n in range(5)])
@@ -238,6 +239,7 @@ def test_a_withdrawal_races_a_round_and_one_of_them_wins(
     assert payloads(queue.withdraw(db, other)) == ([] if withdrawal_first else [b"b"])
 
 
+@pytest.mark.promise(4)
 def test_an_honest_empty_races_an_arrival_and_does_not_stand(db: Database, queue: Queue) -> None:
     ticket = queue.request(db, wait=False)
     round_ = db.create_transaction()
@@ -771,6 +773,7 @@ def test_auto_without_contention_stands_in_no_line(
     assert flaky.commits == 2, "the ack and the empty answer are one commit"
 
 
+@pytest.mark.promise(3)
 def test_a_relaxed_receive_takes_from_the_window_only(db: Database, queue: Queue) -> None:
     queue.set_options(db, contention="relaxed", window=4)
     ids = queue.enqueue_many(db, [b"x"] * 40)
@@ -799,6 +802,7 @@ def test_relaxed_receives_of_different_messages_do_not_conflict(
         taking[3].commit().wait()
 
 
+@pytest.mark.promise(4)
 def test_a_relaxed_empty_is_honest(db: Database, queue: Queue) -> None:
     queue.set_options(db, contention="relaxed")
     tr = db.create_transaction()

@@ -37,6 +37,7 @@ def flaky(db: Database, plan: Sequence[str | None]) -> Database:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=", ".join)
+@pytest.mark.promise(6)
 def test_every_operation_takes_effect_once(
     db: Database, queue: Queue, plan: Sequence[str | None]
 ) -> None:
@@ -104,6 +105,7 @@ def test_an_error_that_cannot_be_retried_leaves_no_outcome_open(
 
 
 @pytest.mark.parametrize("minutes", [once.KEPT_MINUTES, -1], ids=["later", "back in time"])
+@pytest.mark.promise(6)
 def test_a_record_that_may_be_gone_is_an_error_and_no_second_effect(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch, minutes: int
 ) -> None:

@@ -97,6 +97,7 @@ def test_batches_come_in_order_and_are_acknowledged_by_the_next_one(
     assert sound(db, queue)
 
 
+@pytest.mark.promise(8)
 def test_the_same_mark_gives_the_same_batch_to_the_next_run(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
     run = queue.plans.planner("stream")
@@ -266,6 +267,7 @@ def test_an_acknowledgement_that_was_interrupted_is_gone_on_with(
     assert sound(db, queue)
 
 
+@pytest.mark.promise(8)
 def test_the_newest_run_takes_over_and_the_one_before_fails(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
     old, new = queue.plans.planner("stream"), queue.plans.planner("stream")
@@ -624,6 +626,7 @@ def test_leases_that_no_plan_has_come_back_with_one_that_cannot_be_read(
 @pytest.mark.parametrize(
     "plan", [(), *itertools.product(FAULTS, repeat=2)], ids=lambda plan: ", ".join(plan) or "none"
 )
+@pytest.mark.promise(8)
 def test_every_step_happens_once_under_every_plan_of_faults(
     db: Database, queue: Queue, plan: Sequence[str], small_claims: None
 ) -> None:

@@ -97,6 +97,7 @@ def test_two_dequeues_of_one_message_conflict(db: Database, queue: Queue) -> Non
     assert caught.value.code == 1020
 
 
+@pytest.mark.promise(4)
 def test_a_dequeue_of_nothing_conflicts_with_an_arrival(db: Database, queue: Queue) -> None:
     tr = db.create_transaction()
     assert queue.dequeue(tr) is None
@@ -106,6 +107,7 @@ def test_a_dequeue_of_nothing_conflicts_with_an_arrival(db: Database, queue: Que
         tr.commit().wait()
 
 
+@pytest.mark.promise(3)
 def test_a_more_urgent_arrival_makes_a_dequeue_look_again(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"later", priority=1)
     tr = db.create_transaction()
@@ -178,6 +180,7 @@ def test_a_limit_out_of_range_is_refused(db: Database, queue: Queue, limit: obje
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=25), st.integers(1, 10))
+@pytest.mark.promise(3)
 def test_order_is_that_of_a_stable_sort(
     db: Database, space: Subspace, steps: list[tuple[int, int]], levels: int
 ) -> None:

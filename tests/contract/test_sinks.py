@@ -102,6 +102,7 @@ def test_rows_are_enqueued_in_the_order_of_attempts_and_rows(
 
 
 @pytest.mark.parametrize("plan", list(itertools.product(FAULTS, repeat=2)), ids=str)
+@pytest.mark.promise(9)
 def test_faults_before_and_after_every_commit_change_nothing(
     db: Database, queue: Queue, sink: Sink, small_steps: None, plan: Sequence[str | None]
 ) -> None:
@@ -130,6 +131,7 @@ def test_an_attempt_that_does_not_count_leaves_nothing(
 
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("steps", range(4))
+@pytest.mark.promise(9)
 def test_a_driver_that_is_killed_is_gone_on_with(
     db: Database, queue: Queue, sink: Sink, steps: int
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_task_that_is_late_cannot_stage(db: Database, queue: Queue, sink: Sink
 
 
 @pytest.mark.usefixtures("small_steps")
+@pytest.mark.promise(9)
 def test_of_two_drivers_at_once_each_row_comes_once(db: Database, queue: Queue, sink: Sink) -> None:
     mine, theirs = rows(40), rows(40)[::-1]
     attempts = [staged(db, sink, 0, mine), staged(db, sink, 0, theirs)]

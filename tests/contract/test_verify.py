@@ -442,6 +442,7 @@ def test_a_deviation_can_be_read(db: Database, busy: Queue) -> None:
     assert Deviation("a", "b", "c") == Deviation("a", "b", "c", False)
 
 
+@pytest.mark.promise(1)
 def test_a_queue_in_use_shows_no_deviation_and_its_counters_can_be_rebuilt(
     db: Database, queue: Queue
 ) -> None:

@@ -206,6 +206,7 @@ def test_a_shared_commit_that_fails_falls_back_to_one_by_one(
 @pytest.mark.parametrize(
     "fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, TIMED_OUT_COMMITTED, TIMED_OUT_LOST]
 )
+@pytest.mark.promise(2)
 def test_whatever_becomes_of_a_shared_commit_each_message_is_handled_and_counted_once(
     db: Database, queue: Queue, fault: str
 ) -> None:

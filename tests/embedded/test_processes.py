@@ -268,6 +268,7 @@ def test_a_forked_child_uses_the_store_beside_its_parent(db: Any, store: str) ->
 
 
 @pytest.mark.parametrize("mebibytes", [1, 3])
+@pytest.mark.promise(1)
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     store: str, start: Any, mebibytes: int
 ) -> None:
