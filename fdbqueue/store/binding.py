@@ -193,9 +193,8 @@ def close(db: fdb.Database) -> None:
         return
     with impl.cacheLock:
         paths = [path for path, each in impl.open_databases.items() if each is db]
-        for path in paths:
-            embedded.close_store(path)
-            del impl.open_databases[path]
+    for path in paths:
+        embedded.close_store(path)
     _described.pop(id(db), None)
 
 
@@ -206,7 +205,7 @@ _described: dict[int, Store] = {}
 def _open_embedded(store: Store) -> fdb.Database:
     assert store.path is not None
     try:
-        os.makedirs(os.path.dirname(store.path), exist_ok=True)
+        os.makedirs(os.path.dirname(store.path), mode=0o700, exist_ok=True)
         return fdb.open(store.path)
     except OSError as error:
         raise StoreNotWritable(store=store.path, problem=error.strerror or str(error)) from None

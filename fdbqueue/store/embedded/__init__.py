@@ -28,6 +28,7 @@ from .errors import (
     StoreError,
     StoreFailed,
     StoreFull,
+    StoreMisplaced,
 )
 from .storage.open_stores import first_bytes
 
@@ -50,6 +51,7 @@ __all__ = [
     "StoreError",
     "StoreFailed",
     "StoreFull",
+    "StoreMisplaced",
     "check",
     "close_store",
     "errors",

@@ -5,6 +5,7 @@ StoreError
 ├── NewerFormat     the file was written by a newer engine
 ├── NotWritable     the file or its directory cannot be written
 ├── NoDirectory     the directory of the store does not exist
+├── StoreMisplaced  the file, or one beside it, is not where all processes find it
 ├── StoreCorrupt    a part of the file is damaged
 ├── StoreFull       the disk (or a quota) has no room left
 └── StoreFailed     SQLite reported another failure of the file
@@ -73,6 +74,13 @@ class NoDirectory(StoreError):
     """Raised when the directory that should hold the store does not exist."""
 
     text = "the directory of the embedded store does not exist"
+
+
+class StoreMisplaced(StoreError):
+    """Raised when the file, or one beside it, was moved, removed, replaced or linked, so that what
+    one process commits another would not find; nothing of the transaction was written."""
+
+    text = "the embedded store is not in its place"
 
 
 class StoreFull(StoreError):

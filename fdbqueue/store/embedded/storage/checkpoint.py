@@ -13,7 +13,7 @@ import logging
 import sqlite3
 import threading
 
-from ..errors import EngineError
+from ..errors import EngineError, StoreError
 from ..helpers import Helper
 from ..transactions.commit_requests import CommitRequest
 from .file import PAGE_BYTES, StoreFile
@@ -114,7 +114,7 @@ class Checkpointer:
                     self._connection = self._file.connect()
                 self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
                 row = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        except sqlite3.Error:
+        except (sqlite3.Error, StoreError):
             # Nothing is lost: the rest stays in the log, and the next turn tries again.
             return False
         busy, logged, moved = row

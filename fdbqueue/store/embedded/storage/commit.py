@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
+from ..errors import StoreMisplaced
 from ..transactions.commit_requests import CommitRequest, Turn
 from .file import StoreFile, store_error
 from .mailbox import Mailbox, Post
@@ -30,6 +31,7 @@ _GATHER_SECONDS = 0.001
 """How long others are waited for at most: a part of a commit's time, or so long if that is more."""
 _LEAST_SHARE = 1 / 32
 _GATHER_STEP = 0.00005
+_LOOK_SECONDS = 0.005
 QUICK_SECONDS = 0.0005
 """How long commits may take that a caller makes who does not wait."""
 QUICK_COMMITS = 8
@@ -66,6 +68,8 @@ class Committer:
         self._expected = 1
         # For how many seconds the next commit waits for those of other processes.
         self._patience = _GATHER_SECONDS / 2
+        # When the file was last seen in its place.
+        self._looked = 0.0
         # How many commits of this process have been quick since the last one that was not.
         self._quick = 0
 
@@ -262,6 +266,11 @@ class Committer:
         shares: whether other processes may have.
         """
         mailbox, writer = self._mailbox, self._writer
+        misplaced = self._misplaced()
+        if misplaced is not None:
+            for request in group:
+                request.error = misplaced
+            return []
         posts = self._collect() if shares else []
         self._file.shared.words[GATHERED] = 1 + len(posts)
         try:
@@ -278,6 +287,15 @@ class Committer:
                 return self._write_singly(group)
             group[0].error = store_error(self._file.path, error)
             return []
+
+    def _misplaced(self) -> StoreMisplaced | None:
+        """Whether a commit would be lost, as others do not find the file; looks before each one,
+        but where commits may be lost anyway, not so often that it can be measured."""
+        now = time.monotonic()
+        if self._file.synchronous != "full" and now - self._looked < _LOOK_SECONDS:
+            return None
+        self._looked = now
+        return self._file.misplaced()
 
     def _collect(self) -> list[Post]:
         """What other processes have posted; waits a moment for those that took part last time.

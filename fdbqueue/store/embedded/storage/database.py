@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import threading
 
 from ..codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
@@ -26,6 +28,7 @@ from .versions import Clock
 from .watches import Watch, Watches
 
 SYNCHRONOUS_VARIABLE = "FDBQUEUE_SYNCHRONOUS"
+_LEAVE_SECONDS = 1.0
 
 
 class OpenStore:
@@ -96,11 +99,35 @@ def open_store(path: str, synchronous: str | None = None) -> OpenStore:
 
 def close_store(path: str) -> None:
     """Close a store, if this process has it open; it can be opened again."""
+    real = os.path.realpath(path)
     with open_stores.lock:
-        store: OpenStore | None = open_stores.find(os.path.realpath(path))
+        store: OpenStore | None = open_stores.find(real)
         if store is not None:
             store.close()
             del open_stores.stores[store.file.path]
+    # The bindings keep a database for each path, which would be a dead one.
+    bindings = sys.modules.get("fdb.impl")
+    if bindings is not None:
+        with bindings.cacheLock:
+            for name in [name for name in bindings.open_databases if name is not None]:
+                if os.path.realpath(name) == real:
+                    del bindings.open_databases[name]
+
+
+def _leave() -> None:
+    """Close all stores when the process ends: SQLite empties the log of whoever closes last.
+
+    Not of a store whose lock somebody holds for long; what is committed stays in its log.
+    """
+    with open_stores.lock:
+        for store in open_stores.stores.values():
+            if store.file.shared.lock_within(_LEAVE_SECONDS):
+                store.file.shared.unlock()
+                store.close()
+        open_stores.stores.clear()
+
+
+atexit.register(_leave)
 
 
 class Database:

@@ -24,6 +24,7 @@ from ..errors import (
     StoreError,
     StoreFailed,
     StoreFull,
+    StoreMisplaced,
 )
 from ..transactions import atomic
 from . import sampling
@@ -40,6 +41,9 @@ _ESCAPED = {ord(sign): f"%{ord(sign):02x}" for sign in "%?#"}
 """What has a meaning in a URI of SQLite."""
 BUSY_SECONDS = 10.0
 PAGE_BYTES = 4096
+# SQLite's longest path, with the name of its log.
+_LONGEST_PATH = 512 - len("-journal") - 1
+_MOUNTS = "/proc/self/mountinfo"
 _CACHE_KIB = 16 * 1024
 # In seconds since the epoch, for a file that says it was made after it.
 _END_OF_TIME = 1e11
@@ -106,6 +110,8 @@ def _require_writable(path: str) -> None:
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
         raise NoDirectory(path)
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise NotWritable(path, f"its path is longer than {_LONGEST_PATH} bytes")
     # The superuser may write anything; a store whose mode says read-only is meant to stay as it is.
     for name in (path, directory):
         try:
@@ -118,10 +124,27 @@ def _require_writable(path: str) -> None:
             raise NotAStore(path, "it is not a regular file")
 
 
-def _check_identity(path: str) -> None:
-    connection = sqlite3.connect(
-        f"file:{path.translate(_ESCAPED)}?mode=rw", uri=True, timeout=BUSY_SECONDS
+def _require_one_name(path: str) -> None:
+    """Refuse a file that others may know by another name: they would have another log and lock."""
+    names = os.stat(path).st_nlink
+    if names > 1:
+        raise StoreMisplaced(path, f"it has {names} names (hard links); keep one")
+    with contextlib.suppress(OSError), open(_MOUNTS) as mounts:
+        if any(line.split()[4].encode().decode("unicode_escape") == path for line in mounts):
+            raise StoreMisplaced(path, "it is mounted by itself; mount its directory")
+
+
+def _open(path: str) -> sqlite3.Connection:
+    """A connection to a file that exists; none is ever created."""
+    name = f"file:{path.translate(_ESCAPED)}?mode=rw"
+    return sqlite3.connect(
+        name, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
+
+
+def _check_identity(path: str) -> None:
+    _require_one_name(path)
+    connection = _open(path)
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         found = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -150,7 +173,8 @@ class StoreFile:
     """One store file: its path, its sidecar, and the way to connect to it.
 
     Args:
-        path: the file; it is created if it does not exist, its directory is not.
+        path: the file; it is created if it does not exist, for its owner alone; its directory is
+            not.
         synchronous: "full" makes every commit durable when it returns; "normal" may lose the last
             commits when the machine (not the process) crashes, and is never corrupt.
 
@@ -175,9 +199,10 @@ class StoreFile:
         """A new connection, set up as every connection of the engine is."""
         if self.shared.closed:
             raise sqlite3.ProgrammingError("this process has closed the store")
-        connection = sqlite3.connect(
-            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
+        misplaced = self.misplaced()
+        if misplaced is not None:
+            raise misplaced
+        connection = _open(self.path)
         # There is none, unless the file is damaged.
         connection.text_factory = bytes
         for setting in (
@@ -196,6 +221,20 @@ class StoreFile:
             connection.execute(f"PRAGMA {setting}")
         connection.create_function(APPLY, 3, atomic.apply)
         return connection
+
+    def misplaced(self) -> StoreMisplaced | None:
+        """What is wrong if the file or its sidecar is not the one that was opened."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return StoreMisplaced(self.path, "it was removed while it was open")
+        if (found.st_dev, found.st_ino) != self._identity:
+            return StoreMisplaced(self.path, "it was replaced while it was open")
+        if found.st_nlink > 1:
+            return StoreMisplaced(self.path, "another name (hard link) was made while it was open")
+        if not self.shared.is_in_place():
+            return StoreMisplaced(self.path, "its -lock file was removed while it was open")
+        return None
 
     def log_bytes(self) -> int:
         """The size of SQLite's write-ahead log."""
@@ -234,9 +273,17 @@ class StoreFile:
 
     def _prepare(self) -> None:
         # A file that is something else must be refused before a sidecar appears beside it.
-        if os.path.exists(self.path) and os.path.getsize(self.path) > 0:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, flags, 0o600))
+        if os.path.getsize(self.path) > 0:
             _check_identity(self.path)
-        self.shared = Shared(self.path + "-lock")
+        elif self.log_bytes() > 0:
+            raise StoreCorrupt(self.path, "it is empty, and the log beside it is not")
+        _require_one_name(self.path)
+        found = os.stat(self.path)
+        self._identity = found.st_dev, found.st_ino
+        self.shared = Shared(self.path + "-lock", found)
         self.shared.lock()
         try:
             connection = self.connect()

@@ -20,14 +20,18 @@ SQLite commits.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import mmap
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
 from zlib import crc32
 
+from ..errors import NotAStore, NotWritable
 from .futex import futex
 
 VERSIONS_PER_SECOND = 1_000_000
@@ -71,15 +75,26 @@ class Shared:
         rounds, posts: likewise `words[ROUND]`, for those that have posted, and `words[POSTS]`.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, store: os.stat_result | None = None) -> None:
         self.path = path
         self.closed = False
-        self._open()
+        self._open(store)
 
-    def _open(self) -> None:
+    def _open(self, store: os.stat_result | None = None) -> None:
         # Threads share one descriptor, and so one flock; this keeps them apart.
         self._mutex = threading.Lock()
-        self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            self.descriptor = os.open(self.path, flags, 0o600)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise NotAStore(self.path, "it is a symbolic link") from error
+            raise
+        try:
+            self._check(store)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
         self.lock()
         try:
             self.has_boxes = self._make_room()
@@ -93,6 +108,32 @@ class Shared:
                 self.words[_WORD_MAGIC] = _MAGIC
         finally:
             self.unlock()
+
+    def _check(self, store: os.stat_result | None) -> None:
+        """Leave alone what is no sidecar, and let nobody use it who may not use the store."""
+        found = os.fstat(self.descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise NotAStore(self.path, "it is not a regular file with one name")
+        head = os.pread(self.descriptor, 8, 0)
+        if head.strip(b"\0") and head != _MAGIC.to_bytes(8, "little"):
+            raise NotAStore(self.path, "something else stands where its lock should")
+        if store is None:
+            return
+        mode = stat.S_IMODE(store.st_mode) & 0o666
+        if (found.st_uid, found.st_gid) != (store.st_uid, store.st_gid):
+            with contextlib.suppress(PermissionError):
+                os.fchown(self.descriptor, store.st_uid, store.st_gid)
+        if stat.S_IMODE(found.st_mode) != mode:
+            try:
+                os.fchmod(self.descriptor, mode)
+            except PermissionError as error:
+                raise NotWritable(
+                    self.path, "its permissions are not those of the store"
+                ) from error
+
+    def is_in_place(self) -> bool:
+        """Whether it is still the file that other processes find."""
+        return self.closed or os.fstat(self.descriptor).st_nlink == 1
 
     def _make_room(self) -> bool:
         """Extend the file if need be; returns whether there is room for the boxes.
@@ -135,6 +176,15 @@ class Shared:
                 return True
             wait()
         self.lock()
+        return True
+
+    def lock_within(self, seconds: float) -> bool:
+        """Wait for the commit lock for so long; returns whether the caller has it."""
+        until = time.monotonic() + seconds
+        while not self.try_lock():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.001)
         return True
 
     def try_lock(self) -> bool:

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ..errors import EngineError, StoreFailed
+from ..errors import EngineError, StoreError, StoreFailed
 from ..futures import Pending
 from ..helpers import Helper
 from ..transactions.commit_requests import CommitRequest
@@ -189,7 +189,7 @@ class Watches:
             try:
                 if not self._examine(raised, cleared, announced):
                     return False
-            except sqlite3.Error as error:
+            except (sqlite3.Error, StoreError) as error:
                 self._try_again(error)
                 return False
         self._failing_since = self._waiting_since = 0.0
@@ -244,9 +244,9 @@ class Watches:
                 return
             time.sleep(_FALLING_ASLEEP_SECONDS)
 
-    def _try_again(self, error: sqlite3.Error) -> None:
+    def _try_again(self, error: sqlite3.Error | StoreError) -> None:
         """Look again in a moment; fail all watches if their keys stay unreadable."""
-        problem = store_error(self._file.path, error)
+        problem = error if isinstance(error, StoreError) else store_error(self._file.path, error)
         if not self._failing_since:
             self._failing_since = time.monotonic()
             log.warning("cannot read watched keys, retrying: %s", problem)

@@ -1,0 +1,195 @@
+"""A store is one file that all processes find alike, and that only its owner can use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fdbqueue
+from fdbqueue.store import embedded
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.storage import file as files
+
+
+@pytest.fixture
+def db(path: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("FDBQUEUE_SYNCHRONOUS", "full")
+    db = fdb.open(path)
+    db[b"before"] = b"kept"
+    return db
+
+
+def mode(path: str) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def elsewhere(path: str, program: str) -> None:
+    """Run a program with the store open as ``db`` in a process that ends as usual."""
+    begin = "import sys, fdbqueue; db = fdbqueue.open(sys.argv[1]); "
+    subprocess.run([sys.executable, "-c", begin + program, f"embedded:{path}"], check=True)
+
+
+def test_a_file_with_two_names_is_refused(path: str, tmp_path: Path) -> None:
+    elsewhere(path, "db[b'key'] = b'value'")
+    os.link(path, tmp_path / "other")
+    for attempt in (embedded.check, embedded.open_store):
+        with pytest.raises(embedded.StoreMisplaced, match="2 names"):
+            attempt(path)
+    os.unlink(tmp_path / "other")
+    assert fdb.open(path)[b"key"] == b"value"
+
+
+def remove(path: str) -> None:
+    os.unlink(path)
+
+
+def replace(path: str) -> None:
+    shutil.copy(path, path + ".new")
+    os.rename(path + ".new", path)
+
+
+def move(path: str) -> None:
+    os.rename(path, path + ".moved")
+
+
+def link(path: str) -> None:
+    os.link(path, path + ".other")
+
+
+def remove_lock(path: str) -> None:
+    os.unlink(path + "-lock")
+
+
+@pytest.mark.parametrize("change", [remove, replace, move, link, remove_lock])
+def test_nothing_is_committed_to_a_store_that_others_do_not_find(
+    db: Any, path: str, change: Callable[[str], None]
+) -> None:
+    change(path)
+    present = set(os.listdir(os.path.dirname(path)))
+
+    with pytest.raises(embedded.StoreMisplaced):
+        db[b"after"] = b"lost"
+    embedded.close_store(path)
+
+    assert set(os.listdir(os.path.dirname(path))) <= present
+
+
+def test_connecting_again_creates_no_file(db: Any, path: str) -> None:
+    store = embedded.open_store(path)
+    os.unlink(path)
+    with pytest.raises(embedded.StoreMisplaced):
+        store.file.connect()
+    assert not os.path.exists(path)
+
+
+def test_a_store_that_is_mounted_by_itself_is_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere(path, "db[b'key'] = b'value'")
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"22 1 8:1 /other {path} rw,relatime - ext4 /dev/sda rw\n")
+    monkeypatch.setattr(files, "_MOUNTS", str(mounts))
+    with pytest.raises(embedded.StoreMisplaced, match="mount its directory"):
+        embedded.open_store(path)
+
+
+def test_an_empty_file_beside_a_log_is_not_made_anew(path: str) -> None:
+    Path(path).touch()
+    Path(path + "-wal").write_bytes(b"commits")
+    with pytest.raises(embedded.StoreCorrupt):
+        embedded.open_store(path)
+    assert Path(path + "-wal").read_bytes() == b"commits"
+
+
+def test_after_a_normal_end_the_one_file_holds_all(path: str, tmp_path: Path) -> None:
+    elsewhere(path, "db[b'key'] = b'value'")
+    assert not os.path.exists(path + "-wal")
+    shutil.copy(path, tmp_path / "copy")
+    assert fdb.open(str(tmp_path / "copy"))[b"key"] == b"value"
+
+
+def test_who_leaves_first_leaves_the_log_to_others(db: Any, path: str) -> None:
+    elsewhere(path, "db[b'theirs'] = b'value'")
+    db[b"ours"] = b"value"
+    assert [row.key for row in db[b"":b"\xff"]] == [b"before", b"ours", b"theirs"]
+
+
+def test_a_store_that_was_closed_is_opened_anew(db: Any, path: str) -> None:
+    embedded.close_store(path)
+    assert fdb.open(path)[b"before"] == b"kept"
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
+def test_a_new_store_is_its_owners_alone(tmp_path: Path, umask: int) -> None:
+    if umask == 0o277 and os.getuid() == 0:
+        umask = 0o077
+    path = str(tmp_path / "new" / "a.store")
+    before = os.umask(umask)
+    try:
+        fdbqueue.open(f"embedded:{path}")[b"key"] = b"value"
+    finally:
+        os.umask(before)
+    assert mode(str(tmp_path / "new")) == 0o700 & ~umask
+    beside = [name for name in os.listdir(tmp_path / "new") if name != "a.store"]
+    assert beside
+    for name in ("a.store", *beside):
+        assert mode(str(tmp_path / "new" / name)) == 0o600 & ~umask
+
+
+@pytest.mark.parametrize("theirs", [0o600, 0o640, 0o664])
+def test_what_stands_beside_a_store_has_its_mode(path: str, theirs: int) -> None:
+    Path(path).touch()
+    os.chmod(path, theirs)
+    Path(path + "-lock").touch()
+    os.chmod(path + "-lock", 0o666)
+    fdb.open(path)[b"key"] = b"value"
+    assert {mode(path + end) for end in ("", "-lock", "-wal", "-shm")} == {theirs}
+
+
+def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o755)
+    fdbqueue.open(f"embedded:{tmp_path / 'a.store'}")
+    assert mode(str(tmp_path)) == 0o755
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(path: str, tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.touch()
+    os.symlink(target, path + "-lock")
+    with pytest.raises(embedded.NotAStore, match="symbolic link"):
+        embedded.open_store(path)
+    assert target.read_bytes() == b""
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_lock_file_that_is_something_else_is_left_alone(
+    path: str, tmp_path: Path, linked: bool
+) -> None:
+    other = Path(path + "-lock")
+    if linked:
+        (tmp_path / "precious").write_bytes(b"")
+        os.link(tmp_path / "precious", other)
+    else:
+        other.write_bytes(b"a letter to somebody")
+    os.chmod(other, 0o644)
+    before = other.read_bytes()
+    with pytest.raises(embedded.NotAStore):
+        embedded.open_store(path)
+    assert other.read_bytes() == before
+    assert mode(str(other)) == 0o644
+
+
+def test_a_path_that_is_too_long_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["d" * 100] * 5)
+    deep.mkdir(parents=True)
+    with pytest.raises(embedded.NotWritable, match="longer"):
+        embedded.open_store(str(deep / "a.store"))
+    assert not list(deep.iterdir())
