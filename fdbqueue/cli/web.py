@@ -63,7 +63,7 @@ def web(
     except ImportError as error:
         raise MissingPackage(purpose="fdbq web", package="uvicorn", extra="web") from error
     from fdbqueue.web import application, read_users
-    from fdbqueue.web.server import configuration, listen
+    from fdbqueue.web.server import bound_log, configuration, listen
     from fdbqueue.worker.health.systemd import READY, STOPPING, WATCHDOG, Systemd
 
     known = None if users is None else read_users(users)
@@ -107,6 +107,7 @@ def web(
         listening = listen(host, port)
     except OSError as error:
         raise terminal.CommandError(f"{host}:{port}: {error.strerror or error}", 1) from None
+    bound_log()
     with listening:
         place = f"http://{address}:{listening.getsockname()[1]}/"
         print(f"serving {place}")

@@ -83,7 +83,8 @@ def application(
     hosts: the host names that they are served under, without ports; None if the application that
         mounts them, or a proxy, checks the ``Host`` of requests.
     users: who may see them; None for everybody who reaches them.
-    authenticate: instead of ``users``, a function that tells the ``User`` of a request, or None.
+    authenticate: instead of ``users``, a function that tells the ``User`` of a request, or None; it
+        may be async.
     allow_actions: whether operators may act; without users, everybody is one then.
     secret: signs forms; processes that serve the same pages share it. By default a random one.
     name: what the pages call the store.

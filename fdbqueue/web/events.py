@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
 
@@ -74,7 +74,7 @@ class Events:
         self._pages.setdefault(viewer, []).append(page)
         try:
             answer = StreamingResponse(
-                _stream(page),
+                _stream(page, scope["fdbqueue.stays"]),
                 media_type="text/event-stream",
                 headers={"x-accel-buffering": "no"},
             )
@@ -123,16 +123,18 @@ class Events:
             del self._feeds[key]
 
 
-async def _stream(page: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
+async def _stream(
+    page: asyncio.Queue[bytes], stays: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    """The events of a page, while its user stays one."""
     yield b"retry: 2000\n\n"
     while True:
         try:
             async with asyncio.timeout(BEAT_SECONDS):
                 found = await page.get()
         except TimeoutError:
-            yield b": still here\n\n"
-            continue
-        if found == END:
+            found = b": still here\n\n"
+        if found == END or not await stays():
             return
         yield found
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import inspect
+import logging
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from http.cookies import CookieError, SimpleCookie
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -23,8 +25,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..errors import InvalidArgument
 from ..store.hosts import host_name
-from .users import Role, User, Users
+from ..values.text import visible
+from .users import TRY_SECONDS, Attempts, Role, User, Users, credentials
 
 READS = ("GET", "HEAD")
 COOKIE = "fdbqueue_form"
@@ -39,8 +43,10 @@ SECURITY = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-Authenticate: TypeAlias = Callable[[Request], User | None]
-"""Tells whose a request is; None if nobody's that may see the pages."""
+Authenticate: TypeAlias = Callable[[Request], User | Awaitable[User | None] | None]
+"""Tells whose a request is; None if nobody's that may see the pages. It may be async."""
+
+log = logging.getLogger("fdbqueue.web")
 
 
 class Guard:
@@ -67,6 +73,7 @@ class Guard:
         self._authenticate = authenticate
         self._anybody = anybody
         self._secret = secret
+        self._attempts = Attempts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -98,9 +105,10 @@ class Guard:
         try:
             answer = self._refused(scope, headers) or await self._admitted(scope, headers, fresh)
             await (answer or self._app)(scope, receive, guarded)
-        except Exception:
+        except Exception as error:
             if not started:
-                await PlainTextResponse("Internal error.\n", 500)(scope, receive, guarded)
+                told = str(error) if isinstance(error, InvalidArgument) else "Internal error."
+                await PlainTextResponse(f"{visible(told)}\n", 500)(scope, receive, guarded)
             raise
 
     def _refused(self, scope: Scope, headers: Headers) -> Response | None:
@@ -124,16 +132,35 @@ class Guard:
 
     async def _admitted(self, scope: Scope, headers: Headers, cookie: str) -> Response | None:
         """Note whose the request is; if nobody's, the answer."""
-        user = self._user(scope, headers)
+        whose = _whose(scope, headers)
+        if whose is not None and self._attempts.over(whose):
+            wait = {"retry-after": f"{TRY_SECONDS:.0f}"}
+            return PlainTextResponse("Too many wrong passwords: wait a minute.\n", 429, wait)
+        user = await self._user(scope, headers)
         if user is None:
+            if whose is not None and self._users is not None:
+                self._attempts.wrong(whose)
+                log.warning("a wrong secret for %s from %s", visible(whose[1][:80]), whose[0])
             return _unknown()
+
+        async def stays() -> bool:
+            return await self._user(scope, headers) == user
+
         scope["fdbqueue.user"] = user
+        scope["fdbqueue.stays"] = stays
         scope["fdbqueue.form"] = self._form(cookie, user)
         return None
 
-    def _user(self, scope: Scope, headers: Headers) -> User | None:
+    async def _user(self, scope: Scope, headers: Headers) -> User | None:
         if self._authenticate is not None:
-            return self._authenticate(Request(scope))
+            found: object = self._authenticate(Request(scope))
+            if inspect.isawaitable(found):
+                found = await found
+            if found is None or isinstance(found, User):
+                return found
+            raise InvalidArgument(
+                argument="authenticate", value=found, problem="must return a User, or None"
+            )
         if self._users is None:
             return User("", self._anybody)
         return self._users.of(headers.get("authorization", ""))
@@ -141,6 +168,13 @@ class Guard:
     def _form(self, cookie: str, user: User) -> str:
         text = f"{cookie}\0{user.name}\0{user.role.value}"
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _whose(scope: Scope, headers: Headers) -> tuple[str, str] | None:
+    """The address, and the name, that a secret came with; None without one."""
+    given = credentials(headers.get("authorization", ""))
+    address = (scope.get("client") or ("",))[0]
+    return None if given is None else (address, given[0] or "")
 
 
 def _unknown() -> Response:

@@ -49,7 +49,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def configuration(app: ASGIApp) -> uvicorn.Config:
     """How uvicorn serves the pages."""
-    found = uvicorn.Config(
+    return uvicorn.Config(
         app,
         http=Connection,
         ws="none",
@@ -60,9 +60,6 @@ def configuration(app: ASGIApp) -> uvicorn.Config:
         backlog=_BACKLOG,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    for name in ("asyncio", "uvicorn.error", "fdbqueue.web"):
-        logging.getLogger(name).addFilter(_sparse)
-    return found
 
 
 class Connection(H11Protocol):
@@ -140,4 +137,8 @@ class Sparse(logging.Filter):
         return self._count[kind] <= LOG_LINES
 
 
-_sparse = Sparse()
+def bound_log() -> None:
+    """Bound the lines that clients can cause, in a process that only serves the pages."""
+    sparse = Sparse()
+    for name in ("asyncio", "uvicorn.error", "fdbqueue.web"):
+        logging.getLogger(name).addFilter(sparse)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -16,6 +19,11 @@ from ..values.records import record
 
 MIN_SECRET = 16
 """Characters of a secret: fewer can be guessed."""
+TRIES, TRY_SECONDS = 10, 60.0
+MOST_TRIED = 10_000
+"""Of how many names and addresses wrong secrets are counted."""
+
+log = logging.getLogger("fdbqueue.web")
 
 
 class Role(Enum):
@@ -49,16 +57,11 @@ class Users:
 
     def of(self, authorization: str) -> User | None:
         """The user of an ``Authorization`` header, Basic or Bearer; None if it is not right."""
-        scheme, _, given = authorization.partition(" ")
-        if scheme.lower() == "bearer":
-            return self._find([_digest(user.name, given) for user in self._known.values()])
-        if scheme.lower() != "basic":
+        given = credentials(authorization)
+        if given is None:
             return None
-        try:
-            name, colon, secret = base64.b64decode(given, validate=True).decode().partition(":")
-        except ValueError:
-            return None
-        return self._find([_digest(name, secret)]) if colon else None
+        names = [user.name for user in self._known.values()] if given[0] is None else [given[0]]
+        return self._find([_digest(name, given[1]) for name in names])
 
     def _find(self, digests: Sequence[bytes]) -> User | None:
         """The user with one of these digests, in the same time whether there is one or not."""
@@ -74,29 +77,109 @@ def _digest(name: str, secret: str) -> bytes:
     return hashlib.sha256(f"{name}\0{secret}".encode()).digest()
 
 
-def read_users(path: str | os.PathLike[str]) -> Users:
-    """The users of a file: in each line a name, a role and a secret; # begins a comment.
+def credentials(authorization: str) -> tuple[str | None, str] | None:
+    """The name and the secret in an ``Authorization`` header: without a name if it is Bearer. None
+    if it has no secret."""
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return None, given
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, colon, secret = base64.b64decode(given, validate=True).decode().partition(":")
+    except ValueError:
+        return None
+    return (name, secret) if colon else None
 
-    Raises ``InvalidArgument`` for a line of another form, and for a file that others may read.
+
+class Attempts:
+    """Counts wrong secrets, by address and name: after ``TRIES`` in ``TRY_SECONDS``, no more are
+    looked at until these are over. Others of the same name or address are not concerned."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._wrong: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+
+    def over(self, whose: tuple[str, str]) -> bool:
+        """Whether there were too many."""
+        until, count = self._wrong.get(whose, (0.0, 0))
+        return count >= TRIES and self._clock() < until
+
+    def wrong(self, whose: tuple[str, str]) -> None:
+        """Count one."""
+        now = self._clock()
+        until, count = self._wrong.pop(whose, (0.0, 0))
+        self._wrong[whose] = (until, count + 1) if now < until else (now + TRY_SECONDS, 1)
+        if len(self._wrong) > MOST_TRIED:
+            self._wrong.popitem(last=False)
+
+
+def read_users(path: str | os.PathLike[str]) -> Users:
+    """The users of a file: in each line a name, a role and a secret. A line that begins with #, and
+    what follows the secret after a space and #, is a comment.
+
+    The file is read again when it has changed. If it cannot be, nobody is let in until it can.
+
+    Raises ``InvalidArgument`` for a line of another form, and for a file that others may read or
+    that belongs to another user.
     """
-    file = Path(path)
-    if stat.S_IMODE(file.stat().st_mode) & 0o077:
-        raise _wrong(file, "other users may read it: chmod 600 it")
+    return _UsersOfFile(Path(path))
+
+
+class _UsersOfFile(Users):
+    def __init__(self, file: Path) -> None:
+        super().__init__(())
+        self._file = file
+        self._read: tuple[int, ...] = ()
+        self._refresh()
+
+    def of(self, authorization: str) -> User | None:
+        try:
+            self._refresh()
+        except (InvalidArgument, OSError) as error:
+            log.error("nobody is let in: %s", error)
+            return None
+        return super().of(authorization)
+
+    def _refresh(self) -> None:
+        if _version(self._file.stat()) == self._read:
+            return
+        self._read = ()
+        with self._file.open("rb") as opened:
+            found = os.fstat(opened.fileno())
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                raise _wrong(self._file, "other users may read it: chmod 600 it")
+            if found.st_uid != os.geteuid():
+                raise _wrong(self._file, "it belongs to another user: chown it")
+            try:
+                text = opened.read().decode()
+            except UnicodeDecodeError:
+                raise _wrong(self._file, "it is not UTF-8") from None
+        self._known = Users(_lines(self._file, text))._known
+        self._read = _version(found)
+
+
+def _version(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _lines(file: Path, text: str) -> Iterable[tuple[User, str]]:
+    roles: Mapping[str, Role] = {role.value: role for role in Role}
     known: dict[str, tuple[User, str]] = {}
-    for number, line in enumerate(file.read_text().splitlines(), 1):
-        words = line.split("#")[0].split()
-        if not words:
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split(maxsplit=3)
+        if not words or words[0].startswith("#"):
             continue
-        roles: Mapping[str, Role] = {role.value: role for role in Role}
-        if len(words) != 3 or words[1] not in roles or ":" in words[0]:
+        comment = words[3] if len(words) > 3 else "#"
+        if len(words) < 3 or comment[0] != "#" or words[1] not in roles or ":" in words[0]:
             raise _wrong(file, f"line {number}: write NAME viewer SECRET, or NAME operator SECRET")
-        name, role, secret = words
+        name, role, secret = words[:3]
         if name in known:
             raise _wrong(file, f"line {number}: {name!r} is there twice")
         known[name] = User(name, roles[role]), secret
     if not known:
         raise _wrong(file, "it names no user")
-    return Users(known.values())
+    return known.values()
 
 
 def _wrong(file: Path, problem: str) -> InvalidArgument:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import os
 import re
+from contextlib import closing
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -14,7 +19,10 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from fdbqueue import NewMessage, Queue, errors, fdb
-from fdbqueue.web import Role, User, Users, application, read_users
+from fdbqueue.web import Role, User, Users, application, events, read_users
+from fdbqueue.web.users import TRIES, TRY_SECONDS, Attempts
+from tests.patience import DEADLINE
+from tests.web.serving import serving
 
 VIEWER, OPERATOR = "a viewer's password", "an operator's password"
 HOSTILE = [
@@ -203,7 +211,7 @@ def test_other_methods_are_refused(pages: TestClient, method: str) -> None:
 def test_only_a_known_user_sees_the_pages(
     db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], users: Users
 ) -> None:
-    pages = TestClient(application(db, root=space, hosts=["testserver"], users=users))
+    app = partial(application, db, root=space, hosts=["testserver"], users=users)
 
     for wrong in (
         {},
@@ -216,12 +224,14 @@ def test_only_a_known_user_sees_the_pages(
         {"authorization": "Bearer"},
         {"authorization": "Bearer wrong"},
     ):
+        pages = TestClient(app())
         for path in ("/", "/queue?queue=orders", "/events", "/static/live.js"):
             answer = pages.get(path, headers=wrong)
             assert answer.status_code == 401
             assert answer.headers["www-authenticate"].startswith("Basic ")
             assert "orders" not in answer.text
 
+    pages = TestClient(app())
     assert "vera, viewer" in re.sub(
         "<[^>]+>", "", pages.get("/", headers=authorized("vera", VIEWER)).text
     )
@@ -248,10 +258,120 @@ def test_a_file_of_users_is_read_strictly(tmp_path: Path) -> None:
     assert "16 characters" in problem("a viewer 0123456789abcde")
     assert "no user" in problem("# nobody\n")
 
-    file.write_text("\n# people\nvera viewer 0123456789abcdef # her\n")
-    file.chmod(0o600)
-    found = read_users(file).of(authorized("vera", "0123456789abcdef")["authorization"])
+    assert "line 1" in problem("a viewer 0123456789abcdef more")
+    file.write_bytes(b"vera viewer 0123456789abcde\xe9")
+    with pytest.raises(errors.InvalidArgument, match="not UTF-8"):
+        read_users(file)
+
+    file.write_text(
+        "\n# people\nvera viewer 0123456789abcdef # her\n  otto operator #1#9abcdefghijkl\n"
+    )
+    users = read_users(file)
+    found = users.of(authorized("vera", "0123456789abcdef")["authorization"])
     assert found == User("vera", Role.VIEWER)
+    found = users.of(authorized("otto", "#1#9abcdefghijkl")["authorization"])
+    assert found == User("otto", Role.OPERATOR)
+    assert users.of(authorized("otto", "#1")["authorization"]) is None
+
+
+def test_a_file_of_users_belongs_to_who_serves_the_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "users"
+    file.write_text("vera viewer 0123456789abcdef")
+    file.chmod(0o600)
+    another = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: another)
+    with pytest.raises(errors.InvalidArgument, match="belongs to another user"):
+        read_users(file)
+
+
+def test_a_removed_user_is_one_no_more(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    queue: Queue[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "BEAT_SECONDS", 0.01)
+    file = tmp_path / "users"
+
+    def write(text: str) -> None:
+        fresh = tmp_path / "fresh"
+        fresh.write_text(text)
+        fresh.chmod(0o600)
+        fresh.replace(file)
+
+    write(f"vera viewer {VIEWER.replace(' ', '-')}\notto operator {OPERATOR.replace(' ', '-')}\n")
+    vera = authorized("vera", VIEWER.replace(" ", "-"))
+    otto = authorized("otto", OPERATOR.replace(" ", "-"))
+    with serving(application(db, root=space, users=read_users(file))) as address:
+
+        def status(headers: dict[str, str]) -> int:
+            with closing(http.client.HTTPConnection(address, timeout=DEADLINE)) as connection:
+                connection.request("GET", "/", headers=headers)
+                return connection.getresponse().status
+
+        with closing(http.client.HTTPConnection(address, timeout=DEADLINE)) as connection:
+            connection.request("GET", "/events", headers=vera)
+            stream = connection.getresponse()
+            assert stream.status == 200
+            write(f"otto operator {OPERATOR.replace(' ', '-')}\n")
+            assert b"retry" in stream.read(), "it has ended"
+        assert (status(vera), status(otto)) == (401, 200)
+        write("otto operator\n")
+        assert status(otto) == 401
+        write(f"otto viewer {OPERATOR.replace(' ', '-')}\n")
+        assert status(otto) == 200
+
+
+def test_wrong_secrets_are_logged_and_not_looked_at_without_end(
+    db: fdb.Database, space: fdb.Subspace, users: Users, caplog: pytest.LogCaptureFixture
+) -> None:
+    pages = TestClient(application(db, root=space, hosts=["testserver"], users=users))
+    for _ in range(TRIES):
+        assert pages.get("/", headers=authorized("vera", "wrong\x1b[2J")).status_code == 401
+    late = pages.get("/", headers=authorized("vera", VIEWER))
+    assert (late.status_code, late.headers["retry-after"]) == (429, "60")
+    assert pages.get("/", headers=authorized("otto", OPERATOR)).status_code == 200
+    assert pages.get("/").status_code == 401, "no secret is no wrong one"
+    told = [each.getMessage() for each in caplog.records if each.name == "fdbqueue.web"]
+    assert told == ["a wrong secret for vera from testclient"] * TRIES
+
+
+def test_wrong_secrets_are_forgotten_after_a_while() -> None:
+    now = 0.0
+    attempts = Attempts(lambda: now)
+    whose = ("127.0.0.1", "vera")
+    for _ in range(TRIES):
+        assert not attempts.over(whose)
+        attempts.wrong(whose)
+    assert attempts.over(whose)
+    assert not attempts.over(("127.0.0.2", "vera"))
+    now = TRY_SECONDS
+    assert not attempts.over(whose)
+
+
+def test_an_application_may_say_who_asks_in_a_coroutine(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    async def who(request: Request) -> User | None:
+        name = request.headers.get("x-login")
+        return None if name is None else User(name)
+
+    pages = TestClient(application(db, root=space, hosts=["testserver"], authenticate=who))
+    assert pages.get("/").status_code == 401
+    assert "vera, viewer" in re.sub("<[^>]+>", "", pages.get("/", headers={"x-login": "vera"}).text)
+
+
+@pytest.mark.parametrize("found", [True, False, "vera"])
+def test_an_application_that_names_no_user_is_told(
+    db: fdb.Database, space: fdb.Subspace, found: Any
+) -> None:
+    app = application(db, root=space, hosts=["testserver"], authenticate=lambda _: found)
+    answer = TestClient(app, raise_server_exceptions=False).get("/")
+    assert answer.status_code == 500
+    assert answer.text == f"authenticate={found!r}: must return a User, or None\n"
 
 
 def test_an_application_mounts_the_pages_and_says_who_asks(
