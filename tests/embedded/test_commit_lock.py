@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -164,3 +166,19 @@ def test_a_conflict_with_a_commit_that_then_failed_is_none(db: Any, path: str) -
     assert [follower.outcome() for follower in followers[1:]] == [0] * 5
     kept = {b"before", b"leader", *(follower.key for follower in followers[1:])}
     assert {row.key for row in db[b"":b"\xff"]} == kept
+
+
+def test_a_prepared_store_is_opened_and_read_while_another_process_holds_the_lock(
+    db: Any, path: str
+) -> None:
+    db[b"key"] = b"value"
+    program = "import sys, fdbqueue; print(fdbqueue.open(sys.argv[1])[b'key'])"
+    with held(path):
+        found = subprocess.run(
+            [sys.executable, "-c", program, f"embedded:{path}"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+    assert found.stdout == "b'value'\n", found.stderr

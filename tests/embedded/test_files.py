@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pickle
 import sqlite3
@@ -10,12 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fdbqueue.store import embedded
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.storage import checkpoint
 from fdbqueue.store.embedded.storage import file as store_module
 
 
@@ -265,3 +268,37 @@ def test_a_log_that_started_over_is_extended_again(path: str) -> None:
     assert len(set(sizes)) < len(sizes) / 2
     db: Any = fdb.open(path)
     assert len(db.get_range_startswith(b"key/")) == 100
+
+
+def test_no_room_for_the_sidecar_is_an_error_of_the_engine(path: str) -> None:
+    program = (
+        "import resource, signal, sys; from fdbqueue.store import embedded; "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY)); "
+        "embedded.open_store(sys.argv[1])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, path], check=False, capture_output=True, text=True
+    )
+    assert "StoreFull" in found.stderr.splitlines()[-1]
+
+
+def test_a_reader_that_is_stopped_keeps_commits_waiting_less_and_less(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "_PATIENCE", ((-1, 20),))
+    moments = itertools.count(1000)
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    waited: list[int] = []
+
+    def start_over(self: checkpoint.Checkpointer, milliseconds: int) -> bool:
+        waited.append(milliseconds)
+        return False
+
+    monkeypatch.setattr(checkpoint.Checkpointer, "_start_over", start_over)
+    checkpointer = embedded.open_store(path).checkpointer
+    for _ in range(2000):
+        checkpointer._keep_small()
+    # Two thousand seconds by this clock.
+    assert sum(waited) / 1000 < 2000 / 32
+    assert len(waited) > 1

@@ -4,7 +4,8 @@ SQLite would checkpoint inside the commit that passes a thousand pages, and, whi
 an old snapshot, inside every commit from then on. Here a thread does it beside the commits. The
 log starts over by itself when a commit finds it wholly moved and no reader in it; where readers
 always overlap, the thread holds the commit lock for a moment and waits for them, longer the
-larger the log has grown. No reader lasts over five seconds, so the log has a bound.
+larger the log has grown. Where that was in vain, it comes again much later: a reader that is
+stopped, by a debugger say, lets the log grow, but takes hardly any time from those who commit.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 
 from ..errors import EngineError, StoreError
 from ..helpers import Helper
@@ -26,9 +28,11 @@ log = logging.getLogger("fdbqueue.store.embedded")
 _PAGES_BETWEEN = 4_000
 _IDLE_SECONDS = 2.0
 _MEBIBYTE = 1 << 20
-# Log size, and how long to wait for readers so that it can start over: at first hardly at all, then
-# as long as other processes keep idle snapshots open, then as long as a transaction may read.
-_PATIENCE = ((1024 * _MEBIBYTE, 5500), (96 * _MEBIBYTE, 600), (16 * _MEBIBYTE, 5))
+# Log size, and how many milliseconds to wait for readers so that it can start over: at first hardly
+# at all, then as long as other processes keep idle snapshots open.
+_PATIENCE = ((96 * _MEBIBYTE, 600), (16 * _MEBIBYTE, 5))
+# After waiting in vain, how many times as long nobody waits again, at first and at most.
+_FIRST_REST, _LONGEST_REST = 32, 1024
 
 
 class Checkpointer:
@@ -46,6 +50,7 @@ class Checkpointer:
 
     def _reset(self) -> None:
         self._pages = 0
+        self._rest, self._rest_until = _FIRST_REST, 0.0
         self._moving = threading.Lock()
         self._wake = threading.Event()
         self._helper = Helper("fdbqueue-checkpoint", self._turn)
@@ -80,9 +85,15 @@ class Checkpointer:
 
     def _keep_small(self) -> None:
         size = self._file.log_bytes()
+        if time.monotonic() < self._rest_until:
+            return
         for limit, milliseconds in _PATIENCE:
             if size > limit:
-                self._start_over(milliseconds)
+                if self._start_over(milliseconds):
+                    self._rest = _FIRST_REST
+                else:
+                    self._rest_until = time.monotonic() + milliseconds / 1000 * self._rest
+                    self._rest = min(self._rest * 2, _LONGEST_REST)
                 return
 
     def _come_to_rest(self) -> bool:
@@ -97,12 +108,13 @@ class Checkpointer:
         self._snapshots.close_pool()
         return self._helper.leave(unless=self._wake.is_set)
 
-    def _start_over(self, milliseconds: int) -> None:
+    def _start_over(self, milliseconds: int) -> bool:
+        """Let the log start over; returns whether no reader was in the way for so long."""
         self._file.shared.lock()
         try:
             self._snapshots.drop_idle(also_kept=True)
             # It keeps its size: overwriting costs less than extending.
-            self._checkpoint("RESTART", milliseconds)
+            return self._checkpoint("RESTART", milliseconds)
         finally:
             self._file.shared.unlock()
 

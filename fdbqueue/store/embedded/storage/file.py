@@ -82,6 +82,8 @@ def store_error(path: str, error: BaseException) -> StoreError:
         return StoreFull(path, detail)
     if code == sqlite3.SQLITE_IOERR and error_is_write(error):
         return StoreFull(path, detail)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StoreFull(path, detail)
     if isinstance(error, PermissionError):
         return NotWritable(path, detail)
     return StoreFailed(path, detail)
@@ -284,20 +286,26 @@ class StoreFile:
         found = os.stat(self.path)
         self._identity = found.st_dev, found.st_ino
         self.shared = Shared(self.path + "-lock", found)
-        self.shared.lock()
+        # Whoever holds the lock may be stopped; a store that is prepared is opened all the same.
+        locked = self.shared.try_lock()
         try:
             connection = self.connect()
             try:
                 found = connection.execute("PRAGMA user_version").fetchone()[0]
+                if found < FORMAT and not locked:
+                    self.shared.lock()
+                    locked = True
+                    found = connection.execute("PRAGMA user_version").fetchone()[0]
                 if found == 0:
                     self._create(connection)
                 elif found < FORMAT:
                     self._upgrade(connection)
-                self._load(connection)
+                self._load(connection, locked)
             finally:
                 connection.close()
         finally:
-            self.shared.unlock()
+            if locked:
+                self.shared.unlock()
 
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -316,7 +324,7 @@ class StoreFile:
             sampling.upgrade(connection)
             connection.execute(f"PRAGMA user_version = {FORMAT}")
 
-    def _load(self, connection: sqlite3.Connection) -> None:
+    def _load(self, connection: sqlite3.Connection, locked: bool) -> None:
         row = connection.execute("SELECT value FROM meta WHERE name = 'created'").fetchone()
         newest = connection.execute("SELECT max(version) FROM recent").fetchone()[0]
         created = row[0] if row else None
@@ -325,9 +333,10 @@ class StoreFile:
             raise StoreCorrupt(self.path, "it does not say how old it is")
         self.created = float(known)
         self.newest = newest
-        # Under the lock there is no commit, so every announced one is made or lost.
-        self.shared.words[ANNOUNCED] = self.newest
-        self.shared.raise_floor(self.newest)
+        if locked:
+            # There is no commit under way, so every announced one is made or lost.
+            self.shared.words[ANNOUNCED] = self.newest
+            self.shared.raise_floor(self.newest)
 
 
 def check(path: str) -> None:

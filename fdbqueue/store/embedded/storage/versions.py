@@ -95,19 +95,25 @@ class Shared:
         except BaseException:
             os.close(self.descriptor)
             raise
+        if os.fstat(self.descriptor).st_size >= _SIZE and self._map(has_boxes=True):
+            return
         self.lock()
         try:
-            self.has_boxes = self._make_room()
-            self.map = mmap.mmap(self.descriptor, _SIZE if self.has_boxes else FIRST_BOX)
-            self.words = memoryview(self.map).cast("q")
-            self.made = futex(self.map, 8 * TOUCHED)
-            self.rounds = futex(self.map, 8 * ROUND)
-            self.posts = futex(self.map, 8 * POSTS)
-            if self.words[_WORD_MAGIC] != _MAGIC:
+            if not self._map(self._make_room()):
                 self.words[ANNOUNCED] = self.words[FLOOR] = 0
                 self.words[_WORD_MAGIC] = _MAGIC
         finally:
             self.unlock()
+
+    def _map(self, has_boxes: bool) -> bool:
+        """Map the file into memory; returns whether it is prepared."""
+        self.has_boxes = has_boxes
+        self.map = mmap.mmap(self.descriptor, _SIZE if has_boxes else FIRST_BOX)
+        self.words = memoryview(self.map).cast("q")
+        self.made = futex(self.map, 8 * TOUCHED)
+        self.rounds = futex(self.map, 8 * ROUND)
+        self.posts = futex(self.map, 8 * POSTS)
+        return bool(self.words[_WORD_MAGIC] == _MAGIC)
 
     def _check(self, store: os.stat_result | None) -> None:
         """Leave alone what is no sidecar, and let nobody use it who may not use the store."""
@@ -145,7 +151,8 @@ class Shared:
             try:
                 os.posix_fallocate(self.descriptor, 0, _SIZE)
             except (AttributeError, OSError):
-                os.truncate(self.descriptor, max(size, FIRST_BOX))
+                while size < FIRST_BOX:
+                    size += os.pwrite(self.descriptor, bytes(FIRST_BOX - size), size)
                 return False
         return True
 
