@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import socket
 import time
 from pathlib import Path
@@ -32,6 +33,13 @@ def web(
             help="Another name that browsers use for this server, as behind a proxy. Repeatable.",
         ),
     ] = None,
+    root_path: Annotated[
+        str,
+        Option(
+            metavar="PATH",
+            help="The folder, such as /queues, that a proxy serves the pages in and removes.",
+        ),
+    ] = "",
     users: Annotated[
         Path | None,
         Option(
@@ -47,7 +55,8 @@ def web(
 
     Without --users, only this machine can reach the pages, and everybody on it. With it, a browser
     asks for a name and its secret as password; a program sends the secret as a bearer token. The
-    file must not be readable for others. For TLS, put a proxy in front.
+    file must not be readable for others. For TLS, put a proxy in front: docs/web.md says which
+    headers it sets.
 
     Under systemd, with Type=notify, it says when it serves and when it stops. With WatchdogSec=, it
     gives signs of life while its event loop comes round.
@@ -71,6 +80,9 @@ def web(
         raise terminal.CommandError(
             f"--host {host}: other machines could reach the pages; say with --users who may"
         )
+    root_path = root_path.rstrip("/")
+    if root_path and not re.fullmatch(r"(/[\w.~-]+)+", root_path, re.ASCII):
+        raise terminal.CommandError(f"--root-path {root_path}: write a path such as /queues")
     app = application(
         context.connect(),
         root=context.subspace(),
@@ -113,4 +125,4 @@ def web(
         print(f"serving {place}")
         terminal.flush()
         with contextlib.suppress(KeyboardInterrupt):
-            Server(configuration(app)).run(sockets=[listening])
+            Server(configuration(app, root_path)).run(sockets=[listening])

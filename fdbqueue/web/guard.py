@@ -18,7 +18,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection
 from http.cookies import CookieError, SimpleCookie
 from typing import TypeAlias
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -26,7 +25,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import InvalidArgument
-from ..store.hosts import host_name
+from ..store.hosts import LOOPBACK, host_name
 from ..values.text import visible
 from .users import TRY_SECONDS, Attempts, Role, User, Users, credentials
 
@@ -120,15 +119,25 @@ class Guard:
             )
         if scope["method"] not in (*READS, "POST"):
             return PlainTextResponse("Only GET and POST.\n", 405, {"allow": "GET, HEAD, POST"})
-        site = headers.get("sec-fetch-site", "same-origin")
+        site = headers.get("sec-fetch-site")
         if scope["method"] == "POST":
-            origin = headers.get("origin")
-            foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
-            if foreign or site not in ("same-origin", "none"):
+            if not self._is_own(site, headers.get("origin"), host):
                 return PlainTextResponse("This form is not from these pages.\n", 403)
         elif site == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             return PlainTextResponse("Another site asks for this.\n", 403)
         return None
+
+    def _is_own(self, site: str | None, origin: str | None, host: str) -> bool:
+        """Whether a form comes from these pages. Browsers say so since 2023, to servers with TLS
+        and on this machine; otherwise by the origin, which is the ``Host``, or a name that the
+        pages are served under where a proxy has changed that one."""
+        if site is not None:
+            return site in ("same-origin", "none")
+        if origin is None:
+            return True
+        place = origin.partition("://")[2].lower()
+        names = (self._hosts or set()) - {*LOOPBACK}
+        return place == host.lower() or host_name(place) in names
 
     async def _admitted(self, scope: Scope, headers: Headers, cookie: str) -> Response | None:
         """Note whose the request is; if nobody's, the answer."""

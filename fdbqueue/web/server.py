@@ -47,10 +47,15 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def configuration(app: ASGIApp) -> uvicorn.Config:
-    """How uvicorn serves the pages."""
+def configuration(app: ASGIApp, root_path: str = "") -> uvicorn.Config:
+    """How uvicorn serves the pages. root_path: what a proxy removes from the paths of requests.
+
+    Of what a proxy says of its client, uvicorn believes one on this machine, or those that
+    FORWARDED_ALLOW_IPS names.
+    """
     return uvicorn.Config(
         app,
+        root_path=root_path,
         http=Connection,
         ws="none",
         log_level="warning",

@@ -24,7 +24,7 @@ RUNNER = Path(__file__).parent / "runner.py"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 QUEUE = re.compile(r"""(?:Queue\.(?:open|create)\(db, "|\$ fdbq queue create )([\w-]+)""")
 RUN = {"python", "console"}
-SHOWN = {"sh", "text", "mermaid", "json", "sql"}
+SHOWN = {"sh", "text", "mermaid", "json", "nginx", "sql"}
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

@@ -18,10 +18,10 @@ from tests.patience import DEADLINE
 
 
 @contextmanager
-def serving(app: ASGIApp) -> Iterator[str]:
+def serving(app: ASGIApp, root_path: str = "") -> Iterator[str]:
     """The address of the application."""
     with listen("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(configuration(app))
+        server = uvicorn.Server(configuration(app, root_path))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
