@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ..values.records import record
+from ..values.text import visible
 from . import terminal
 from .parameters import ListOutput, Output, Page
 
@@ -118,8 +119,16 @@ def _print_csv(values: Iterable[dict[str, Any]]) -> None:
     names = [*dict.fromkeys(name for row in rows for name in row)]
     if names:
         writer = csv.DictWriter(sys.stdout, names, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        writer.writerow({name: _cell(name) for name in names})
+        writer.writerows({name: _cell(each) for name, each in row.items()} for row in rows)
+
+
+def _cell(value: object) -> object:
+    """A cell that controls no terminal, and that no spreadsheet computes."""
+    if not isinstance(value, str):
+        return value
+    text = "\n".join("\t".join(map(visible, line.split("\t"))) for line in value.split("\n"))
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:

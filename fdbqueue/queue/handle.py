@@ -18,7 +18,7 @@ from ..store.clocks import Clock
 from ..values import durations
 from ..values.durations import Seconds
 from ..values.model import Delivery
-from ..values.options import Options, QueueOptions, check_name
+from ..values.options import Options, QueueOptions, check_queue_name
 
 Transactor = fdb.Transaction | fdb.Database
 R = TypeVar("R")
@@ -45,7 +45,7 @@ class Handle:
     """One queue by its name; no connection."""
 
     def __init__(self, name: str, root: fdb.Subspace, clock: Clock) -> None:
-        self.name = check_name(name)
+        self.name = check_queue_name(name)
         self._root = root
         self._root_keys = RootKeys(root)
         self._keys: QueueKeys = self._root_keys.queue(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields
 from typing import Any, TypedDict
@@ -31,6 +33,11 @@ DEFAULT_BACKOFF: backoff.Stored = {
 }
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 MAX_NAME_LENGTH = 200
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U0001d159\U000e0100-\U000e01ef]"
+)
+"""What is printable and shows nothing: fillers, selectors, and blanks that are no space."""
 MAX_ATTEMPTS = 1_000_000
 MAX_WINDOW_SECONDS = 7 * 24 * 3600.0
 EXPIRED = ("drop", "dead")
@@ -332,6 +339,17 @@ def check_name(name: object) -> str:
     if not name.isprintable():
         raise InvalidName(name=name, problem="it must have printable characters only")
     return name
+
+
+def check_queue_name(name: object) -> str:
+    """A name of a queue, which people tell from others by its looks; raises ``InvalidName``."""
+    text = check_name(name)
+    if text != text.strip() or _UNSEEN.search(text):
+        raise InvalidName(name=name, problem="it must have no characters that nobody sees")
+    if not unicodedata.is_normalized("NFC", text):
+        problem = "it must be in Unicode's normal form C, so that no other looks the same"
+        raise InvalidName(name=name, problem=problem)
+    return text
 
 
 def check_lease(option: str, given: object) -> float:

@@ -135,6 +135,23 @@ def test_every_listing_is_an_array_with_an_element_to_a_line_and_csv(
     ]
 
 
+def test_a_csv_controls_no_terminal_and_no_spreadsheet(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    formulas = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1"]
+    header = '=HYPERLINK("evil")'
+    for each in formulas:
+        Queue(name).enqueue(
+            db, each.encode(), headers={"h": each, "n": -1, header: "\x1b[2J\n\u202e"}
+        )
+    table = fdbq.ok("browse", name, "--csv")
+    assert table.out.replace("\n", "").replace("\t", "").isprintable()
+    rows = [*csv.DictReader(io.StringIO(table.out))]
+    assert [row["header.h"] for row in rows] == [f"'{each}" for each in formulas]
+    assert {row["header.n"] for row in rows} == {"-1"}
+    assert {row[f"header.{header}"] for row in rows} == {"\\x1b[2J\n\\u202e"}
+
+
 def test_queues_are_listed_by_prefix_in_natural_order_or_by_depth(
     db: fdb.Database, fdbq: Fdbq, name: str, crowd: list[str]
 ) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fdbqueue import QueueOptions
 from fdbqueue.errors import InvalidName, InvalidOptions, InvalidPriority
 from fdbqueue.values import options
-from fdbqueue.values.options import check_name
+from fdbqueue.values.options import check_name, check_queue_name
 
 
 def test_ten_levels_tell_all_jms_priorities_apart() -> None:
@@ -105,3 +105,31 @@ def test_an_option_is_none_only_where_that_means_something(option: str) -> None:
 def test_a_name_that_is_none_is_refused(name: object) -> None:
     with pytest.raises(InvalidName):
         check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "orders\ufe0f",
+        "\u3164",
+        "\u2800",
+        "or\u034fders",
+        "orders\U000e0100",
+        "\u115f",
+        " ",
+        "orders ",
+        "cafe\u0301",
+        "\u212bngstrom",
+    ],
+)
+def test_a_queue_has_no_name_that_looks_like_another_or_like_nothing(name: str) -> None:
+    assert name.isprintable()
+    with pytest.raises(InvalidName):
+        check_queue_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["orders", "my orders", "café", "注文", "заказы", "🦊", "ﬁnance", "=1"]
+)
+def test_a_queue_may_be_named_in_any_language(name: str) -> None:
+    assert check_queue_name(name) == name
