@@ -11,7 +11,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery
 from ..values.records import record
-from . import promotion, relaxed
+from . import promotion
 from .line import Demand
 from .supply import Offered, Shares
 
@@ -25,7 +25,7 @@ MIN_BATCH_BYTES = 200_000
 class Look:
     """The reads of a consumer that takes messages without a line, issued and not awaited."""
 
-    ready: fdb.FDBRange | relaxed.Reads
+    ready: fdb.FDBRange
     due: promotion.Reads | None
 
 
@@ -77,10 +77,7 @@ class QueueSupply:
 
     def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> Look:
         """Snapshot reads of the first messages, and of what is due."""
-        if scope.options.contention == "relaxed":
-            first: fdb.FDBRange | relaxed.Reads = relaxed.reads(tr, scope, demand.max_messages)
-        else:
-            first = scan.first(tr, scope.keys, demand.max_messages)
+        first = scan.first(tr, scope.keys, demand.max_messages)
         return Look(first, promotion.reads(tr, scope))
 
     def take(
@@ -94,7 +91,7 @@ class QueueSupply:
         *,
         strict: bool = True,
     ) -> Sequence[Delivery]:
-        """As ``Supply.take``; its conflicts are those of the queue's mode."""
+        """As ``Supply.take``; as of the head of the queue."""
         return take(tr, scope, demand, claim, settled, issued or self.look(tr, scope, demand))
 
     def stores_place(self, scope: Scope) -> bool:
@@ -114,7 +111,7 @@ def take(
     settled: int = 0,
     issued: Look | None = None,
 ) -> Sequence[Delivery]:
-    """Lease what is ready, without a line. The conflicts are those of the queue's mode.
+    """Lease what is ready, without a line. Conflicts as ``head.first``.
 
     settled: how many leases the same transaction settles.
     issued: the reads, if they were issued; ``due`` is None if nothing is due.
@@ -134,16 +131,8 @@ def take(
         return []
     beside = excess + settled * scope.keys.lease_bytes
     room = max(MIN_BATCH_BYTES, scan.BATCH_BYTES - beside)
-    if isinstance(issued.ready, relaxed.Reads):
-        messages = head.alive(
-            tr,
-            scope,
-            relaxed.pick(tr, scope, issued.ready, room),
-            lambda: relaxed.pick(tr, scope, relaxed.reads(tr, scope, demand.max_messages), room),
-        )
-    else:
-        found = scan.conflicting(tr, scope.keys, issued.ready, wanted, room)
-        messages = head.first(tr, scope, wanted, found)
+    found = scan.conflicting(tr, scope.keys, issued.ready, wanted, room)
+    messages = head.first(tr, scope, wanted, found)
     messages = head.together(messages, suspects=demand.suspects)
     seconds = scope.options.lease if demand.seconds is None else demand.seconds
     terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)

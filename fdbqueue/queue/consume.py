@@ -98,10 +98,9 @@ def receive_many(
     MB, but always returns at least one message if the queue has any. A message whose lease has
     expired before comes alone, so that the message that kills its consumers is found: an expired
     lease is a failed attempt only of a message that was handed over by itself. With a transaction,
-    or with ``contention="first"``, conflicts as ``dequeue``. With a database it may stand in line
-    (see ``QueueOptions``): then its request conflicts only with a change of the leader, and its
-    answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``,
-    ``InvalidName``.
+    conflicts as ``dequeue``. With a database it stands in line after a conflict: then its request
+    conflicts only with a change of the leader, and its answer with nothing. Raises
+    ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
     """
     found = _receive(queue, tr, max_messages, lease, wait, consumer, ack, timeout)
     return found if isinstance(found, list) else list(found)

@@ -75,7 +75,7 @@ class Handle:
         handle._root_keys = RootKeys(self._root, limit)
         handle._keys = handle._root_keys.queue(self.name)
         handle._entry = catalogue.Entry(self.name, handle._root_keys, handle._keys, self._clock)
-        handle._entry.identity = self._entry.identity
+        handle._entry.identity, handle._entry.scheme = self._entry.identity, self._entry.scheme
         return handle
 
     def _copy(self) -> Self:

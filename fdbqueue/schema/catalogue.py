@@ -20,7 +20,7 @@ from ..values.options import QueueOptions, parse
 from . import subscription_definitions
 from .codec.envelopes import Envelope
 from .keys import QueueKeys, RootKeys
-from .scope import Chore, Noted, Scope
+from .scope import Chore, Noted, Scheme, Scope
 
 FORMAT_VERSION = 1
 """The only one there is; another is refused."""
@@ -113,10 +113,13 @@ class Entry:
     """A handle's view of one queue, with the last scope it has read.
 
     identity: that of the only queue to accept; None for any with the name. known: the scope as it
-    was read last; it may be stale, and is None before the first read.
+    was read last; it may be stale, and is None before the first read. scheme: how it receives; see
+    ``Scope``.
     """
 
-    __slots__ = ("_read", "clock", "identity", "keys", "known", "name", "root", "strays")
+    __slots__ = (
+        *("_read", "clock", "identity", "keys", "known", "name", "root", "scheme", "strays"),
+    )
 
     def __init__(self, name: str, root: RootKeys, keys: QueueKeys, clock: Clock) -> None:
         self.name = name
@@ -124,6 +127,7 @@ class Entry:
         self.keys = keys
         self.clock = clock
         self.identity: str | None = None
+        self.scheme: Scheme = "auto"
         self.strays = Chore(STRAYS_SECONDS)
         self._read: tuple[bytes | None, Scope] | None = None
         self.known: Scope | None = None
@@ -131,8 +135,12 @@ class Entry:
     def only(self, identity: str) -> Entry:
         """The same queue, accepting no other with its name."""
         entry = Entry(self.name, self.root, self.keys, self.clock)
-        entry.identity = identity
+        entry.identity, entry.scheme = identity, self.scheme
         return entry
+
+    def force(self, scheme: Scheme) -> None:
+        """Receive by one scheme from now on: a hint for benchmarks and tests."""
+        self.scheme, self._read = scheme, None
 
     def scope(self, tr: fdb.Transaction, beside: fdb.Key | fdb.Value | None = None) -> Scope:
         """The queue's options and subscriptions, and what follows from them.
@@ -180,6 +188,7 @@ class Entry:
             subscriptions,
             self.strays,
             noted,
+            self.scheme,
         )
 
 

@@ -52,6 +52,12 @@ messages may keep results, be members of groups, count in limits that queues sha
 gates."""
 
 
+Scheme = Literal["auto", "first", "staged"]
+"""What receivers of one queue do when they want the same message. "first": each tries to take the
+first message; "staged": one of them serves all in the order in which they came; "auto": first until
+a conflict or a line, then staged."""
+
+
 class Scope:
     """One queue as transactions see it, made once for a value of META; threads share it.
 
@@ -74,6 +80,7 @@ class Scope:
         "options",
         "plain_bytes",
         "root",
+        "scheme",
         "strays",
         "subscriptions",
         "waited",
@@ -90,6 +97,7 @@ class Scope:
         subscriptions: tuple[Definition, ...],
         strays: Chore | None = None,
         noted: frozenset[Noted] = frozenset(),
+        scheme: Scheme = "auto",
     ) -> None:
         self.name = name
         self.identity = identity
@@ -101,6 +109,7 @@ class Scope:
         self.index = SubscriptionIndex(subscriptions) if subscriptions else None
         self.strays = strays
         self.noted = noted
+        self.scheme = scheme
         self.levels = tuple(map(options.level, range(options.max_priority + 1)))
         self.plain_bytes = _plain_bytes(options)
         self.waited: set[Gate] = set()

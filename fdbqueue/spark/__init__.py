@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..queue.bulk.sinks import Sink as Sink
     from ..values.model import Plan as Plan
     from ..values.model import PlanConsumer as PlanConsumer
-    from .checks.job import check_runs as check_runs
     from .checks.queues import check as check
     from .checks.violations import Verdict as Verdict
     from .checks.violations import Violation as Violation
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 _NAMES = {
     ".queue.bulk.sinks": "Sink",
     ".values.model": "Plan PlanConsumer",
-    "checks.job": "check_runs",
     "checks.queues": "check",
     "checks.violations": "Verdict Violation",
     "jobs.drain": "Drained drain",

@@ -41,9 +41,6 @@ _UNSEEN = re.compile(
 MAX_ATTEMPTS = 1_000_000
 MAX_WINDOW_SECONDS = 7 * 24 * 3600.0
 EXPIRED = ("drop", "dead")
-CONTENTION = ("auto", "first", "staged", "relaxed")
-DEFAULT_WINDOW = 128
-MAX_WINDOW = 1_000
 MAX_PAYLOAD = 9_000_000
 """What fits into one transaction together with everything else that an enqueue writes."""
 MAX_BOUND = 10**15
@@ -51,7 +48,6 @@ WHEN_FULL = ("reject", "drop-oldest", "block")
 COMPRESSIONS = ("none", "zlib", "zstd")
 CHOICES: dict[str, tuple[str, ...]] = {
     "expired": EXPIRED,
-    "contention": CONTENTION,
     "compression": COMPRESSIONS,
     "when_full": WHEN_FULL,
     "dropped": ("drop", "dead"),
@@ -59,7 +55,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 WHOLE: dict[str, tuple[int, int]] = {
     "levels": (1, MAX_LEVELS),
     "max_attempts": (1, MAX_ATTEMPTS),
-    "window": (2, MAX_WINDOW),
     "max_payload": (1, MAX_PAYLOAD),
     "compress_from": (0, MAX_PAYLOAD),
     "max_messages": (1, MAX_BOUND),
@@ -109,8 +104,6 @@ class Options(TypedDict, total=False):
     auto_delete: bool
     auto_delete_after: Seconds
     history_seconds: Seconds | None
-    contention: str
-    window: int
     max_payload: int
     compression: str
     compress_from: int
@@ -154,11 +147,6 @@ class QueueOptions:
         316,224,000 (ten years).
     history_seconds: how long each transition of a message is kept, 1 to 316,224,000 seconds; None
         for no history.
-    contention: what happens when consumers want the same message. ``first``: each tries to take the
-        first message; ``staged``: one of them serves all in order of arrival; ``auto``: first
-        until a conflict or a line, then staged; ``relaxed``: each takes any of the first
-        ``window`` messages.
-    window: how many first messages a relaxed receive picks from, 2 to 1,000.
     max_payload: the largest payload of a message in bytes, 1 to 9,000,000.
     compression: of large payloads: "none", "zlib" or "zstd", which needs the package zstandard.
     compress_from: the smallest payload in bytes that is compressed, if that makes it smaller; 0 to
@@ -167,11 +155,11 @@ class QueueOptions:
         any number.
     max_bytes: how many bytes the payloads of ready messages may have in all, 1 or more; None for
         any number.
-    max_in_flight: how many messages may be leased at once, 1 or more; None for any number. Not with
-        the contention mode "relaxed". ``dequeue`` and ``get`` lease nothing.
+    max_in_flight: how many messages may be leased at once, 1 or more; None for any number.
+        ``dequeue`` and ``get`` lease nothing.
     rate: how many messages are taken in how much time, again after a release or a failure, too: a
         number and a unit, such as "5/s", "100/min", "10/hour" or "1000/day", at most 1,000/s; None
-        for any number. Not with the contention mode "relaxed".
+        for any number.
     burst: how many messages may be taken at once after a rest, 1 to 1,000. More than 1 needs
         ``rate``.
     when_full: what an enqueue beyond ``max_messages`` or ``max_bytes`` does: "reject" it,
@@ -210,8 +198,6 @@ class QueueOptions:
     auto_delete: bool = False
     auto_delete_after: float = 60.0
     history_seconds: float | None = None
-    contention: str = "auto"
-    window: int = DEFAULT_WINDOW
     max_payload: int = 8_000_000
     compression: str = "none"
     compress_from: int = 10_000
@@ -252,10 +238,6 @@ class QueueOptions:
                 raise InvalidOptions(option=option, problem="must be True or False")
         check_rate("rate", self.rate)
         check_burst("burst", self.burst, self.rate)
-        for option in ("max_in_flight", "rate"):
-            if getattr(self, option) is not None and self.contention == "relaxed":
-                problem = "not in the contention mode relaxed: its takers do not exclude each other"
-                raise InvalidOptions(option=option, problem=problem)
         if self.when_full != "reject" and self.max_messages is None and self.max_bytes is None:
             problem = f"{self.when_full!r} needs max_messages or max_bytes"
             raise InvalidOptions(option="when_full", problem=problem)

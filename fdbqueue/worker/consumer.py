@@ -269,9 +269,9 @@ class QueueConsumer:
     def _stands_in_line(self, tr: fdb.Transaction, room: int, attempts: int) -> bool:
         """Whether messages come through the line, as they do for ``receive``."""
         scope = self.queue._scope(tr)
-        mode = scope.options.contention
+        scheme = scope.scheme
         crowded = attempts > MAX_DIRECT or self._access.crowded
-        lined = mode == "staged" or (mode == "auto" and crowded and room < MIN_DIRECT)
+        lined = scheme == "staged" or (scheme == "auto" and crowded and room < MIN_DIRECT)
         name = self.ref.subscription
         return lined and registry.superior(tr, scope, self.priority, name) is None
 

@@ -20,7 +20,7 @@ from benchmarks.client_counters import Counts, Meter
 
 db = fdbqueue.open()
 space = fdbqueue.fdb.Subspace(("counted",))
-queue = fdbqueue.Queue.create(db, "q", root=space, contention="first")
+queue = fdbqueue.Queue.create(db, "q", root=space)
 queue.enqueue(db, b"before")
 queue.ack(db, queue.receive(db))
 queue.enqueue_many(db, [b"x"] * 3)

@@ -8,6 +8,7 @@ import pytest
 
 from fdbqueue import Depth, Queue, fdb
 from tests.acceptance.running import Programs
+from tests.schemes import forced
 
 CONSUMERS = 4
 MESSAGES = 60
@@ -15,7 +16,7 @@ MESSAGES = 60
 
 @pytest.fixture
 def queue(db: fdb.Database, space: fdb.Subspace) -> Queue:
-    return Queue.create(db, "orders", root=space, contention="staged", lease=2, max_attempts=None)
+    return forced(Queue.create(db, "orders", root=space, lease=2, max_attempts=None), "staged")
 
 
 def acknowledged(printed: Sequence[str]) -> list[str]:

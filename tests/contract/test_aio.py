@@ -31,6 +31,7 @@ from fdbqueue.store import clocks, tasks
 from fdbqueue.store.binding import DEFAULT, fdb
 from fdbqueue.store.location import Engine
 from tests.patience import DEADLINE
+from tests.schemes import forced
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -328,18 +329,18 @@ async def _ended_at(
     return found, waits >= which
 
 
-@pytest.mark.parametrize(("contention", "in_time"), [("auto", False), ("staged", True)])
+@pytest.mark.parametrize(("scheme", "in_time"), [("auto", False), ("staged", True)])
 @pytest.mark.parametrize("take", TAKES)
 def test_a_take_that_had_committed_is_given_back(
     db: fdb.Database,
     adb: aio.Database,
     orders: aio.Queue,
     take: Take,
-    contention: str,
+    scheme: str,
     in_time: bool,
 ) -> None:
     """Ended at each wait in turn."""
-    orders.blocking.set_options(db, contention=contention)
+    forced(orders.blocking, scheme)
 
     async def main() -> None:
         ids = await orders.enqueue_many(adb, [b"a", b"b"])
@@ -361,18 +362,18 @@ def test_a_take_that_had_committed_is_given_back(
     run(main())
 
 
-@pytest.mark.parametrize(("contention", "in_time"), [("auto", True), ("staged", False)])
+@pytest.mark.parametrize(("scheme", "in_time"), [("auto", True), ("staged", False)])
 @pytest.mark.parametrize("take", [several_by_name, several_together, first_that_comes])
 def test_what_a_task_was_given_in_line_is_given_back(
     db: fdb.Database,
     adb: aio.Database,
     orders: aio.Queue,
     take: Take,
-    contention: str,
+    scheme: str,
     in_time: bool,
 ) -> None:
     """Ended at each wait in turn, while messages come."""
-    orders.blocking.set_options(db, contention=contention)
+    forced(orders.blocking, scheme)
 
     async def main() -> None:
         cancelled = 0
@@ -625,11 +626,11 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.002)
 
 
-@pytest.mark.parametrize("contention", ["auto", "staged"])
+@pytest.mark.parametrize("scheme", ["auto", "staged"])
 def test_tasks_that_wait_share_a_request_and_are_served_in_their_order(
-    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue, contention: str
+    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue, scheme: str
 ) -> None:
-    queue.set_options(db, contention=contention)
+    forced(queue, scheme)
 
     async def main() -> None:
         waiting: list[asyncio.Task[Any]] = []
@@ -650,11 +651,11 @@ def test_tasks_that_wait_share_a_request_and_are_served_in_their_order(
     assert queue.depth(db).done == 5
 
 
-@pytest.mark.parametrize("contention", ["auto", "staged"])
+@pytest.mark.parametrize("scheme", ["auto", "staged"])
 def test_many_messages_reach_many_tasks_each_under_a_lease_of_its_own(
-    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue, contention: str
+    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue, scheme: str
 ) -> None:
-    queue.set_options(db, contention=contention)
+    forced(queue, scheme)
 
     async def main() -> None:
         tasks = (asyncio.create_task(orders.receive(adb, wait=DEADLINE)) for _ in range(150))

@@ -12,17 +12,16 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store import client
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.schemes import forced
 
 NOT_COMMITTED = 1020
 Take = Callable[[fdb.Transaction], list[Any]]
 KILOBYTES_20 = bytes(20_000)
 
 
-@pytest.fixture(params=["receive", "relaxed", "dequeue"])
+@pytest.fixture(params=["receive", "dequeue"])
 def take(request: pytest.FixtureRequest, db: fdb.Database, queue: Queue) -> Take:
     """A way to take what is there."""
-    if request.param == "relaxed":
-        queue.set_options(db, contention="relaxed", window=10)
     if request.param == "dequeue":
         return lambda tr: [message for message in [queue.dequeue(tr)] if message]
     return lambda tr: queue.receive_many(tr, 50)
@@ -89,7 +88,7 @@ def test_what_is_scheduled_for_later_disturbs_nobody_who_takes_or_waits(
     assert db[queue._keys.change] != before, "who sleeps must learn when to look"
 
 
-@pytest.mark.parametrize("mode", ["first", "staged", "relaxed"])
+@pytest.mark.parametrize("mode", ["first", "staged"])
 def test_a_batch_of_large_messages_reads_little_more_than_it_takes(
     db: fdb.Database,
     queue: Queue,
@@ -98,25 +97,13 @@ def test_a_batch_of_large_messages_reads_little_more_than_it_takes(
     mode: str,
 ) -> None:
     monkeypatch.setattr("fdbqueue.messages.delivery.scan.BATCH_BYTES", 500_000)
-    queue.set_options(db, contention=mode)
+    forced(queue, mode)
     for _ in range(2):
         queue.enqueue_many(db, [KILOBYTES_20] * 75)
     read_bytes.clear()
     found = queue.receive_many(db, 150)
     assert 20 <= len(found) <= 50
     assert sum(read_bytes) < 1_300_000
-
-
-def test_a_relaxed_receive_of_a_short_queue_reads_a_bounded_part_of_it(
-    db: fdb.Database, queue: Queue, read_bytes: list[int]
-) -> None:
-    queue.set_options(db, contention="relaxed", window=1_000)
-    for _ in range(2):
-        queue.enqueue_many(db, [KILOBYTES_20] * 75)
-    for _ in range(5):  # At a random place, which as a rule is behind the last message.
-        read_bytes.clear()
-        assert queue.receive(db) is not None
-        assert sum(read_bytes) < 1_300_000
 
 
 def test_a_peek_reads_little_more_than_it_returns(

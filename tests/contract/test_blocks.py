@@ -22,6 +22,7 @@ from fdbqueue.subscriptions import external_cursors
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import State
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 
 Database = fdb.Database
 Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
@@ -129,11 +130,11 @@ def test_a_block_that_is_taken_whole_is_one_row_less(db: Database, queue: Queue)
     clean(db, queue)
 
 
-@pytest.mark.parametrize("contention", ["first", "staged", "relaxed", "auto"])
+@pytest.mark.parametrize("scheme", ["first", "staged", "auto"])
 def test_every_way_of_receiving_takes_them_once_in_order(
-    db: Database, queue: Queue, contention: str
+    db: Database, queue: Queue, scheme: str
 ) -> None:
-    queue.set_options(db, contention=contention, window=3)
+    forced(queue, scheme)
     queue.enqueue_many(db, HUNDRED)
     seen = []
     for most in itertools.cycle([1, 7, 3]):
@@ -143,7 +144,7 @@ def test_every_way_of_receiving_takes_them_once_in_order(
         queue.ack_many(db, found)
         seen += [each.payload for each in found]
     assert sorted(seen) == sorted(HUNDRED)
-    assert contention == "relaxed" or seen == HUNDRED
+    assert seen == HUNDRED
     clean(db, queue)
 
 
@@ -463,7 +464,7 @@ def test_a_cut_against_a_batch_and_a_cancellation(
 ) -> None:
     def start() -> Start:
         # Given a block
-        queue = fresh(contention="first")
+        queue = forced(fresh(), "first")
         other = Queue(queue.name, queue._root)  # Threads that share a handle would take turns.
         given = [b"%d" % n for n in range(8)]
         ids = queue.enqueue_many(db, given)
@@ -495,7 +496,7 @@ def test_the_rest_of_a_block_against_an_enqueue_and_a_cursor(
 ) -> None:
     def start() -> Start:
         # Given a browser before a block
-        queue = fresh(contention="first")
+        queue = forced(fresh(), "first")
         browser = queue.subscribe(db, "browser", mode="browse")
         given = [b"%d" % n for n in range(8)]
         queue.enqueue_many(db, given)
@@ -553,7 +554,7 @@ def test_a_settlement_of_some_of_a_lease_against_another_and_its_end(
 ) -> None:
     def start() -> Start:
         # Given a lease of several messages that is over
-        queue = fresh(lease=10, contention="first")
+        queue = forced(fresh(lease=10), "first")
         given = [b"%d" % n for n in range(8)]
         queue.enqueue_many(db, given)
         held = queue.receive_many(db, 8)

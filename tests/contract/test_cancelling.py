@@ -33,6 +33,7 @@ from tests.flaky import (
     FlakyDatabase,
 )
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 from tests.still_clock import StillClock
 
 Database = fdb.Database
@@ -300,8 +301,8 @@ def test_a_cancellation_against_what_ends_the_lease(
     def start() -> tuple[list[Operation], Callable[[list[Any]], None]]:
         clock = StillClock()
         name = f"q{next(numbers)}"
-        queue = Queue.create(
-            db, name, root=space, levels=1, backoff=None, contention="first", clock=clock
+        queue = forced(
+            Queue.create(db, name, root=space, levels=1, backoff=None, clock=clock), "first"
         )
         if known:
             other = queue.enqueue(db, b"other")

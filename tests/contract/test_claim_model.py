@@ -17,6 +17,7 @@ from fdbqueue.messages.delivery import lease, lease_expiry, lease_rows
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.schemes import forced
 
 LEASE = 60
 
@@ -46,16 +47,16 @@ STEPS = st.lists(
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("contention", ["first", "staged"])
+@pytest.mark.parametrize("scheme", ["first", "staged"])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_each_message_of_a_claim_has_a_life_of_its_own(
     db: fdb.Database,
     fresh: Callable[[str], tuple[Queue, ManualClock]],
-    contention: str,
+    scheme: str,
     steps: list[tuple[str, int, int, bool]],
 ) -> None:
-    queue, clock = fresh(contention)
+    queue, clock = fresh(scheme)
     ready: set[str] = set()
     held: dict[str, Held] = {}
     gone: list[Delivery] = []
@@ -160,11 +161,11 @@ def fresh(
     monkeypatch.setattr(lease_expiry, "MAX_EXPIRED", 2)
     numbers = iter(range(10_000))
 
-    def make(contention: str) -> tuple[Queue, ManualClock]:
+    def make(scheme: str) -> tuple[Queue, ManualClock]:
         clock = ManualClock()
         name = f"q{next(numbers)}"
-        queue = Queue.create(
-            db, name, root=space, lease=LEASE, clock=clock, contention=contention, backoff=None
+        queue = forced(
+            Queue.create(db, name, root=space, lease=LEASE, clock=clock, backoff=None), scheme
         )
         return queue, clock
 

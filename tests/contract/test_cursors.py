@@ -15,6 +15,7 @@ from fdbqueue import NewMessage, Queue, Subscription
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import FlakyDatabase
+from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -441,7 +442,7 @@ def test_a_subscription_does_not_close_while_a_message_arrives(
 def test_a_subscription_does_not_close_beside_an_arrival_however_often_it_tries(
     db: Database, queue: Queue
 ) -> None:
-    queue.set_options(db, contention="first")  # A line would be a commit more.
+    forced(queue, "first")  # A line would be a commit more.
     closing = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
     arrivals = iter(["us1", "us2", "eu1"])
 

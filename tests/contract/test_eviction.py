@@ -26,6 +26,7 @@ from fdbqueue.worker.session import ProcessSession
 from tests.consumers import register
 from tests.interleaving import Operation, explore
 from tests.patience import DEADLINE, eventually
+from tests.schemes import forced
 
 Database = fdb.Database
 Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
@@ -128,16 +129,16 @@ def partly_settled(member: QueueConsumer) -> list[Delivery]:
 WAYS = [together, one_by_one, with_acknowledgements, extended, partly_extended, partly_settled]
 
 
-@pytest.mark.parametrize("contention", ["auto", "first", "staged"])
+@pytest.mark.parametrize("scheme", ["auto", "first", "staged"])
 @pytest.mark.parametrize("take", WAYS)
 def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
     db: Database,
     space: fdb.Subspace,
     clock: ManualClock,
-    contention: Any,
+    scheme: str,
     take: Callable[[QueueConsumer], list[Delivery]],
 ) -> None:
-    queue = Queue.create(db, "orders", root=space, clock=clock, contention=contention)
+    queue = forced(Queue.create(db, "orders", root=space, clock=clock), scheme)
     # Given what a worker holds, one of many, for an hour
     filled(db, queue, 10)
     dead = consumer(db, queue, handlers=8)
@@ -458,7 +459,7 @@ def test_an_eviction_against_what_its_consumer_does_and_another_receiver(
         # Given a consumer without a sign of life that lives
         clock = ManualClock()
         root = space[next(numbers)]
-        queue = Queue.create(db, "q", root=root, levels=2, contention="first", clock=clock)
+        queue = forced(Queue.create(db, "q", root=root, levels=2, clock=clock), "first")
         member, held = died(db, queue, clock)
         evicting, receiving = (Queue("q", root, clock=clock) for _ in range(2))
         own = {

@@ -16,6 +16,7 @@ from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE, eventually
+from tests.schemes import forced
 
 FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
 PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
@@ -23,7 +24,7 @@ PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=
 
 @pytest.fixture(params=["auto", "staged"])
 def queue(db: fdb.Database, space: fdb.Subspace, request: pytest.FixtureRequest) -> Queue:
-    return Queue.create(db, "orders", root=space, contention=request.param)
+    return forced(Queue.create(db, "orders", root=space), request.param)
 
 
 def payloads(found: Sequence[Delivery]) -> list[bytes]:
@@ -83,7 +84,7 @@ def test_threads_that_ask_at_the_same_time_are_served_in_their_order_by_one_comm
     assert found == [[b"2"], [b"3"], [b"4"], [b"5"]]
     depth = queue.depth(db)
     assert (depth.ready, depth.leased, depth.done) == (2, 4, 2)
-    if [*plan] in ([], [CONFLICT]) and queue.options(db).contention == "auto":
+    if [*plan] in ([], [CONFLICT]) and queue._entry.scheme == "auto":
         assert together.flaky.commits == 1 + len(plan)
     assert verify(db, queue).ok
 

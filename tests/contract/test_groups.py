@@ -43,6 +43,7 @@ from tests.flaky import (
 )
 from tests.interleaving import explore
 from tests.patience import DEADLINE, eventually
+from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -342,7 +343,7 @@ def test_the_ends_of_the_last_in_all_interleavings(db: Database, space: Subspace
     numbers = itertools.count()
 
     def start() -> tuple[list[Callable[[Any], Any]], Callable[[list[Any]], None]]:
-        queue = Queue.create(db, f"queue {next(numbers)}", root=space, contention="first")
+        queue = forced(Queue.create(db, f"queue {next(numbers)}", root=space), "first")
         queue.enqueue_group(db, [b"1", b"2", b"3"], then=b"all", then_on="settled", name="g")
         one, two, three = queue.receive_many(db, 3)
 
@@ -368,7 +369,7 @@ def test_the_seal_of_a_group_and_the_end_of_its_messages_in_all_interleavings(
     numbers = itertools.count()
 
     def start() -> tuple[list[Callable[[Any], Any]], Callable[[list[Any]], None]]:
-        queue = Queue.create(db, f"queue {next(numbers)}", root=space, contention="first")
+        queue = forced(Queue.create(db, f"queue {next(numbers)}", root=space), "first")
         interrupted = FlakyDatabase(db, [None])
         interrupted._before = lambda: stop_after(interrupted, 1)
         with pytest.raises(Stopped):

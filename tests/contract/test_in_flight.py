@@ -20,6 +20,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Worker
 from tests.patience import DEADLINE
+from tests.schemes import forced
 from tests.still_clock import StillClock
 
 Database = fdb.Database
@@ -41,7 +42,7 @@ def filled(db: Database, space: fdb.Subspace, limit: int = 2, **options: Any) ->
 
 @pytest.mark.parametrize("mode", MODES)
 def test_no_more_are_leased_than_allowed(db: Database, space: fdb.Subspace, mode: str) -> None:
-    queue = filled(db, space, contention=mode)
+    queue = forced(filled(db, space), mode)
     first, second = queue.receive(db), queue.receive(db)
     assert first is not None
     assert second is not None
@@ -66,7 +67,7 @@ def test_what_a_selector_takes_is_in_flight(db: Database, space: fdb.Subspace) -
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_batch_gets_as_many_as_are_left(db: Database, space: fdb.Subspace, mode: str) -> None:
-    queue = filled(db, space, 3, contention=mode)
+    queue = forced(filled(db, space, 3), mode)
     batch = queue.receive_batch(db, 2)
     assert batch is not None
     assert len(batch) == 2
@@ -206,7 +207,7 @@ def test_a_guard_that_has_room_watches_no_ends(db: Database, space: fdb.Subspace
 
 @pytest.mark.parametrize("mode", MODES)
 def test_who_waits_is_woken_by_an_end(db: Database, space: fdb.Subspace, mode: str) -> None:
-    queue = filled(db, space, 1, contention=mode)
+    queue = forced(filled(db, space, 1), mode)
     held = queue.receive(db)
     assert held is not None
     found: list[Any] = []
@@ -278,12 +279,8 @@ def test_a_limit_of_a_running_queue_counts_what_is_leased(
     assert queue.receive(db) is not None
 
 
-def test_a_relaxed_queue_is_refused(db: Database, space: fdb.Subspace) -> None:
-    with pytest.raises(InvalidOptions, match="relaxed"):
-        Queue.create(db, "jobs", root=space, contention="relaxed", max_in_flight=2)
+def test_a_number_that_makes_no_sense_is_refused(db: Database, space: fdb.Subspace) -> None:
     queue = make(db, space)
-    with pytest.raises(InvalidOptions, match="relaxed"):
-        queue.set_options(db, contention="relaxed")
     for wrong in (0, -1, True, 1.5):
         with pytest.raises(InvalidOptions, match="max_in_flight"):
             queue.set_options(db, max_in_flight=wrong)  # type: ignore[arg-type]

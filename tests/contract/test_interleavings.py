@@ -22,6 +22,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.interleaving import Operation, explore
 from tests.patience import DEADLINE
+from tests.schemes import forced
 
 Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
 
@@ -114,7 +115,7 @@ def test_expiry_against_ack_and_another_receiver(
 ) -> None:
     def start() -> Start:
         # Given a message whose lease is over
-        queue = fresh(lease=10, contention="first")
+        queue = forced(fresh(lease=10), "first")
         queue.enqueue(db, b"m")
         held = queue.receive_many(db, 1)
         # (threads that share a handle would take turns)
@@ -147,7 +148,7 @@ def test_an_extension_makes_no_acknowledgement_fail(
 
     def start() -> Start:
         # Given a message that is leased
-        queue = fresh(lease=10, contention="first")
+        queue = forced(fresh(lease=10), "first")
         queue.enqueue(db, b"m")
         held = queue.receive_many(db, 1)
         runs.append(0)
@@ -181,7 +182,7 @@ def test_a_lease_is_extended_or_lapses(
 ) -> None:
     def start() -> Start:
         # Given a message whose lease was extended, and is over
-        queue = fresh(lease=10, contention="first")
+        queue = forced(fresh(lease=10), "first")
         queue.enqueue(db, b"m")
         held = queue.extend_many(db, queue.receive_many(db, 1), 20)
         later = Queue(queue.name, space, clock=ManualClock(seconds=60))
@@ -211,7 +212,7 @@ def test_a_claim_that_is_half_settled_lapses_while_more_of_it_is_settled(
 ) -> None:
     def start() -> Start:
         # Given a claim that is over, of which one message is done
-        queue = fresh(lease=10, contention="first", backoff=None)
+        queue = forced(fresh(lease=10, backoff=None), "first")
         queue.enqueue_many(db, [b"%d" % n for n in range(together)])
         held = queue.receive_many(db, together)
         queue.ack(db, held[0])
@@ -244,7 +245,7 @@ def test_a_claim_is_settled_whole_or_lapses(
 ) -> None:
     def start() -> Start:
         # Given a claim that is over
-        queue = fresh(lease=10, contention="first", backoff=None)
+        queue = forced(fresh(lease=10, backoff=None), "first")
         queue.enqueue_many(db, [b"%d" % n for n in range(together)])
         held = queue.receive_many(db, together)
         later = Queue(queue.name, space, clock=ManualClock(seconds=60))
@@ -271,7 +272,7 @@ def test_some_of_a_claim_are_extended_while_it_lapses(
 ) -> None:
     def start() -> Start:
         # Given a claim that is over
-        queue = fresh(lease=10, contention="first", backoff=None)
+        queue = forced(fresh(lease=10, backoff=None), "first")
         queue.enqueue_many(db, [b"0", b"1", b"2"])
         held = queue.receive_many(db, 3)
         later = Queue(queue.name, space, clock=ManualClock(seconds=60))
@@ -314,7 +315,7 @@ def test_an_extension_of_a_claim_makes_no_settlement_of_others_fail(
 
     def start() -> Start:
         # Given a claim
-        queue = fresh(lease=10, contention="first")
+        queue = forced(fresh(lease=10), "first")
         queue.enqueue_many(db, [b"%d" % n for n in range(4)])
         held = queue.receive_many(db, 4)
         settled = held if whole else held[:2]
@@ -346,7 +347,7 @@ def test_a_batch_is_settled_while_another_takes_what_came_back_in_its_middle(
 ) -> None:
     def start() -> Start:
         # Given a batch, and a message in its middle that has come back
-        queue = fresh(lease=10, contention="first")
+        queue = forced(fresh(lease=10), "first")
         queue.enqueue_many(db, [b"%d" % n for n in range(9)])
         held = queue.receive_many(db, 9)
         queue.release(db, held.pop(4), delay=0)
@@ -372,7 +373,7 @@ def test_a_batch_is_settled_while_another_takes_what_came_back_in_its_middle(
 def test_fulfilment_against_withdrawal(db: fdb.Database, fresh: Callable[..., Queue]) -> None:
     def start() -> Start:
         # Given a leader and another consumer in line, and one message
-        queue = fresh(contention="staged")
+        queue = forced(fresh(), "staged")
         leader, other = queue.request(db), queue.request(db)
         assert leader.leads
         assert not other.leads
@@ -399,7 +400,7 @@ def test_two_that_leave_the_line_at_once_while_a_message_comes(
 ) -> None:
     def start() -> Start:
         # Given a leader and another consumer in an empty line
-        queue = fresh(contention="staged")
+        queue = forced(fresh(), "staged")
         leader, other = queue.request(db), queue.request(db)
 
         def check(results: list[Any]) -> None:
@@ -431,7 +432,7 @@ def away(
     monkeypatch.setattr(returning_leader, "SERVE_SECONDS", 0.0)
 
     def make() -> tuple[Queue, list[Delivery], Operation]:
-        queue = fresh(contention="staged")
+        queue = forced(fresh(), "staged")
         queue.enqueue_many(db, [b"0", b"1", b"2", b"3", b"4"])
         held = queue.receive_many(db, 1, ack=queue.receive_many(db, 1))
         access = queue._access
@@ -638,7 +639,7 @@ def test_no_wakeup_is_lost_by_who_falls_asleep_as_a_message_comes(
     db: fdb.Database, fresh: Callable[..., Queue]
 ) -> None:
     def start() -> Start:
-        queue = fresh(contention="first")
+        queue = forced(fresh(), "first")
 
         def check(results: list[Any]) -> None:
             # Then somebody has it, or somebody was woken for it
@@ -664,7 +665,7 @@ def test_no_wakeup_is_lost_by_a_guard_that_leaves(
 ) -> None:
     def start() -> Start:
         # Given a guard that sleeps
-        queue = fresh(contention="first")
+        queue = forced(fresh(), "first")
         sleeper(queue, b"a" * 16)(db)
 
         def check(results: list[Any]) -> None:
@@ -717,7 +718,7 @@ def test_a_cursor_that_passes_finds_what_comes_back_behind_it(
 ) -> None:
     def start() -> Start:
         # Given a subscription whose match is in somebody's hands, before many that do not match
-        queue = fresh(contention="first")
+        queue = forced(fresh(), "first")
         taker = queue.subscribe(db, "eu", selector="region = 'eu'")
         queue.enqueue(db, b"m", headers={"region": "eu"})
         held = queue.receive_many(db, 1)

@@ -13,6 +13,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values import backoff
 from tests.patience import DEADLINE
+from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -328,16 +329,16 @@ def test_many_leases_of_a_clock_that_is_ahead_do_not_hold_up_those_that_lapse(
     assert (again.payload, again.attempt) == (b"ours", 2)
 
 
-@pytest.mark.parametrize("contention", ["first", "auto", "relaxed"])
+@pytest.mark.parametrize("scheme", ["first", "auto"])
 def test_a_large_message_that_dies_elsewhere_leaves_room_for_a_large_batch(
-    db: Database, space: Subspace, clock: ManualClock, contention: str
+    db: Database, space: Subspace, clock: ManualClock, scheme: str
 ) -> None:
     # Given 8 MB whose last lease has lapsed, which go to another queue, and 7 MB that are ready
     dead = Queue.create(db, "dead", root=space, clock=clock)
-    queue = Queue.create(
+    queue = forced(Queue.create(
         db, "large", root=space, clock=clock, max_attempts=1, lease=60,
-        dead_letter_queue="dead", contention=contention, window=2,
-    )  # fmt: skip
+        dead_letter_queue="dead",
+    ), scheme)  # fmt: skip
     queue.enqueue(db, bytes(8_000_000))
     assert queue.receive(db) is not None
     for _ in range(4):
@@ -384,19 +385,17 @@ def test_only_a_message_that_was_handed_over_alone_loses_an_attempt_with_its_con
     assert (letter.message.payload, letter.death.attempts) == (b"poison", 2)
 
 
-@pytest.mark.parametrize("contention", ["first", "staged", "relaxed"])
+@pytest.mark.parametrize("scheme", ["first", "staged"])
 def test_what_comes_back_from_a_lost_batch_comes_one_by_one(
-    db: Database, space: Subspace, clock: ManualClock, contention: str
+    db: Database, space: Subspace, clock: ManualClock, scheme: str
 ) -> None:
-    queue = Queue.create(
-        db, "q", root=space, contention=contention, lease=60, window=10, clock=clock
-    )
+    queue = forced(Queue.create(db, "q", root=space, lease=60, clock=clock), scheme)
     queue.enqueue_many(db, [b"1", b"2"])
     assert sum(len(queue.receive_many(db, 2)) for _ in range(2)) == 2
     clock.seconds += 61
     queue.enqueue_many(db, [b"3", b"4"])
     found = [queue.receive_many(db, 4), queue.receive_many(db, 4), queue.receive_many(db, 4)]
-    assert sorted(map(len, found)) in ([1, 1, 2], [0, 1, 3]) or contention == "relaxed"
+    assert sorted(map(len, found)) in ([1, 1, 2], [0, 1, 3])
     assert all(not one.message.redelivered or len(batch) == 1 for batch in found for one in batch)
     assert {one.attempt for batch in found for one in batch if len(batch) > 1} <= {1}
 

@@ -93,11 +93,11 @@ class Troubled(Life):
             self.db = self.plain
         super().teardown()
 
-    @rule(contention=st.sampled_from(["first", "staged", "auto"]))
-    def change(self, contention: str) -> None:
+    @rule(seconds=st.sampled_from([60.0, 300.0]))
+    def change(self, seconds: float) -> None:
         """One handle changes what the others must follow."""
-        self.queue.set_options(self.db, contention=contention)
-        assert self.queue.options(self.db).contention == contention
+        self.queue.set_options(self.db, dedup_window=seconds)
+        assert self.queue.options(self.db).dedup_window == seconds
 
 
 def run(examples: int, number: int) -> None:

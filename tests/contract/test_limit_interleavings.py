@@ -16,6 +16,7 @@ from fdbqueue.queue.limits import SharedLimit
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 from tests.still_clock import StillClock
 
 pytestmark = pytest.mark.long
@@ -57,7 +58,7 @@ def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[..., Given]:
         n = next(numbers)
         terms: dict[str, Any] = {"levels": 2, "lease": lease, "max_attempts": 1, "root": space}
         one, two = (
-            Queue.create(db, f"{name}{n}", contention="first", **terms) for name in ("one", "two")
+            forced(Queue.create(db, f"{name}{n}", **terms), "first") for name in ("one", "two")
         )
         limit = one.limits["api", f"limit {n}"]
         limit.set(db, concurrency=slots)

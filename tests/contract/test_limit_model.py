@@ -133,7 +133,7 @@ def test_limits_do_what_their_model_does(
     del db[space.range()]
     random.seed(seed)  # of the free slots, which one is taken
     clock, model = StillClock(), Model()
-    terms: dict[str, Any] = {"max_attempts": None, "backoff": None, "contention": "first"}
+    terms: dict[str, Any] = {"max_attempts": None, "backoff": None}
     terms |= {"lease": 30.5, "root": space, "clock": clock}
     queues = {name: Queue.create(db, name, **terms) for name in QUEUES}
     shared = {limit: queues["one"].limits["api", limit] for limit in LIMITS}

@@ -23,6 +23,7 @@ from fdbqueue.store.clocks import VERSIONS_PER_SECOND
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
+from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -38,7 +39,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, contention="staged", clock=clock)
+    return forced(Queue.create(db, "orders", root=space, clock=clock), "staged")
 
 
 @pytest.fixture
@@ -646,7 +647,7 @@ def test_a_lead_that_nobody_returns_with_ends(
     quiet: Callable[[], bool],
 ) -> None:
     clock.seconds += 3
-    queue.set_options(db, contention="auto")
+    forced(queue, "auto")
     other = Queue(queue.name, space, clock=clock)
     delivery = other.receive(db)
     assert delivery is not None
@@ -657,12 +658,12 @@ def test_a_lead_that_nobody_returns_with_ends(
 # -- many at once, and faults ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("contention", ["auto", "first", "staged", "relaxed"])
+@pytest.mark.parametrize("scheme", ["auto", "first", "staged"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_consumers_at_once_take_every_message_once(
-    db: Database, queue: Queue, quiet: Callable[[], bool], contention: str, batch: int
+    db: Database, queue: Queue, quiet: Callable[[], bool], scheme: str, batch: int
 ) -> None:
-    queue.set_options(db, contention=contention, window=8)
+    forced(queue, scheme)
     ids = queue.enqueue_many(db, [b"x"] * 60)
     found: list[str] = []
 
@@ -676,11 +677,11 @@ def test_consumers_at_once_take_every_message_once(
     assert quiet()
 
 
-@pytest.mark.parametrize("contention", ["auto", "first", "staged", "relaxed"])
+@pytest.mark.parametrize("scheme", ["auto", "first", "staged"])
 def test_waiting_consumers_and_producers_at_once_leave_nothing_behind(
-    db: Database, queue: Queue, quiet: Callable[[], bool], contention: str
+    db: Database, queue: Queue, quiet: Callable[[], bool], scheme: str
 ) -> None:
-    queue.set_options(db, contention=contention)
+    forced(queue, scheme)
     found: list[bytes] = []
     ended = threading.Event()
 
@@ -701,19 +702,19 @@ def test_waiting_consumers_and_producers_at_once_leave_nothing_behind(
     assert quiet()
 
 
-@pytest.mark.parametrize("contention", ["auto", "first", "staged", "relaxed"])
+@pytest.mark.parametrize("scheme", ["auto", "first", "staged"])
 @pytest.mark.parametrize("plan", PLANS, ids=", ".join)
 def test_every_way_of_receiving_takes_effect_once(
     db: Database,
     queue: Queue,
     quiet: Callable[[], bool],
-    contention: str,
+    scheme: str,
     plan: Sequence[str | None],
 ) -> None:
     def flaky() -> Database:
         return cast("Database", FlakyDatabase(db, plan))
 
-    queue.set_options(db, contention=contention)
+    forced(queue, scheme)
     ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
     first = queue.receive(flaky())
     assert first is not None
@@ -747,7 +748,7 @@ def test_collecting_and_withdrawing_take_effect_once(
 
 
 def test_auto_stands_in_line_behind_others(db: Database, queue: Queue) -> None:
-    queue.set_options(db, contention="auto")
+    forced(queue, "auto")
     leader = queue.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
     found: list[Delivery | None] = []
@@ -763,7 +764,7 @@ def test_auto_stands_in_line_behind_others(db: Database, queue: Queue) -> None:
 def test_auto_without_contention_stands_in_no_line(
     db: Database, queue: Queue, quiet: Callable[[], bool]
 ) -> None:
-    queue.set_options(db, contention="auto")
+    forced(queue, "auto")
     queue.enqueue(db, b"a")
     flaky = FlakyDatabase(db, [])
     delivery = queue.receive(cast("Database", flaky))
@@ -771,43 +772,3 @@ def test_auto_without_contention_stands_in_no_line(
     assert flaky.commits == 1
     assert queue.receive(cast("Database", flaky), ack=[delivery]) is None
     assert flaky.commits == 2, "the ack and the empty answer are one commit"
-
-
-@pytest.mark.promise(3)
-def test_a_relaxed_receive_takes_from_the_window_only(db: Database, queue: Queue) -> None:
-    queue.set_options(db, contention="relaxed", window=4)
-    ids = queue.enqueue_many(db, [b"x"] * 40)
-    for _ in range(40):
-        first = [message.id for message in queue.peek(db, 4)]
-        delivery = queue.receive(db)
-        assert delivery is not None
-        assert delivery.id in first
-        ids.remove(delivery.id)
-    assert ids == []
-
-
-def test_relaxed_receives_of_different_messages_do_not_conflict(
-    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue.set_options(db, contention="relaxed", window=4)
-    queue.enqueue_many(db, [b"0", b"1", b"2", b"3"])
-    places = iter([0, 3, 2, 2])
-    monkeypatch.setattr("fdbqueue.consumers.relaxed.offset", lambda *_: next(places))
-    taking = [db.create_transaction() for _ in range(4)]
-    for tr in taking:
-        assert queue.receive(tr) is not None
-    for tr in taking[:3]:
-        tr.commit().wait()
-    with pytest.raises(fdb.FDBError):
-        taking[3].commit().wait()
-
-
-@pytest.mark.promise(4)
-def test_a_relaxed_empty_is_honest(db: Database, queue: Queue) -> None:
-    queue.set_options(db, contention="relaxed")
-    tr = db.create_transaction()
-    assert queue.receive(tr) is None
-    tr[b"decided"] = b"the queue was empty"
-    queue.enqueue(db, b"x")
-    with pytest.raises(fdb.FDBError):
-        tr.commit().wait()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, fdb, verify
+from tests.schemes import forced
 from tests.still_clock import StillClock
 
 MANY = 250
@@ -57,7 +58,7 @@ def subscribed(db: fdb.Database, queue: Queue) -> Any:
 
 
 def staged(db: fdb.Database, queue: Queue) -> Any:
-    queue.set_options(db, contention="staged")
+    forced(queue, "staged")
     return queue.receive(db)
 
 

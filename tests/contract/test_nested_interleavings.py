@@ -16,6 +16,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.contract.test_limit_interleavings import Start, _exists, no_errors
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 
 pytestmark = pytest.mark.long
 
@@ -100,7 +101,7 @@ def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[..., Given]:
         n = next(numbers)
         terms: dict[str, Any] = {"levels": 2, "lease": 10, "max_attempts": 1, "root": space}
         one, two = (
-            Queue.create(db, f"{name}{n}", contention="first", **terms) for name in ("one", "two")
+            forced(Queue.create(db, f"{name}{n}", **terms), "first") for name in ("one", "two")
         )
         api, region = one.limits["api", f"{n}"], one.limits["region", f"{n}"]
         api.set(db, concurrency=2)

@@ -178,7 +178,7 @@ def test_messages_pass_their_gates_as_in_the_model(
     del db[space.range()]
     random.seed(seed)  # of the free slots, which one is taken
     clock, model = StillClock(), Model()
-    terms: dict[str, Any] = {"max_attempts": None, "backoff": None, "contention": "first"}
+    terms: dict[str, Any] = {"max_attempts": None, "backoff": None}
     terms |= {"lease": 30.5, "root": space, "clock": clock, "key_concurrency": 2, "levels": 2}
 
     def create(name: str) -> Queue:

@@ -23,6 +23,7 @@ from tests.flaky import (
     UNKNOWN_LOST,
     FlakyDatabase,
 )
+from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -146,7 +147,7 @@ def test_old_records_are_swept(db: Database, queue: Queue, monkeypatch: pytest.M
 
 
 def test_a_lease_is_the_record_of_its_receive(db: Database, queue: Queue) -> None:
-    queue.set_options(db, contention="first")  # A request in line would have a record.
+    forced(queue, "first")  # A request in line would have a record.
     ids = queue.enqueue_many(db, [b"a", b"b"])
     everything = queue._keys.once.before(10**9)
     before = db.get_range(everything.start, everything.stop)

@@ -14,6 +14,7 @@ from fdbqueue.messages.streams import planning
 from fdbqueue.queue.bulk.planner import Mark, Planner
 from fdbqueue.store.binding import fdb
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +29,7 @@ def fresh(db: Database, space: fdb.Subspace) -> Callable[..., Queue]:
     numbers = itertools.count()
 
     def make() -> Queue:
-        return Queue.create(db, f"q{next(numbers)}", root=space, levels=2, contention="first")
+        return forced(Queue.create(db, f"q{next(numbers)}", root=space, levels=2), "first")
 
     return make
 

@@ -21,6 +21,7 @@ from fdbqueue.store.clocks import Clock
 from fdbqueue.values.rates import Rate
 from fdbqueue.worker import Worker
 from tests.patience import DEADLINE
+from tests.schemes import forced
 from tests.still_clock import StillClock
 
 Database = fdb.Database
@@ -43,7 +44,7 @@ def filled(db: Database, space: fdb.Subspace, rate: str = "1/s", **options: Any)
 @pytest.mark.parametrize("mode", MODES)
 def test_messages_are_taken_no_faster(db: Database, space: fdb.Subspace, mode: str) -> None:
     clock = StillClock()
-    queue = filled(db, space, "2/s", burst=2, contention=mode, clock=clock)
+    queue = forced(filled(db, space, "2/s", burst=2, clock=clock), mode)
     assert [queue.receive(db) is not None for _ in range(3)] == [True, True, False]
     clock.seconds += 0.4
     assert queue.receive(db) is None
@@ -58,7 +59,7 @@ def test_messages_are_taken_no_faster(db: Database, space: fdb.Subspace, mode: s
 @pytest.mark.parametrize("mode", MODES)
 def test_a_batch_gets_as_many_as_may_come(db: Database, space: fdb.Subspace, mode: str) -> None:
     clock = StillClock()
-    queue = filled(db, space, burst=5, contention=mode, clock=clock)
+    queue = forced(filled(db, space, burst=5, clock=clock), mode)
     batch = queue.receive_batch(db, 2)
     assert batch is not None
     assert len(batch) == 2
@@ -172,7 +173,7 @@ def test_a_sleeper_looks_again_when_the_next_message_may_come(
 def test_who_waits_gets_the_next_message_in_time(
     db: Database, space: fdb.Subspace, mode: str
 ) -> None:
-    queue = filled(db, space, "10/s", contention=mode, clock=SYSTEM)
+    queue = forced(filled(db, space, "10/s", clock=SYSTEM), mode)
     for n in range(4):
         found = queue.receive(db, wait=DEADLINE)
         assert found is not None
@@ -242,11 +243,7 @@ def test_a_pace_that_cannot_be_read_is_reported_and_begins_anew(
 
 
 def test_wrong_rates_are_refused(db: Database, space: fdb.Subspace) -> None:
-    with pytest.raises(InvalidOptions, match="relaxed"):
-        Queue.create(db, "jobs", root=space, contention="relaxed", rate="1/s")
     queue = make(db, space)
-    with pytest.raises(InvalidOptions, match="relaxed"):
-        queue.set_options(db, contention="relaxed")
     for wrong in ("", "5", "5/week", "0/s", "1001/s", "-1/s", 5, True):
         with pytest.raises(InvalidOptions, match="rate"):
             queue.set_options(db, rate=wrong)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from fdbqueue import Delivery, Queue, verify
 from fdbqueue.queue import housekeeping
 from fdbqueue.store.binding import fdb
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 from tests.still_clock import StillClock
 
 pytestmark = pytest.mark.long
@@ -43,17 +44,19 @@ class Paced:
         **options: Any,
     ) -> None:
         self.clock = StillClock()
-        self.queue = Queue.create(
-            db,
-            name,
-            root=space,
-            levels=2,
-            rate=f"{60 // INTERVAL}/min",
-            burst=burst,
-            backoff=None,
-            contention="first",
-            clock=self.clock,
-            **options,
+        self.queue = forced(
+            Queue.create(
+                db,
+                name,
+                root=space,
+                levels=2,
+                rate=f"{60 // INTERVAL}/min",
+                burst=burst,
+                backoff=None,
+                clock=self.clock,
+                **options,
+            ),
+            "first",
         )
         for n in range(burst + 4):  # each in a row of its own
             self.queue.enqueue(db, b"x", headers={"n": n % 2})

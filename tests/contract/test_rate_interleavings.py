@@ -15,6 +15,7 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import State
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 from tests.still_clock import StillClock
 
 pytestmark = pytest.mark.long
@@ -32,16 +33,18 @@ class Rated:
         self, db: fdb.Database, space: fdb.Subspace, name: str, waiting: int, slots: int | None
     ) -> None:
         self.clock = StillClock()
-        self.queue = Queue.create(
-            db,
-            name,
-            root=space,
-            levels=2,
-            key_concurrency=slots,
-            key_rate="6/min",
-            contention="first",
-            max_attempts=1,
-            clock=self.clock,
+        self.queue = forced(
+            Queue.create(
+                db,
+                name,
+                root=space,
+                levels=2,
+                key_concurrency=slots,
+                key_rate="6/min",
+                max_attempts=1,
+                clock=self.clock,
+            ),
+            "first",
         )
         self.ids = self.queue.enqueue_many(db, [NewMessage(b"x", key="a")] * (waiting + 1))
         (self.held,) = self.queue.receive_many(db, 9)

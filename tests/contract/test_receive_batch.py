@@ -16,6 +16,7 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 
 Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
 
@@ -326,11 +327,11 @@ def test_a_block_that_settles_itself_is_left_alone(db: fdb.Database, queue: Queu
         pass
 
 
-@pytest.mark.parametrize("contention", ["first", "staged"])
+@pytest.mark.parametrize("scheme", ["first", "staged"])
 def test_however_it_is_received_what_was_enqueued_together_is_one_lease(
-    db: fdb.Database, space: fdb.Subspace, contention: str
+    db: fdb.Database, space: fdb.Subspace, scheme: str
 ) -> None:
-    queue = Queue.create(db, "asked", root=space, contention=contention, history_seconds=60)
+    queue = forced(Queue.create(db, "asked", root=space, history_seconds=60), scheme)
     for some in (HUNDRED[:50], HUNDRED[50:]):
         queue.enqueue_many(db, some)
     before = queue.receive_batch(db, 5)
@@ -386,7 +387,7 @@ def test_a_row_is_settled_whole_where_its_messages_follow_each_other(
 def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[[], Queue[bytes]]:
     """Makes a queue of its own for every interleaving."""
     numbers = itertools.count()
-    options: dict[str, Any] = {"lease": 10, "contention": "first", "backoff": None}
+    options: dict[str, Any] = {"lease": 10, "backoff": None}
     return lambda: Queue.create(db, f"q{next(numbers)}", root=space, **options)
 
 

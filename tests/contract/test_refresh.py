@@ -17,6 +17,7 @@ from fdbqueue.worker.worker import Handling
 from tests.flaky import CuttableDatabase
 from tests.gates import Gate
 from tests.patience import DEADLINE, eventually
+from tests.schemes import forced
 
 Database = fdb.Database
 
@@ -75,7 +76,7 @@ def test_a_late_urgent_message_is_next(
     db: Database, space: fdb.Subspace, gate: Gate, how: str, kind: str
 ) -> None:
     mode = "staged" if kind == "staged" else "auto"
-    queue = Queue.create(db, "orders", root=space, lease=60, contention=mode)
+    queue = forced(Queue.create(db, "orders", root=space, lease=60), mode)
     handling: Handling = {**HOW[how]}
     credit = handling.get("credit")
     if isinstance(credit, Credit):

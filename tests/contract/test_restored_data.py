@@ -14,6 +14,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
 from tests.consumers import register
+from tests.schemes import forced
 
 MONTHS = 90 * 24 * 3600
 HOURS = 3 * 3600
@@ -32,7 +33,7 @@ class Elder(Clock):
 @pytest.fixture(params=[HOURS, MONTHS])
 def elder(request: pytest.FixtureRequest, db: fdb.Database, space: fdb.Subspace) -> Queue:
     """A queue as it is used on the cluster that it comes from."""
-    return Queue.create(db, "orders", root=space, clock=Elder(request.param), contention="staged")
+    return forced(Queue.create(db, "orders", root=space, clock=Elder(request.param)), "staged")
 
 
 def young(space: fdb.Subspace, seconds: float = 0.0) -> Queue:

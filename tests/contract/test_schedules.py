@@ -34,6 +34,7 @@ from tests.flaky import (
 )
 from tests.interleaving import Operation, explore
 from tests.patience import DEADLINE
+from tests.schemes import forced
 
 DAY = 86_400
 
@@ -458,7 +459,7 @@ def test_a_tick_in_all_interleavings_with_what_looks_for_it_and_changes_it(
     def start() -> tuple[list[Operation], Callable[[list[Any]], None]]:
         clock = StoppedClock()
         name = f"q{next(numbers)}"
-        Queue.create(db, name, root=space, clock=clock, contention="first", lease=DAY)
+        forced(Queue.create(db, name, root=space, clock=clock, lease=DAY), "first")
 
         def fresh() -> Queue:
             return Queue(name, space, clock=clock)

@@ -13,6 +13,7 @@ from fdbqueue.errors import LeaseLost
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 
 pytestmark = pytest.mark.long
 
@@ -29,15 +30,17 @@ def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[..., Any]:
     def make(slots: int, waiting: int) -> tuple[Queue, list[Delivery], list[str]]:
         """A queue in which all slots of key "a" are leased; with their deliveries, and the ids of
         those that wait."""
-        queue = Queue.create(
-            db,
-            f"q{next(numbers)}",
-            root=space,
-            levels=2,
-            key_concurrency=slots,
-            lease=10,
-            contention="first",
-            max_attempts=1,
+        queue = forced(
+            Queue.create(
+                db,
+                f"q{next(numbers)}",
+                root=space,
+                levels=2,
+                key_concurrency=slots,
+                lease=10,
+                max_attempts=1,
+            ),
+            "first",
         )
         messages = [NewMessage(b"%d" % n, key="a") for n in range(slots + waiting)]
         ids = queue.enqueue_many(db, messages)

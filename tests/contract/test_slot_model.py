@@ -176,7 +176,7 @@ def test_keys_do_what_their_model_does(
     del db[space.range()]
     random.seed(seed)  # of the free slots, which one is taken
     clock, model = StillClock(), Model()
-    terms: dict[str, Any] = {"max_attempts": None, "backoff": None, "contention": "first"}
+    terms: dict[str, Any] = {"max_attempts": None, "backoff": None}
     terms["lease"] = 30.5
     queue = Queue.create(db, "jobs", root=space, key_concurrency=2, clock=clock, **terms)
     ids: dict[int, str] = {}

@@ -21,6 +21,7 @@ from fdbqueue.schema.codec.leases import new_claim
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from tests.interleaving import Operation, explore
+from tests.schemes import forced
 
 Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
 
@@ -40,7 +41,7 @@ def fresh(
 
     def make(**terms: Any) -> tuple[Queue, Subscription]:
         name = f"q{next(numbers)}"
-        queue = Queue.create(db, name, root=space, levels=2, contention="staged")
+        queue = forced(Queue.create(db, name, root=space, levels=2), "staged")
         return queue, queue.subscribe(db, "europe", selector=EU, **terms)
 
     return make

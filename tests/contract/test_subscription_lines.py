@@ -21,6 +21,7 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
+from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -33,7 +34,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, contention="staged", clock=clock, levels=2)
+    return forced(Queue.create(db, "orders", root=space, clock=clock, levels=2), "staged")
 
 
 @pytest.fixture
@@ -332,7 +333,7 @@ def test_a_leader_that_finds_nothing_for_others_keeps_what_another_gave_it(
 def test_an_unknown_outcome_of_closing_is_found_out(
     db: Database, space: Subspace, fault: str
 ) -> None:
-    queue = Queue.create(db, "gone", root=space, contention="staged", auto_delete=True)
+    queue = forced(Queue.create(db, "gone", root=space, auto_delete=True), "staged")
     closing = queue.subscribe(db, "once", auto_close=True)
     flaky: Any = FlakyDatabase(db, [None, fault])
     assert closing.receive_many(flaky, 1) == []

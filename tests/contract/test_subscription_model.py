@@ -27,6 +27,7 @@ from fdbqueue.messages.delivery.redelivery import release_delay
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
+from tests.schemes import forced
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -67,7 +68,7 @@ class Stored:
 
 class Subscribed(RuleBasedStateMachine):
     deliveries: Bundle[Delivery | None] = Bundle("deliveries")
-    contention = "auto"
+    scheme = "auto"
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,15 +78,17 @@ class Subscribed(RuleBasedStateMachine):
         self.db = fdbqueue.open()
         self.root = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
         self.clock = ManualClock()
-        self.queue = Queue.create(
-            self.db,
-            "model",
-            root=self.root,
-            levels=LEVELS,
-            lease=LEASE,
-            max_attempts=None,
-            contention=self.contention,
-            clock=self.clock,
+        self.queue = forced(
+            Queue.create(
+                self.db,
+                "model",
+                root=self.root,
+                levels=LEVELS,
+                lease=LEASE,
+                max_attempts=None,
+                clock=self.clock,
+            ),
+            self.scheme,
         )
         self.ready: list[Stored] = []
         self.resting: list[tuple[float, Stored]] = []
@@ -232,7 +235,7 @@ TestSubscribed.settings = settings(
 class InLine(Subscribed):
     """The same, through the lines of the subscriptions and of the queue."""
 
-    contention = "staged"
+    scheme = "staged"
 
 
 TestInLine = InLine.TestCase

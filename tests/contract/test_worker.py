@@ -24,6 +24,7 @@ from fdbqueue.worker import Reject, Retry, Worker
 from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
 from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
 from tests.patience import DEADLINE, eventually
+from tests.schemes import forced
 
 Database = fdb.Database
 
@@ -68,7 +69,7 @@ def subscription(request: pytest.FixtureRequest, db: Database, queue: Queue) -> 
 
 @pytest.fixture(params=["first", "staged"])
 def staged(request: pytest.FixtureRequest, db: Database, queue: Queue) -> None:
-    queue.set_options(db, contention=request.param)
+    forced(queue, request.param)
 
 
 def total(db: Database, key: bytes) -> int:

@@ -28,6 +28,7 @@ from tests.flaky import (
     FlakyDatabase,
 )
 from tests.patience import DEADLINE, eventually
+from tests.schemes import forced
 
 Database = fdb.Database
 
@@ -64,12 +65,12 @@ def flaky(db: Database, plan: Iterable[str | None] = ()) -> Any:
     return FlakyDatabase(db, plan)
 
 
-@pytest.mark.parametrize("contention", ["auto", "first", "relaxed"])
+@pytest.mark.parametrize("scheme", ["auto", "first"])
 def test_handlers_that_finish_together_share_a_commit_that_takes_the_next_messages(
-    db: Database, space: fdb.Subspace, contention: Any
+    db: Database, space: fdb.Subspace, scheme: str
 ) -> None:
     # Given messages for eight handlers that always finish together
-    queue = Queue.create(db, "many", root=space, contention=contention)
+    queue = forced(Queue.create(db, "many", root=space), scheme)
     queue.enqueue_many(db, payloads(160))
     handler, counted = Together(8), flaky(db)
     # When a worker handles all

@@ -24,6 +24,7 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.worker import state
 from fdbqueue.worker.consumer import QueueConsumer
 from tests.patience import DEADLINE, eventually
+from tests.schemes import forced
 
 Database = fdb.Database
 
@@ -383,7 +384,7 @@ def test_a_batch_worker_is_not_held_up_by_a_stream_of_arrivals(
 
 def test_workers_take_through_the_line_of_a_queue(db: Database, space: fdb.Subspace) -> None:
     # Given a queue with a line, and eight workers
-    queue, count = Queue.create(db, "staged", root=space, contention="staged"), 80
+    queue, count = forced(Queue.create(db, "staged", root=space), "staged"), 80
     shares: dict[str, int] = {}
     conflicts: list[int] = []
     workers = []

@@ -99,7 +99,7 @@ CASES = {
     ),
     "overtaken": Case(swapped(), {"overtaken"}),
     "taken by one who had read before": Case(hasty(), set()),
-    "relaxed": Case(swapped(), set(), ordered=False),
+    "selected": Case(swapped(), set(), ordered=False),
     "since the counters were read": Case(
         followed_by(("enqueue", THIRD)), set(), until=plain()[-1].version
     ),
@@ -132,7 +132,7 @@ def test_every_planted_violation_is_found_and_nothing_else(spark: SparkSession) 
     assert found == {name: case.kinds for name, case in CASES.items()}
     # And it is told what could not be checked, and what shows a violation
     assert {each.split(":")[0] for each in verdict.unchecked} == {
-        "the order of relaxed",
+        "the order of selected",
         "the beginning of the history of begun before its history",
         "the beginning of the history of begun before, and more than there are",
     }

@@ -379,57 +379,6 @@ def test_order_is_checked_in_every_queue_that_has_one(queue: str) -> None:
     assert "fifo" in history.kinds()
 
 
-def crowd(size: int) -> tuple[History, Operation]:
-    """A relaxed queue with many messages, of which one reader takes the last first."""
-    history = History("relaxed")
-    tags = [chr(0x200 + n) for n in range(size)]
-    for n, tag in enumerate(tags):
-        history.enqueue(6_100 + n, tag)
-    last = history.receive(6_400, tags[-1])
-    for n, tag in enumerate(tags[:-1]):
-        history.receive(6_500 + n, tag)
-    history.settle(6_800, *tags, name="effect")
-    for tag in tags:
-        history.store("effect of", tag=tag, count=1)
-    history.final.what.update(final(done=2 + size))
-    return history, last
-
-
-def test_a_relaxed_queue_may_confuse_the_order_within_its_window_only() -> None:
-    assert crowd(16)[0].kinds() == set()
-    assert crowd(17)[0].kinds() == {"behind the window"}
-
-
-def test_a_batch_that_is_larger_than_the_window_may_reach_as_far() -> None:
-    history, last = crowd(17)
-    last.what["limit"] = 17
-    assert history.kinds() == set()
-
-
-def test_a_dequeue_takes_the_first_message_of_a_relaxed_queue_too() -> None:
-    history, last = crowd(2)
-    last.name = "dequeue"
-    assert "behind the window" in history.kinds()
-
-
-@pytest.mark.parametrize(
-    ("at", "size", "kinds"),
-    [
-        (6_300, 64, set()),  # larger before
-        (6_300, 4, {"behind the window"}),  # smaller before
-        (6_400, 4, set()),  # perhaps smaller meanwhile
-        (6_700, 4, set()),  # smaller afterwards
-    ],
-)
-def test_the_window_is_that_of_the_moment(at: int, size: int, kinds: set[str]) -> None:
-    history, _ = crowd(10)
-    history.operations.append(
-        Operation("nemesis", 1, "options", "relaxed", at * MS, at, {"window": size}, at * MS + MS)
-    )
-    history.operations.sort(key=lambda one: one.began)
-    assert history.kinds() == kinds
-
-
 def test_an_operation_that_met_a_full_disk_wrote_nothing() -> None:
     # Given a history with an enqueue that there was no room for
     history = History()
@@ -510,7 +459,6 @@ EXCUSED: dict[str, tuple[Callable[[], History], int, tuple[int, int | None, int 
         ("fifo in one enqueue", planted(fifo_in_one_enqueue), 6_300),
         ("priority", planted(priority), 5_500),
         ("false empty", planted(false_empty), 2_500),
-        ("behind the window", lambda: crowd(17)[0], 6_400),
     )
     for meanwhile, call in (
         ("all the while", (-500, 500, None)),

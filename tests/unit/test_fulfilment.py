@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.consumers.leader import Step, decide
-from fdbqueue.consumers.relaxed import offset
 
 
 @pytest.mark.parametrize(
@@ -62,10 +59,3 @@ def test_a_leader_never_leaves_others_behind_without_one(
     assert not (step is Step.LEAVE and unserved)
     assert not (step is Step.HAND_OVER and not unserved)
     assert not (step is Step.WAIT and answered), "it does not wait with a message in its hands"
-
-
-@given(st.integers(2, 1000), st.integers(1, 1000), st.integers())
-def test_a_random_place_lies_within_the_window(window: int, limit: int, seed: int) -> None:
-    place = offset(window, limit, random.Random(seed))
-    assert place % limit == 0
-    assert place == 0 or place + limit <= window

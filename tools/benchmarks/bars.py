@@ -74,7 +74,7 @@ def _run_enqueue(plan: Plan, runs: Runs) -> None:
     alone = replace(plan, consumers=0, producers=4)
     runs["enqueue"].append(measure.queue(replace(alone, scheme="auto")))
     runs["enqueue, plain"].append(measure.queue(replace(alone, scheme="plain recipe")))
-    for scheme in ("first", "staged", "relaxed"):
+    for scheme in ("first", "staged"):
         mixed = replace(plan, scheme=scheme, consumers=4, producers=4, backlog=200)
         runs["enqueue, mixed"].append(measure.queue(mixed))
     runs["enqueue of 100"].append(measure.queue(replace(alone, scheme="auto", batch=100)))
@@ -101,7 +101,7 @@ def _judge_enqueue(runs: Runs) -> list[Bar]:
 
 
 def _run_dequeue(plan: Plan, runs: Runs) -> None:
-    for scheme in ("staged", "published staged", "plain recipe", "relaxed", "auto"):
+    for scheme in ("staged", "published staged", "plain recipe", "auto"):
         filled = replace(plan, scheme=scheme, backlog=_backlog(plan))
         runs[scheme].append(measure.queue(filled))
     runs["limit: sets"].append(measure.limit("set", plan))
@@ -109,7 +109,7 @@ def _run_dequeue(plan: Plan, runs: Runs) -> None:
 
 
 def _judge_dequeue(runs: Runs) -> list[Bar]:
-    staged, relaxed = runs["staged"], runs["relaxed"]
+    staged = runs["staged"]
     return [
         Bar("staged: commits per message", middle(staged, "commits_per_message"), 2.3, True),
         Bar("staged: attempts per commit", middle(staged, "attempts_per_success"), 1.1, True),
@@ -123,8 +123,6 @@ def _judge_dequeue(runs: Runs) -> list[Bar]:
             "staged: p99 to p50",
             float(median(r.p99_ms / max(1e-9, r.p50_ms) for r in staged)), 10, True,
         ),
-        Bar("relaxed: attempts per commit", middle(relaxed, "attempts_per_success"), 1.2, True),
-        Bar("relaxed: rate to that of staged", _ratio(runs, "relaxed", "staged"), 1.0, False),
     ]  # fmt: skip
 
 
@@ -190,7 +188,7 @@ def _judge_backlog(runs: Runs) -> list[Bar]:
 
 
 def _run_faults(plan: Plan, runs: Runs) -> None:
-    for scheme in ("first", "auto", "staged", "relaxed"):
+    for scheme in ("first", "auto", "staged"):
         hard = replace(plan, scheme=scheme, producers=2, backlog=_backlog(plan), faults=0.01)
         runs["with faults"].append(measure.queue(hard))
 

@@ -227,13 +227,13 @@ def schemes(
 ) -> None:
     """Compare ways to dequeue, by number of consumers.
 
-    first, auto, staged and relaxed are the values of a queue's option contention. "plain recipe"
+    first, auto and staged are the ways to receive. "plain recipe"
     and "published staged" are published recipes without leases: they lose what a crash interrupts.
     Those that begin with "subscribed" have consumers of one subscription, which wants all messages.
 
     \b
     Examples:
-      tools/bench schemes auto relaxed --consumers 1,8 --seconds 2
+      tools/bench schemes auto first --consumers 1,8 --seconds 2
       tools/bench schemes --plot bench.png --json-file bench.json
     """  # fmt: skip
     from . import measure, report

@@ -27,7 +27,7 @@ class Ending:
     """What the ends of messages cost in a group, and of others that stand alone, too.
 
     messages: how many. ended, alone: messages that four processes receive and acknowledge in a
-    second, 20 in a transaction, of a relaxed queue. conflicts, conflicts_alone: of all
+    second, 20 in a transaction, of one queue. conflicts, conflicts_alone: of all
     these transactions together. find_ms: how long it takes to ask how far the group has come.
     """
 
@@ -67,10 +67,7 @@ def run(counts: Sequence[int]) -> Iterator[Ending]:
 
 def _enqueue(space: bytes, count: int) -> None:
     db, root = processes.opened(space)
-    grouped, alone = (
-        Queue.create(db, name, root=root, contention="relaxed", window=1_000, lease=600)
-        for name in ("grouped", "alone")
-    )
+    grouped, alone = (Queue.create(db, name, root=root, lease=600) for name in ("grouped", "alone"))
     grouped.enqueue_group(db, [b"x" * 100] * count, then=b"all", name="g")
     for begin in range(0, count, STEP):
         some = [NewMessage(b"x" * 100, keep_result=KEPT_SECONDS)] * min(STEP, count - begin)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from fdbqueue import Delivery
 from fdbqueue.errors import LeaseLost
 from fdbqueue.queue.queue import Queue
+from fdbqueue.schema import scope
 from fdbqueue.store.binding import fdb
 
 from . import baselines, throughput
@@ -39,15 +40,16 @@ class Scheme(Protocol):
 
 @dataclass(frozen=True)
 class Layer:
-    """fdbqueue in one of its contention modes: receive and acknowledge."""
+    """fdbqueue by one of its schemes: receive and acknowledge."""
 
     name: str
-    options: dict[str, Any] = field(default_factory=dict)
+    scheme: scope.Scheme
     lease: float = 60.0
 
     def queue(self, db: fdb.Database, space: fdb.Subspace) -> Queue:
-        options = {"max_attempts": None, "lease": self.lease, **self.options}
-        return Queue.open(db, "bench", root=space, **options)
+        queue = Queue.open(db, "bench", root=space, max_attempts=None, lease=self.lease)
+        queue._entry.force(self.scheme)
+        return queue
 
     def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
         queue = self.queue(db, space)
@@ -136,13 +138,12 @@ class _RecipeConsumer:
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
-        Layer("first", {"contention": "first"}),
-        Layer("auto", {"contention": "auto"}),
-        Layer("staged", {"contention": "staged"}),
-        Layer("relaxed", {"contention": "relaxed", "window": 128}),
-        Subscribed("subscribed first", {"contention": "first"}),
-        Subscribed("subscribed auto", {"contention": "auto"}),
-        Subscribed("subscribed staged", {"contention": "staged"}),
+        Layer("first", "first"),
+        Layer("auto", "auto"),
+        Layer("staged", "staged"),
+        Subscribed("subscribed first", "first"),
+        Subscribed("subscribed auto", "auto"),
+        Subscribed("subscribed staged", "staged"),
         Recipe("plain recipe", baselines.pop_plain),
         Recipe("published staged", baselines.pop_staged),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
-from . import ordering, replay, window
+from . import ordering, replay
 from .history import Operation
 from .place import BROWSERS, MAX_ATTEMPTS, MAX_SKEW_MS, REGIONS
 from .view import UNDONE, View
@@ -197,7 +197,6 @@ CHECKS: tuple[Callable[[View], Iterator[Violation]], ...] = (
     ordering.fifo,
     ordering.priority,
     ordering.empties,
-    window.within_window,
     cursors,
     selectors,
     delays,

@@ -127,7 +127,7 @@ class Nemesis:
         self._mend(healing=True)
         self.warden.free()
         for name in TAKEN:
-            self._set(name, contention=name, lease=LEASE, backoff=None, window=16)
+            self._set(name, lease=LEASE, backoff=None)
 
     # -- misfortunes -------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Nemesis:
 
     def _limit_queue(self) -> None:
         """Let a queue have few messages in flight, or a rate. Meanwhile it may look empty."""
-        name = self.random.choice([name for name in TAKEN if name != "relaxed"])
+        name = self.random.choice(TAKEN)
         if name not in self.limited:
             self.limited[name] = self.recorder.begin("nemesis", "paused", name)
             limits = [(1, None), (3, None), (8, None), (None, "20/s"), (3, "50/s")]
@@ -180,11 +180,8 @@ class Nemesis:
         name = self.random.choice(TAKEN)
         changes: list[dict[str, Any]] = [
             {"lease": self.random.choice([1.0, LEASE, 4.0])},
-            {"window": self.random.choice([4, 16, 64])},
             {"dedup_window": self.random.choice([60.0, 300.0])},
         ]
-        if name == "auto":
-            changes += [{"contention": self.random.choice(["first", "staged", "auto"])}] * 3
         self._set(name, **self.random.choice(changes))
         self.counts["changes of options"] += 1
 

@@ -58,16 +58,16 @@ def _group(queue: str, region: str) -> Group:
 def _standing(view: View) -> dict[tuple[Group, int], Standing]:
     """By group and level: when messages stood in the queue for certain."""
     stood: dict[tuple[Group, int], list[tuple[float, float, Told]]] = defaultdict(list)
-    for one in standing(view):
+    for one in _certain(view):
         told = one[2]
         stood[_group(told.queue, told.region), told.level].append(one)
     return {key: Standing(each) for key, each in stood.items()}
 
 
-def standing(view: View, queue: str | None = None) -> Iterator[tuple[float, float, Told]]:
-    """Since when and until when messages stood in a queue for certain, or in all."""
+def _certain(view: View) -> Iterator[tuple[float, float, Told]]:
+    """Since when and until when messages stood in their queues for certain."""
     for key, told in view.told.items():
-        until = _first(view, key) if queue in (None, told.queue) else None
+        until = _first(view, key)
         if told.certain and told.in_order and told.operation.ended and until is not None:
             yield told.operation.ended, until, told
 

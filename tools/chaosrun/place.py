@@ -10,6 +10,7 @@ from typing import Any
 
 import fdbqueue
 from fdbqueue import Producer, Queue, Subscription, fdb
+from fdbqueue.schema.scope import Scheme
 from fdbqueue.store.clocks import Clock
 
 LEASE = 2.0
@@ -19,20 +20,21 @@ MAX_ATTEMPTS = 8
 MAX_SKEW_MS = 500
 
 QUEUES: dict[str, dict[str, Any]] = {
-    "first": {"contention": "first", "levels": 3, "history_seconds": 86_400},
-    "staged": {"contention": "staged", "levels": 3},
-    "auto": {"contention": "auto", "levels": 10, "key_concurrency": 3},
-    "relaxed": {"contention": "relaxed", "levels": 2, "window": 16, "key_window": 2},
+    "first": {"levels": 3, "history_seconds": 86_400},
+    "staged": {"levels": 3},
+    "auto": {"levels": 10, "key_concurrency": 3},
     "worked": {"levels": 3},
     "watched": {"levels": 3},
-    "filtered": {"contention": "staged", "levels": 2},
+    "filtered": {"levels": 2},
     "streamed": {"levels": 3},
 }
+SCHEMES: dict[str, Scheme] = {"first": "first", "staged": "staged", "filtered": "staged"}
+"""How some are received from, whatever the contention."""
 CALLBACKS = "callbacks"
 """The queue of the callbacks of all groups, which nobody takes from."""
 STREAMED = "streamed"
 """The queue that a Spark query takes from, where one takes part."""
-TAKEN = ("first", "staged", "auto", "relaxed")
+TAKEN = ("first", "staged", "auto")
 """Queues that plain, transactional and batch consumers take from."""
 BROWSERS: dict[str, str | None] = {"all": None, "eu": "region = 'eu'"}
 FILTERS = {"eu": "region = 'eu'", "us": "region = 'us'"}
@@ -104,6 +106,8 @@ class Place:
         self.space = fdb.Subspace(rawPrefix=bytes.fromhex(root))
         self.root = self.space.subspace(("queues",))
         self.queues = {name: Queue(name, self.root, clock=clock or Clock()) for name in QUEUES}
+        for name, scheme in SCHEMES.items():
+            self.queues[name]._entry.force(scheme)
         self.callbacks = Queue(CALLBACKS, self.root, clock=clock or Clock())
         self._producers: dict[str, Producer[Any]] = {}
         self._filters: dict[str, Subscription] = {}

@@ -27,7 +27,6 @@ from . import checker, final
 from .history import Operation, Recorder, read
 from .nemesis import Nemesis, Victim
 from .place import MAX_SKEW_MS, Job, Later, Place
-from .rules import rules
 
 CREW = (
     *("producer", "plain", "transactional", "batch", "worker", "tasks"),
@@ -92,7 +91,6 @@ class Run:
         """From the beginning to the verdict."""
         place = Place(self.store, self.root)
         place.create()
-        self.recorder.note("run", "rules", **rules())
         victims = []
         crew = [CREW[n % len(CREW)] for n in range(self.options.processes)]
         for role in [*crew, *["stream"] * self.options.spark]:

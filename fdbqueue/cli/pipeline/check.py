@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
@@ -18,13 +17,9 @@ if TYPE_CHECKING:
 
 def check(
     names: Annotated[
-        list[str] | None,
+        list[str],
         Argument(metavar="QUEUE…", help="The queues.", autocompletion=complete_queue),
-    ] = None,
-    runs: Annotated[
-        list[Path] | None,
-        Option("--run", metavar="DIRECTORY", help="A history of tools/chaos instead. Repeatable."),
-    ] = None,
+    ],
     max_attempts: Annotated[
         int | None, Option(metavar="N", min=1, help="The limit of attempts of the queues.")
     ] = None,
@@ -32,7 +27,7 @@ def check(
 ) -> None:
     """Verify the guarantees in the history of queues.
 
-    With --run, verify histories of tools/chaos instead. The queues may be in use. A queue keeps a
+    The queues may be in use. A queue keeps a
     history for as long as its option history_seconds says. For each kind of violation, fdbq prints
     the first one with the history that shows it. The exit code is 1 if there is any violation.
     docs/spark.md lists what is checked.
@@ -41,20 +36,13 @@ def check(
     Examples:
       fdbq pipeline check orders payments
       fdbq pipeline check orders --max-attempts 5 --json
-      fdbq pipeline check --run histories/first --run histories/second
     """
-    if bool(names) == bool(runs):
-        raise terminal.CommandError("give QUEUE, or a history with --run")
-    if names:
-        db = context.connect()
-        queues = [context.queue(name) for name in dict.fromkeys(names)]
-        for queue in queues:
-            history.check_kept(db, queue)
+    db = context.connect()
+    queues = [context.queue(name) for name in dict.fromkeys(names)]
+    for queue in queues:
+        history.check_kept(db, queue)
     with session.job("check", "tasks") as (spark, run):
-        if names:
-            verdict = spark.check(db, queues, max_attempts=max_attempts, **run)
-        else:
-            verdict = spark.check_runs(runs or [], **run)
+        verdict = spark.check(db, queues, max_attempts=max_attempts, **run)
     if as_json:
         terminal.print_json(verdict.to_json())
     else:

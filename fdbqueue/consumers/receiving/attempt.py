@@ -144,7 +144,7 @@ def attempt_all(
 ) -> list[Outcome] | None:
     """As ``attempt`` for several consumers of one process, in their order.
 
-    None, with nothing written, if the queue's mode does not serve several at once.
+    None, with nothing written, if the queue's scheme does not serve several at once.
     """
     keys, supply, wanted = access.keys, access.supply, sum(one.demand.max_messages for one in asked)
     access.expected = max(access.expected, wanted)
@@ -155,8 +155,8 @@ def attempt_all(
     once.ask_version(tr)
     scope = access.scope(tr, lease_rows.single(leases))
     supply.enter(tr, scope)
-    mode = scope.options.contention
-    if mode not in ("auto", "staged"):
+    scheme = scope.scheme
+    if scheme == "first":
         return None
     if not settle.done(tr, scope, ack, leases):
         # The next messages of ordering keys may be ready.
@@ -169,7 +169,7 @@ def attempt_all(
         if found is not None:
             return found
     formed = leader.versions_left(tr, scope, leads.value) or bool(round_.requests.to_list())
-    if mode == "staged" or crowded or formed:
+    if scheme == "staged" or crowded or formed:
         access.crowded = True
         served = fulfilment.NOTHING
     else:
@@ -207,17 +207,17 @@ def _take_or_join(
 
     issued: the reads of the line, if they were issued.
     """
-    mode, supply = scope.options.contention, access.supply
-    access.lined = mode in ("auto", "staged")
-    access.crowded = access.crowded or mode == "staged"
+    scheme, supply = scope.scheme, access.supply
+    access.lined = scheme != "first"
+    access.crowded = access.crowded or scheme == "staged"
     ready, led = None, None
     if waits or access.lined:
         issued = issued or line.reads(tr, access.line, first=True)
-        if mode != "staged" and not (mode == "auto" and crowded):
+        if scheme != "staged" and not (scheme == "auto" and crowded):
             ready = None if access.crowded else supply.look(tr, scope, demand)
             access.crowded = crowded = line.formed(tr, scope, access.line, issued)
         led = issued.led.value
-        if mode == "staged" or crowded:
+        if scheme == "staged" or crowded:
             access.common = False
             returns, soon = access.returns and not access.rests, access.returns
             return line.join(
@@ -227,7 +227,7 @@ def _take_or_join(
             leader.leave_expired(tr, access.line)
     ready = ready or supply.look(tr, scope, demand)
     found = supply.take(tr, scope, demand, claim, settled, ready, strict=not retried)
-    access.common = access.plain and mode in ("auto", "first") and not _overdue(ready)
+    access.common = access.plain and scheme != "staged" and not _overdue(ready)
     if found is None and not supply.stores_place(scope):
         # Who leads a line remembers how far it has come.
         issued = issued or line.reads(tr, access.line, first=False)

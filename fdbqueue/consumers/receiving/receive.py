@@ -134,7 +134,7 @@ def receive_in(
     if ack:
         settle.ack(tr, access.entry, ack)
     scope = access.entry.scope(tr)
-    access.common = not access.crowded and scope.options.contention in ("auto", "first")
+    access.common = not access.crowded and scope.scheme != "staged"
     return queue_supply.take(tr, scope, demand, claim, len(ack))
 
 
@@ -181,8 +181,8 @@ def _attempt(
     access.delays = due < keys.line_end
     if access.delays and line is delayed:
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
-    access.common = options.contention in ("auto", "first") and not leads
-    beside = leads or not lined or not (waits or options.contention == "auto")
+    access.common = scope.scheme != "staged" and not leads
+    beside = leads or not lined or not (waits or scope.scheme == "auto")
     common = (
         (access.common or leads)
         and not options.paused

@@ -91,11 +91,7 @@ def serve(
     access.alone = access.alone + 1 if ours.issuperset(served.answers) else 0
     if access.rounds < MAX_ROUNDS:
         successors = successors[-1:]
-    if (
-        ours.issuperset(successors)
-        and access.alone >= MAX_ALONE
-        and scope.options.contention != "staged"
-    ):
+    if ours.issuperset(successors) and access.alone >= MAX_ALONE and scope.scheme != "staged":
         successors = []
     fulfilment.stop_leading(tr, scope, supply, served.unserved, successors, led)
     if successors and successors[0] in ours and not served.unserved:

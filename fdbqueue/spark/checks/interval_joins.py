@@ -4,33 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-
-
-def present_throughout(present: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
-    """The rows of ``asked`` during which something was present all the time.
-
-    present: columns ``by``, since and until (bigint), and what (a struct). asked: columns ``by``,
-    begin and end, and others. Returns the rows of ``asked`` for which some row of ``present`` has
-    since < begin and until > end, with its ``what``.
-
-    Of all that began before ``begin`` only the one that stays longest matters: a running maximum
-    over both tables in the order of time finds it.
-    """
-    others = [name for name in asked.columns if name not in (*by, "begin", "end")]
-    question = F.struct("end", *others).alias("question")
-    questions = asked.select(*by, F.col("begin").alias("at"), question)
-    longest = F.struct("until", "what").alias("stood")
-    stood = present.select(*by, F.col("since").alias("at"), longest)
-    # Questions come first within a moment: what begins then is not present before it.
-    order = Window.partitionBy(*by).orderBy("at", F.col("question").isNull())
-    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    both = stood.unionByName(questions, allowMissingColumns=True)
-    answered = both.select("*", F.max("stood").over(so_far).alias("most"))
-    return answered.where("most.until > question.end").select(
-        *by, F.col("at").alias("begin"), "question.*", "most.what"
-    )
 
 
 def least_open(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -48,12 +23,6 @@ def least_open(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> Dat
     return found.groupBy(*by, "moment").agg(
         *(F.first(name).alias(name) for name in columns), F.min("what").alias("what")
     )
-
-
-def open_at(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
-    """As ``least_open``, with a row for each open interval."""
-    parts = _parts(intervals, by)
-    return _blocks(asked, parts, by).join(parts, [*by, "size", "block"]).drop("size", "block")
 
 
 def _parts(intervals: DataFrame, by: Sequence[str]) -> DataFrame:

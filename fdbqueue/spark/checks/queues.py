@@ -15,15 +15,27 @@ from ...values.model import Depth
 from ...values.records import record
 from ...values.states import ENDS, TRANSITIONS, State
 from .. import session
-from ..jobs.events import BORN, TAKES, named, state_of, version, with_neighbors
+from ..jobs.events import BORN, TAKES, into, named, state_of, version, with_neighbors
 from ..jobs.events import read as read_history
 from ..jobs.steps import OnProgress, steps
-from .order import taken_out_of_order
-from .violations import Verdict, Violation, check_rows, described, first_of_each, union
+from .interval_joins import least_open
+from .violations import (
+    Verdict,
+    Violation,
+    as_findings,
+    check_rows,
+    described,
+    first_of_each,
+    union,
+)
 
 SLACK = 5 * VERSIONS_PER_SECOND
 """Versions by which a taker's read may be older than its commit."""
 STATES = tuple(state.value for state in State)
+
+
+_QUEUE = ["run", "queue"]
+_NEVER = (1 << 62) - 1
 
 
 @record
@@ -69,11 +81,9 @@ def _snapshot(db: fdb.Database, queue: Queue, max_attempts: int | None) -> Queue
     @transactional
     def look(tr: fdb.Transaction) -> QueueSnapshot:
         version = tr.get_read_version()
-        options = queue.options(tr)
         selected = any(each.selector is not None for each in queue.subscriptions.list(tr))
-        ordered = options.contention != "relaxed" and not selected
         depths = queue.depths(tr)
-        return QueueSnapshot(queue.name, version.wait(), depths, ordered, max_attempts)
+        return QueueSnapshot(queue.name, version.wait(), depths, not selected, max_attempts)
 
     snapshot: QueueSnapshot = look(db)
     return snapshot
@@ -106,7 +116,7 @@ def check_history(
     partial = _partial(counted, queues)
     step("checking")
     # A taker's read may be older than its commit.
-    ordered = taken_out_of_order(events.where("ordered"), "overtaken", SLACK)
+    ordered = _taken_out_of_order(events.where("ordered"), "overtaken", SLACK)
     first = first_of_each(union([_steps(events, partial), ordered]))
     violations = described(first, _shown_by(first, events), _describe)
     violations += [each for one in queues for each in _counters(one, counted, one.name in partial)]
@@ -120,7 +130,7 @@ def check_history(
         (
             *(f"the beginning of the history of {name}: it is no longer kept" for name in partial),
             *(
-                f"the order of {each.name}: it is relaxed, or has subscriptions with selectors"
+                f"the order of {each.name}: it has subscriptions with selectors"
                 for each in queues
                 if not each.ordered
             ),
@@ -188,6 +198,24 @@ def _steps(events: DataFrame, partial: list[str]) -> DataFrame:
 
 
 # -- counters ---------------------------------------------------------------------------------
+
+
+def _taken_out_of_order(events: DataFrame, kind: str, patience: int = 0) -> DataFrame:
+    """Messages taken while another one with a better place was ready.
+
+    events: see ``with_neighbors``, with a column place, which gives the order, or null. patience:
+    how long the other message must have been ready.
+    """
+    placed = events.where("place is not null")
+    ready = placed.where(F.col("transition").isin(into(State.READY))).selectExpr(
+        *(*_QUEUE, f"at + {patience} as begin", f"coalesce(after_at, {_NEVER}) as end"),
+        "struct(place, id) as what",
+    )
+    takes = placed.where(F.col("transition").isin(*TAKES))
+    takes = takes.select(*_QUEUE, "at", "transition", "id", "place")
+    passed = least_open(ready, takes, _QUEUE).where("what.place < place")
+    detail = "{queue}: event {at}: {transition} of {id}, but {what.id} is ready"
+    return as_findings(passed, kind, detail, tags="array(id, what.id)")
 
 
 def _counted(events: DataFrame) -> list[Row]:
