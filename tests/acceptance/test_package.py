@@ -22,7 +22,17 @@ from tests.patience import DEADLINE
 
 ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SOURCES = ["pyproject.toml", "README.md", "LICENSE", "pyspark_fdbqueue.py"]
+SOURCES = [
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "MANIFEST.in",
+    "README.md",
+    "docker-compose.yml",
+    "pyproject.toml",
+    "pyspark_fdbqueue.py",
+]
+FOLDERS = ["docs", "fdbqueue", "tests", "tools"]
 EXAMPLE = """
 import sys, fdbqueue
 db = fdbqueue.open(sys.argv[1])
@@ -56,9 +66,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("tree")
     for name in SOURCES:
         shutil.copy(ROOT / name, tree / name)
-    shutil.copytree(
-        ROOT / "fdbqueue", tree / "fdbqueue", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tree / "dist", tree)
     return tree / "dist"
 
@@ -111,11 +120,14 @@ def test_the_sdist_and_the_wheel_hold_every_file_of_the_package(built: Path, whe
     }
     assert {"fdbqueue/py.typed", "fdbqueue/web/templates/base.html"} <= files
     with zipfile.ZipFile(wheel) as archive:
-        assert files - set(archive.namelist()) == set()
+        installed = set(archive.namelist())
+    assert files - installed == set()
+    assert not [each for each in installed if each.startswith(("docs/", "tests/", "tools/"))]
+    others = {"docs/web.md", "tests/conftest.py", "tools/setup.sh", "docs/decisions/README.md"}
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    assert {*files, *SOURCES} - inside == set()
+    assert {*files, *SOURCES, *others} - inside == set()
 
 
 def test_the_metadata_is_what_the_project_says(wheel: Path) -> None:
