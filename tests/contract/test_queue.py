@@ -146,7 +146,9 @@ def test_purging_removes_what_is_ready_and_keeps_count(db: Database, queue: Queu
     queue.enqueue_many(db, [b"x"] * 1200)
     held = queue.receive(db)
     assert held is not None
-    assert list(queue.purging(db)) == [500, 1000, 1199]
+    *several, total = queue.purging(db)
+    assert several == sorted(several)
+    assert (bool(several), total) == (True, 1199)
     assert queue.depth(db) == Depth(enqueued=1200, leased=1, purged=1199)
     queue.ack(db, held)
 
