@@ -320,6 +320,41 @@ def bars(
 
 
 @app.command()
+def beside(
+    commit: Annotated[str, Argument(metavar="COMMIT", help="What to compare with.")],
+    rows: Annotated[
+        list[str] | None,
+        Argument(metavar="ROW…", help="Only rows whose names begin so; by default all."),
+    ] = None,
+    rounds: Annotated[int, Option(metavar="N", min=1, help="Of which the median counts.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Run the benchmarks of a commit and of this tree in turn, and print the ratio of each rate.
+
+    The commit is checked out into a temporary directory, and installed there into an environment of
+    its own, which takes minutes. Each tree is measured by its own program. Above 1, this tree is
+    faster.
+
+    \b
+    Examples:
+      tools/bench beside HEAD~20
+      tools/bench beside HEAD~20 producers "blocks: enqueue"
+    """
+    from . import beside as beside_
+
+    with beside_.checked_out(commit) as tree:
+        earlier, this = beside_.program(tree), beside_.program(beside_.ROOT)
+        found = beside_.compare(earlier, this, rows or [], rounds, terminal.note)
+    if as_json:
+        terminal.print_json(found)
+    elif found:
+        ratios = [(row, f"{ratio:.2f}") for row, ratio in found.items()]
+        terminal.print_table(["row", "ratio"], ratios, ["ratio"])
+    else:
+        raise terminal.CommandError("there is no row that both have", exit_code=1)
+
+
+@app.command()
 def blocks(
     rounds: Annotated[int, Option(metavar="N", min=1, help="Calls of each kind.")] = 30,
     messages: Annotated[
