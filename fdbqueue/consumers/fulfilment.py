@@ -150,9 +150,9 @@ def serve(
         if one.claim not in beside:
             line.remove(tr, supply.line, one.index, one.claim)
         # Who serves collects at once; the others may have died since they came.
-        waits = one.claim not in ours
+        in_line = one.claim not in ours
         terms = lease.Terms(
-            request.seconds, one.claim, request.consumer, request.begins, in_line=waits
+            request.seconds, one.claim, request.consumer, request.begins, in_line=in_line
         )
         given.append((terms, messages))
         answers[one.claim] = []

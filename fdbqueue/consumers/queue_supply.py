@@ -91,7 +91,7 @@ class QueueSupply:
         *,
         strict: bool = True,
     ) -> Sequence[Delivery]:
-        """As ``Supply.take``; as of the head of the queue."""
+        """Lease the first messages. Conflicts as ``head.first``."""
         return take(tr, scope, demand, claim, settled, issued or self.look(tr, scope, demand))
 
     def stores_place(self, scope: Scope) -> bool:

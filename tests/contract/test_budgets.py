@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, fdb, verify
+from tests.expected import agenda
 from tests.seeds import SEED
 from tests.still_clock import StillClock
 
@@ -256,9 +257,6 @@ def test_no_transaction_does_more_than_its_budget_and_none_fails_for_size(
         drained(db, queue, 20)
         queue.sweep(db)
         assert verify(db, queue).deviations == ()
-
-
-agenda = pytest.mark.xfail(strict=True, reason="One end: settle, the agenda, work with a budget")
 
 
 @agenda

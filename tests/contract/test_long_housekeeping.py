@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, fdb, verify
+from tests.expected import agenda
 from tests.schemes import forced
 from tests.still_clock import StillClock
 
@@ -108,7 +109,7 @@ def test_the_first_match_is_found_behind_many_that_are_due(
     assert found.payload == b"live"
 
 
-@pytest.mark.xfail(strict=True, reason="One end: settle, the agenda, work with a budget")
+@agenda
 def test_the_most_urgent_of_many_that_are_due_comes_first(
     db: fdb.Database, queue: Queue, clock: StillClock
 ) -> None:

@@ -6,9 +6,8 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.schema.keys import Kind
+from tests.expected import agenda
 from tests.still_clock import StillClock
-
-agenda = pytest.mark.xfail(strict=True, reason="One end: settle, the agenda, work with a budget")
 
 
 @pytest.fixture

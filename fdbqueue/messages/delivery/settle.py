@@ -59,8 +59,8 @@ def done(
             others += map(lease_rows.message_of, row.leases(scope.keys))
     if counts:
         once.change(tr, scope.keys)
-    if counts and scope.options.max_in_flight is not None:
-        limits.freed(tr, scope)
+        if scope.options.max_in_flight is not None:
+            limits.freed(tr, scope)
     for level, total in counts.items():
         tr.add(levels[level].count, _ONE if total == _ACKNOWLEDGED else counters.operand(total))
     return not others or transitions.record(tr, scope, ACK, others) == 0

@@ -39,13 +39,15 @@ def end_expired(tr: fdb.Transaction, scope: Scope, holders: Iterable[str], now_m
     snapshot, keys = tr.snapshot, scope.keys
     reads = [lookup.reads(snapshot, keys, each) for each in holders]
     there = [found for each in reads if (found := lookup.find(snapshot, scope, each))]
-    over = {each.message.id for each in there if each.message.envelope.expired(now_ms)}
+    over = [each.message.id for each in there if each.message.envelope.expired(now_ms)]
+    ended: set[str] = set()
     for each in [lookup.reads(tr, keys, message_id) for message_id in over]:
         found = lookup.find(tr, scope, each)
         state = inspection.take_out(tr, scope, found)
         if found is not None and state is not None:
             time_to_live.expire(tr, scope, state, [found.message])
-    return over
+            ended.add(each.id)
+    return ended
 
 
 def take_over(tr: fdb.Transaction, scope: Scope, message_id: str, unique: str) -> None:

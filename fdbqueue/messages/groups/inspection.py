@@ -115,24 +115,22 @@ def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, int]:
         record = callbacks.opened(value.value)
         if record is None:
             continue  # It was forgotten.
+        pause_ms = callbacks.RETRY_MS
         if record.end is None:
+            # Its last members ended in a transaction that had no room for its callback.
             every = groups.members(name)
             if tr.get_range(every.start, every.stop, limit=1).to_list():
                 continue  # It was made again.
-            # Its last members ended in a transaction that had no room for its callback.
-            size += 2 * weight(record.callback.envelope)
-            for other, callback in callbacks.end(tr, scope, name):
-                transitions.record(tr, other, SCHEDULE, [callback])
-            continue
-        at_ms = callbacks.due_ms(record.end)
-        if at_ms > now_ms:
-            continue  # It has a later row.
-        if record.end.outcome == "blocked":
-            # The record is written again, and the callback is a message.
-            size += 2 * weight(record.callback.envelope)
-            pause_ms = callbacks.longer_ms(row_of.get((at_ms, name)))
-            for other, callback in callbacks.end(tr, scope, name, pause_ms):
-                transitions.record(tr, other, SCHEDULE, [callback])
         else:
-            forget(tr, scope, name)
+            at_ms = callbacks.due_ms(record.end)
+            if at_ms > now_ms:
+                continue  # It has a later row.
+            if record.end.outcome != "blocked":
+                forget(tr, scope, name)
+                continue
+            pause_ms = callbacks.longer_ms(row_of.get((at_ms, name)))
+        # The record is written again, and the callback is a message.
+        size += 2 * weight(record.callback.envelope)
+        for other, callback in callbacks.end(tr, scope, name, pause_ms):
+            transitions.record(tr, other, SCHEDULE, [callback])
     return len(rows), size
