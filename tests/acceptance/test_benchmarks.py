@@ -5,27 +5,30 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.processes import ROOT
 
-from fdbqueue import Queue, fdb
+from fdbqueue import fdb
 from fdbqueue.store.binding import DEFAULT, Engine
 from tests.patience import DEADLINE
 
 SHORT = ("--seconds", "0.1")
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 TOOLS = Path(__file__).parents[2] / "tools"
-METRICS = {
-    *("claim_p50_ms", "claim_p95_ms", "claim_p99_ms"),
-    *("enqueue_rate", "completion_rate", "queue_depth"),
-}
-"""What an independent harness wants of every sample."""
+JSON = ("--json",)
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The rows of a benchmark, by name; its exit code says whether all bars hold."""
+    found = json.loads(done.stdout)
+    assert done.returncode == (0 if all(row["holds"] for row in found) else 1)
+    return {row["name"]: row for row in found}
 
 
 def left_behind(db: fdb.Database) -> int:
@@ -66,16 +69,12 @@ def test_schemes_and_bars_write_their_figures(
     )  # fmt: skip
 
     assert "plain recipe" in told.stdout
-    assert [run["plan"]["scheme"] for run in json.loads(file.read_text())["runs"]] == [
-        "auto",
-        "plain recipe",
-    ]
+    names = [row["name"] for row in json.loads(file.read_text())["rows"]]
+    assert names == ["auto, 2", "plain recipe, 2"]
     assert picture.read_bytes().startswith(b"\x89PNG")
 
-    judged = bench("bars", "--only", "batches", "--repeat", "1", *short, "--json", code=None)
-    (bar,) = json.loads(judged.stdout)
-    assert judged.returncode == (0 if bar["holds"] else 1)
-    assert bar["name"].startswith("batches of 100")
+    (bar,) = rows(bench("bars", "--only", "batches", "--repeat", "1", *short, *JSON, code=None))
+    assert bar.startswith("batches of 100")
     assert left_behind(db) == 0
 
 
@@ -99,53 +98,64 @@ def test_what_cannot_be_measured_is_refused(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_sign_of_life_costs_the_same_beside_many(db: fdb.Database, bench: Bench) -> None:
-    rows = json.loads(bench("beats", "--consumers", "50,300", "--json").stdout)
-
-    cases = [(row["consumers"], row["processes"]) for row in rows]
-    assert cases == [(50, "one"), (50, "many"), (300, "one"), (300, "many")]
-    assert all(row["most_rows"] <= 3 and row["written"] == 3 for row in rows)
-    assert left_behind(db) == 0
-
-
-def test_the_ends_of_a_group_are_measured_beside_those_of_other_messages(
-    db: fdb.Database, bench: Bench
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("groups", "--messages", "100"), ["grouped, 100", "alone, 100", "to ask how far"]),
+        (
+            ("producers", "--threads", "4", "--rounds", "1", *SHORT),
+            ["enqueue, 4", "enqueue of 100, 4", "producer, each waits, 4", "producer, nobody"],
+        ),
+        pytest.param(
+            ("aio", "--rounds", "1", "--waiting", "5", *SHORT),
+            ["a thread", "one task", "64 tasks", *["one task: rate", "64 tasks: rate"]]
+            + ["tasks that wait"] * 3,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(("credit", "--seconds", "0.3"), ["used up"] * 4, marks=pytest.mark.slow),
+        pytest.param(
+            [
+                "fairness",
+                "--only",
+                "costs,waits",
+                "--backlog",
+                "1000",
+                "--calls",
+                "10",
+                "--rounds",
+                "1",
+            ],
+            ["enqueue"] * 3 + ["throughput"] * 3 + ["p99 wait", "beside a noisy", "wait beside"],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("schedules", "--schedules", "2"),
+            ["a tick"] * 3 + ["a consumer that waits"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=lambda given: given[0],
+)
+def test_a_benchmark_tells_its_rows_and_leaves_nothing(
+    db: fdb.Database, bench: Bench, arguments: Sequence[str], names: list[str]
 ) -> None:
-    (found,) = json.loads(bench("groups", "--messages", "100", "--json").stdout)
+    done = bench(*arguments, *JSON, code=None)
 
-    assert found["messages"] == 100
-    assert found["ended"] > 0
-    assert found["alone"] > 0
+    found = json.loads(done.stdout)
+    assert len(found) == len(names)
+    assert all(row["name"].startswith(name) for row, name in zip(found, names, strict=True)), found
+    assert all(row["figure"] >= 0 for row in found)
+    assert done.returncode == (0 if all(row["holds"] for row in found) else 1)
     assert left_behind(db) == 0
 
 
-def test_producers_are_measured_beside_enqueues(bench: Bench, db: fdb.Database) -> None:
-    done = bench("producers", "--threads", "1,4", "--seconds", "0.1", "--rounds", "1", "--json")
+def test_a_sign_of_life_costs_the_same_beside_many(db: fdb.Database, bench: Bench) -> None:
+    found = rows(bench("beats", "--consumers", "50,300", *JSON))
 
-    found = {(one["way"], one["threads"]): one for one in json.loads(done.stdout)}
-    ways = ("enqueue", "enqueue of 100", "producer, each waits", "producer, nobody waits")
-    assert sorted(found) == sorted((way, threads) for way in ways for threads in (1, 4))
-    assert found["enqueue", 4]["shared"] <= 1 < found["producer, nobody waits", 1]["shared"]
-    assert left_behind(db) == 0
-
-
-@pytest.mark.slow
-def test_tasks_are_measured_beside_a_thread(bench: Bench, db: fdb.Database) -> None:
-    done = bench("aio", "--seconds", "0.1", "--rounds", "1", "--waiting", "5", "--json", code=None)
-
-    found = json.loads(done.stdout)["bars"]
-    assert len(found) == 5
-    assert done.returncode == (0 if all(bar["holds"] for bar in found) else 1)
-    assert left_behind(db) == 0
-
-
-@pytest.mark.slow
-def test_who_has_no_credit_is_measured_beside_arrivals(bench: Bench, db: fdb.Database) -> None:
-    done = bench("credit", "--seconds", "0.3", "--json", code=None)
-
-    found = json.loads(done.stdout)["bars"]
     assert len(found) == 4
-    assert done.returncode == (0 if all(bar["holds"] for bar in found) else 1)
+    for row in found.values():
+        assert row["more"]["most rows"] <= 3
+        assert row["more"]["written"] == 3
     assert left_behind(db) == 0
 
 
@@ -153,49 +163,26 @@ def test_who_has_no_credit_is_measured_beside_arrivals(bench: Bench, db: fdb.Dat
 def test_wake_ups_are_counted_for_the_queue_and_for_a_subscription(
     bench: Bench, db: fdb.Database
 ) -> None:
-    done = bench("wakeups", "--messages", "16", "--subscriptions", "10", "--json", code=None)
+    arguments = ("wakeups", "--messages", "16", "--subscriptions", "10")
+    found = rows(bench(*arguments, *JSON, code=None))
 
-    found = {bar["name"]: bar for bar in json.loads(done.stdout)["bars"]}
     assert len(found) == 8
     assert found["64 consumers of a subscription, one message: woken"]["figure"] == 1
     assert found["a subscription, a message that it does not want: woken"]["figure"] == 0
-    assert done.returncode == (0 if all(bar["holds"] for bar in found.values()) else 1)
-    assert left_behind(db) == 0
-
-
-@pytest.mark.slow
-def test_keys_are_measured_beside_messages_without(bench: Bench, db: fdb.Database) -> None:
-    # Given queues that were filled before, and kept for the drain
-    small = ("fairness", "--backlog", "1000", "--quiet", "100", "--keep", "small")
-    bench(*small, "--only", "fill")
-    assert left_behind(db) > 0
-
-    done = bench(
-        *(*small, "--only", "costs,waits,drain", "--calls", "10", "--rounds", "1", "--json"),
-        code=None,
-    )
-
-    found = json.loads(done.stdout)
-    bars, figures = ({one["name"]: one for one in found[each]} for each in ("bars", "figures"))
-    assert len(bars) == 4
-    assert all(one["figure"] > 0 for one in found["figures"] + found["bars"])
-    assert 0 < figures["messages of the noisy key meanwhile"]["figure"] < 100
-    assert done.returncode == (0 if all(bar["holds"] for bar in bars.values()) else 1)
     assert left_behind(db) == 0
 
 
 def test_limits_of_keys_hold_while_workers_are_killed(bench: Bench, db: fdb.Database) -> None:
     done = bench(
-        *("fairness", "--only", "limits", "--workers", "3", "--keys", "10", "--kills", "--json")
+        *("fairness", "--only", "limits", "--workers", "3", "--keys", "10", "--kills", *JSON)
     )
 
-    found = json.loads(done.stdout)
-    used, out, held = [one["figure"] for one in found["bars"]]
+    handled, *bars = rows(done).values()
+    used, out, held = [one["figure"] for one in bars]
     assert 0.95 <= used <= 1
     assert out == 10
     assert 1 < held <= 10
-    figures = {one["name"]: one["figure"] for one in found["figures"]}
-    assert figures["workers killed"] == 3
+    assert handled["more"]["killed"] == 3
     assert left_behind(db) == 0
 
 
@@ -203,16 +190,13 @@ def test_limits_of_keys_hold_while_workers_are_killed(bench: Bench, db: fdb.Data
 def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
     db: fdb.Database, bench: Bench
 ) -> None:
-    done = bench(
-        "blocks", "--rounds", "1", "--messages", "1000", "--seconds", "0.3", "--json", code=None
-    )
+    arguments = ("blocks", "--rounds", "1", "--messages", "1000", "--seconds", "0.3")
+    found = rows(bench(*arguments, *JSON, code=None))
 
-    found = json.loads(done.stdout)
-    mutations = {(one["operation"], one["messages"]): one["mutations"] for one in found["costs"]}
-    assert mutations["blind sets", 100] == 1
-    assert mutations["enqueue", 100] < 0.1 < mutations["enqueue, a row each", 100]
-    assert mutations["enqueue", 800] < mutations["enqueue", 100]
-    assert done.returncode == (0 if all(bar["holds"] for bar in found["bars"]) else 1)
+    mutations = {name: row["more"].get("mutations/message") for name, row in found.items()}
+    assert mutations["blind sets, 100"] == 1
+    assert mutations["enqueue, 100"] < 0.1 < mutations["enqueue, a row each, 100"]
+    assert mutations["enqueue, 800"] < mutations["enqueue, 100"]
     assert left_behind(db) == 0
 
 
@@ -255,86 +239,3 @@ def test_the_page_on_capacity_shows_what_operations_cost_and_which_conflict(
     for name, keys, size in used:
         assert (keys, int(size)) == (costs[name][column - 1], told[name])
     assert left_behind(db) == 0
-
-
-@pytest.mark.parametrize(
-    "producer",
-    [
-        {"PRODUCER_PACING": "harness"},
-        {"PRODUCER_PACING": "adapter", "PRODUCER_RATE": "200"},
-        {"PRODUCER_MODE": "depth-target", "TARGET_DEPTH": "20"},
-    ],
-    ids=lambda given: "-".join(given.values()),
-)
-def test_an_independent_harness_reads_rates_depths_and_latencies(
-    environment: dict[str, str], db: fdb.Database, producer: dict[str, str]
-) -> None:
-    manifest = json.loads((TOOLS / "benchmarks" / "harness" / "adapter.json").read_text())
-    settings = {"WORKER_COUNT": "2", "SAMPLE_EVERY_S": "0.2", "PRODUCER_BATCH_MAX": "8"}
-    queue = Queue.open(db, "long_horizon")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.harness"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={
-            **environment,
-            **settings,
-            **producer,
-            "PYTHONPATH": os.pathsep.join([str(TOOLS), *sys.path]),
-        },
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        # Given the line that describes it, as the manifest does
-        described = json.loads(process.stdout.readline())
-        assert described["kind"] == "descriptor"
-        assert (
-            described.items()
-            >= {
-                name: manifest[name] for name in ("system", "db_name", "event_tables", "extensions")
-            }.items()
-        )
-        # When it may enqueue, by itself or as it is told
-        process.stdin.write("ENQUEUE 20\nwhat?\nENQUEUE 5\n")
-        process.stdin.flush()
-        # Then samples tell of messages, until as many as that are done
-        seen: dict[str, float] = {}
-        while not set(seen) >= METRICS or not seen["completion_rate"] or queue.depth(db).done < 25:
-            sample = json.loads(process.stdout.readline())
-            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", sample["t"])
-            assert (sample["system"], sample["kind"]) == ("fdbqueue", "adapter")
-            assert (sample["subject_kind"], sample["subject"]) == ("adapter", "")
-            assert (sample["instance_id"], sample["window_s"] >= 0) == (0, True)
-            seen[sample["metric"]] = sample["value"]
-        assert set(seen) <= {*METRICS, "producer_target_rate"}
-        assert seen["claim_p50_ms"] > 0
-        # And a signal ends it
-        process.send_signal(signal.SIGTERM)
-        assert all(json.loads(line)["metric"] for line in process.stdout)
-        assert process.wait(DEADLINE) == 0
-        assert "harness" not in producer.values() or queue.depth(db).enqueued == 25
-    finally:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        process.stdout.close()
-        queue.delete(db)
-
-
-def test_the_harness_is_told_which_setting_is_none(environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.harness"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        env={
-            **environment,
-            "PYTHONPATH": os.pathsep.join([str(TOOLS), *sys.path]),
-            "PRODUCER_RATE": "many",
-        },
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "fdbqueue: PRODUCER_RATE: 'many' is not a number\n"

@@ -2,13 +2,22 @@
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from fdbqueue.cli.main import run
 
-from .commands import app
+from .declare import app
+
+DECLARED = (
+    "bars", "schemes", "beside", "costs", "blocks", "producers", "tasks", "fairness", "groups",
+    "schedules", "heartbeats", "credit", "wakeups", "spark", "web", "peers.command",
+)  # fmt: skip
+"""The modules that declare benchmarks."""
 
 
 def _invoke(words: Sequence[str]) -> object:
+    for module in DECLARED:
+        import_module(f"benchmarks.{module}")
     return app(words, prog_name="tools/bench", standalone_mode=False)
 
 

@@ -2,210 +2,153 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Annotated
+
+from typer import Option
+
+from fdbqueue.cli import terminal
 
 from . import measure
-from .measure import Figures, Plan
+from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark, known
+from .measure import Figures, Plan, WarmUp
 
 DEPTHS = (1_000, 1_000_000)
+FEW = (1, 2, 4, 8)
 RATE = 2_500
 """More messages per second than any scheme takes here, so that no queue runs empty."""
 
-
-@dataclass(frozen=True)
-class Bar:
-    """A figure and its limit."""
-
-    name: str
-    figure: float
-    bar: float
-    at_most: bool
-
-    @property
-    def holds(self) -> bool:
-        return self.figure <= self.bar if self.at_most else self.figure >= self.bar
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "holds": self.holds}
+Runs = Mapping[str, Sequence[Figures]]
 
 
-Runs = dict[str, list[Figures]]
+@benchmark("bars")
+def bars(
+    only: Annotated[
+        str,
+        Option(metavar="GROUP,…", help="Only enqueue, dequeue, few, batches, backlog or faults."),
+    ] = "",
+    seconds: Seconds = 4.0,
+    warm_up: WarmUp = 1.0,
+    repeat: Rounds = 3,
+    consumers: Annotated[int, Option(metavar="N", min=1, max=256, help="Consumer processes.")] = 16,
+) -> Iterator[Row]:
+    """Measure every figure that fdbqueue promises.
+
+    It takes some minutes, and holds a million messages for a while.
+
+    \b
+    Examples:
+      tools/bench bars
+      tools/bench bars --only enqueue,faults --seconds 2 --repeat 1
+    """
+    plan = Plan("staged", consumers, 0, seconds, warm_up)
+    for group in known("group", only.split(","), GROUPS):
+        yield from GROUPS[group](plan, repeat)
 
 
-def run(
-    plan: Plan, repeat: int, groups: Sequence[str] | None, say: Callable[[str], object]
-) -> tuple[list[Bar], Runs]:
-    """Run the benchmarks of the groups; returns the bars and all runs."""
-    runs: Runs = defaultdict(list)
-    bars: list[Bar] = []
-    for group in groups or GROUPS:
-        for n in range(1 if group in ("backlog", "faults") else repeat):
-            say(f"{group}, {n + 1} …")
-            GROUPS[group][0](plan, runs)
-        bars += GROUPS[group][1](runs)
-    return bars, runs
+def _runs(plans: Mapping[str, Plan], repeat: int) -> Runs:
+    """Run all plans in turn, ``repeat`` times."""
+    found: dict[str, list[Figures]] = {name: [] for name in plans}
+    for n in range(repeat):
+        for name, plan in plans.items():
+            terminal.note(f"{name}, {n + 1} of {repeat} …")
+            found[name].append(measure.run(plan))
+    return found
 
 
-def middle(runs: Sequence[Figures], name: str) -> float:
+def _middle(runs: Sequence[Figures], name: str) -> float:
     return float(median(getattr(one, name) for one in runs))
 
 
-def _ratio(runs: Runs, one: str, other: str, name: str = "rate") -> float:
-    return float(
-        median(
-            getattr(a, name) / max(1e-9, getattr(b, name))
-            for a, b in zip(runs[one], runs[other], strict=True)
-        )
+def _ratio(runs: Runs, one: str, other: str, name: str = "rate", of: str = "") -> float:
+    """The median ratio of a figure of one to that of the other, by default the same figure."""
+    pairs = zip(runs[one], runs[other], strict=True)
+    return float(median(getattr(a, name) / max(1e-9, getattr(b, of or name)) for a, b in pairs))
+
+
+def _filled(plan: Plan, rate: float = RATE) -> Plan:
+    return replace(plan, backlog=int((plan.seconds + plan.warm_up) * rate))
+
+
+def _tails(runs: Sequence[Figures]) -> float:
+    return float(median(one.p99_ms / max(1e-9, one.p50_ms) for one in runs))
+
+
+def _enqueue(plan: Plan, repeat: int) -> Iterator[Row]:
+    alone = replace(plan, consumers=0, producers=4, scheme="auto")
+    mixed = replace(alone, consumers=4, backlog=200)
+    runs = _runs(
+        {
+            "enqueue": alone,
+            "plain recipe": replace(alone, scheme="plain recipe"),
+            "beside first": replace(mixed, scheme="first"),
+            "beside staged": replace(mixed, scheme="staged"),
+            "enqueue of 100": replace(alone, batch=100),
+            "blind sets of 100": replace(plan, scheme=measure.SETS, consumers=4, batch=100),
+        },
+        repeat,
     )
+    conflicts = sum(one.put_conflicts for one in [*runs["enqueue"], *runs["beside first"]])
+    conflicts += sum(one.put_conflicts for one in runs["beside staged"])
+    plain = _ratio(runs, "enqueue", "plain recipe", "put_rate")
+    sets = _ratio(runs, "enqueue of 100", "blind sets of 100", "put_rate", "rate")
+    yield at_most("enqueue: conflicts, alone and in any mix", conflicts, 0)
+    yield at_least("enqueue: rate to that of the plain recipe", plain, 0.6)
+    yield at_least("enqueue of 100: rate to that of blind sets", sets, 0.5)
 
 
-def _backlog(plan: Plan, rate: float = RATE) -> int:
-    return int((plan.seconds + plan.warm_up) * rate)
+def _dequeue(plan: Plan, repeat: int) -> Iterator[Row]:
+    filled = _filled(plan)
+    published = replace(filled, scheme="published staged")
+    runs = _runs({"staged": filled, "published": published}, repeat)
+    staged, ratio = runs["staged"], _ratio(runs, "staged", "published")
+    yield at_most("staged: commits per message", _middle(staged, "commits_per_message"), 2.3)
+    yield at_most("staged: attempts per commit", _middle(staged, "attempts_per_success"), 1.1)
+    yield at_least("staged, receive and ack: rate to that of published staged pops", ratio, 2.0)
+    yield at_most("staged: order violations", max(r.order_violations for r in staged), 0)
+    yield at_most("staged: most to least served", _middle(staged, "most_to_least"), 1.5)
+    yield at_most("staged: p99 to p50", _tails(staged), 10)
 
 
-# -- enqueue --------------------------------------------------------------------------------------
-
-
-def _run_enqueue(plan: Plan, runs: Runs) -> None:
-    alone = replace(plan, consumers=0, producers=4)
-    runs["enqueue"].append(measure.queue(replace(alone, scheme="auto")))
-    runs["enqueue, plain"].append(measure.queue(replace(alone, scheme="plain recipe")))
-    for scheme in ("first", "staged"):
-        mixed = replace(plan, scheme=scheme, consumers=4, producers=4, backlog=200)
-        runs["enqueue, mixed"].append(measure.queue(mixed))
-    runs["enqueue of 100"].append(measure.queue(replace(alone, scheme="auto", batch=100)))
-    runs["blind sets of 100"].append(measure.limit("set", replace(plan, consumers=4, batch=100)))
-
-
-def _judge_enqueue(runs: Runs) -> list[Bar]:
-    conflicts = sum(one.put_conflicts for one in runs["enqueue"] + runs["enqueue, mixed"])
-    sets = median(
-        a.put_rate / b.rate
-        for a, b in zip(runs["enqueue of 100"], runs["blind sets of 100"], strict=True)
-    )
-    return [
-        Bar("enqueue: conflicts, alone and in any mix", conflicts, 0, True),
-        Bar(
-            "enqueue: rate to that of the plain recipe",
-            _ratio(runs, "enqueue", "enqueue, plain", "put_rate"), 0.6, False,
-        ),
-        Bar("enqueue of 100: rate to that of blind sets", sets, 0.5, False),
-    ]  # fmt: skip
-
-
-# -- dequeue --------------------------------------------------------------------------------------
-
-
-def _run_dequeue(plan: Plan, runs: Runs) -> None:
-    for scheme in ("staged", "published staged", "plain recipe", "auto"):
-        filled = replace(plan, scheme=scheme, backlog=_backlog(plan))
-        runs[scheme].append(measure.queue(filled))
-    runs["limit: sets"].append(measure.limit("set", plan))
-    runs["limit: clears"].append(measure.limit("clear", plan))
-
-
-def _judge_dequeue(runs: Runs) -> list[Bar]:
-    staged = runs["staged"]
-    return [
-        Bar("staged: commits per message", middle(staged, "commits_per_message"), 2.3, True),
-        Bar("staged: attempts per commit", middle(staged, "attempts_per_success"), 1.1, True),
-        Bar(
-            "staged, receive and ack: rate to that of published staged pops",
-            _ratio(runs, "staged", "published staged"), 2.0, False,
-        ),
-        Bar("staged: order violations", max(r.order_violations for r in staged), 0, True),
-        Bar("staged: most to least served", middle(staged, "most_to_least"), 1.5, True),
-        Bar(
-            "staged: p99 to p50",
-            float(median(r.p99_ms / max(1e-9, r.p50_ms) for r in staged)), 10, True,
-        ),
-    ]  # fmt: skip
-
-
-# -- few consumers --------------------------------------------------------------------------------
-
-FEW = (1, 2, 4, 8)
-
-
-def _run_few(plan: Plan, runs: Runs) -> None:
-    filled = replace(plan, scheme="auto", producers=0, backlog=_backlog(plan))
-    for consumers in FEW:
-        runs[f"few: {consumers}"].append(measure.queue(replace(filled, consumers=consumers)))
-
-
-def _judge_few(runs: Runs) -> list[Bar]:
-    bars = []
+def _few(plan: Plan, repeat: int) -> Iterator[Row]:
+    filled = _filled(replace(plan, scheme="auto"))
+    runs = _runs({f"few: {n}": replace(filled, consumers=n) for n in FEW}, repeat)
     for count in FEW[1:]:
         name, who = f"few: {count}", f"{count} consumers"
         together = runs[name]
-        tails = [one.p99_ms / max(1e-9, one.p50_ms) for one in together]
         violations = max(one.order_violations for one in together)
-        bars += [
-            Bar(f"{who}: rate to that of one", _ratio(runs, name, "few: 1"), 1.0, False),
-            Bar(f"{who}: commits per message", middle(together, "commits_per_message"), 1.3, True),
-            Bar(f"{who}: most to least served", middle(together, "most_to_least"), 1.5, True),
-            Bar(f"{who}: p99 to p50", float(median(tails)), 10, True),
-            Bar(f"{who}: order violations", violations, 0, True),
-        ]
-    return bars
+        yield at_least(f"{who}: rate to that of one", _ratio(runs, name, "few: 1"), 1.0)
+        yield at_most(f"{who}: commits per message", _middle(together, "commits_per_message"), 1.3)
+        yield at_most(f"{who}: most to least served", _middle(together, "most_to_least"), 1.5)
+        yield at_most(f"{who}: p99 to p50", _tails(together), 10)
+        yield at_most(f"{who}: order violations", violations, 0)
 
 
-# -- batches --------------------------------------------------------------------------------------
+def _batches(plan: Plan, repeat: int) -> Iterator[Row]:
+    runs = _runs({"1": _filled(plan), "100": replace(_filled(plan, 8 * RATE), batch=100)}, repeat)
+    ratio = _ratio(runs, "100", "1")
+    yield at_least("batches of 100: rate to that of single messages", ratio, 10)
 
 
-def _run_batches(plan: Plan, runs: Runs) -> None:
-    for batch in (1, 100):
-        backlog = _backlog(plan, RATE * (1 if batch == 1 else 8))
-        one = replace(plan, scheme="staged", batch=batch, backlog=backlog)
-        runs[f"batches of {batch}"].append(measure.queue(one))
+def _backlog(plan: Plan, repeat: int) -> Iterator[Row]:
+    few, many = measure.backlog(DEPTHS, operations=1_000)
+    yield at_most(f"backlog: cost at {DEPTHS[1]:,} ready to that at 1,000", many / few, 1.3)
 
 
-def _judge_batches(runs: Runs) -> list[Bar]:
-    ratio = _ratio(runs, "batches of 100", "batches of 1")
-    return [Bar("batches of 100: rate to that of single messages", ratio, 10, False)]
+def _faults(plan: Plan, repeat: int) -> Iterator[Row]:
+    hard = replace(_filled(plan), producers=2, faults=0.01)
+    # A run that loses or duplicates a message raises.
+    runs = _runs({name: replace(hard, scheme=name) for name in ("first", "auto", "staged")}, 1)
+    yield at_least("runs with faults that lost and duplicated nothing", len(runs), 3)
 
 
-# -- backlog --------------------------------------------------------------------------------------
-
-_depths: list[dict[str, float]] = []
-
-
-def _run_backlog(plan: Plan, runs: Runs) -> None:
-    _depths[:] = measure.backlog(DEPTHS, operations=1_000)
-
-
-def _judge_backlog(runs: Runs) -> list[Bar]:
-    few, many = _depths
-    ratio = many["mean_ms"] / few["mean_ms"]
-    return [Bar(f"backlog: cost at {DEPTHS[1]:,} ready to that at 1,000", ratio, 1.3, True)]
-
-
-# -- faults ---------------------------------------------------------------------------------------
-
-
-def _run_faults(plan: Plan, runs: Runs) -> None:
-    for scheme in ("first", "auto", "staged"):
-        hard = replace(plan, scheme=scheme, producers=2, backlog=_backlog(plan), faults=0.01)
-        runs["with faults"].append(measure.queue(hard))
-
-
-def _judge_faults(runs: Runs) -> list[Bar]:
-    # A run that loses or duplicates a message raises, so these runs have not.
-    return [
-        Bar("runs with faults that lost and duplicated nothing", len(runs["with faults"]), 4, False)
-    ]
-
-
-GROUPS: dict[str, tuple[Callable[[Plan, Runs], None], Callable[[Runs], list[Bar]]]] = {
-    "enqueue": (_run_enqueue, _judge_enqueue),
-    "dequeue": (_run_dequeue, _judge_dequeue),
-    "few": (_run_few, _judge_few),
-    "batches": (_run_batches, _judge_batches),
-    "backlog": (_run_backlog, _judge_backlog),
-    "faults": (_run_faults, _judge_faults),
+GROUPS: dict[str, Callable[[Plan, int], Iterator[Row]]] = {
+    "enqueue": _enqueue,
+    "dequeue": _dequeue,
+    "few": _few,
+    "batches": _batches,
+    "backlog": _backlog,
+    "faults": _faults,
 }
-"""For each group, a function that runs its benchmarks, and one that computes its bars."""

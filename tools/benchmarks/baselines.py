@@ -165,13 +165,6 @@ def _collect(tr: fdb.Transaction, request: bytes, answer: bytes) -> tuple[bool, 
 def set_blindly(
     tr: fdb.Transaction, space: fdb.Subspace, names: Sequence[bytes], payloads: Sequence[bytes]
 ) -> None:
-    """Set keys blindly: the limit for an enqueue."""
+    """Set keys blindly."""
     for name, payload in zip(names, payloads, strict=True):
         tr[space.pack((name,))] = payload
-
-
-@transactional
-def clear_blindly(tr: fdb.Transaction, space: fdb.Subspace, names: Sequence[bytes]) -> None:
-    """Clear known keys blindly: the limit for a dequeue."""
-    for name in names:
-        del tr[space.pack((name,))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,31 +13,30 @@ from fdbqueue import Worker as QueueWorker
 from fdbqueue.store.binding import DEFAULT, Engine
 
 from . import baselines, processes
-from .bars import Bar
+from .declare import Row, at_least
 from .measure import payload
 
 PROCESSES, BATCH, BLOCK = 4, 100, 100
 NAME = "handled"
-SETS, HANDLED = "blind sets", "worker with batches"
+MOST_RATE = 100_000
+"""More messages a second than workers handle in batches, so that their queue does not run empty."""
 
 
-def run(seconds: float, messages: int) -> dict[str, float]:
-    """Messages a second: of blind sets, and of workers with a backlog of ``messages``."""
+def run(seconds: float) -> Iterator[Row]:
+    """Messages a second: of blind sets, and of workers."""
+    messages = int(seconds * MOST_RATE)
     with processes.scratch() as space:
         processes.once(partial(_fill, space, messages))
         sets = _rate([partial(_set, space)] * PROCESSES, seconds)
         handled = _rate([partial(_handle, space)] * PROCESSES, seconds)
         if processes.once(partial(_left, space)) < messages // 10:
             raise processes.BenchmarkFailed(problem="the backlog is too small")
-    return {SETS: sets, HANDLED: handled}
-
-
-def judge(rates: dict[str, float]) -> Bar:
-    """What workers with batches promise."""
     name = f"worker, batches of {BATCH}, {PROCESSES} processes"
+    yield Row(f"blind sets, {PROCESSES} processes", sets)
     if DEFAULT.engine is Engine.EMBEDDED:
-        return Bar(f"{name}: messages/s", rates[HANDLED], 50_000, False)
-    return Bar(f"{name}: rate to that of blind sets", rates[HANDLED] / rates[SETS], 0.25, False)
+        yield at_least(name, handled, 50_000, "/s")
+    else:
+        yield at_least(f"{name}: rate to that of blind sets", handled / sets, 0.25)
 
 
 def _rate(work: Sequence[processes.Work], seconds: float) -> float:

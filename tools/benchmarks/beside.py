@@ -10,42 +10,95 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 from fdbqueue.cli import terminal
+from fdbqueue.cli.parameters import AsJson
 from fdbqueue.store.binding import DEFAULT, Engine
+
+from .declare import app
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
+SCHEMES = "first", "auto", "staged"
 BENCHMARKS: Mapping[str, Sequence[str]] = {
-    "schemes": ("schemes", "first", "auto", "staged", "--consumers", "1,4", "--seconds", "2"),
-    "producers": ("producers", "--threads", "1,8", "--rounds", "1"),
-    "blocks": ("blocks", "--rounds", "10", "--messages", "2000", "--seconds", "0"),
-    "aio": ("aio", "--rounds", "1", "--waiting", "10"),
-}
-"""The arguments of tools/bench for each benchmark that gives rows. A row is a rate."""
+    "schemes": ("bench", "schemes", *SCHEMES, "--consumers", "1,4", "--seconds", "2"),
+    "producers": ("bench", "producers", "--threads", "1,8", "--rounds", "1"),
+    "blocks": ("bench", "blocks", "--rounds", "10", "--messages", "2000", "--seconds", "0"),
+    "aio": ("bench", "aio", "--rounds", "1", "--waiting", "10"),
+    "fairness": ("bench", "fairness", "--only", "costs", "--backlog", "2000", "--rounds", "1"),
+    "groups": ("bench", "groups", "--messages", "2000"),
+    "spark": ("bench", "spark", "--rows", "60000", "--repeat", "1"),
+    "engine": ("bench_engine", "--rounds", "3", "--large", "20000", "--seconds", "1"),
+    "worker": ("bench_worker", "--messages", "0", "--backlog", "2000", "--handlers", "0,1"),
+}  # fmt: skip
+"""For each benchmark the program and its arguments. A row of its output is a rate."""
 LABELS = ("scheme", "consumers", "way", "threads", "operation", "messages")
-"""The fields that tell rows of one benchmark apart."""
+"""The fields that tell rows of one benchmark apart, in the output of earlier commits."""
 
-Rates = dict[str, float]
 Run = Callable[[Sequence[str]], Any]
-"""Runs ``tools/bench`` with arguments; returns the JSON that it prints, or None if it cannot."""
+"""Runs a program in ``tools/`` with arguments; returns the JSON that it prints, or None if it
+cannot."""
 
 
-def rates(found: Any) -> Iterator[tuple[str, float]]:
-    """The rows in what a benchmark prints."""
+def rates(found: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """The rows in what a benchmark prints, of which more is better."""
     match found:
+        case {"name": row, "figure": figure, **others}:
+            if str(others.get("unit", "/s")).endswith("/s") and others.get("bar") is None:
+                yield row, figure
         case {"rates": dict(named)}:
             yield from named.items()
         case {"rate": rate, **others}:
             labels: Any = others.get("plan", others)
             yield ", ".join(str(labels[each]) for each in LABELS if each in labels), rate
+        case {"messages/s": rate}:
+            yield name, rate
         case dict():
-            for each in found.values():
-                yield from rates(each)
+            for label, each in found.items():
+                if not isinstance(each, int | float):
+                    yield from rates(each, label)
+                elif name.endswith("_us") or label.endswith("_ms"):
+                    yield f"{name} {label}", 1 / max(1e-9, each)
+                elif name.endswith("_per_s") or label[-2:] in (" 1", " 4"):
+                    yield f"{name} {label}", each
         case list():
             for each in found:
                 yield from rates(each)
+
+
+@app.command("beside")
+def beside(
+    commit: Annotated[str, Argument(metavar="COMMIT", help="What to compare with.")],
+    rows: Annotated[
+        list[str] | None,
+        Argument(metavar="ROW…", help="Only rows whose names begin so; by default all."),
+    ] = None,
+    rounds: Annotated[int, Option(metavar="N", min=1, help="Of which the median counts.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Run the benchmarks of a commit and of this tree in turn, and print the ratio of each rate.
+
+    The commit is checked out into a temporary directory, and installed there into an environment of
+    its own, which takes minutes. Each tree is measured by its own programs. Above 1, this tree is
+    faster.
+
+    \b
+    Examples:
+      tools/bench beside HEAD~20
+      tools/bench beside HEAD~20 producers "blocks: enqueue"
+    """
+    with checked_out(commit) as tree:
+        found = compare(program(tree), program(ROOT), rows or [], rounds, terminal.note)
+    if as_json:
+        terminal.print_json(found)
+    elif found:
+        ratios = [(row, f"{ratio:.2f}") for row, ratio in found.items()]
+        terminal.print_table(["row", "ratio"], ratios, ["ratio"])
+    else:
+        raise terminal.CommandError("there is no row that both have", exit_code=1)
 
 
 def compare(
@@ -84,23 +137,23 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def program(tree: Path) -> Run:
-    """The ``tools/bench`` of a tree. On the embedded engine each run has a store of its own."""
+    """The programs of a tree. On the embedded engine each run has a store of its own."""
     left_out = {"PYTHONPATH", "VIRTUAL_ENV"}
     if DEFAULT.engine is Engine.EMBEDDED:
         left_out.add("FDBQUEUE_STORE")
     environment = {name: text for name, text in os.environ.items() if name not in left_out}
 
     def run(arguments: Sequence[str]) -> Any:
+        in_tree = 'source "$0/tools/setup.sh" >&2 && exec "tools/$1" "${@:2}"'
         done = subprocess.run(
-            [tree / "tools" / "bench", *arguments, "--json"],
+            ["bash", "-c", in_tree, str(tree), *arguments, "--json"],
             env=environment,
             stdout=subprocess.PIPE,
             text=True,
             check=False,  # 1: a bar does not hold
         )
-        lines = done.stdout.splitlines()
         try:
-            return json.loads(lines[-1]) if lines else None
+            return json.loads(done.stdout)
         except ValueError:
             return None
 

@@ -9,129 +9,111 @@ import os
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Annotated
 
+from typer import Option
+
+from fdbqueue.cli import durations
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema.codec import blocks
 from fdbqueue.store import binding
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
-from fdbqueue.values.records import record
 
-from . import baselines, checkout, processes
-from .bars import Bar
+from . import baselines, batch_handlers, processes
 from .client_counters import Counts, Meter
+from .declare import Row, at_least, at_most, benchmark
 from .measure import payload
 
 BATCH, LARGE = 100, 800
 SETS, ENQUEUE, ENQUEUE_ROWS = "blind sets", "enqueue", "enqueue, a row each"
 TAKE, TAKE_ROWS = "receive and ack", "receive and ack, a row each"
-TAKE_BATCH, TAKE_EARLIER = "receive and ack a batch", "receive and ack, earlier commit"
+TAKE_BATCH, MUTATIONS = "receive and ack a batch", "mutations/message"
 ONE, ONE_ALONE = "receive and ack singly, from blocks", "receive and ack singly, from rows"
 KEYS, FILES = "bytes of keys and values", "bytes of the store's file"
 REMEMBERED_SECONDS, COMMITS_TO_FORGET = 11, 300
 
 
-@record
-class Cost:
-    """What an operation costs: messages a second by the median of its calls, and what it writes
-    for each message."""
+@benchmark("blocks")
+def measured(
+    rounds: Annotated[int, Option(metavar="N", min=1, help="Calls of each kind.")] = 30,
+    messages: Annotated[
+        int,
+        Option(metavar="N", min=1_000, help="Messages in the queue whose storage is measured."),
+    ] = 1_000_000,
+    seconds: Annotated[
+        float, durations.option("How long workers handle batches; 0 for none.", 0)
+    ] = 3.0,
+) -> Iterator[Row]:
+    """Measure messages of 100 bytes that are enqueued together beside blind sets of the same bytes.
 
-    operation: str
-    messages: int
-    rate: float
-    mutations: float
-    size: float
+    Workers of four processes handle batches of 100, beside blind sets of four processes.
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
-
-def run(rounds: int, baseline: str = "") -> list[Cost]:
-    """Measure the operations, ``rounds`` times each in turn.
-
-    baseline: an earlier commit that receives and acknowledges, too; None if empty.
+    \b
+    Examples:
+      tools/bench blocks
+      tools/bench blocks --rounds 10 --messages 100000
     """
+    with processes.scratch() as space:  # In a new store: a file does not shrink.
+        stored: dict[str, float] = processes.once(partial(_stored, space, messages))
     with processes.scratch() as space:
-        found: list[Cost] = processes.once(partial(_costs, space, rounds, baseline))
-    return found
+        rows: list[Row] = processes.once(partial(_measured, space, rounds))
+    yield from rows
+    yield from judge({row.name: row for row in rows}, stored)
+    if seconds:
+        yield from batch_handlers.run(seconds)
 
 
-def storage(messages: int) -> dict[str, float]:
-    """The bytes that messages enqueued in hundreds take, for each byte of their payloads."""
-    with processes.scratch() as space:
-        found: dict[str, float] = processes.once(partial(_stored, space, messages))
-    return found
-
-
-def judge(costs: Sequence[Cost], stored: Mapping[str, float]) -> list[Bar]:
+def judge(found: Mapping[str, Row], stored: Mapping[str, float]) -> Iterator[Row]:
     """The figures that blocks promise."""
-    found = {(each.operation, each.messages): each for each in costs}
-    sets = {n: found[ENQUEUE, n].rate / found[SETS, n].rate for n in (BATCH, LARGE)}
-    single = found[ONE, BATCH].rate / found[ONE_ALONE, BATCH].rate
-    mutations = found[ONE_ALONE, BATCH].mutations
-    taken = found[TAKE_BATCH, BATCH].mutations * BATCH
-    earlier = [
-        Bar(f"receive and ack of {n}: rate to that of the earlier commit", ratio, bar, False)
-        for n, bar in ((BATCH, 4.0), (LARGE, 10.0))
-        if (TAKE_EARLIER, n) in found
-        for ratio in [found[TAKE_BATCH, n].rate / found[TAKE_EARLIER, n].rate]
-    ]
-    return [
-        Bar(f"enqueue of {BATCH}: rate to that of blind sets", sets[BATCH], 1.2, False),
-        Bar(f"enqueue of {LARGE}: rate to that of blind sets", sets[LARGE], 3.0, False),
-        Bar("receive and ack one: rate from blocks to that from rows", single, 0.9, False),
-        Bar("receive and ack one: mutations", mutations, 10, True),
-        Bar(f"receive and ack of {BATCH}: mutations", taken, 12, True),
-        *earlier,
-        *(Bar(f"{name} to those of payloads", each, 1.3, True) for name, each in stored.items()),
-    ]
+
+    def at(operation: str, count: int = BATCH) -> Row:
+        return found[f"{operation}, {count}"]
+
+    for count, bar in ((BATCH, 1.2), (LARGE, 3.0)):
+        ratio = at(ENQUEUE, count).figure / at(SETS, count).figure
+        yield at_least(f"enqueue of {count}: rate to that of blind sets", ratio, bar)
+    single = at(ONE).figure / at(ONE_ALONE).figure
+    yield at_least("receive and ack one: rate from blocks to that from rows", single, 0.9)
+    yield at_most("receive and ack one: mutations", at(ONE_ALONE).more[MUTATIONS], 10)
+    taken = at(TAKE_BATCH).more[MUTATIONS] * BATCH
+    yield at_most(f"receive and ack of {BATCH}: mutations", taken, 12)
+    for name, each in stored.items():
+        yield at_most(f"{name} to those of payloads", each, 1.3)
 
 
 # -- operations -----------------------------------------------------------------------------------
 
 Operation = tuple[Callable[[], object], Callable[[], object]]
-"""What is done before, and what is measured; it may return the seconds by itself."""
+"""What is done before, and what is measured."""
 
 
-def _costs(space: bytes, rounds: int, baseline: str) -> list[Cost]:
-    with ExitStack() as stack:
-        earlier = None
-        if baseline:
-            size = len(payload(0))
-            earlier = stack.enter_context(checkout.taker(baseline, space + b"earlier", size))
-        return _measured(space, rounds, earlier)
-
-
-def _measured(space: bytes, rounds: int, earlier: checkout.Taker | None) -> list[Cost]:
+def _measured(space: bytes, rounds: int) -> list[Row]:
     db, root = processes.opened(space)
     meter = Meter()
     meter.install()
     seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     written: defaultdict[tuple[str, int], Counts] = defaultdict(Counts)
     operations = _operations(db, root)
-    if earlier is not None:
-        for count in (BATCH, LARGE):
-            operations[TAKE_EARLIER, count] = _nothing, partial(earlier.take, count)
     for n in range(rounds + 1):
         for name, (prepare, act) in operations.items():
             prepare()
             before, began = Counts(*meter.counts.values()), time.perf_counter()
-            took = act()
+            act()
             if n:  # What is learnt once is known then.
-                own = took if isinstance(took, float) else None
-                seconds[name].append(own or time.perf_counter() - began)
+                seconds[name].append(time.perf_counter() - began)
                 written[name] += meter.counts - before
     return [
-        Cost(
-            *(name, count, count / median(took)),
-            written[name, count].written / count / rounds,
-            written[name, count].written_bytes / count / rounds,
+        Row(
+            f"{name}, {count}",
+            count / median(took),
+            more={
+                MUTATIONS: written[name, count].written / count / rounds,
+                "bytes/message": written[name, count].written_bytes / count / rounds,
+            },
         )
         for (name, count), took in seconds.items()
     ]

@@ -7,10 +7,12 @@ database.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from fdbqueue.cli import terminal
+from fdbqueue.cli.parameters import AsJson
 from fdbqueue.queue.batch import Batch
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema.codec.blocks import MIN_MESSAGES
@@ -19,10 +21,10 @@ from fdbqueue.schema.keys.root import DEFAULT_ROOT
 from fdbqueue.store.binding import fdb, transactional
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Delivery, NewMessage
-from fdbqueue.values.records import record
 
 from . import processes
 from .client_counters import CONFLICT, Counts, Meter
+from .declare import app
 from .measure import payload
 
 T = TypeVar("T")
@@ -35,7 +37,7 @@ BACKLOG = MIN_MESSAGES - 1
 DELAY, PASSES = 1.0, 2.0
 
 
-@record
+@dataclass(frozen=True)
 class Cost:
     """What one call asks of the store, with keys below the default root.
 
@@ -53,12 +55,8 @@ class Cost:
     written_bytes: int
     shared: int
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
-
-@record
+@dataclass(frozen=True)
 class Clash:
     """Whether a transaction fails because another one, named ``other``, commits while it runs."""
 
@@ -66,16 +64,26 @@ class Clash:
     other: str
     fails: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
+@app.command("costs")
+def costs(as_json: AsJson = False) -> None:
+    """Count what each operation reads, writes and waits for, and try which operations conflict.
 
-def run() -> tuple[list[Cost], list[Clash]]:
-    """Count in a temporary subspace."""
+    Prints the tables of docs/capacity.md, in Markdown: payloads of 100 bytes, on an open queue.
+
+    \b
+    Examples:
+      tools/bench costs
+      tools/bench costs --json
+    """
     with processes.scratch() as space:
         found: tuple[list[Cost], list[Clash]] = processes.once(partial(_counted, space))
-    return found
+    if as_json:
+        names = "costs", "conflicts"
+        rows = ([asdict(each) for each in every] for every in found)
+        terminal.print_json(dict(zip(names, rows, strict=True)))
+    else:
+        print(tables(*found))
 
 
 def tables(costs: Sequence[Cost], clashes: Sequence[Clash]) -> str:

@@ -15,7 +15,7 @@ from fdbqueue import Worker as QueueWorker
 from fdbqueue.worker.consumer import QueueConsumer
 
 from . import processes
-from .bars import Bar
+from .declare import Row, Seconds, at_most, benchmark
 
 CREDIT, SIZE = 100, 60
 """Bytes of credit, and of each message: the second does not fit."""
@@ -26,20 +26,19 @@ WINDOW, GRANTED, SHARED = "a window", "granted credit", "a window that two queue
 SUBSCRIBED = "a window of a subscription"
 
 
-def run(seconds: float) -> dict[str, float]:
-    """Looks a second at the queue that is looked at most, by the kind of credit."""
-    found: dict[str, float] = {}
+@benchmark("credit")
+def credit(seconds: Seconds = 5.0) -> Iterator[Row]:
+    """Measure how often a worker whose credit is used up looks at a queue that messages come to.
+
+    \b
+    Examples:
+      tools/bench credit
+      tools/bench credit --seconds 20 --json
+    """
     for kind in (WINDOW, GRANTED, SHARED, SUBSCRIBED):
         with processes.scratch() as space:
-            found[kind] = processes.once(partial(_measure, space, kind, seconds))
-    return found
-
-
-def judge(looks: dict[str, float]) -> list[Bar]:
-    """What workers promise."""
-    return [
-        Bar(f"used up, {kind}: looks/s", rate, MOST_LOOKS, True) for kind, rate in looks.items()
-    ]
+            looks = processes.once(partial(_measure, space, kind, seconds))
+        yield at_most(f"used up, {kind}: looks", looks, MOST_LOOKS, "/s")
 
 
 def _measure(space: bytes, kind: str, seconds: float) -> float:

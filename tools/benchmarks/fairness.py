@@ -7,20 +7,22 @@ other load on the machine affects both alike.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from statistics import median, quantiles
-from typing import Any
+from typing import Annotated
 
+from typer import Option
+
+from fdbqueue.cli import terminal
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import NewMessage
-from fdbqueue.values.records import record
 
-from . import key_drain, key_limits, processes
-from .bars import Bar
+from . import key_limits, processes
+from .declare import Rounds, Row, at_least, at_most, benchmark, known
 from .measure import payload
 
 SLOTS = 10
@@ -33,96 +35,76 @@ STARTING_SECONDS = 0.5
 ALONE, BESIDE = "alone", "beside"
 WINDOW = 1
 
-Say = Callable[[str], object]
 
+@benchmark("fairness")
+def fairness(
+    only: Annotated[str, Option(metavar="GROUP,…", help="Only costs, waits or limits.")] = "",
+    backlog: Annotated[
+        int, Option(metavar="N", min=1_000, help="Messages of the key that is noisy.")
+    ] = 20_000,
+    calls: Annotated[int, Option(metavar="N", min=10, help="Messages of each measurement.")] = 300,
+    rounds: Rounds = 9,
+    workers: Annotated[
+        int, Option(metavar="N", min=1, max=256, help="Processes that handle messages.")
+    ] = 16,
+    keys: Annotated[
+        int, Option(metavar="N", min=1, help="Keys of these, with ten messages at once.")
+    ] = 1_000,
+    kills: Annotated[bool, Option(help="Kill workers meanwhile.")] = False,
+) -> Iterator[Row]:
+    """Measure what keys cost, and how long quiet keys wait beside one with a backlog.
 
-@record
-class Plan:
-    """How much to measure.
-
-    backlog: messages of the noisy key. quiet: keys with one message each beside it. drained: how
-    many of these come in the drain. calls, rounds: of each kind, of which the median counts.
-    limits: the workers and their keys. kept: where the messages of the noisy and the quiet keys
-    stay for another run; None to remove them.
+    \b
+    Examples:
+      tools/bench fairness
+      tools/bench fairness --only limits --workers 16 --keys 1000 --kills
     """
-
-    backlog: int
-    quiet: int
-    drained: int
-    calls: int
-    rounds: int
-    limits: key_limits.Plan
-    kept: bytes | None = None
-
-
-@record
-class Figure:
-    """Something that was measured: messages a second, unless its name says otherwise."""
-
-    name: str
-    figure: float
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
+    for group in known("group", only.split(","), ("costs", "waits", "limits")):
+        terminal.note(f"{group} …")
+        with processes.scratch() as space:
+            if group == "costs":
+                yield from processes.once(partial(_costs, space, backlog, calls, rounds))
+            elif group == "waits":
+                yield from _waits(space, backlog, calls, rounds)
+            else:
+                yield from key_limits.run(space, key_limits.Plan(workers, keys, kills))
 
 
-Found = tuple[list[Figure], list[Bar]]
-
-
-def run(plan: Plan, only: Sequence[str], say: Say) -> Found:
-    """Measure some groups of ``GROUPS``, each in processes of its own."""
-    figures: list[Figure] = []
-    bars: list[Bar] = []
-    for name in only:
-        say(f"{name} …")
-        found = (_fill if name == FILL else GROUPS[name])(plan, say)
-        figures += found[0]
-        bars += found[1]
-    return figures, bars
-
-
-def _costs(plan: Plan, say: Say) -> Found:
-    with processes.scratch() as space:
-        found: Found = processes.once(partial(_measure_costs, space, plan))
-    return found
-
-
-def _measure_costs(space: bytes, plan: Plan) -> Found:
+def _costs(space: bytes, backlog: int, calls: int, rounds: int) -> list[Row]:
     db, make = _makers(space)
-    plain, keyed, calls = make(), make(key_concurrency=SLOTS), plan.calls
-    fill(db, plain, (None for _ in range(plan.backlog)))
-    fill(db, keyed, ("noisy" for _ in range(plan.backlog)))
-    figures: list[Figure] = []
-    bars = _compared(
-        figures,
-        plan.rounds,
-        ("enqueue", lambda: _enqueues(db, plain, None, calls)),
-        ("enqueue to a backlog", lambda: _enqueues(db, keyed, "noisy", calls)),
-        Bar("enqueue to a backlog / without key", 0, ENQUEUE_BAR, at_most=False),
-    )
-    bars += _compared(
-        figures,
-        plan.rounds,
-        ("throughput", lambda: _through(db, make(), lambda n: None, calls)),
-        ("throughput with keys", lambda: _through(db, make(), _tenant, calls)),
-        Bar("throughput with keys / without", 0, THROUGHPUT_BAR, at_most=False),
-    )
-    return figures, bars
+    plain, keyed = make(), make(key_concurrency=SLOTS)
+    fill(db, plain, (None for _ in range(backlog)))
+    fill(db, keyed, ("noisy" for _ in range(backlog)))
+    return [
+        *_compared(
+            rounds,
+            Row("enqueue", 0),
+            lambda: _enqueues(db, plain, None, calls),
+            Row("enqueue to a backlog", 0),
+            lambda: _enqueues(db, keyed, "noisy", calls),
+            at_least("enqueue to a backlog / without key", 0, ENQUEUE_BAR),
+        ),
+        *_compared(
+            rounds,
+            Row("throughput", 0),
+            lambda: _through(db, make(), lambda n: None, calls),
+            Row("throughput with keys", 0),
+            lambda: _through(db, make(), _tenant, calls),
+            at_least("throughput with keys / without", 0, THROUGHPUT_BAR),
+        ),
+    ]
 
 
-def _waits(plan: Plan, say: Say) -> Found:
-    figures: list[Figure] = []
-    with processes.scratch() as space:
-        processes.once(partial(_fill_waits, space, plan.backlog))
-        bars = _compared(
-            figures,
-            plan.rounds,
-            ("p99 wait of quiet keys, ms", lambda: _wait(space, ALONE, plan.calls)),
-            ("beside a noisy key, ms", lambda: _wait(space, BESIDE, plan.calls)),
-            Bar("wait beside a noisy key / without", 0, WAIT_BAR, at_most=True),
-        )
-    return figures, bars
+def _waits(space: bytes, backlog: int, calls: int, rounds: int) -> list[Row]:
+    processes.once(partial(_fill_waits, space, backlog))
+    return _compared(
+        rounds,
+        Row("p99 wait of quiet keys", 0, "ms"),
+        lambda: _wait(space, ALONE, calls),
+        Row("beside a noisy key", 0, "ms"),
+        lambda: _wait(space, BESIDE, calls),
+        at_most("wait beside a noisy key / without", 0, WAIT_BAR),
+    )
 
 
 def _fill_waits(space: bytes, backlog: int) -> None:
@@ -130,46 +112,6 @@ def _fill_waits(space: bytes, backlog: int) -> None:
     for name, noisy in ((ALONE, 0), (BESIDE, backlog)):
         queue = Queue.create(db, name, root=root, key_window=WINDOW, key_concurrency=SLOTS)
         fill(db, queue, ("noisy" for _ in range(noisy)))
-
-
-def _drain(plan: Plan, say: Say) -> Found:
-    if plan.kept is None:
-        with processes.scratch() as space:
-            return _drained(space, plan, say)
-    found = _drained(plan.kept, plan, say)
-    processes.clear(plan.kept)
-    return found
-
-
-def _drained(space: bytes, plan: Plan, say: Say) -> Found:
-    processes.once(partial(key_drain.fill, space, plan.quiet, plan.backlog, say))
-    found: dict[str, float] = processes.once(partial(key_drain.run, space, plan.drained, say))
-    ratio = found[key_drain.BESIDE] / found[key_drain.ALONE]
-    bar = Bar("drain: wait beside a noisy key / without", ratio, WAIT_BAR, at_most=True)
-    return [Figure(name, figure) for name, figure in found.items()], [bar]
-
-
-def _fill(plan: Plan, say: Say) -> Found:
-    assert plan.kept is not None
-    processes.once(partial(key_drain.fill, plan.kept, plan.quiet, plan.backlog, say))
-    return [], []
-
-
-def _limits(plan: Plan, say: Say) -> Found:
-    with processes.scratch() as space:
-        found = key_limits.run(space, plan.limits)
-    figures = [Figure(name, figure) for name, figure in found.figures.items()]
-    return figures, key_limits.judge(plan.limits, found)
-
-
-GROUPS: dict[str, Callable[[Plan, Say], Found]] = {
-    "costs": _costs,
-    "waits": _waits,
-    "drain": _drain,
-    "limits": _limits,
-}
-FILL = "fill"
-"""The group that only fills the queues of the drain, in a subspace that is kept."""
 
 
 def _makers(space: bytes) -> tuple[fdb.Database, Callable[..., Queue[bytes]]]:
@@ -180,12 +122,13 @@ def _makers(space: bytes) -> tuple[fdb.Database, Callable[..., Queue[bytes]]]:
 
 
 def _compared(
-    figures: list[Figure],
     rounds: int,
-    one: tuple[str, Callable[[], float]],
-    other: tuple[str, Callable[[], float]],
-    bar: Bar,
-) -> list[Bar]:
+    one: Row,
+    measure_one: Callable[[], float],
+    other: Row,
+    measure_other: Callable[[], float],
+    bar: Row,
+) -> list[Row]:
     """Measure one and the other in turn; the figure of the bar is the ratio, by its median.
 
     Every other round begins with the other: what one leaves to be done, such as a checkpoint, does
@@ -194,13 +137,14 @@ def _compared(
     runs: list[tuple[float, float]] = []
     for n in range(rounds):
         if n % 2:
-            second = other[1]()
-            runs.append((one[1](), second))
+            second = measure_other()
+            runs.append((measure_one(), second))
         else:
-            runs.append((one[1](), other[1]()))
-    for n, (name, _) in enumerate((one, other)):
-        figures.append(Figure(name, median(each[n] for each in runs)))
-    return [replace(bar, figure=median(second / first for first, second in runs))]
+            runs.append((measure_one(), measure_other()))
+    figures = [median(each) for each in zip(*runs, strict=True)]
+    figures.append(median(second / first for first, second in runs))
+    rows = zip((one, other, bar), figures, strict=True)
+    return [replace(row, figure=figure) for row, figure in rows]
 
 
 def _tenant(n: int) -> str:

@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Annotated
+
+from typer import Option
 
 from fdbqueue import NewMessage
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema import once
-from fdbqueue.values.records import record
 
 from . import processes
+from .declare import Row, benchmark, counts
 
 WORKERS = 4
 TAKEN = 20
 STEP = 1_000
 KEPT_SECONDS = 3_600
 _CONFLICT = 1020
-
-
-@record
-class Ending:
-    """What the ends of messages cost in a group, and of others that stand alone, too.
-
-    messages: how many. ended, alone: messages that four processes receive and acknowledge in a
-    second, 20 in a transaction, of one queue. conflicts, conflicts_alone: of all
-    these transactions together. find_ms: how long it takes to ask how far the group has come.
-    """
-
-    messages: int
-    ended: float
-    alone: float
-    conflicts: int
-    conflicts_alone: int
-    find_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 class _Conflicts:
@@ -54,15 +34,30 @@ class _Conflicts:
         self.count += code == _CONFLICT
 
 
-def run(counts: Sequence[int]) -> Iterator[Ending]:
-    """Measure with each number of messages, in a temporary subspace."""
-    for count in counts:
+@benchmark("groups")
+def groups(
+    messages: Annotated[
+        str, Option(metavar="N,…", help="Numbers of messages of one group.")
+    ] = "1000,100000",
+) -> Iterator[Row]:
+    """Measure what a group costs those who end its messages, and how often they conflict.
+
+    Four processes receive and acknowledge 20 messages in a transaction; beside them others do so
+    with messages that stand alone.
+
+    \b
+    Examples:
+      tools/bench groups
+      tools/bench groups --messages 10000 --json
+    """
+    for count in counts(messages, 1_000_000):
         with processes.scratch() as space:
             processes.once(partial(_enqueue, space, count))
-            ended, conflicts = _end(space, "grouped", count)
-            alone, conflicts_alone = _end(space, "alone", count)
-            find_ms = processes.once(partial(_find, space, count))
-        yield Ending(count, ended, alone, conflicts, conflicts_alone, find_ms)
+            for name in ("grouped", "alone"):
+                rate, conflicts = _end(space, name, count)
+                yield Row(f"{name}, {count}", rate, more={"conflicts": conflicts})
+            find = processes.once(partial(_find, space, count))
+        yield Row(f"to ask how far it has come, {count}", find, "ms")
 
 
 def _enqueue(space: bytes, count: int) -> None:

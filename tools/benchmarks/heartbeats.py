@@ -3,57 +3,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from fdbqueue.consumers import registry, sessions
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb, transactional
 from fdbqueue.store.clocks import SYSTEM_CLOCK
-from fdbqueue.values.records import record
 from fdbqueue.worker.session import ProcessSession
 
 from . import processes
 from .client_counters import Meter
+from .declare import Row, benchmark, counts
 
 AT_ONCE = 500
 BEATS = 20
-IN_ONE, IN_MANY = "one", "many"
+IN_ONE, IN_MANY = "one process", "many processes"
 
 
-@record
-class Beat:
-    """The heartbeat of one process that has all consumers, or one of many processes.
+@benchmark("beats")
+def heartbeats(
+    consumers: Annotated[
+        str, Option(metavar="N,…", help="Numbers of registered consumers.")
+    ] = "10,10000",
+) -> Iterator[Row]:
+    """Measure the cost of heartbeats.
 
-    rows, most_rows: rows read, median and maximum. written: keys set or cleared. p50_ms: latency.
+    First all consumers belong to the process that beats, then each has its own process.
+
+    \b
+    Examples:
+      tools/bench beats
+      tools/bench beats --consumers 10,1000 --json
     """
-
-    consumers: int
-    processes: str
-    rows: float
-    most_rows: int
-    written: float
-    round_trips: float
-    p50_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
-
-def run(counts: Sequence[int]) -> Iterator[Beat]:
-    """Measure heartbeats with each number of consumers, in a temporary subspace."""
-    for count in counts:
+    for count in counts(consumers, 100_000):
         for owners in (IN_ONE, IN_MANY):
             with processes.scratch() as space:
-                found: Beat = processes.once(partial(_measure, space, count, owners))
-            yield found
+                yield processes.once(partial(_measure, space, count, owners))
 
 
-def _measure(space: bytes, count: int, owners: str) -> Beat:
+def _measure(space: bytes, count: int, owners: str) -> Row:
     meter = Meter()
     meter.install()
     db, root = processes.opened(space)
@@ -88,22 +81,21 @@ def _register_processes(tr: fdb.Transaction, queue: Queue, count: int) -> None:
         registry.register(tr, scope, name, "beside")
 
 
-def _beats(count: int, owners: str, session: ProcessSession, meter: Meter) -> Beat:
-    rows, written, trips, times = [], [], [], []
+def _beats(count: int, owners: str, session: ProcessSession, meter: Meter) -> Row:
+    costs, times = [], []
     for _ in range(BEATS):
         before, began = meter.counts - type(meter.counts)(), time.monotonic()
         session.beat(always=True)
-        cost = meter.counts - before
-        rows.append(cost.rows)
-        written.append(cost.written)
-        trips.append(cost.round_trips)
+        costs.append(meter.counts - before)
         times.append(time.monotonic() - began)
-    return Beat(
-        count,
-        owners,
-        median(rows),
-        max(rows),
-        median(written),
-        median(trips),
+    return Row(
+        f"{count} consumers in {owners}",
         1000 * median(times),
+        "ms",
+        more={
+            "rows": median(each.rows for each in costs),
+            "most rows": max(each.rows for each in costs),
+            "written": median(each.written for each in costs),
+            "round trips": median(each.round_trips for each in costs),
+        },
     )

@@ -11,6 +11,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
 from multiprocessing.connection import wait
@@ -24,10 +25,9 @@ from fdbqueue.queue.queue import Queue
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import Depth, NewMessage
-from fdbqueue.values.records import record
 
 from . import processes
-from .bars import Bar
+from .declare import Row, at_least, at_most
 from .measure import payload
 
 USED_BAR = 0.95
@@ -45,7 +45,7 @@ KILL_SECONDS = 0.5
 PATIENCE_SECONDS = 600.0
 
 
-@record
+@dataclass(frozen=True)
 class Plan:
     """Workers that handle messages of some keys, each with a concurrency and a backlog.
 
@@ -63,42 +63,23 @@ class Plan:
         return max(3 * self.concurrency * self.keys, LEAST_MESSAGES)
 
 
-@record
-class Found:
-    """The share of the slots of keys with a backlog that were in use, the most of a key that were
-    out by the store and in the hands of workers, and figures."""
-
-    used: float
-    out: int
-    held: int
-    figures: dict[str, float]
-
-
-def judge(plan: Plan, found: Found) -> list[Bar]:
-    """The bars of what was found."""
-    of = f"{plan.workers} workers, {plan.keys:,} keys{', kills' if plan.kills else ''}"
-    most = plan.concurrency
-    return [
-        Bar(f"{of}: share of slots in use while there is work", found.used, USED_BAR, False),
-        Bar(f"{of}: most messages of a key that were out", found.out, most, True),
-        Bar(f"{of}: most of a key in the hands of workers", found.held, most, True),
-    ]
-
-
-def run(space: bytes, plan: Plan) -> Found:
+def run(space: bytes, plan: Plan) -> Iterator[Row]:
     """Let workers handle all messages; raises ``BenchmarkFailed`` if one is lost or doubled."""
     processes.once(partial(_fill, space, plan))
     began, killed = time.monotonic(), dict[str, float]()
     with TemporaryDirectory() as folder:
-        seen = _work(space, plan, Path(folder), killed)
+        used, out, depth, deviations = _work(space, plan, Path(folder), killed)
         seconds = time.monotonic() - began
         spans = [span for file in Path(folder).iterdir() for span in _spans(file, killed)]
-    used, out, depth, deviations = seen
-    total = plan.messages
+    total, most = plan.messages, plan.concurrency
     if depth != Depth(enqueued=total, done=total) or deviations:
         raise processes.BenchmarkFailed(problem=f"{depth} of {total:,}; {deviations}")
-    figures = {"messages handled a second": total / seconds, "workers killed": len(killed)}
-    return Found(used, out, _most_at_once(spans), figures)
+    of = f"{plan.workers} workers, {plan.keys:,} keys{', kills' if plan.kills else ''}"
+    yield Row(f"{of}: handled", total / seconds, more={"killed": len(killed)})
+    yield at_least(f"{of}: share of slots in use while there is work", used, USED_BAR)
+    yield at_most(f"{of}: most messages of a key that were out", out, most)
+    held = _most_at_once(spans)
+    yield at_most(f"{of}: most of a key in the hands of workers", held, most)
 
 
 def _fill(space: bytes, plan: Plan) -> None:

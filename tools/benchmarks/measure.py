@@ -6,22 +6,26 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated
 
+from fdbqueue.cli import durations
 from fdbqueue.store.binding import DEFAULT, Engine
 from fdbqueue.store.embedded import faults
 
 from . import baselines, checks, processes, throughput
 from .client_counters import Counts
 from .processes import Report, Span, Worker
-from .schemes import SCHEMES
 from .usage import Gauge
+from .ways import SCHEMES
 
 FILL = 500
 """Messages in a transaction that fills a queue."""
 payload = partial(throughput.payload, size=100)
+SETS = "blind sets"
+"""The limit of the store, beside the schemes."""
+WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,6 @@ class Plan:
 class Figures:
     """The results. Latencies are milliseconds per call; rates are messages per second."""
 
-    plan: dict[str, Any]
-    messages: int = 0
     rate: float = 0.0
     put_rate: float = 0.0
     put_conflicts: int = 0
@@ -55,19 +57,15 @@ class Figures:
     order_violations: int = 0
     most_to_least: float = 1.0
     cpu_seconds_per_thousand: float = 0.0
-    served: list[int] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
-def queue(plan: Plan) -> Figures:
-    """Run consumers and producers on one queue.
+def run(plan: Plan) -> Figures:
+    """Run consumers and producers on one queue, or the limit.
 
     Raises ``BenchmarkFailed``, also if a message was lost or delivered twice.
     """
     with processes.scratch() as space:
-        return _queue(plan, space)
+        return (_limit if plan.scheme == SETS else _queue)(plan, space)
 
 
 def _queue(plan: Plan, space: bytes) -> Figures:
@@ -123,8 +121,6 @@ def _figures(
     latencies = [(op.returned - op.began) / 1e6 for op in ops]
     puts = measured(producers)
     return Figures(
-        plan=asdict(plan),
-        messages=count,
         rate=count / plan.seconds,
         put_rate=sum(len(op.messages) for op in puts) / plan.seconds,
         put_conflicts=sum(report.result.counts.conflicts for report in producers),
@@ -137,7 +133,6 @@ def _figures(
         cpu_seconds_per_thousand=sum(r.result.cpu_seconds for r in consumers)
         / max(1, count)
         * 1000,
-        served=served,
     )
 
 
@@ -185,25 +180,21 @@ def _inject(plan: Plan, seed: int) -> None:
 # -- the limit ------------------------------------------------------------------------------------
 
 
-def limit(name: str, plan: Plan) -> Figures:
-    """Measure blind sets, or clears of known keys, ``plan.batch`` per transaction."""
-    with processes.scratch() as space:
-        work = [partial(_blindly, name == "set", plan, space, n) for n in range(plan.consumers)]
-        span, reports = processes.run(work, plan.warm_up + plan.seconds)
+def _limit(plan: Plan, space: bytes) -> Figures:
+    """Measure blind sets, ``plan.batch`` per transaction."""
+    work = [partial(_blindly, plan, space, n) for n in range(plan.consumers)]
+    span, reports = processes.run(work, plan.warm_up + plan.seconds)
     return _figures(plan, span, reports, [])
 
 
-def _blindly(setting: bool, plan: Plan, space: bytes, mine: int, worker: Worker) -> None:
+def _blindly(plan: Plan, space: bytes, mine: int, worker: Worker) -> None:
     gauge = Gauge(worker, plan.warm_up)
     db, part = processes.opened(space)
     data = [payload(mine)] * plan.batch
 
     def write(numbers: Sequence[int]) -> None:
         names = [b"%08d%016d" % (mine, n) + os.urandom(4) for n in numbers]
-        if setting:
-            baselines.set_blindly(db, part, names, data)
-        else:
-            baselines.clear_blindly(db, part, names)
+        baselines.set_blindly(db, part, names, data)
 
     worker.start()
     worker.repeat_numbered(gauge.measured(write), plan.batch)
@@ -213,8 +204,9 @@ def _blindly(setting: bool, plan: Plan, space: bytes, mine: int, worker: Worker)
 # -- the backlog ----------------------------------------------------------------------------------
 
 
-def backlog(depths: Sequence[int], operations: int) -> list[dict[str, float]]:
-    """The time of one enqueue, receive and acknowledge at each depth.
+def backlog(depths: Sequence[int], operations: int) -> list[float]:
+    """The mean time of one enqueue, receive and acknowledge at each depth, without the slowest
+    twentieth.
 
     The depths take turns, so that other load on the machine affects all of them alike.
     """
@@ -222,30 +214,25 @@ def backlog(depths: Sequence[int], operations: int) -> list[dict[str, float]]:
         spaces = {depth: stack.enter_context(processes.scratch()) for depth in depths}
         for depth, space in spaces.items():
             processes.once(partial(_fill, "auto", space, depth))
-        found: list[dict[str, float]] = processes.once(partial(_turns, spaces, operations))
+        found: list[float] = processes.once(partial(_turns, [*spaces.values()], operations))
     return found
 
 
-def _turns(spaces: dict[int, bytes], operations: int) -> list[dict[str, float]]:
-    steps: dict[int, Callable[[], None]] = {}
-    for depth, space in spaces.items():
+def _turns(spaces: Sequence[bytes], operations: int) -> list[float]:
+    steps: list[Callable[[], None]] = []
+    for space in spaces:
         db, part = processes.opened(space)
         scheme = SCHEMES["auto"]
-        steps[depth] = partial(_step, scheme.producer(db, part), scheme.consumer(db, part, 1).take)
-    samples: dict[int, list[float]] = {depth: [] for depth in spaces}
+        put, take = scheme.producer(db, part), scheme.consumer(db, part, 1).take
+        steps.append(partial(_step, put, take))
+    samples: list[list[float]] = [[] for _ in steps]
     for _ in range(operations):
-        for depth, step in steps.items():
+        for step, times in zip(steps, samples, strict=True):
             began = time.perf_counter()
             step()
-            samples[depth].append(time.perf_counter() - began)
-    return [
-        {
-            "depth": depth,
-            "p50_ms": throughput.quantile(times, 0.5) * 1000,
-            "mean_ms": sum(sorted(times)[: int(0.95 * len(times))]) / (0.95 * len(times)) * 1000,
-        }
-        for depth, times in samples.items()
-    ]
+            times.append(time.perf_counter() - began)
+    kept = [sorted(times)[: int(0.95 * len(times))] for times in samples]
+    return [sum(times) / len(times) for times in kept]
 
 
 def _step(put: Callable[[Sequence[bytes]], None], take: Callable[[], list[bytes]]) -> None:

@@ -10,81 +10,77 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
-from fdbqueue.values.records import record
 
 from . import processes
 from .client_counters import Counts, Meter
+from .declare import Rounds, Row, Seconds, benchmark, counts
 from .measure import payload
 
+Cost = tuple[float, float, float]
 BATCH = 100
 ENQUEUE, MANY = "enqueue", f"enqueue of {BATCH}"
 WAITING, STREAMING = "producer, each waits", "producer, nobody waits"
 
 
-@record
-class Cost:
-    """What it costs that threads add messages: messages a second by the median of the rounds,
-    microseconds of processor time for each, and how many share a commit."""
+@benchmark("producers")
+def producers(
+    threads: Annotated[
+        str, Option(metavar="N,…", help="Numbers of threads that add messages.")
+    ] = "1,8,64",
+    seconds: Seconds = 1.0,
+    rounds: Rounds = 3,
+) -> Iterator[Row]:
+    """Measure threads that send single messages, beside single and batched enqueues.
 
-    way: str
-    threads: int
-    rate: float
-    cpu_us: float
-    shared: float
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
-
-def run(threads: Sequence[int], seconds: float, rounds: int) -> list[Cost]:
-    """Measure each way with each number of threads, ``rounds`` times in turn."""
+    \b
+    Examples:
+      tools/bench producers
+      tools/bench producers --threads 1,16 --seconds 3
+    """
     with processes.scratch() as space:
-        found: list[Cost] = processes.once(partial(_costs, space, threads, seconds, rounds))
-    return found
+        yield from processes.once(partial(_rows, space, counts(threads), seconds, rounds))
 
 
-def _costs(space: bytes, threads: Sequence[int], seconds: float, rounds: int) -> list[Cost]:
+def _rows(space: bytes, threads: Sequence[int], seconds: float, rounds: int) -> list[Row]:
     db, root = processes.opened(space)
     meter = Meter()
     meter.install()
-    found: defaultdict[tuple[str, int], list[Cost]] = defaultdict(list)
+    found: defaultdict[str, list[Cost]] = defaultdict(list)
     for n in range(rounds):
         for way, adding in WAYS.items():
             for count in threads:
                 queue = Queue.open(db, f"{way} {count} {n}", root=root)
                 queue.enqueue_many(db, [payload(0)])  # What is learnt once is known then.
-                cost = _cost(db, queue, meter, way, count, partial(adding, queue, db), seconds)
-                found[way, count].append(cost)
+                cost = _cost(db, queue, meter, count, partial(adding, queue, db), seconds)
+                found[f"{way}, {count}"].append(cost)
                 queue.delete(db)
-    return [
-        Cost(
-            *(way, count),
-            median([each.rate for each in costs]),
-            median([each.cpu_us for each in costs]),
-            median([each.shared for each in costs]),
-        )
-        for (way, count), costs in found.items()
-    ]
+    rows = []
+    for name, costs in found.items():
+        rate, cpu, shared = (median(each) for each in zip(*costs, strict=True))
+        rows.append(Row(name, rate, more={"CPU µs/message": cpu, "messages/commit": shared}))
+    return rows
 
 
 def _cost(
     db: fdb.Database,
     queue: Queue[bytes],
     meter: Meter,
-    way: str,
     threads: int,
     adding: Callable[[], Any],
     seconds: float,
 ) -> Cost:
-    """Let threads add messages for a while; the time ends when all are stored."""
+    """Let threads add messages for a while; the time ends when all are stored.
+
+    Returns messages a second, microseconds of processor time for each, and how many share a commit.
+    """
     done = [0] * threads
     before = Counts(*meter.counts.values())
     cpu, began = time.process_time(), time.monotonic()
@@ -103,7 +99,7 @@ def _cost(
     commits = (meter.counts - before).commits
     if queue.depth(db).enqueued != count + 1:
         raise processes.BenchmarkFailed(problem="a message was lost or doubled")
-    return Cost(way, threads, count / took, used / count * 1e6, count / commits)
+    return count / took, used / count * 1e6, count / commits
 
 
 Add = Callable[[int], int]

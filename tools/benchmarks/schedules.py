@@ -2,88 +2,71 @@
 
 from __future__ import annotations
 
-import resource
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb, transactional
 from fdbqueue.testing import ManualClock
-from fdbqueue.values.records import record
 
 from . import processes
 from .client_counters import Meter
+from .declare import Row, benchmark, counts
 
 AT_ONCE = 100
 EVERY = 3_600
 IDLE_SECONDS = 5.0
 
 
-@record
-class Ticking:
-    """What schedules of one queue cost.
+@benchmark("schedules")
+def schedules(
+    numbers: Annotated[
+        str, Option("--schedules", metavar="N,…", help="Numbers of schedules of one queue.")
+    ] = "1,10000",
+) -> Iterator[Row]:
+    """Measure what a tick costs while many schedules tick at once, and what they cost otherwise.
 
-    tick_ms: for each tick of those that come at the same moment, until its message is ready and
-    the next tick waits; with ``skip``, while the message before is not done. cpu_ms: the same as
-    processor time. idle_percent: of a core, for a consumer that waits while nothing ticks.
-    idle_trips: round trips of that consumer in a second.
+    A tick takes until its message is ready and the next tick waits; with skip, while the message
+    before is not done.
+
+    \b
+    Examples:
+      tools/bench schedules
+      tools/bench schedules --schedules 1000 --json
     """
-
-    schedules: int
-    cron_ms: float
-    cpu_ms: float
-    every_ms: float
-    skip_ms: float
-    idle_percent: float
-    idle_trips: float
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
-
-def run(counts: Sequence[int]) -> Iterator[Ticking]:
-    """Measure with each number of schedules, in a temporary subspace."""
-    for count in counts:
+    for count in counts(numbers, 100_000):
         with processes.scratch() as space:
-            found: Ticking = processes.once(partial(_measure, space, count))
-        yield found
+            yield from processes.once(partial(_measure, space, count))
 
 
-def _measure(space: bytes, count: int) -> Ticking:
+def _measure(space: bytes, count: int) -> list[Row]:
     meter = Meter()
     meter.install()
     db, root = processes.opened(space)
-    clock = ManualClock()
-    costs: list[tuple[float, float]] = []
-    for overlap, when in (
-        ("queue", {"cron": "0 * * * *", "timezone": "Europe/Berlin"}),
-        ("queue", {"every": EVERY}),
-        ("skip", {"every": EVERY}),
+    clock, rows = ManualClock(), []
+    for name, overlap, when in (
+        ("cron", "queue", {"cron": "0 * * * *", "timezone": "Europe/Berlin"}),
+        ("every", "queue", {"every": EVERY}),
+        ("skip", "skip", {"every": EVERY}),
     ):
-        queue = Queue.create(db, f"ticks-{len(costs)}", root=root, clock=clock)
+        queue = Queue.create(db, f"ticks-{name}", root=root, clock=clock)
         _set(db, queue, count, overlap=overlap, **when)
         if overlap == "skip":
             _tick(db, queue, clock, count)
-        costs.append(_tick(db, queue, clock, count))
+        took, used = _tick(db, queue, clock, count)
+        rows.append(Row(f"a tick of {count}, {name}", took, "ms", more={"processor ms": used}))
     idle = Queue.create(db, "ticks-idle", root=root)
     _set(db, idle, count, cron="0 0 1 1 *")
-    before, began = meter.counts - type(meter.counts)(), _processor_seconds()
+    before, began = meter.counts - type(meter.counts)(), time.process_time()
     assert idle.receive(db, wait=IDLE_SECONDS) is None
-    trips = (meter.counts - before).round_trips
-    used = _processor_seconds() - began
-    return Ticking(
-        count,
-        costs[0][0],
-        costs[0][1],
-        costs[1][0],
-        costs[2][0],
-        100 * used / IDLE_SECONDS,
-        trips / IDLE_SECONDS,
-    )
+    trips = (meter.counts - before).round_trips / IDLE_SECONDS
+    used = (time.process_time() - began) / IDLE_SECONDS
+    name = f"a consumer that waits beside {count}"
+    return [*rows, Row(name, 100 * used, "% of a core", more={"round trips/s": trips})]
 
 
 def _set(db: fdb.Database, queue: Queue, count: int, **how: Any) -> None:
@@ -100,13 +83,12 @@ def _tick(db: fdb.Database, queue: Queue, clock: ManualClock, count: int) -> tup
     """Let all tick once; returns how long that took for each, and its processor time, in ms."""
     clock.seconds += EVERY
     before = sum(each.fired + each.skipped for each in _all(db, queue))
-    began, used = time.monotonic(), _processor_seconds()
-    if count:
-        queue.sweep(db)
-    took, used = time.monotonic() - began, _processor_seconds() - used
+    began, used = time.monotonic(), time.process_time()
+    queue.sweep(db)
+    took, used = time.monotonic() - began, time.process_time() - used
     done = sum(each.fired + each.skipped for each in _all(db, queue)) - before
     assert done == count, f"{done} of {count} have ticked"
-    return 1000 * took / max(1, count), 1000 * used / max(1, count)
+    return 1000 * took / count, 1000 * used / count
 
 
 def _all(db: fdb.Database, queue: Queue) -> Iterator[Any]:
@@ -114,8 +96,3 @@ def _all(db: fdb.Database, queue: Queue) -> Iterator[Any]:
     while page := queue.schedules.list(db, 1_000, after=after):
         yield from page
         after = page[-1].name
-
-
-def _processor_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime

@@ -1,150 +1,99 @@
-"""The schemes: ways to enqueue and dequeue messages."""
+"""``tools/bench schemes``: ways to dequeue, compared by number of consumers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
-from fdbqueue import Delivery
-from fdbqueue.errors import LeaseLost
-from fdbqueue.queue.queue import Queue
-from fdbqueue.schema import scope
-from fdbqueue.store.binding import fdb
+from typer import Argument, Option
 
-from . import baselines, throughput
+from fdbqueue.cli import terminal
 
+from . import measure
+from .declare import Row, Seconds, benchmark, counts, known
+from .measure import Figures, Plan, WarmUp
+from .ways import SCHEMES
 
-class Consumer(Protocol):
-    """One consumer. A call of ``take`` acknowledges what the previous call returned."""
-
-    def take(self) -> list[bytes]:
-        """The next messages, if any."""
-
-    def finish(self) -> list[bytes]:
-        """Acknowledge the last messages; returns those whose lease was lost."""
+EXPECTED_RATE = 2_500
 
 
-class Scheme(Protocol):
-    """A way to queue messages in a subspace."""
+@benchmark("schemes")
+def schemes(
+    names: Annotated[
+        list[str] | None, Argument(metavar="SCHEME…", help="The schemes; by default all.")
+    ] = None,
+    consumers: Annotated[
+        str, Option(metavar="N,…", help="Numbers of consumer processes.")
+    ] = "1,2,4,8,16,32",
+    producers: Annotated[
+        int, Option(metavar="N", min=0, help="Processes that enqueue at the same time.")
+    ] = 0,
+    batch: Annotated[int, Option(metavar="N", min=1, help="Messages in one call.")] = 1,
+    seconds: Seconds = 4.0,
+    warm_up: WarmUp = 1.0,
+    plot: Annotated[Path | None, Option(metavar="FILE", help="Also write a plot.")] = None,
+) -> Iterator[Row]:
+    """Compare ways to dequeue, by number of consumers.
 
-    @property
-    def name(self) -> str: ...
-    def producer(
-        self, db: fdb.Database, space: fdb.Subspace
-    ) -> Callable[[Sequence[bytes]], None]: ...
-    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer: ...
-    def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]: ...
+    first, auto and staged are the ways to receive. "plain recipe"
+    and "published staged" are published recipes without leases: they lose what a crash interrupts.
+    Those that begin with "subscribed" have consumers of one subscription, which wants all messages.
 
-
-@dataclass(frozen=True)
-class Layer:
-    """fdbqueue by one of its schemes: receive and acknowledge."""
-
-    name: str
-    scheme: scope.Scheme
-    lease: float = 60.0
-
-    def queue(self, db: fdb.Database, space: fdb.Subspace) -> Queue:
-        queue = Queue.open(db, "bench", root=space, max_attempts=None, lease=self.lease)
-        queue._entry.force(self.scheme)
-        return queue
-
-    def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
-        queue = self.queue(db, space)
-
-        def put(payloads: Sequence[bytes]) -> None:
-            queue.enqueue_many(db, payloads)
-
-        return put
-
-    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
-        return throughput.Consumer(db, self.queue(db, space), batch)
-
-    def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
-        return throughput.remaining(db, self.queue(db, space))
-
-
-@dataclass(frozen=True)
-class Subscribed(Layer):
-    """As ``Layer``, with consumers of one subscription whose selector matches every message."""
-
-    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
-        queue = self.queue(db, space)
-        return _SubscribedConsumer(db, queue, batch)
+    \b
+    Examples:
+      tools/bench schemes auto first --consumers 1,8 --seconds 2
+      tools/bench schemes --plot bench.png --json-file bench.json
+    """
+    wanted = known("scheme", names or (), SCHEMES)
+    backlog = int((seconds + warm_up) * EXPECTED_RATE * min(batch, 10))
+    found: list[tuple[str, int, Figures]] = []
+    for count in counts(consumers):
+        for name in wanted:
+            one = measure.run(Plan(name, count, producers, seconds, warm_up, backlog, batch))
+            found.append((name, count, one))
+            yield Row(f"{name}, {count}", one.rate, more=_more(one))
+    if plot is not None:
+        terminal.note(f"plotted in {plot}")
+        _plot(found, plot)
 
 
-class _SubscribedConsumer:
-    def __init__(self, db: fdb.Database, queue: Queue, batch: int) -> None:
-        self._db = db
-        self._queue = queue
-        self._batch = batch
-        self._subscription = queue.subscribe(db, "wanted", selector="priority >= 0")
-        self._held: list[Delivery] = []
-
-    def take(self) -> list[bytes]:
-        held, self._held = self._held, []
-        self._held = self._subscription.receive_many(self._db, self._batch, ack=held)
-        return [delivery.payload for delivery in self._held]
-
-    def finish(self) -> list[bytes]:
-        with suppress(LeaseLost):
-            if self._held:
-                self._queue.ack_many(self._db, self._held)
-            return []
-        return [delivery.payload for delivery in self._held]
+def _more(one: Figures) -> dict[str, float]:
+    return {
+        "p50 ms": one.p50_ms,
+        "p99 ms": one.p99_ms,
+        "attempts": one.attempts_per_success,
+        "commits": one.commits_per_message,
+        "round trips": one.round_trips_per_message,
+        "CPU s/1000": one.cpu_seconds_per_thousand,
+        "most:least": one.most_to_least,
+        "overtaken": one.order_violations,
+    }
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A published recipe that pops messages, and loses what a crash interrupts."""
+def _plot(found: Sequence[tuple[str, int, Figures]], path: Path) -> None:
+    """Plot throughput and latency by number of consumers, with a line for each scheme."""
+    import matplotlib
 
-    name: str
-    pop: Callable[[fdb.Database, fdb.Subspace], bytes | None]
-
-    def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
-        def put(payloads: Sequence[bytes]) -> None:
-            baselines.put_all(db, space, payloads)
-
-        return put
-
-    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
-        return _RecipeConsumer(db, space, self.pop)
-
-    def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
-        return baselines.items(db, space)
-
-
-class _RecipeConsumer:
-    def __init__(
-        self,
-        db: fdb.Database,
-        space: fdb.Subspace,
-        pop: Callable[[fdb.Database, fdb.Subspace], bytes | None],
-    ) -> None:
-        self._db = db
-        self._space = space
-        self._pop = pop
-
-    def take(self) -> list[bytes]:
-        found = self._pop(self._db, self._space)
-        return [] if found is None else [found]
-
-    def finish(self) -> list[bytes]:
-        return []
-
-
-SCHEMES: dict[str, Scheme] = {
-    scheme.name: scheme
-    for scheme in (
-        Layer("first", "first"),
-        Layer("auto", "auto"),
-        Layer("staged", "staged"),
-        Subscribed("subscribed first", "first"),
-        Subscribed("subscribed auto", "auto"),
-        Subscribed("subscribed staged", "staged"),
-        Recipe("plain recipe", baselines.pop_plain),
-        Recipe("published staged", baselines.pop_staged),
-    )
-}
+    matplotlib.use("Agg")
+    pyplot: Any = import_module("matplotlib.pyplot")
+    canvas, (rates, latencies) = pyplot.subplots(1, 2, figsize=(11, 4.2))
+    for scheme in dict.fromkeys(name for name, _, _ in found):
+        counts, runs = zip(*(each[1:] for each in found if each[0] == scheme), strict=True)
+        (line,) = rates.plot(counts, [one.rate for one in runs], marker="o", label=scheme)
+        latencies.plot(counts, [one.p99_ms for one in runs], marker="o", color=line.get_color())
+        latencies.plot(counts, [one.p50_ms for one in runs], linestyle=":", color=line.get_color())
+    rates.set_ylabel("messages a second")
+    rates.set_ylim(bottom=0)
+    latencies.set_ylabel("ms: p99, and dotted p50")
+    latencies.set_yscale("log")
+    for axes in (rates, latencies):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"])
+        axes.set_xlabel("consumer processes")
+        axes.grid(alpha=0.3)
+    rates.legend(fontsize="small")
+    canvas.tight_layout()
+    canvas.savefig(path, dpi=110)
+    pyplot.close(canvas)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
 
 from fdbqueue import spark as pipeline
 
 from . import processes
-from .bars import Bar
-from .spark_setup import Rate, Setup
+from .declare import Rounds, Row, at_most, benchmark, known
+from .spark_setup import Setup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +26,7 @@ IDLE_MS = 50.0
 IDLE_RUNS = 50
 STREAM_BATCHES = 5
 
-Benchmark = Callable[[Setup], Iterator[Rate]]
+Benchmark = Callable[[Setup], Iterator[Row]]
 
 
 def drop(frame: DataFrame) -> None:
@@ -32,7 +34,7 @@ def drop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def browse(setup: Setup) -> Iterator[Rate]:
+def browse(setup: Setup) -> Iterator[Row]:
     """Measure a batch read of all ready messages."""
     yield setup.measured("batch read of constants", lambda: drop(setup.constants()))
     queue = setup.filled("browsed")
@@ -40,7 +42,7 @@ def browse(setup: Setup) -> Iterator[Rate]:
     yield setup.measured(name, lambda: drop(setup.read(queue)), BROWSE_RATE)
 
 
-def write(setup: Setup) -> Iterator[Rate]:
+def write(setup: Setup) -> Iterator[Row]:
     """Measure a batch write."""
     columns = setup.constants().select("payload", "priority", "headers")
 
@@ -57,7 +59,7 @@ def write(setup: Setup) -> Iterator[Rate]:
     yield setup.measured("batch write of messages", save, WRITE_RATE)
 
 
-def consume(setup: Setup) -> Iterator[Rate]:
+def consume(setup: Setup) -> Iterator[Row]:
     """Measure a stream that takes messages, and its cost for an empty micro-batch."""
     batch = max(1, setup.rows // STREAM_BATCHES)
     constants = {"rows": setup.rows, "batch": batch, "size": setup.size}
@@ -74,8 +76,7 @@ def consume(setup: Setup) -> Iterator[Rate]:
     yield setup.streamed(name, "fdbqueue", options, CONSUME_RATE)
     empty = {**pipeline.options(setup.db, setup.queue("empty")), "consumer": "bench"}
     idle = 1000 * _idle_seconds({**empty, "mode": "consume"})
-    name = "ms of ours in an empty micro-batch"
-    yield Rate(name, idle, bar=Bar(name, idle, IDLE_MS, True))
+    yield at_most("ours in an empty micro-batch", idle, IDLE_MS, "ms")
 
 
 def _idle_seconds(options: Mapping[str, str]) -> float:
@@ -98,21 +99,34 @@ def _idle_seconds(options: Mapping[str, str]) -> float:
 GROUPS: dict[str, Benchmark] = {"browse": browse, "write": write, "consume": consume}
 
 
-def run(
-    rows: int, size: int, runs: int, groups: Sequence[str] | None, master: str
-) -> Iterator[Rate]:
-    """Run the benchmarks and yield each figure as it is known; removes its data at the end.
+@benchmark("spark")
+def measured(
+    only: Annotated[str, Option(metavar="GROUP,…", help="Only browse, write or consume.")] = "",
+    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 300_000,
+    size: Annotated[
+        int, Option("--bytes", metavar="N", min=0, max=50_000, help="Size of each payload.")
+    ] = 100,
+    repeat: Rounds = 3,
+    cores: Annotated[int, Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
+) -> Iterator[Row]:
+    """Measure the Spark data source against one that does nothing.
 
-    Raises ``MissingPackage`` and ``MissingJava``.
+    Needs fdbqueue[spark] and Java.
+
+    \b
+    Examples:
+      tools/bench spark
+      tools/bench spark --only browse --rows 1000000 --bytes 500
     """
-    session = pipeline.local("fdbqueue-bench", master=master)
+    groups = known("group", only.split(","), GROUPS)
+    session = pipeline.local("fdbqueue-bench", master=f"local[{cores}]")
     from .constant_source import Constants
 
     session.dataSource.register(Constants)
     try:
         with processes.scratch() as space:
-            setup = Setup(session, *processes.opened(space), rows, size, runs)
-            for group in groups or GROUPS:
+            setup = Setup(session, *processes.opened(space), rows, size, repeat)
+            for group in groups:
                 yield from GROUPS[group](setup)
     finally:
         session.stop()

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from fdbqueue import spark as pipeline
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import NewMessage
 from fdbqueue.values.options import Options
-from fdbqueue.values.records import record
 
 from . import process_tree
-from .bars import Bar
+from .declare import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,24 +27,7 @@ BATCH = 2_000
 LEVELS = 10
 
 
-@record
-class Rate:
-    """A measured figure: rows per second, unless its name says otherwise.
-
-    cpu_us: microseconds of processor time per row, in all processes; None if unknown.
-    """
-
-    name: str
-    figure: float
-    cpu_us: float | None = None
-    bar: Bar | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
-
-@record
+@dataclass(frozen=True)
 class Setup:
     """A session, a store, the root of the queues, and how much to measure.
 
@@ -87,7 +69,7 @@ class Setup:
         options = {"rows": str(self.rows), "size": str(self.size)}
         return self.spark.read.format("constants").options(**options).load()
 
-    def measured(self, name: str, action: Callable[[], object], at_least: float = 0) -> Rate:
+    def measured(self, name: str, action: Callable[[], object], at_least: float = 0) -> Row:
         """Run an action that reads or writes all rows; returns the median of the runs.
 
         at_least: the bar in rows per second, if there is one.
@@ -102,7 +84,7 @@ class Setup:
 
     def streamed(
         self, name: str, source: str, options: Callable[[], Mapping[str, str]], at_least: float = 0
-    ) -> Rate:
+    ) -> Row:
         """Read all rows as a stream and discard them; returns the median of the runs, each without
         its first micro-batch.
 
@@ -129,7 +111,7 @@ class Setup:
 
     def _median(
         self, name: str, prepare: Callable[[], T], run: Callable[[T], float], at_least: float
-    ) -> Rate:
+    ) -> Row:
         if self.runs > 1:
             run(prepare())
         rates, costs = [], []
@@ -140,6 +122,5 @@ class Setup:
             now = process_tree.cpu_seconds()
             if spent is not None and now is not None:
                 costs.append((now - spent) / self.rows * 1e6)
-        rate = median(rates)
-        bar = Bar(f"{name}: rows/s", rate, at_least, False) if at_least else None
-        return Rate(name, rate, median(costs) if costs else None, bar)
+        more = {"CPU µs/row": median(costs)} if costs else {}
+        return Row(name, median(rates), "rows/s", at_least or None, more=more)

@@ -7,9 +7,12 @@ import gc
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from fdbqueue import aio
 from fdbqueue.aio import driver
@@ -17,7 +20,7 @@ from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 
 from . import processes
-from .bars import Bar
+from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark
 from .measure import payload
 
 TASKS = 64
@@ -26,24 +29,32 @@ IDLE, WOKEN, MEMORY = "share of a core", "tasks woken", "bytes a task"
 SETTLING_SECONDS, IDLE_SECONDS = 5.0, 10.0
 
 
-def run(seconds: float, rounds: int, waiting: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Messages a second of each way to enqueue, and what ``waiting`` tasks in ``receive`` cost."""
+@benchmark("aio")
+def tasks(
+    seconds: Seconds = 1.0,
+    rounds: Rounds = 3,
+    waiting: Annotated[
+        int, Option(metavar="N", min=1, help="Tasks that wait for a message.")
+    ] = 1000,
+) -> Iterator[Row]:
+    """Measure tasks of asyncio that enqueue beside a thread, and many that wait for a message.
+
+    \b
+    Examples:
+      tools/bench aio
+      tools/bench aio --waiting 100 --seconds 3
+    """
     with processes.scratch() as space:
         rates: dict[str, float] = processes.once(partial(_rates, space, seconds, rounds))
+        for way, rate in rates.items():
+            yield Row(way, rate)
+        yield at_least("one task: rate to that of a thread", rates[ONE] / rates[THREAD], 0.8)
+        yield at_least(f"{MANY}: rate to that of a thread", rates[MANY] / rates[THREAD], 2.0)
         idle = min(IDLE_SECONDS, 10 * seconds)
         waits: dict[str, float] = processes.once(partial(_waiting, space, waiting, idle))
-    return rates, waits
-
-
-def judge(rates: dict[str, float], waits: dict[str, float]) -> list[Bar]:
-    """What is promised."""
-    return [
-        Bar("one task: rate to that of a thread", rates[ONE] / rates[THREAD], 0.8, False),
-        Bar(f"{MANY}: rate to that of a thread", rates[MANY] / rates[THREAD], 2.0, False),
-        Bar("tasks that wait: share of a core", waits[IDLE], 0.01, True),
-        Bar("tasks that wait: woken for one message", waits[WOKEN], 1, True),
-        Bar("tasks that wait: kB of memory each", waits[MEMORY] / 1000, 30, True),
-    ]
+    yield at_most("tasks that wait: share of a core", waits[IDLE], 0.01)
+    yield at_most("tasks that wait: woken for one message", waits[WOKEN], 1)
+    yield at_most("tasks that wait: memory each", waits[MEMORY] / 1000, 30, "kB")
 
 
 def _rates(space: bytes, seconds: float, rounds: int) -> dict[str, float]:

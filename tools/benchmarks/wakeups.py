@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from statistics import median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from typer import Option
 
 from fdbqueue import Credit, Message, Queue, Subscription
 from fdbqueue import Worker as QueueWorker
@@ -19,7 +22,7 @@ from fdbqueue.values.selector import Selector
 from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
 
 from . import processes
-from .bars import Bar
+from .declare import Row, at_most, benchmark
 
 QUEUE, SUBSCRIPTION = "the queue", "a subscription"
 SLEEPERS, CONSUMERS, MOST_TO_LEAST = 64, 8, 1.2
@@ -39,30 +42,38 @@ class Woken(NamedTuple):
     unwanted: int | None
 
 
-def run(messages: int, subscriptions: int) -> list[Bar]:
-    """Measure all, each in a process of its own.
+@benchmark("wakeups")
+def wakeups(
+    messages: Annotated[
+        int, Option(metavar="N", min=8, help="Messages that come one by one.")
+    ] = 400,
+    subscriptions: Annotated[
+        int, Option(metavar="N", min=1, help="Subscriptions with selectors.")
+    ] = 1_000,
+) -> Iterator[Row]:
+    """Measure whom an enqueue wakes, how evenly equal consumers are served, and what subscriptions
+    with selectors cost an enqueue.
 
-    messages: how many come one by one. subscriptions: how many have selectors.
+    \b
+    Examples:
+      tools/bench wakeups
+      tools/bench wakeups --subscriptions 10000 --json
     """
-    bars = []
     for of in (QUEUE, SUBSCRIPTION):
         with processes.scratch() as space:
             woken: Woken = processes.once(partial(_wake, space, of))
-        name = f"{SLEEPERS} consumers of {of}, one message: woken"
-        bars.append(Bar(name, woken.wanted, 1, True))
+        yield at_most(f"{SLEEPERS} consumers of {of}, one message: woken", woken.wanted, 1)
         if woken.unwanted is not None:
-            name = f"{of}, a message that it does not want: woken"
-            bars.append(Bar(name, woken.unwanted, 0, True))
+            yield at_most(f"{of}, a message that it does not want: woken", woken.unwanted, 0)
         with processes.scratch() as space:
-            counts: list[int] = processes.once(partial(_take_turns, space, of, messages))
-        ratio = max(counts) / max(1, min(counts))
+            served: list[int] = processes.once(partial(_take_turns, space, of, messages))
+        ratio = max(served) / max(1, min(served))
         name = f"{CONSUMERS} consumers of {of}, {messages:,} messages one by one: most to least"
-        bars.append(Bar(name, ratio, MOST_TO_LEAST, True))
+        yield at_most(name, ratio, MOST_TO_LEAST)
     with processes.scratch() as space:
         costs: dict[str, float] = processes.once(partial(_cost, space, subscriptions))
     for kind, ms in costs.items():
-        bars.append(Bar(f"{kind}: ms of CPU an enqueue", ms, MOST_MS, True))
-    return bars
+        yield at_most(f"{kind}: CPU of an enqueue", ms, MOST_MS, "ms")
 
 
 def _opened(space: bytes, of: str) -> tuple[fdb.Database, Queue, Subscription | None]:

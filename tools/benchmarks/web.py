@@ -14,13 +14,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from statistics import median
-from typing import Any
 
 import fdbqueue
 from fdbqueue.queue.limits import Limits
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
-from fdbqueue.values.records import record
+
+from .declare import Row, at_most, benchmark
 
 QUEUES, VIEWERS, CHANGES = 1_000, 10, 10
 LIMITS, WAITING = 10_000, 200
@@ -34,33 +34,15 @@ time of one queue's page on a kept connection."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-@record
-class Bar:
-    """A figure and its bar."""
+@benchmark("web")
+def web() -> Iterator[Row]:
+    """Check the bars of the web pages, with 1,000 queues, 10,000 limits and ten viewers.
 
-    name: str
-    figure: float
-    bar: float
-    unit: str
-
-    @property
-    def passed(self) -> bool:
-        """Whether the figure is within its bar."""
-        return self.figure <= self.bar
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "name": self.name,
-            "figure": round(self.figure, 4),
-            "bar": self.bar,
-            "unit": self.unit,
-            "passed": self.passed,
-        }
-
-
-def run() -> Iterator[Bar]:
-    """Measure, in a temporary subspace."""
+    \b
+    Examples:
+      tools/bench web
+      tools/bench web --json
+    """
     root = f"bench-web-{uuid.uuid4().hex}"
     db = fdbqueue.open(create=True)
     space = fdb.Subspace((root,))
@@ -97,11 +79,11 @@ def _tenant(n: int) -> str:
     return f"tenant-{n:05}"
 
 
-def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int) -> Iterator[Bar]:
+def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int) -> Iterator[Row]:
     _page(port, "/audit")  # its imports and templates
-    yield Bar("overview, nobody views", _page(port, "/"), RENDER_MS, "ms")
+    yield at_most("overview, nobody views", _page(port, "/"), RENDER_MS, "ms")
     time.sleep(1.5)  # until the look before is too old to be shown
-    yield Bar(
+    yield at_most(
         f"overview with {QUEUES:,} rows, nobody views",
         _page(port, f"/?limit={QUEUES}"),
         RENDER_MS,
@@ -110,7 +92,7 @@ def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int)
     _page(port, "/queue?queue=queue-0")  # its template
     with closing(_connection(port)) as kept:
         times = [_answer(kept, "/queue?queue=queue-0") for _ in range(PAGES)]
-    yield Bar("one queue, on a kept connection", median(times), KEPT_MS, "ms")
+    yield at_most("one queue, on a kept connection", median(times), KEPT_MS, "ms")
     _page(port, "/limits?dimension=api&limit=none")  # its template
     for what, path in (
         ("the first", "/limits"),
@@ -119,17 +101,17 @@ def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int)
         ("one of them, too", f"/limits?dimension=api&limit={_tenant(0)}"),
     ):
         times = [_page(port, path) for _ in range(5)]
-        yield Bar(f"{LIMITS:,} limits, {what}", median(times), RENDER_MS, "ms")
+        yield at_most(f"{LIMITS:,} limits, {what}", median(times), RENDER_MS, "ms")
     viewers = [_Viewer(port) for _ in range(VIEWERS)]
     for viewer in viewers:
         viewer.seen("queue-0", 2)
     time.sleep(3)  # the first look at everything is over
     times = [_page(port, "/") for _ in range(5)]
-    yield Bar(f"overview, {VIEWERS} viewers", median(times), RENDER_MS, "ms")
+    yield at_most(f"overview, {VIEWERS} viewers", median(times), RENDER_MS, "ms")
     began = _cpu(pid)
     time.sleep(SECONDS)
     idle = (_cpu(pid) - began) / SECONDS
-    yield Bar(f"{VIEWERS} viewers, nothing moves", 100 * idle, 100 * CORE_SHARE, "% of a core")
+    yield at_most(f"{VIEWERS} viewers, nothing moves", 100 * idle, 100 * CORE_SHARE, "% of a core")
     began, started, late = _cpu(pid), time.monotonic(), 0.0
     for n in range(CHANGES):
         queue = queues[n * 7]
@@ -139,8 +121,10 @@ def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int)
             late = max(late, viewer.seen(queue.name, 3) - sent)
         time.sleep(max(0.0, 1.0 - (time.monotonic() - sent)))
     busy = (_cpu(pid) - began) / (time.monotonic() - started)
-    yield Bar(f"{VIEWERS} viewers, a change a second", 100 * busy, 100 * CORE_SHARE, "% of a core")
-    yield Bar("the latest sight of a change", 1_000 * late, SHOWN_MS, "ms")
+    yield at_most(
+        f"{VIEWERS} viewers, a change a second", 100 * busy, 100 * CORE_SHARE, "% of a core"
+    )
+    yield at_most("the latest sight of a change", 1_000 * late, SHOWN_MS, "ms")
 
 
 @contextmanager

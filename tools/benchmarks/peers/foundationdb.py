@@ -23,9 +23,8 @@ class _OnStore(Peer):
     title: str
     durable = "each commit"
 
-    def __init__(self, *, server: bool = False, source: Path = ROOT) -> None:
+    def __init__(self, *, server: bool = False) -> None:
         self._server = server
-        self._source = source
         self.name = f"{self.title}, {'server' if server else 'embedded'}"
 
     def check(self) -> None:
@@ -34,10 +33,9 @@ class _OnStore(Peer):
 
     @contextmanager
     def serve(self, directory: Path) -> Iterator[Server]:
-        path = {"PYTHONPATH": str(self._source)}
         if not self._server:
             store = f"embedded:{directory}/store.fdbq"
-            yield Server(store, environment={**path, "FDBQUEUE_STORE": store})
+            yield Server(store, environment={"FDBQUEUE_STORE": store})
             return
         with tempfile.TemporaryDirectory(prefix="fdb-") as home:
             environment = {**os.environ, "FDB_DIR": home, "FDB_PORT": str(free_port())}
@@ -54,7 +52,7 @@ class _OnStore(Peer):
                 exports = shlex.split(told.replace("export ", ""))
                 client = dict(export.split("=", 1) for export in exports)
                 pid = int((Path(home) / "pid").read_text())
-                yield Server(client["FDBQUEUE_STORE"], pid, {**path, **client})
+                yield Server(client["FDBQUEUE_STORE"], pid, client)
             finally:
                 subprocess.run([script, "reset"], env=environment, capture_output=True, check=False)
 
@@ -91,16 +89,11 @@ class _Queue(Client):
 
 
 class FdbQueue(_OnStore):
-    """fdbqueue as it is in a source tree."""
+    """This fdbqueue."""
 
     title = "fdbqueue"
     client = _Queue
     works = True
-
-    def __init__(self, *, server: bool = False, source: Path = ROOT, label: str = "") -> None:
-        super().__init__(server=server, source=source)
-        self.label = label
-        self.name += label
 
     def work(self, address: str) -> None:
         import fdbqueue

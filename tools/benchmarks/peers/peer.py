@@ -75,8 +75,6 @@ class Peer:
     """
 
     name: str
-    label = ""
-    """What the end of the name adds to that under which the registry knows the peer."""
     client: type[Client]
     durable: str
     """When an acknowledged message survives a crash of the machine."""
@@ -93,11 +91,6 @@ class Peer:
     """Whether the peer has a worker of its own."""
     limit = False
     """Whether this is a limit of the store rather than a queue, so that nothing can be lost."""
-
-    @property
-    def registered(self) -> str:
-        """The name under which the registry knows the peer."""
-        return self.name.removesuffix(self.label)
 
     def check(self) -> None:
         """Raise ``Missing`` if the peer cannot run here."""

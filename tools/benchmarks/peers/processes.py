@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from .child import Job
-from .peer import Server
+from .peer import Peer, Server
 
 TOOLS = Path(__file__).resolve().parents[2]
 WARM_UP = 0.5
@@ -26,12 +25,16 @@ class Failed(Exception):
 
 @contextmanager
 def started(
-    job: Job, server: Server, environment: dict[str, str] | None = None
+    peer: Peer,
+    server: Server,
+    role: str,
+    batch: int = 1,
+    first: int = 0,
+    count: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process with a job; killed at the end."""
-    paths = [server.environment.get("PYTHONPATH", str(TOOLS.parent)), str(TOOLS)]
+    """A process with a job, see ``child.run``; killed at the end."""
     process = subprocess.Popen(
-        # Without the current directory, which would come before the checkout to measure.
         [sys.executable, "-P", "-W", "ignore", "-m", "benchmarks.peers.child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -41,13 +44,13 @@ def started(
             **os.environ,
             **server.environment,
             **(environment or {}),
-            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONPATH": os.pathsep.join((str(TOOLS.parent), str(TOOLS))),
         },
     )
     try:
-        _tell(process, job.to_json())
+        tell(process, [peer.name, server.address, role, batch, first, count])
         if (line := _line(process)) != "ready\n":
-            raise Failed(f"{job.peer}: a process for {job.role} did not start: {line!r}")
+            raise Failed(f"{peer.name}: a process for {role} did not start: {line!r}")
         yield process
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -57,9 +60,10 @@ def started(
             stream.close()
 
 
-def _tell(process: subprocess.Popen[str], line: str) -> None:
+def tell(process: subprocess.Popen[str], what: Any) -> None:
+    """Send a line of JSON to a process."""
     assert process.stdin is not None
-    process.stdin.write(line + "\n")
+    process.stdin.write(json.dumps(what) + "\n")
     process.stdin.flush()
 
 
@@ -68,26 +72,36 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def run_all(
-    jobs: Sequence[Job],
-    server: Server,
-    seconds: float = 0.0,
-    mark: Callable[[], object] | None = None,
-) -> list[dict[str, Any]]:
-    """Run jobs at the same time; calls ``mark`` when the measured time begins and at the end."""
+def result(process: subprocess.Popen[str]) -> Any:
+    """What a process has found; raises ``Failed``."""
+    if not (line := _line(process)):
+        raise Failed("a process failed, see above")
+    return json.loads(line)
+
+
+def send(peer: Peer, server: Server, first: int, count: int) -> None:
+    """Enqueue messages with the numbers from ``first`` on."""
+    with started(peer, server, "send", 100, first, count) as process:
+        result(process)
+
+
+def together(
+    jobs: Sequence[Callable[[], Any]], seconds: float, mark: Callable[[], object]
+) -> tuple[list[int], list[Any]]:
+    """Run processes that make calls at the same time; returns when they began, from when on they
+    were measured and until when, in nanoseconds, and what each found.
+
+    mark: called when the measured time begins, and at the end.
+    """
     with ExitStack() as stack:
-        processes = [stack.enter_context(started(job, server)) for job in jobs]
+        processes = [stack.enter_context(job()) for job in jobs]
         begin = time.monotonic_ns() + 50_000_000
         measured = begin + int(WARM_UP * 1e9)
         span = [begin, measured, measured + int(seconds * 1e9)]
-        if mark is not None:
-            for process in processes:
-                _tell(process, json.dumps(span))
-            time.sleep(max(0, measured - time.monotonic_ns()) / 1e9)
-            mark()
-        lines = [_line(process) for process in processes]
-        if mark is not None:
-            mark()
-    if not all(lines):
-        raise Failed(f"{jobs[0].peer}: a process for {jobs[0].role} failed, see above")
-    return [{**json.loads(line), "span": span} for line in lines]
+        for process in processes:
+            tell(process, span)
+        time.sleep(max(0, measured - time.monotonic_ns()) / 1e9)
+        mark()
+        found = [result(process) for process in processes]
+        mark()
+    return span, found

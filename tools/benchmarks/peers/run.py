@@ -8,17 +8,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
 
+from ..declare import Row
 from ..process_tree import cpu_seconds
 from ..throughput import quantile
 from . import handled
-from .child import Job
 from .peer import Peer, Server
-from .processes import WARM_UP, Failed, run_all, started
+from .processes import WARM_UP, Failed, result, send, started, together
 
 HEADROOM = 2
 """The backlog of consumers, in messages that producers enqueued in the same time."""
@@ -31,6 +30,9 @@ PAUSE_SECONDS = 0.1
 """What a message takes while workers are killed, so that each has one in hand."""
 PATIENCE_SECONDS = 90.0
 """When no message has been handled for so long, what is left will not come back by itself."""
+RESERVED = 1 << 32
+"""Numbers for each process that enqueues."""
+LOST, DOUBLED = "lost", "doubled"
 
 
 @dataclass(frozen=True, order=True)
@@ -44,6 +46,14 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.work} by {self.batch}, {self.processes}"
 
+    def suits(self, peer: Peer) -> bool:
+        """Whether the peer does such work."""
+        return {
+            "enqueue": self.batch == 1 or peer.enqueues_batches,
+            "receive": peer.takes and (self.batch == 1 or peer.receives_batches),
+            "worker": peer.works,
+        }[self.work]
+
 
 CELLS = (
     Cell("enqueue", 1, 1), Cell("receive", 1, 1),
@@ -54,75 +64,32 @@ CELLS = (
 """In this order, so that no queue is longer than its consumers need: some slow down with length."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Messages a second, processor time in microseconds a message, and milliseconds a call."""
-
-    rate: float
-    client_us: float
-    server_us: float | None = None
-    p50_ms: float | None = None
-    p99_ms: float | None = None
-
-
-@dataclass(frozen=True)
-class Killed:
-    """What became of messages while their workers were killed.
-
-    missing: messages that nobody handled, though the workers waited for ``PATIENCE_SECONDS``.
-    twice: those that were handled again. last_seconds: until the last of them was handled, since
-    the last kill.
-    """
-
-    kills: int
-    messages: int
-    missing: int
-    twice: int
-    last_seconds: float
-
-
-@dataclass(frozen=True)
-class Life:
-    """Everything measured of one peer in one round.
-
-    lost: acknowledged enqueues that were neither received nor left at the end.
-    doubled: messages received more than once, or received and left.
-    """
-
-    cells: dict[Cell, Figures]
-    lost: int
-    doubled: int
-
-
-def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> Life:
-    """Run one peer through the cells, each for some seconds, on a store or server of its own.
+def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> Iterator[Row]:
+    """Run one peer through the cells, each for some seconds, on a store or server of its own; a row
+    for each, then what was lost and doubled.
 
     messages: how many the peer's own worker handles.
     """
-    figures: dict[Cell, Figures] = {}
-    lost = doubled = 0
-    if any(_possible(peer, cell) for cell in cells if cell.work != "worker"):
+    possible = [cell for cell in cells if cell.suits(peer)]
+    account = Account()
+    if calls := [cell for cell in possible if cell.work != "worker"]:
         with _served(peer) as server:
-            calls = _Calls(peer, server, seconds)
-            for cell in (cell for cell in cells if cell.work != "worker"):
-                if _possible(peer, cell):
-                    calls.measure(cell)
-            figures |= calls.figures
-            lost, doubled = calls.settle()
-    for cell in cells:
-        if cell.work == "worker" and _possible(peer, cell):
+            rates: dict[Cell, float] = {}
+            for cell in calls:
+                if cell.work == "receive" and not peer.limit:
+                    _fill(peer, server, cell, rates, account, seconds)
+                row = _call(peer, server, cell, account, seconds)
+                rates[cell] = row.figure
+                yield row
+            if peer.takes and not peer.limit:
+                with started(peer, server, "rest") as process:
+                    account.settle(result(process)["numbers"])
+    for cell in possible:
+        if cell.work == "worker":
             with _served(peer) as server:
-                figures[cell], missing, twice = _work(peer, server, cell, messages, 5 * seconds)
-                lost, doubled = lost + missing, doubled + twice
-    return Life(figures, lost, doubled)
-
-
-def _possible(peer: Peer, cell: Cell) -> bool:
-    return {
-        "enqueue": cell.batch == 1 or peer.enqueues_batches,
-        "receive": peer.takes and (cell.batch == 1 or peer.receives_batches),
-        "worker": peer.works,
-    }[cell.work]
+                yield _work(peer, server, cell, messages, 5 * seconds, account)
+    counts = {LOST: account.lost, DOUBLED: account.doubled}
+    yield Row(f"{peer.name}: lost or doubled", sum(counts.values()), "", 0, True, counts)
 
 
 @contextmanager
@@ -134,10 +101,14 @@ def _served(peer: Peer) -> Iterator[Server]:
 
 
 class Account:
-    """Which messages went in, and which came out."""
+    """Which messages went in, and which came out.
+
+    lost: acknowledged enqueues that were neither received nor left at the end. doubled: messages
+    received more than once, or received and left.
+    """
 
     def __init__(self) -> None:
-        self.next = 0
+        self.next = self.lost = self.doubled = 0
         self.put: set[int] = set()
         self.taken: Counter[int] = Counter()
 
@@ -146,211 +117,144 @@ class Account:
         self.next += count
         return self.next - count
 
-    @property
-    def left(self) -> int:
-        return len(self.put) - len(self.taken)
-
-    def settle(self, rest: Sequence[int]) -> tuple[int, int]:
-        """How many messages were lost and doubled, given what is left in the queue."""
+    def settle(self, rest: Sequence[int]) -> None:
+        """Count what was lost and doubled, given what is left in the queue."""
         seen = self.taken + Counter(rest)
-        lost = sum(number not in seen for number in self.put)
-        return lost, sum(count - 1 for count in seen.values())
+        self.lost += sum(number not in seen for number in self.put)
+        self.doubled += sum(count - 1 for count in seen.values())
 
 
-RESERVED = 1 << 32
-"""Numbers for each process that enqueues."""
-
-
-class _Calls:
-    """The calls of a peer's clients, cell by cell, and the account of their messages."""
-
-    def __init__(self, peer: Peer, server: Server, seconds: float) -> None:
-        self.peer = peer
-        self.server = server
-        self.seconds = seconds
-        self.account = Account()
-        self.figures: dict[Cell, Figures] = {}
-
-    def measure(self, cell: Cell) -> None:
-        peer, server = self.peer, self.server
-        role = "put" if cell.work == "enqueue" else "take"
-        if role == "take" and not peer.limit:
-            self._fill(cell)
-        jobs = [
-            Job(peer.registered, server.address, role, cell.batch, self.account.numbers(RESERVED))
-            for _ in range(cell.processes)
-        ]
-        window: list[float | None] = []
-        found = run_all(jobs, server, self.seconds, lambda: window.append(_server_seconds(server)))
-        calls = [call for one in found for call in one["calls"]]
-        for _, _, numbers in calls:
-            if role == "put":
-                self.account.put.update(numbers)
-            elif not peer.limit:
-                self.account.taken.update(numbers)
-        measured, end = found[0]["span"][1:]
-        if role == "take":
-            end = min([end, *(returned for _, returned, numbers in calls if not numbers)])
-        count = sum(len(numbers) for _, returned, numbers in calls if measured <= returned <= end)
-        if not count:
-            raise Failed(f"{peer.name}: {cell}: no call returned in the measured time")
-        all_measured = sum(len(numbers) for began, _, numbers in calls if began >= measured)
-        waits = [
-            (end - began) / 1e6 for began, end, numbers in calls if began >= measured and numbers
-        ]
-        server_us = _per_message(window[0], window[-1], all_measured)
-        client_us = sum(one["cpu"] for one in found) / max(1, all_measured) * 1e6
-        self.figures[cell] = Figures(
-            count / ((end - measured) / 1e9),
-            client_us,
-            server_us,
-            quantile(waits, 0.5),
-            quantile(waits, 0.99),
+def _call(peer: Peer, server: Server, cell: Cell, account: Account, seconds: float) -> Row:
+    role = "put" if cell.work == "enqueue" else "take"
+    jobs = [
+        partial(started, peer, server, role, cell.batch, account.numbers(RESERVED))
+        for _ in range(cell.processes)
+    ]
+    window: list[float] = []
+    (_, measured, end), found = together(jobs, seconds, lambda: window.append(_spent(server)))
+    calls = [call for one in found for call in one["calls"]]
+    if not peer.limit:
+        (account.put if role == "put" else account.taken).update(
+            number for _, _, numbers in calls for number in numbers
         )
-
-    def _fill(self, cell: Cell) -> None:
-        """Enqueue more than consumers will take."""
-        alike = [each.rate for like, each in self.figures.items() if like.batch == cell.batch]
-        wanted = int(max([LEAST_RATE, *alike]) * (self.seconds + WARM_UP) * HEADROOM)
-        count = wanted - self.account.left
-        if count > 0:
-            first = self.account.numbers(count)
-            _send(self.peer, self.server, first, count)
-            self.account.put.update(range(first, first + count))
-
-    def settle(self) -> tuple[int, int]:
-        """How many messages were lost and doubled; none where that cannot be known."""
-        if self.peer.limit or not self.peer.takes:
-            return 0, 0
-        (rest,) = run_all([Job(self.peer.registered, self.server.address, "rest")], self.server)
-        return self.account.settle(rest["numbers"])
+    if role == "take":
+        end = min([end, *(returned for _, returned, numbers in calls if not numbers)])
+    count = sum(len(numbers) for _, returned, numbers in calls if measured <= returned <= end)
+    if not count:
+        raise Failed(f"{peer.name}: {cell}: no call returned in the measured time")
+    later = [(at, to, numbers) for at, to, numbers in calls if at >= measured and numbers]
+    every = max(1, sum(len(numbers) for _, _, numbers in later))
+    waits = [(to - at) / 1e6 for at, to, _ in later]
+    more = {
+        "p50 ms": quantile(waits, 0.5),
+        "p99 ms": quantile(waits, 0.99),
+        "client µs": sum(one["cpu"] for one in found) / every * 1e6,
+        "server µs": (window[-1] - window[0]) / every * 1e6,
+    }
+    return Row(f"{peer.name}: {cell}", count / ((end - measured) / 1e9), more=more)
 
 
-def _send(peer: Peer, server: Server, first: int, count: int) -> None:
-    """Enqueue messages with the numbers from ``first`` on."""
-    run_all([Job(peer.registered, server.address, "send", 100, first, count)], server)
+def _fill(
+    peer: Peer,
+    server: Server,
+    cell: Cell,
+    rates: dict[Cell, float],
+    account: Account,
+    seconds: float,
+) -> None:
+    """Enqueue more than consumers will take."""
+    alike = [rate for like, rate in rates.items() if like.batch == cell.batch]
+    wanted = int(max([LEAST_RATE, *alike]) * (seconds + WARM_UP) * HEADROOM)
+    count = wanted - (len(account.put) - len(account.taken))
+    if count > 0:
+        first = account.numbers(count)
+        send(peer, server, first, count)
+        account.put.update(range(first, first + count))
 
 
 def _work(
-    peer: Peer, server: Server, cell: Cell, messages: int, most_seconds: float
-) -> tuple[Figures, int, int]:
-    """Let the peer's workers handle messages; returns the figures, and how many were lost and
-    doubled. Past ``most_seconds`` it stops, and what is not handled yet does not count as lost."""
-    _send(peer, server, 0, messages)
+    peer: Peer, server: Server, cell: Cell, messages: int, most_seconds: float, account: Account
+) -> Row:
+    """Let the peer's workers handle messages. Past ``most_seconds`` it stops, and what is not
+    handled yet does not count as lost."""
+    send(peer, server, 0, messages)
     with tempfile.TemporaryDirectory(prefix="fdbqueue-handled-") as directory, ExitStack() as stack:
         path = Path(directory) / "handled"
-        environment = {handled.FILE: str(path)}
-        job = Job(peer.registered, server.address, "work")
-        workers = [
-            stack.enter_context(started(job, server, environment)) for _ in range(cell.processes)
-        ]
-        before = _server_seconds(server)
+        work = partial(started, peer, server, "work", environment={handled.FILE: str(path)})
+        workers = [stack.enter_context(work()) for _ in range(cell.processes)]
+        before = _spent(server)
         began = changed = time.monotonic()
         count = 0
         while (now := time.monotonic()) < changed + QUIET_SECONDS and count < messages:
             time.sleep(0.05)
-            found = path.stat().st_size // 16 if path.exists() else 0
-            if found > count:
+            if (found := len(handled.read(path))) > count:
                 count, changed = found, now
             if count and now > began + most_seconds:
                 break
         stopped_early = count < messages and now <= changed + QUIET_SECONDS
         used = sum(cpu_seconds(worker.pid) or 0.0 for worker in workers)
-        after = _server_seconds(server)
+        after = _spent(server)
         rows = handled.read(path)
     times = sorted(at for _, at in rows)
     if len(times) < 20:
         raise Failed(f"{peer.name}: its worker handled {len(times)} of {messages} messages")
-    low, high = len(times) // 10, len(times) * 9 // 10
     distinct = {number for number, _ in rows}
-    figures = Figures(
-        (high - low) / ((times[high] - times[low]) / 1e9),
-        used / len(rows) * 1e6,
-        _per_message(before, after, len(rows)),
-    )
-    return figures, 0 if stopped_early else messages - len(distinct), len(rows) - len(distinct)
+    account.lost += 0 if stopped_early else messages - len(distinct)
+    account.doubled += len(rows) - len(distinct)
+    low, high = len(times) // 10, len(times) * 9 // 10
+    rate = (high - low) / ((times[high] - times[low]) / 1e9)
+    more = {
+        "client µs": used / len(rows) * 1e6,
+        "server µs": (after - before) / len(rows) * 1e6,
+    }
+    return Row(f"{peer.name}: {cell}", rate, more=more)
 
 
-def kill(peer: Peer, messages: int, kills: int, patience: float = PATIENCE_SECONDS) -> Killed:
-    """Kill one of four workers of a peer twice a second (SIGKILL), and start another one for it."""
+def kill(peer: Peer, messages: int, kills: int) -> Row:
+    """Kill one of four workers of a peer twice a second (SIGKILL), and start another one for it;
+    how many messages nobody has handled, how many were handled again, and the seconds from the last
+    kill to the last message."""
     with (
         _served(peer) as server,
         tempfile.TemporaryDirectory(prefix="fdbqueue-handled-") as directory,
         ExitStack() as stack,
     ):
-        _send(peer, server, 0, messages)
+        send(peer, server, 0, messages)
         path = Path(directory) / "handled"
         environment = {handled.FILE: str(path), handled.PAUSE: str(PAUSE_SECONDS)}
-        job = Job(peer.registered, server.address, "work")
 
         def start() -> ExitStack:
             one = stack.enter_context(ExitStack())
-            one.enter_context(started(job, server, environment))
+            one.enter_context(started(peer, server, "work", environment=environment))
             return one
 
         workers = [start() for _ in range(4)]
-        _wait_for(path, 1, patience)
+        _wait_for(path, 1)
         for n in range(kills):
             time.sleep(KILL_EVERY)
             workers[n % 4].close()  # kills its process, with all that it has started
             workers[n % 4] = start()
         killed = time.monotonic()
-        _wait_for(path, messages, patience)
+        _wait_for(path, messages)
         rows = handled.read(path)
     numbers = Counter(number for number, _ in rows)
-    return Killed(
-        kills,
-        messages,
-        missing=messages - len(numbers),
-        twice=sum(count > 1 for count in numbers.values()),
-        last_seconds=max((at for _, at in rows), default=0) / 1e9 - killed,
-    )
+    last = max((at for _, at in rows), default=0) / 1e9 - killed
+    twice = sum(count > 1 for count in numbers.values())
+    more = {"handled twice": twice, "last after s": last}
+    missing = messages - len(numbers)
+    return Row(f"{peer.name}: not handled, {kills} kills", missing, "", more=more)
 
 
-def _wait_for(path: Path, messages: int, patience: float) -> None:
-    """Wait until so many different messages have been handled, or none for ``patience`` seconds."""
+def _wait_for(path: Path, messages: int) -> None:
+    """Wait until so many different messages have been handled, or none for a long time."""
     count, changed = 0, time.monotonic()
-    while count < messages and time.monotonic() < changed + patience:
+    while count < messages and time.monotonic() < changed + PATIENCE_SECONDS:
         time.sleep(0.2)
         found = len({number for number, _ in handled.read(path)})
         if found > count:
             count, changed = found, time.monotonic()
 
 
-def _per_message(before: float | None, after: float | None, messages: int) -> float | None:
-    """Microseconds; None without a server."""
-    if before is None or after is None:
-        return None
-    return max(0.0, after - before) / messages * 1e6
-
-
-def _server_seconds(server: Server) -> float | None:
-    return None if server.pid is None else cpu_seconds(server.pid)
-
-
-def middle(lives: Sequence[Life]) -> Life:
-    """The medians of several rounds; what was lost and doubled adds up."""
-
-    def of(cell: Cell) -> Figures:
-        each = [life.cells[cell] for life in lives if cell in life.cells]
-
-        def known(name: str) -> float | None:
-            values = [getattr(one, name) for one in each]
-            return median(values) if None not in values else None
-
-        return Figures(
-            median(one.rate for one in each),
-            median(one.client_us for one in each),
-            *map(known, ("server_us", "p50_ms", "p99_ms")),
-        )
-
-    cells = {cell: of(cell) for cell in sorted({cell for life in lives for cell in life.cells})}
-    return Life(cells, sum(life.lost for life in lives), sum(life.doubled for life in lives))
-
-
-def to_json(life: Life) -> dict[str, Any]:
-    return {
-        "lost": life.lost,
-        "doubled": life.doubled,
-        "cells": {str(cell): asdict(figures) for cell, figures in life.cells.items()},
-    }
+def _spent(server: Server) -> float:
+    """Seconds of processor time of the server so far; 0 without one."""
+    return 0.0 if server.pid is None else cpu_seconds(server.pid) or 0.0

@@ -1,17 +1,12 @@
-"""The first steps of a new user: the example on real data, and its measurement."""
+"""The example on real data."""
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import first_steps
-
-from fdbqueue.cli.terminal import CommandError
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "docs" / "examples"
@@ -51,17 +46,3 @@ def test_a_typo_shows_how_the_example_is_called(python: list[str]) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "delays.py send 10000" in done.stderr
-
-
-def test_the_measured_commands_are_those_of_the_page() -> None:
-    found = first_steps.commands((ROOT / first_steps.PAGE).read_text())
-    assert any(command.startswith(first_steps.WORKER) for command in found)
-    assert not any("#" in command for command in found)
-    for file, verb in re.findall(r"python (\w+\.py) (\w+)", "\n".join(found)):
-        assert os.path.exists(EXAMPLES / file)
-        assert f'["{verb}"' in (EXAMPLES / file).read_text()
-
-
-def test_a_page_without_the_commands_is_refused() -> None:
-    with pytest.raises(CommandError, match="no commands"):
-        first_steps.commands("# Getting started\n")
