@@ -129,6 +129,11 @@ def test_what_cannot_be_measured_is_refused(
             marks=pytest.mark.slow,
         ),
         pytest.param(
+            ["worker", "--messages=0", "--backlog=20", "--handlers=0", "--processes=2"],
+            ["0 ms, processes: 2", "0 ms, batch=100, processes: 2"],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             ("schedules", "--schedules", "2"),
             ["a tick"] * 3 + ["a consumer that waits"],
             marks=pytest.mark.slow,

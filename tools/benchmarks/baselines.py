@@ -62,17 +62,18 @@ def items(db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
 
 def pop_plain(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
     """Pop the first item; retry after a conflict."""
-    found: bytes | None = _pop_first(db, space)
-    return found
+    found: list[bytes] = pop_first(db, space, 1)
+    return found[0] if found else None
 
 
 @transactional
-def _pop_first(tr: fdb.Transaction, space: fdb.Subspace) -> bytes | None:
+def pop_first(tr: fdb.Transaction, space: fdb.Subspace, most: int) -> list[bytes]:
+    """Pop the first items."""
     every = _items(space).range()
-    for kv in tr.get_range(every.start, every.stop, limit=1):
+    found = tr.get_range(every.start, every.stop, limit=most).to_list()
+    for kv in found:
         del tr[kv.key]
-        return bytes(kv.value)
-    return None
+    return [bytes(kv.value) for kv in found]
 
 
 def pop_staged(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
@@ -80,19 +81,19 @@ def pop_staged(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
     tr = db.create_transaction()
     try:
         request = _register(tr, space, only_behind_others=True)
-        found = _pop_first(tr, space) if request is None else None
+        found = pop_first(tr, space, 1) if request is None else []
         tr.commit().wait()
         if request is None:
-            return found
+            return found[0] if found else None
     except fdb.FDBError:
         request = _registered(db, space)
     answer = _answers(space).pack((_requests(space).unpack(request)[1],))
     pause = FIRST_PAUSE
     while True:
         _fulfil_all(db, space)
-        done, found = _collect(db, request, answer)
+        done, item = _collect(db, request, answer)
         if done:
-            return found
+            return item
         time.sleep(pause)
         pause = min(LONGEST_PAUSE, 2 * pause)
 

@@ -144,7 +144,11 @@ def program(tree: Path) -> Run:
     environment = {name: text for name, text in os.environ.items() if name not in left_out}
 
     def run(arguments: Sequence[str]) -> Any:
-        in_tree = 'source "$0/tools/setup.sh" >&2 && exec "tools/$1" "${@:2}"'
+        in_tree = """
+            source "$0/tools/setup.sh" >&2 || exit
+            [[ -x tools/$1 ]] || set -- bench "${1#bench_}" "${@:2}"
+            exec "tools/$1" "${@:2}"
+        """
         done = subprocess.run(
             ["bash", "-c", in_tree, str(tree), *arguments, "--json"],
             env=environment,

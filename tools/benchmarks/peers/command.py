@@ -51,7 +51,7 @@ def peers(
     The servers come from the machine: postgresql, redis-server, rabbitmq-server, and fdbserver from
     FDB_BIN or the PATH. The libraries come from pip:
 
-    pip install litequeue huey diskcache 'psycopg[binary]' procrastinate pgqueuer redis rq
+    pip install litequeue huey 'psycopg[binary]' procrastinate pgqueuer redis rq
     dramatiq pika
 
     \b

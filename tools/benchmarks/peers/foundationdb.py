@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .. import baselines
 from .handled import record
 from .peer import NAME, Client, Missing, Peer, Server, free_port
 
@@ -109,31 +110,13 @@ class _RecipeKeys(Client):
         import fdbqueue
 
         self.db: Any = fdbqueue.open(address)
-        pack, unpack = fdbqueue.fdb.tuple.pack, fdbqueue.fdb.tuple.unpack
-        begin, end = pack((NAME, 0)), pack((NAME, 1 << 60))
-
-        @fdbqueue.fdb.transactional
-        def put(tr: Any, payloads: Sequence[bytes]) -> None:
-            index = 0
-            for row in tr.snapshot.get_range(begin, end, limit=1, reverse=True):
-                index = unpack(row.key)[1] + 1
-            for offset, payload in enumerate(payloads):
-                tr[pack((NAME, index + offset, os.urandom(20)))] = payload
-
-        @fdbqueue.fdb.transactional
-        def take(tr: Any, most: int) -> Sequence[bytes]:
-            rows = tr.get_range(begin, end, limit=most).to_list()
-            for row in rows:
-                del tr[row.key]
-            return [bytes(row.value) for row in rows]
-
-        self._put, self._take = put, take
+        self.space: Any = fdbqueue.fdb.Subspace((NAME,))
 
     def put(self, payloads: Sequence[bytes]) -> None:
-        self._put(self.db, payloads)
+        baselines.put_all(self.db, self.space, payloads)
 
     def take(self, most: int) -> Sequence[bytes]:
-        taken: Sequence[bytes] = self._take(self.db, most)
+        taken: Sequence[bytes] = baselines.pop_first(self.db, self.space, most)
         return taken
 
 
@@ -144,22 +127,9 @@ class Recipe(_OnStore):
     client = _RecipeKeys
 
 
-class _BlindKeys(Client):
-    def __init__(self, address: str) -> None:
-        import fdbqueue
-
-        self.db: Any = fdbqueue.open(address)
-        pack = fdbqueue.fdb.tuple.pack
-
-        @fdbqueue.fdb.transactional
-        def put(tr: Any, payloads: Sequence[bytes]) -> None:
-            for payload in payloads:
-                tr[pack((NAME, os.urandom(12)))] = payload
-
-        self._put = put
-
+class _BlindKeys(_RecipeKeys):
     def put(self, payloads: Sequence[bytes]) -> None:
-        self._put(self.db, payloads)
+        baselines.set_blindly(self.db, self.space, [os.urandom(12) for _ in payloads], payloads)
 
     def take(self, most: int) -> Sequence[bytes]:
         nothing = [b"0" * 100] * most

@@ -1,4 +1,4 @@
-"""PostgreSQL: a table with SKIP LOCKED, PGMQ's algorithm, procrastinate and pgqueuer."""
+"""PostgreSQL: a table with SKIP LOCKED, procrastinate and pgqueuer."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class _OnPostgres(Peer):
 
 
 class _Table(Client):
-    table = f"""CREATE TABLE IF NOT EXISTS {NAME} (
-        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload bytea NOT NULL)"""
-
     def __init__(self, address: str) -> None:
         import psycopg
 
         self.connection: Any = psycopg.connect(address, autocommit=True)
         self.cursor = self.connection.cursor()
         self.cursor.execute("SELECT pg_advisory_lock(1)")
-        self.cursor.execute(self.table)
+        self.cursor.execute(
+            f"""CREATE TABLE IF NOT EXISTS {NAME} (
+            id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload bytea NOT NULL)"""
+        )
         self.cursor.execute("SELECT pg_advisory_unlock(1)")
 
     def put(self, payloads: Sequence[bytes]) -> None:
@@ -69,48 +69,19 @@ class _Table(Client):
 
     def take(self, most: int) -> Sequence[bytes]:
         with self.connection.transaction():
-            return self._taken(
-                f"SELECT id, payload FROM {NAME} ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED", most
-            )
-
-    def _taken(self, query: str, most: int) -> Sequence[bytes]:
-        """The payloads of the rows that a query finds, ids first, and which it deletes."""
-        self.cursor.execute(query, (most,))
-        rows = self.cursor.fetchall()
-        if rows:
             self.cursor.execute(
-                f"DELETE FROM {NAME} WHERE id = ANY(%s)", ([row[0] for row in rows],)
+                f"SELECT id, payload FROM {NAME} ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED",
+                (most,),
             )
+            rows = self.cursor.fetchall()
+            ids = [row[0] for row in rows]
+            self.cursor.execute(f"DELETE FROM {NAME} WHERE id = ANY(%s)", (ids,))
         return [bytes(row[1]) for row in rows]
 
 
 class SkipLocked(_OnPostgres):
     name = "PostgreSQL, SKIP LOCKED"
     client = _Table
-    packages = ("psycopg",)
-
-
-class _Visibility(_Table):
-    table = f"""CREATE TABLE IF NOT EXISTS {NAME} (
-        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload bytea NOT NULL,
-        read_count int NOT NULL DEFAULT 0, visible timestamptz NOT NULL DEFAULT now());
-        CREATE INDEX IF NOT EXISTS {NAME}_visible ON {NAME} (visible)"""
-
-    def take(self, most: int) -> Sequence[bytes]:
-        return self._taken(
-            f"""WITH next AS (
-                SELECT id FROM {NAME} WHERE visible <= clock_timestamp()
-                ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED)
-            UPDATE {NAME} AS q SET read_count = read_count + 1,
-                visible = clock_timestamp() + interval '60 s'
-            FROM next WHERE q.id = next.id RETURNING q.id, q.payload""",
-            most,
-        )
-
-
-class Pgmq(_OnPostgres):
-    name = "PGMQ's algorithm"
-    client = _Visibility
     packages = ("psycopg",)
 
 

@@ -104,20 +104,16 @@ class _Rq(Client):
 
 
 class Rq(_OnRedis):
+    name = "RQ"
     client = _Rq
     packages = ("redis", "rq")
     takes = False
     works = True
 
-    def __init__(self, *, forks: bool) -> None:
-        self._forks = forks
-        self.name = "RQ, a fork for each job" if forks else "RQ, simple worker"
-
     def work(self, address: str) -> None:
         import rq
 
-        kind: Any = rq.Worker if self._forks else rq.SimpleWorker
-        kind([NAME], connection=_connect(address)).work(logging_level="WARNING")
+        rq.Worker([NAME], connection=_connect(address)).work(logging_level="WARNING")
 
 
 class _Dramatiq(Client):

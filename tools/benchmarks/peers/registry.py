@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from .foundationdb import BlindSets, FdbQueue, Recipe
 from .peer import Peer
-from .postgres import Pgmq, PgQueuer, Procrastinate, SkipLocked
+from .postgres import PgQueuer, Procrastinate, SkipLocked
 from .rabbitmq import RabbitMQ
 from .redis import Dramatiq, Rq, Streams
-from .sqlite import DiskCache, Huey, LiteQueue
+from .sqlite import Huey, LiteQueue
 
 PEERS: dict[str, Peer] = {
     peer.name: peer
@@ -19,16 +19,13 @@ PEERS: dict[str, Peer] = {
         Recipe(server=True),
         BlindSets(server=True),
         SkipLocked(),
-        Pgmq(),
         Procrastinate(),
         PgQueuer(),
         LiteQueue(),
         Huey(),
-        DiskCache(),
         RabbitMQ(),
         Streams(),
-        Rq(forks=True),
-        Rq(forks=False),
+        Rq(),
         Dramatiq(),
     )
 }

@@ -1,4 +1,4 @@
-"""Queues in one SQLite file: litequeue, huey and diskcache."""
+"""Queues in one SQLite file: litequeue and huey."""
 
 from __future__ import annotations
 
@@ -43,38 +43,6 @@ class LiteQueue(Peer):
     receives_batches = False
     durable = "each commit"
     packages = ("litequeue",)
-
-
-class _DiskCache(Client):
-    def __init__(self, path: str) -> None:
-        from diskcache import Cache
-
-        self.cache: Any = Cache(path, timeout=60, sqlite_synchronous=2)
-
-    def put(self, payloads: Sequence[bytes]) -> None:
-        if len(payloads) == 1:
-            self.cache.push(payloads[0], retry=True)
-            return
-        with self.cache.transact(retry=True):
-            for payload in payloads:
-                self.cache.push(payload, retry=True)
-
-    def take(self, most: int) -> Sequence[bytes]:
-        if most == 1:
-            _, payload = self.cache.pull(retry=True)
-            return () if payload is None else (payload,)
-        taken: list[bytes] = []
-        with self.cache.transact(retry=True):
-            while len(taken) < most and (payload := self.cache.pull(retry=True)[1]) is not None:
-                taken.append(payload)
-        return taken
-
-
-class DiskCache(Peer):
-    name = "diskcache, at most once"
-    client = _DiskCache
-    durable = "each commit"
-    packages = ("diskcache",)
 
 
 class _Huey(Client):
