@@ -177,20 +177,6 @@ def test_wake_ups_are_counted_for_the_queue_and_for_a_subscription(
     assert left_behind(db) == 0
 
 
-def test_limits_of_keys_hold_while_workers_are_killed(bench: Bench, db: fdb.Database) -> None:
-    done = bench(
-        *("fairness", "--only", "limits", "--workers", "3", "--keys", "10", "--kills", *JSON)
-    )
-
-    handled, *bars = rows(done).values()
-    used, out, held = [one["figure"] for one in bars]
-    assert 0.95 <= used <= 1
-    assert out == 10
-    assert 1 < held <= 10
-    assert handled["more"]["killed"] == 3
-    assert left_behind(db) == 0
-
-
 @pytest.mark.slow
 def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
     db: fdb.Database, bench: Bench

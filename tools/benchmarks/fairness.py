@@ -21,7 +21,7 @@ from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import NewMessage
 
-from . import key_limits, processes
+from . import processes
 from .declare import Rounds, Row, at_least, at_most, benchmark, known
 from .measure import payload
 
@@ -38,36 +38,27 @@ WINDOW = 1
 
 @benchmark("fairness")
 def fairness(
-    only: Annotated[str, Option(metavar="GROUP,…", help="Only costs, waits or limits.")] = "",
+    only: Annotated[str, Option(metavar="GROUP,…", help="Only costs or waits.")] = "",
     backlog: Annotated[
         int, Option(metavar="N", min=1_000, help="Messages of the key that is noisy.")
     ] = 20_000,
     calls: Annotated[int, Option(metavar="N", min=10, help="Messages of each measurement.")] = 300,
     rounds: Rounds = 9,
-    workers: Annotated[
-        int, Option(metavar="N", min=1, max=256, help="Processes that handle messages.")
-    ] = 16,
-    keys: Annotated[
-        int, Option(metavar="N", min=1, help="Keys of these, with ten messages at once.")
-    ] = 1_000,
-    kills: Annotated[bool, Option(help="Kill workers meanwhile.")] = False,
 ) -> Iterator[Row]:
     """Measure what keys cost, and how long quiet keys wait beside one with a backlog.
 
     \b
     Examples:
       tools/bench fairness
-      tools/bench fairness --only limits --workers 16 --keys 1000 --kills
+      tools/bench fairness --only costs --rounds 3
     """
-    for group in known("group", only.split(","), ("costs", "waits", "limits")):
+    for group in known("group", only.split(","), ("costs", "waits")):
         terminal.note(f"{group} …")
         with processes.scratch() as space:
             if group == "costs":
                 yield from processes.once(partial(_costs, space, backlog, calls, rounds))
-            elif group == "waits":
-                yield from _waits(space, backlog, calls, rounds)
             else:
-                yield from key_limits.run(space, key_limits.Plan(workers, keys, kills))
+                yield from _waits(space, backlog, calls, rounds)
 
 
 def _costs(space: bytes, backlog: int, calls: int, rounds: int) -> list[Row]:

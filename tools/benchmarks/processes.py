@@ -74,13 +74,11 @@ class Worker:
         self.span = self._connection.recv()
         time.sleep(max(0, self.span.begin - time.monotonic_ns()) / 1e9)
 
-    def repeat(self, call: Callable[[], Sequence[int]], *, until_empty: bool = False) -> None:
-        """Call until the time is over or, with ``until_empty``, a call moves nothing."""
+    def repeat(self, call: Callable[[], Sequence[int]]) -> None:
+        """Call until the time is over."""
         while (began := time.monotonic_ns()) < self.span.end:
             moved = list(call())
             self.report.ops.append(Op(moved, began, time.monotonic_ns()))
-            if until_empty and not moved:
-                break
 
     def repeat_numbered(
         self, call: Callable[[Sequence[int]], object], batch: int = 1, first: int = 0
@@ -124,7 +122,7 @@ def together(works: Sequence[Callable[[], Any]]) -> list[Any]:
         worker.report.result = work()
 
     with _started([partial(body, work) for work in works]) as connections:
-        return [result(each) for each in connections]
+        return [_next_message(each, None).result for each in connections]
 
 
 @contextmanager
@@ -191,11 +189,6 @@ def _next_message(connection: Connection, seconds: float | None) -> Any:
     return found
 
 
-def result(connection: Connection) -> Any:
-    """The result of a process; raises ``BenchmarkFailed`` if it failed."""
-    return _next_message(connection, None).result
-
-
 @contextmanager
 def scratch() -> Iterator[bytes]:
     """A temporary subspace away from all queues, removed however the block ends.
@@ -208,11 +201,6 @@ def scratch() -> Iterator[bytes]:
             yield space
         finally:
             clear(space)
-
-
-def kept(name: str) -> bytes:
-    """A subspace whose messages stay for another run, until it is cleared."""
-    return bytes(fdb.Subspace((ROOT, "kept", name)).key())
 
 
 def clear(space: bytes) -> None:

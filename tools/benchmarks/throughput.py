@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from fdbqueue import Subscription
 from fdbqueue.errors import LeaseLost
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
@@ -19,17 +20,19 @@ NUMBER_BYTES = 8
 class Consumer:
     """A consumer. A call of ``take`` acknowledges what the previous call returned."""
 
-    def __init__(self, db: fdb.Database, queue: Queue, batch: int, wait: float = 0.0) -> None:
+    def __init__(
+        self, db: fdb.Database, queue: Queue, batch: int, subscription: Subscription | None = None
+    ) -> None:
         self._db = db
         self._queue = queue
+        self._source = subscription or queue
         self._batch = batch
-        self._wait = wait
         self._held: list[Delivery] = []
 
     def take(self) -> list[bytes]:
         """The next messages, if any."""
         held, self._held = self._held, []
-        self._held = self._queue.receive_many(self._db, self._batch, ack=held, wait=self._wait)
+        self._held = self._source.receive_many(self._db, self._batch, ack=held)
         return [delivery.payload for delivery in self._held]
 
     def finish(self) -> list[bytes]:

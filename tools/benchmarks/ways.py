@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from fdbqueue import Delivery
-from fdbqueue.errors import LeaseLost
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema import scope
 from fdbqueue.store.binding import fdb
@@ -72,28 +69,8 @@ class Subscribed(Layer):
 
     def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
         queue = self.queue(db, space)
-        return _SubscribedConsumer(db, queue, batch)
-
-
-class _SubscribedConsumer:
-    def __init__(self, db: fdb.Database, queue: Queue, batch: int) -> None:
-        self._db = db
-        self._queue = queue
-        self._batch = batch
-        self._subscription = queue.subscribe(db, "wanted", selector="priority >= 0")
-        self._held: list[Delivery] = []
-
-    def take(self) -> list[bytes]:
-        held, self._held = self._held, []
-        self._held = self._subscription.receive_many(self._db, self._batch, ack=held)
-        return [delivery.payload for delivery in self._held]
-
-    def finish(self) -> list[bytes]:
-        with suppress(LeaseLost):
-            if self._held:
-                self._queue.ack_many(self._db, self._held)
-            return []
-        return [delivery.payload for delivery in self._held]
+        wanted = queue.subscribe(db, "wanted", selector="priority >= 0")
+        return throughput.Consumer(db, queue, batch, wanted)
 
 
 @dataclass(frozen=True)
