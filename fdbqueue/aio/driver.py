@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import threading
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any, TypeVar
 
 from ..errors import MissingPackage
-from ..store import tasks
+from ..store import tasks, world
 
 try:
     from greenlet import GreenletExit, getcurrent, greenlet
@@ -38,7 +37,7 @@ _spawned: set[asyncio.Task[Any]] = set()
 """A loop does not keep its tasks alive."""
 
 
-class _Idle(threading.local):
+class _Idle(world.local):
     """The greenlets of a thread that wait for an operation."""
 
     def __init__(self) -> None:
@@ -61,7 +60,7 @@ class Waking:
         self, loop: asyncio.AbstractEventLoop, seconds: float | None, *, ends_early: bool
     ) -> None:
         self._loop = loop
-        self._thread = threading.get_ident()
+        self._thread = world.get_ident()
         self._waiter: asyncio.Future[None] | None = None
         self.woken = False
         self.seconds = seconds
@@ -72,7 +71,7 @@ class Waking:
         self.woken = True
         if self._waiter is not None:
             # In its own thread the loop needs no signal to look.
-            ours = threading.get_ident() == self._thread
+            ours = world.get_ident() == self._thread
             with contextlib.suppress(RuntimeError):  # The loop may be closed.
                 (self._loop.call_soon if ours else self._loop.call_soon_threadsafe)(self._end)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
-import threading
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from functools import partial, update_wrapper
 from typing import Any, TypeVar
 
-from ..store import tasks
+from ..store import tasks, world
 from ..store.binding import fdb
 from ..worker.attempt import Abandoned
 from ..worker.handler_threads import HandlerThreads, too_late
@@ -69,12 +67,12 @@ class HandlerTasks(HandlerThreads):
         self._running: dict[Job | Look, Running] = {}
         """What runs in tasks. Of the loop's thread, and read by others."""
         self._interrupted: dict[Job, float] = {}
-        """When each handler was interrupted, by ``time.monotonic``."""
+        """When each handler was interrupted, by ``world.monotonic``."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._called: set[asyncio.Task[Any]] = set()
         self._turns = self._watched()
         self._abandoned = False
-        self._idle = threading.Event()
+        self._idle = world.Event()
         self._plain: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
         self._threads = self._free = 0
         """How many threads call plain functions, and how many of them nothing is meant for. With
@@ -215,7 +213,7 @@ class HandlerTasks(HandlerThreads):
         """Cancel a coroutine that takes longer than it may. The lock is held."""
         if not _suspends(job):
             return False
-        now = time.monotonic()
+        now = world.monotonic()
         if job not in self._interrupted:
             self._interrupted[job] = now
             self._loop.call_soon_threadsafe(self._interrupt, job, job.began, limit)

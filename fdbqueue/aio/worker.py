@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from types import FrameType
 from typing import Any, Self, TypeVar, Unpack
 
 from ..errors import InvalidArgument
-from ..store import tasks
+from ..store import tasks, world
 from ..values.durations import Seconds
 from ..worker import worker
 from ..worker.channel import Channel as BlockingChannel
@@ -283,7 +282,7 @@ def _signals(
     loop: asyncio.AbstractEventLoop, handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
     """Handle SIGTERM and SIGINT, which is possible only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
+    if not world.in_main_thread():
         yield
         return
     numbers = signal.SIGTERM, signal.SIGINT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from ..schema.codec.consumers import (
 from ..schema.codec.leases import holder_of
 from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ..schema.scope import Scope
+from ..store import world
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND, Moment
 from ..values.records import record
@@ -87,7 +87,7 @@ def register(
 def new_id(handle: bytes = b"") -> bytes:
     """The id of a consumer. Those of one handle of a subscription begin alike, which tells whom an
     exclusive one serves."""
-    return handle[:_HANDLE_BYTES] + os.urandom(CLAIM_BYTES - len(handle[:_HANDLE_BYTES]))
+    return handle[:_HANDLE_BYTES] + world.urandom(CLAIM_BYTES - len(handle[:_HANDLE_BYTES]))
 
 
 def registered(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> fdb.Value:

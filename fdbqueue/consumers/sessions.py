@@ -26,6 +26,7 @@ from ..schema.codec.consumers import (
     unpack_session,
 )
 from ..schema.keys import CLAIM_BYTES, QueueKeys, RootKeys
+from ..store import world
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND, Clock, Moment
 
@@ -82,7 +83,7 @@ def leases_end(session: Session | None, at: Moment) -> Moment:
 @transactional
 def start(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> bytes:
     """Start a session of this process; returns its name. Writes blindly."""
-    session, beat = os.urandom(CLAIM_BYTES), now(tr, clock)
+    session, beat = world.urandom(CLAIM_BYTES), now(tr, clock)
     record = Session(socket.gethostname(), os.getpid(), beat.wall_ms, *beat)
     tr[root.session(session)] = pack_session(record)
     tr[root.session_expiry(_expires_at(record), session)] = b""

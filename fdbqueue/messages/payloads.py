@@ -7,7 +7,6 @@ envelope can read them at snapshot isolation.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from ..schema.codec.envelopes import (
 )
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
+from ..store import world
 from ..store.binding import fdb, transactional
 from ..values import compression
 from ..values.content import MAX_HEADER_BYTES, check_payload
@@ -51,7 +51,7 @@ def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
         return envelope
     if not envelope.gates and len(payload) <= room and len(pack_envelope(envelope)) <= room:
         return envelope
-    name = os.urandom(NAME_BYTES)
+    name = world.urandom(NAME_BYTES)
     for n, begin in enumerate(range(0, len(payload), CHUNK_BYTES)):
         tr[scope.keys.chunk(name, n)] = payload[begin : begin + CHUNK_BYTES]
     return replace(envelope, payload=b"", raw_size=size, chunks=name, chunk_bytes=len(payload))

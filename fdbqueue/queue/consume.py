@@ -4,7 +4,6 @@ by a selector."""
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -23,6 +22,7 @@ from ..messages.delivery import head, limits
 from ..schema.codec.leases import new_claim
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
+from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
 from ..subscriptions.cursors import MAX_SCANNED
@@ -302,10 +302,10 @@ def dequeue_many_at_most_once(
     """As ``dequeue_at_most_once``, for up to ``max_messages`` first messages; stops at 8 MB."""
     queue = queue._bounded(db, timeout)
     check_count("max_messages", max_messages, MAX_MESSAGES)
-    deadline = time.monotonic() + seconds(wait)
+    deadline = world.monotonic() + seconds(wait)
     pop = partial(_pop, queue, limit=max_messages)
     found = past_backlog(queue, db, lambda: queue._run(db, pop, wrote=bool))
-    while not found and (left := deadline - time.monotonic()) > 0:
+    while not found and (left := deadline - world.monotonic()) > 0:
         held = receive_many(queue, db, max_messages, wait=left)
         while held and not found:
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import TypeAlias
@@ -13,6 +12,7 @@ from ..errors import CorruptData, FormatTooNew
 from ..messages import age
 from ..schema import catalogue, counters, once
 from ..schema.keys import DEFAULT_ROOT, QueueKeys, RootKeys
+from ..store import world
 from ..store.binding import fdb
 from ..values import durations
 from ..values.durations import Seconds
@@ -61,7 +61,7 @@ def list_queues(
     ``InvalidArgument``.
     """
     limit = durations.limit("timeout", timeout)
-    started = time.monotonic()
+    started = world.monotonic()
     keys = RootKeys(root, limit)
     if isinstance(tr, fdb.Transaction):
         return catalogue.names(tr, keys, None, 0)
@@ -73,7 +73,7 @@ def list_queues(
         if len(some) < NAMES:
             return found
         if limit is not None:
-            keys = RootKeys(root, max(0.0, limit - (time.monotonic() - started)))
+            keys = RootKeys(root, max(0.0, limit - (world.monotonic() - started)))
 
 
 def survey(

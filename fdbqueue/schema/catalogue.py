@@ -8,12 +8,11 @@ transaction that relied on the old value.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from typing import Any, get_args
 
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound, QueueReplaced
-from ..store import binding
+from ..store import binding, world
 from ..store.binding import fdb, transactional
 from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, parse
@@ -42,7 +41,7 @@ def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions
     if tr.get(root.name(name)).present():
         raise QueueExists(name=name)
     tr[root.name(name)] = b""
-    _write(tr, root.queue(name), os.urandom(IDENTITY_BYTES).hex(), options)
+    _write(tr, root.queue(name), world.urandom(IDENTITY_BYTES).hex(), options)
 
 
 @transactional

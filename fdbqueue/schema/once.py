@@ -17,10 +17,8 @@ the caller's retry loop as in ours.
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable
-from threading import get_ident
 from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from ..errors import (
@@ -31,10 +29,9 @@ from ..errors import (
     TransactionTooLarge,
     TransactionTooSlow,
 )
-from ..store import binding, client
+from ..store import binding, client, world
 from ..store.binding import fdb
 from .keys import OnceKeys, QueueKeys
-from .keys import once as once_keys
 from .keys.once import Minute, Record
 
 R = TypeVar("R")
@@ -66,7 +63,11 @@ LET_OUT_BYTES = 300_000
 MAX_SWEPT = 1_000
 """For how many queues a process remembers when it last removed their old records."""
 
-_swept: dict[bytes, int] = {}
+
+class _Swept(dict[bytes, int]):
+    """The minute up to which this process has last removed old records, by their prefix."""
+
+
 _listeners: list[weakref.ref[Callable[[int], object]]] = []
 
 
@@ -149,7 +150,7 @@ class Attempt:
 
     def own(self) -> None:
         """Raise ``TransactionShared`` if another thread has changed messages in it."""
-        thread = get_ident()
+        thread = world.get_ident()
         if self.thread not in (0, thread):
             raise TransactionShared
         self.thread = thread
@@ -299,8 +300,8 @@ class Operation(Generic[R]):
         minute = keys.latest
         if (
             minute.database is db
-            and minute.until >= time.monotonic()
-            and minute.process is once_keys.process
+            and minute.until >= world.monotonic()
+            and minute.process is world.current
         ):
             try:
                 self._record = minute.free.pop()
@@ -327,7 +328,7 @@ class Operation(Generic[R]):
             record = self._record
             if record is None:
                 minute = self._read_minute()
-                sweeping = _swept.get(self.keys.prefix) != minute.number
+                sweeping = world.remembered(_Swept).get(self.keys.prefix) != minute.number
                 if sweeping:
                     self._sweep(minute.number)
                 self._record = record = minute.new()
@@ -341,9 +342,10 @@ class Operation(Generic[R]):
         record = self._record
         if record is not None:
             if sweeping:
-                if len(_swept) >= MAX_SWEPT:
-                    _swept.clear()
-                _swept[self.keys.prefix] = record.minute.number
+                swept = world.remembered(_Swept)
+                if len(swept) >= MAX_SWEPT:
+                    swept.clear()
+                swept[self.keys.prefix] = record.minute.number
             record.minute.free.append(record)
         self.result, self.done = result, True
 
@@ -353,7 +355,7 @@ class Operation(Generic[R]):
         So most operations need not read their version. A minute that is a little old shortens the
         time for which a record is kept, and ``_look_back`` goes by the record's own minute.
         """
-        return self.keys.keep(self.db, _minute(self.tr), time.monotonic() + TRUSTED_SECONDS)
+        return self.keys.keep(self.db, _minute(self.tr), world.monotonic() + TRUSTED_SECONDS)
 
     def recover(self, error: fdb.FDBError) -> None:
         """Prepare the next attempt after an error; done if an earlier one has committed.

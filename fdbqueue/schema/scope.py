@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import field
 from typing import Literal
 
+from ..store import world
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values.limits import Gate
@@ -35,7 +35,7 @@ class Chore:
 
     def due(self) -> bool:
         """Whether it is due; if so, the next time is ``seconds`` later."""
-        now = time.monotonic()
+        now = world.monotonic()
         if now < self.next:
             return False
         self.next = now + self.seconds

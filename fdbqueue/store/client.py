@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from ctypes import POINTER, byref, c_byte, c_int, c_int64, c_void_p, string_at
 from functools import cached_property
-from threading import get_ident, main_thread
 from typing import Any
 
 from ..errors import CorruptData
-from . import tasks
+from . import tasks, world
 from .binding import DEFAULT, fdb
 from .embedded.futures import Future
 from .location import Engine
@@ -85,7 +84,7 @@ class _Waiting:
         task = tasks.current.get()
         if task is not None:
             tasks.until_ready(task, self)  # type: ignore[arg-type]
-        elif get_ident() == main_thread().ident:
+        elif world.in_main_thread():
             fdb.impl.Future.block_until_ready(self)  # type: ignore[arg-type]
         else:
             capi.fdb_future_block_until_ready(future)

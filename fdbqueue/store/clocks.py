@@ -12,13 +12,11 @@ that the process read before stays valid.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import CorruptData
-from . import client, tasks
+from . import client, tasks, world
 from .binding import FAILURES, fdb
 from .client import pack_int, parse_int
 
@@ -91,7 +89,7 @@ class TimeKeeper:
     def __init__(self) -> None:
         self.told: Told | None = None
         self.asked_at = -ASKED_SECONDS
-        self._mutex = threading.Lock()
+        self._mutex = world.Lock()
         self._answered: tasks.Event | None = None
         """Set when whoever asks now has an answer; None if nobody asks."""
 
@@ -105,7 +103,7 @@ class TimeKeeper:
             if self._is_due(patience):
                 self._ask(db, wall_ms)
             if self.told is not None:
-                present = self.told.later(time.monotonic(), ahead_ms)
+                present = self.told.later(world.monotonic(), ahead_ms)
                 if present.believes(wall_ms):
                     return wall_ms
         return wall_ms if present is None else present.most_ms
@@ -116,7 +114,7 @@ class TimeKeeper:
         return self.told is not None
 
     def _is_due(self, patience: float) -> bool:
-        return time.monotonic() - self.asked_at >= patience
+        return world.monotonic() - self.asked_at >= patience
 
     def _ask(self, db: fdb.Database, wall_ms: int) -> None:
         # While one thread or task asks, others use what is known; all wait for the first answer.
@@ -131,7 +129,7 @@ class TimeKeeper:
             found = _read(client.begin(db), wall_ms)
             if found is not None and (found.fresh or self.told is None or not self.told.fresh):
                 self.told = found
-            self.asked_at = time.monotonic()
+            self.asked_at = world.monotonic()
         finally:
             self._answered = None
             mine.set()
@@ -149,7 +147,7 @@ def _read(tr: fdb.Transaction, wall_ms: int) -> Told | None:
             for end in (TIME_KEEPER + b"\xff", own)
         ]
         notes = [parse_note(kv) for found in ranges for kv in found]
-        return told(notes, tr.get_read_version().wait(), time.monotonic())
+        return told(notes, tr.get_read_version().wait(), world.monotonic())
     except (*FAILURES, CorruptData):
         return None
 
@@ -177,11 +175,11 @@ class Clock:
 
     def monotonic(self) -> float:
         """Seconds of a clock that never steps."""
-        return time.monotonic()
+        return world.monotonic()
 
     def wall_ms(self) -> int:
         """This machine's wall clock in milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
+        return world.time_ns() // 1_000_000
 
     def version(self, tr: fdb.Transaction) -> int:
         """The transaction's read version, which its first read fetches anyway."""
@@ -201,7 +199,7 @@ class Clock:
         """
         db = tr.db if isinstance(tr, fdb.Transaction) else tr
         keeper: TimeKeeper = db.__dict__.get(_KEEPER) or _keeper(db)
-        known, wall_ms, at = keeper.told, self.wall_ms(), time.monotonic()
+        known, wall_ms, at = keeper.told, self.wall_ms(), world.monotonic()
         if known is not None and at - keeper.asked_at < ASKED_SECONDS:
             # As ``Told.believes``.
             ms = wall_ms - (at - known.at) * 1000

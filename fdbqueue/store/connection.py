@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -18,7 +16,7 @@ from functools import partial
 from typing import Self
 
 from ..values.durations import Seconds, patience
-from . import client, tasks
+from . import client, tasks, world
 from .binding import FAILURES, fdb
 from .clocks import METADATA_VERSION
 
@@ -82,7 +80,7 @@ class Connection:
         interval: Seconds = INTERVAL_SECONDS,
         timeout: Seconds = TIMEOUT_SECONDS,
         lost_after: Seconds = LOST_SECONDS,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = lambda: world.monotonic(),
     ) -> None:
         self.db = db
         self.interval = patience("interval", interval)
@@ -94,7 +92,7 @@ class Connection:
         self._listeners: list[Listener] = []
         self._news: deque[tuple[Listener, ConnectionState]] = deque()
         """Whom to tell what, in this order."""
-        self._changing, self._telling = threading.Lock(), threading.Lock()
+        self._changing, self._telling = world.Lock(), world.Lock()
         self._ask = tasks.Event()
         self._asking: _Asking | None = None
 
@@ -129,12 +127,12 @@ class Connection:
             return
         if former is not None and former.forked:
             # Threads that are not in this process may have held them.
-            self._changing, self._telling = threading.Lock(), threading.Lock()
+            self._changing, self._telling = world.Lock(), world.Lock()
         self._answered_at = self.since = self.asked_at = self._now()
         asking = self._asking = _Asking()
         run, mine = partial(self._run, asking), tasks.current.get()
         if mine is None:
-            threading.Thread(target=run, name="fdbqueue-connection", daemon=True).start()
+            world.Thread(target=run, name="fdbqueue-connection", daemon=True).start()
         else:
             asking.cancel = mine.spawn(run)
 

@@ -6,13 +6,12 @@ Whatever may take long waits here, or for a future in ``client``. Who runs the l
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from . import world
 from .binding import fdb
 
 Wake = Callable[[], object]
@@ -49,12 +48,12 @@ used = False
 
 
 class Event:
-    """As ``threading.Event``, for threads and tasks."""
+    """As ``world.Event``, for threads and tasks."""
 
     __slots__ = ("_inner", "_wakes")
 
     def __init__(self) -> None:
-        self._inner = threading.Event()
+        self._inner = world.Event()
         self._wakes: deque[Wake] = deque()
 
     def set(self) -> None:
@@ -90,7 +89,7 @@ def sleep(seconds: float) -> None:
     """Wait so many seconds."""
     mine = current.get()
     if mine is None:
-        time.sleep(seconds)
+        world.sleep(seconds)
     elif seconds > 0:
         mine.wait(lambda _: None, seconds, ends_early=True)
 

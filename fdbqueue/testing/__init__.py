@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Unpack
@@ -21,7 +20,7 @@ from typing import Unpack
 import pytest
 
 from ..queue.queue import Queue
-from ..store import binding
+from ..store import binding, world
 from ..store.binding import Engine, fdb
 from ..values.model import Message
 from ..values.options import Options
@@ -63,7 +62,7 @@ def fdbqueue_db() -> Iterator[fdb.Database]:
 @pytest.fixture
 def fdbqueue_root(fdbqueue_db: fdb.Database) -> Iterator[fdb.Subspace]:
     """An empty subspace to use as ``root``, cleared afterwards."""
-    root = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
+    root = fdb.Subspace((f"test-{world.urandom(16).hex()}",))
     yield root
     fdbqueue_db.clear_range_startswith(root.key())
 

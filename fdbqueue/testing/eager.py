@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from ..queue.queue import Queue
-from ..store import client
+from ..store import client, world
 from ..store.binding import fdb
 from ..values.model import Message
 from .draining import Drain
@@ -30,7 +29,7 @@ class Eager:
         """The messages that are done, in the order of their ends."""
         self._db = db
         self._drains: list[Drain] = []
-        self._lock = threading.RLock()
+        self._lock = world.RLock()
         self._runs = False
 
     def __call__(

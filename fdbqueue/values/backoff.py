@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,6 +32,8 @@ MAX_STORED = 8_000
 log = logging.getLogger("fdbqueue")
 
 Values = Mapping[str, float]
+Uniform = Callable[[float, float], float]
+"""A random number between two others."""
 
 
 def _grown(values: Values, attempt: int) -> float:
@@ -42,34 +43,36 @@ def _grown(values: Values, attempt: int) -> float:
         return math.inf
 
 
-def _exponential(values: Values, attempt: int) -> float:
+def _exponential(values: Values, attempt: int, _: Uniform) -> float:
     return max(values["min"], min(_grown(values, attempt), values["max"]))
 
 
-def _jitter(values: Values, attempt: int) -> float:
-    jitter = random.uniform(0, values["jitter"])
+def _jitter(values: Values, attempt: int, uniform: Uniform) -> float:
+    jitter = uniform(0, values["jitter"])
     return max(values["min"], min(_grown(values, attempt) + jitter, values["max"]))
 
 
 _EXPONENTIAL = {"multiplier": 1.0, "max": math.inf, "exp_base": 2.0, "min": 0.0}
 # Per strategy: its parameters with their defaults, and how many seconds it waits.
-_STRATEGIES: dict[str, tuple[dict[str, float], Callable[[Values, int], float]]] = {
-    "wait_none": ({}, lambda values, attempt: 0.0),
-    "wait_fixed": ({"seconds": 0.0}, lambda values, attempt: values["seconds"]),
+_STRATEGIES: dict[str, tuple[dict[str, float], Callable[[Values, int, Uniform], float]]] = {
+    "wait_none": ({}, lambda values, attempt, _: 0.0),
+    "wait_fixed": ({"seconds": 0.0}, lambda values, attempt, _: values["seconds"]),
     "wait_random": (
         {"min": 0.0, "max": 1.0},
-        lambda values, attempt: random.uniform(values["min"], values["max"]),
+        lambda values, attempt, uniform: uniform(values["min"], values["max"]),
     ),
     "wait_incrementing": (
         {"start": 0.0, "increment": 100.0, "max": math.inf},
-        lambda values, attempt: min(
+        lambda values, attempt, _: min(
             values["start"] + values["increment"] * (attempt - 1), values["max"]
         ),
     ),
     "wait_exponential": (_EXPONENTIAL, _exponential),
     "wait_random_exponential": (
         _EXPONENTIAL,
-        lambda values, attempt: random.uniform(values["min"], _exponential(values, attempt)),
+        lambda values, attempt, uniform: uniform(
+            values["min"], _exponential(values, attempt, uniform)
+        ),
     ),
     "wait_exponential_jitter": ({**_EXPONENTIAL, "jitter": 1.0}, _jitter),
 }
@@ -102,7 +105,7 @@ def store(given: Given) -> Stored | None:
     size = len(repr(shown(stored)))
     if size > MAX_STORED:
         raise _refused(f"it takes {size:,} characters to store, at most {MAX_STORED:,}")
-    first = _seconds(stored, 1, MAX_NESTING)
+    first = _seconds(stored, 1, max, MAX_NESTING)
     if not 0 <= first <= MAX_DELAY_SECONDS:
         raise _refused(f"{stored['wait']} waits {first!r} s; at most {MAX_DELAY_SECONDS:,.0f}")
     return stored
@@ -119,16 +122,16 @@ def _timed(given: Any, depth: int) -> Any:
     return [_timed(value, depth - 1) for value in given]
 
 
-def seconds(stored: Stored | None, attempt: int) -> float:
+def seconds(stored: Stored | None, attempt: int, uniform: Uniform) -> float:
     """How long to wait after the ``attempt``-th failed attempt, from 1: ``MAX_DELAY_SECONDS`` at
     most. A strategy of a later release counts as ``UNKNOWN``."""
     if stored is None:
         return 0.0
     try:
-        found = _seconds(stored, attempt, MAX_NESTING)
+        found = _seconds(stored, attempt, uniform, MAX_NESTING)
     except InvalidOptions as error:
         log.warning("a stored %s; waiting exponentially instead", error)
-        found = _seconds(UNKNOWN, attempt, MAX_NESTING)
+        found = _seconds(UNKNOWN, attempt, uniform, MAX_NESTING)
     return min(max(found, 0.0), MAX_DELAY_SECONDS)
 
 
@@ -160,7 +163,7 @@ def _plain(strategy: object, depth: int) -> Stored:
     return {"wait": name, **values}
 
 
-def _seconds(stored: object, attempt: int, depth: int) -> float:
+def _seconds(stored: object, attempt: int, uniform: Uniform, depth: int) -> float:
     """How long plain data says to wait; raises ``InvalidOptions`` if it is not a strategy."""
     if not isinstance(stored, Mapping):
         raise _refused(f"unknown strategy {shown(stored)!r}; use one of {', '.join(_NAMES)}")
@@ -172,7 +175,7 @@ def _seconds(stored: object, attempt: int, depth: int) -> float:
         parts = given.pop("strategies", None)
         if not isinstance(parts, list) or not 0 < len(parts) <= MAX_CHAIN or given or not depth:
             raise _refused(f"{name} takes strategies, 1 to {MAX_CHAIN}, and nothing else")
-        waits = [_seconds(part, attempt, depth - 1) for part in parts]
+        waits = [_seconds(part, attempt, uniform, depth - 1) for part in parts]
         return sum(waits) if name == _COMBINE else waits[min(attempt, len(waits)) - 1]
     defaults, wait_seconds = _STRATEGIES[name]
     unknown = given.keys() - defaults.keys()
@@ -181,7 +184,7 @@ def _seconds(stored: object, attempt: int, depth: int) -> float:
     for parameter, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not _number(value):
             raise _refused(f"{name} with {parameter}={shown(value)!r}: must be a number, 0 or more")
-    return float(wait_seconds({**defaults, **given}, attempt))
+    return float(wait_seconds({**defaults, **given}, attempt, uniform))
 
 
 def _number(value: float) -> bool:

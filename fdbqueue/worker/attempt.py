@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -13,6 +12,7 @@ from ..queue import settlement
 from ..queue.continuations.successors import Successors, handling
 from ..queue.queue import Queue
 from ..schema import once
+from ..store import world
 from ..store.binding import fdb
 from ..values import backoff
 from ..values.model import Delivery
@@ -250,7 +250,11 @@ class Judged:
 
     def add(self, queue: Queue, policy: Policy, delivery: Delivery, error: BaseException) -> None:
         """Judge a message by the error of its handler."""
-        delay = backoff.seconds(policy.backoff, delivery.attempt) if policy.backoff else None
+        delay = (
+            backoff.seconds(policy.backoff, delivery.attempt, world.random.uniform)
+            if policy.backoff
+            else None
+        )
         verdict, reason = settlement.judged(error, delay), text(error)
         if isinstance(error, Snooze):
             outcome = Outcome.SNOOZED
@@ -281,7 +285,7 @@ def _with_ack(
     judged: Judged,
 ) -> float:
     """Settle and handle in one transaction; returns how many seconds it took."""
-    started, successors = time.monotonic(), Successors()
+    started, successors = world.monotonic(), Successors()
     messages = [delivery.message for delivery in deliveries]
     if policy.handler.batch is None:
         # The acknowledgement first, so that a lost lease is known before the handler runs.
@@ -294,7 +298,7 @@ def _with_ack(
         judged.returned(queue, policy, deliveries, found)
         settlement.carry_out(queue, tr, deliveries, judged.verdicts)
     successors.enqueue(tr)
-    return time.monotonic() - started
+    return world.monotonic() - started
 
 
 def _commit(

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -26,6 +23,7 @@ from ..schema import once
 from ..schema.codec.consumers import ConsumerRef
 from ..schema.keys import CLAIM_BYTES
 from ..schema.scope import Scope
+from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire, browse, exclusive
 from ..values import backoff
@@ -109,10 +107,10 @@ class Browser:
         self.state = state
         self.queue, self.subscription = browsed.queue, browsed.subscription
         self.handler, self.backoff = browsed.handler, browsed.backoff
-        self.changed = threading.Condition(state.lock)
+        self.changed = world.Condition(state.lock)
         self.consumer = _Consumer(worker.db, browsed.queue, worker.name, worker.priority, None)
         self._loop = state.watch(Loop(f"browses {self.subscription.name}", takes=True))
-        self._token = os.urandom(CLAIM_BYTES)
+        self._token = world.urandom(CLAIM_BYTES)
         self.consumer.subscription, self.consumer.handle = browsed.subscription.name, self._token
         self._handled: browse.Passage | None = None
         """What the handler has been given, until the cursor is behind it."""
@@ -178,11 +176,11 @@ class Browser:
 
         def body(tr: fdb.Transaction) -> _Looked:
             nonlocal slow
-            began, looked = time.monotonic(), self._look(tr, self._handled)
+            began, looked = world.monotonic(), self._look(tr, self._handled)
             if looked.messages:
                 self._call(looked, tr)
                 browse.pass_by(tr, self.queue._scope(tr), self.subscription.name, looked.passage)
-            slow += (seconds := time.monotonic() - began) > TRANSACTION_SECONDS
+            slow += (seconds := world.monotonic() - began) > TRANSACTION_SECONDS
             if slow >= MAX_SLOW:
                 error = HandlerTooSlow(seconds=seconds)
                 raise _Failed(error, looked.messages, looked.passage)
@@ -260,7 +258,7 @@ class Browser:
         seconds = error.seconds if isinstance(error, Retry | Snooze) else None
         if seconds is None:
             policy = self.backoff or self.queue.options(self.state.worker.db).backoff
-            seconds = backoff.seconds(policy, self._tries)
+            seconds = backoff.seconds(policy, self._tries, world.random.uniform)
         asked = isinstance(error, Retry | Snooze)
         log.warning(
             "%s handles %s again in %g s: %s",
@@ -316,7 +314,7 @@ class Browser:
         self.state.worker.connection.suspect()
         self._loop.failed(error)
         self._failures += 1
-        self._wait(backoff.seconds(AFTER_FAILURE, min(self._failures, 20)))
+        self._wait(backoff.seconds(AFTER_FAILURE, min(self._failures, 20), world.random.uniform))
 
     def _leave(self, over: bool) -> None:
         """Move behind what was handled, let others hold the subscription, and unregister."""

@@ -10,14 +10,13 @@ turns.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..consumers.credit import Credit
 from ..errors import FlushUnfinished, InvalidArgument
-from ..store import tasks
+from ..store import tasks, world
 from ..values import durations
 from ..values.durations import Seconds
 
@@ -25,7 +24,7 @@ from ..values.durations import Seconds
 class Member(Protocol):
     """What takes by the credit of a channel: a queue or a subscription."""
 
-    changed: threading.Condition
+    changed: world.Condition
     short: bool
     """Whether the credit is too small for its next message."""
 
@@ -70,7 +69,7 @@ class Channel:
         if not isinstance(credit, Credit):
             raise InvalidArgument(argument="credit", value=credit, problem="must be a Credit")
         self._credit = credit
-        self._lock = threading.Lock()
+        self._lock = world.Lock()
         """Of all that follows."""
         self._members: list[Member] = []
         """While the worker runs, in the order of their turns."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +25,7 @@ from ..schema.codec.consumers import ConsumerRef
 from ..schema.codec.leases import holder_of
 from ..schema.keys import OnceKeys
 from ..schema.scope import Scope, StoredMessage
+from ..store import world
 from ..store.binding import fdb
 from ..values.model import Delivery
 from ..values.records import record
@@ -101,7 +100,7 @@ def _wrote(found: _Unarmed | None) -> bool:
 def rest(attempts: int, seconds: float) -> float:
     """How long to wait before one of several attempts, in seconds: at random, as long as it takes
     to read and write on average, and twice as long each time."""
-    return min(MAX_REST, random.uniform(0, 2 ** min(attempts - 1, _MAX_DOUBLINGS)) * seconds)
+    return min(MAX_REST, world.random.uniform(0, 2 ** min(attempts - 1, _MAX_DOUBLINGS)) * seconds)
 
 
 class _Evicted(Exception):
@@ -202,13 +201,13 @@ class QueueConsumer:
             attempts += 1
             if attempts > 1:
                 # Another consumer was faster, and is likely to take again just now.
-                time.sleep(rest(attempts, seconds))
+                world.sleep(rest(attempts, seconds))
             lines = room and self._admits_in_line(credit) and not prefetched
             if lines and self._stands_in_line(tr, room, attempts):
                 return None
-            began = time.monotonic()
+            began = world.monotonic()
             found = self._take(tr, credit, most, prefetched, begins, strict=attempts == 1)
-            seconds = time.monotonic() - began
+            seconds = world.monotonic() - began
             return found
 
         first: list[Delivery] = []

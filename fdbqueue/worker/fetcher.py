@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from functools import partial
 
 from ..consumers import watching
 from ..consumers.credit import Credit
 from ..errors import LeaseLost, QueueError, SubscriptionNotFound
 from ..schema.codec.consumers import ConsumerRef
+from ..store import world
 from ..store.binding import FAILURES
 from ..values import backoff
 from ..values.model import Delivery
@@ -59,7 +59,7 @@ class Fetcher:
         over = False
         while self._wait():
             with state.lock:
-                fetches = buffer.due(time.monotonic(), state.is_free())
+                fetches = buffer.due(world.monotonic(), state.is_free())
                 finished = buffer.take_finished()
                 past, begins = buffer.latest, state.is_free()
                 credit, most = buffer.credit, buffer.wants
@@ -97,7 +97,7 @@ class Fetcher:
         with state.lock:
             while not state.stopping:
                 self._loop.turn()
-                now, usable = time.monotonic(), state.worker.connection.usable
+                now, usable = world.monotonic(), state.worker.connection.usable
                 lingers = buffer.lingers(now)
                 if usable and (lingers <= 0 or buffer.due(now, state.is_free())):
                     return True
@@ -131,7 +131,7 @@ class Fetcher:
         seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
         self._loop.took()
         with self.state.lock:
-            buffer.end_fetch(fetched, exchanged, time.monotonic() + seconds)
+            buffer.end_fetch(fetched, exchanged, world.monotonic() + seconds)
             self.state.work.notify_all()
         for watch in fetched.signal:
             watch.on_ready(partial(self._rung, fetched))
@@ -216,7 +216,7 @@ class Fetcher:
         self._loop.failed(error)
         self._failures += 1
         with self.state.lock:
-            seconds = backoff.seconds(AFTER_FAILURE, min(self._failures, 20))
+            seconds = backoff.seconds(AFTER_FAILURE, min(self._failures, 20), world.random.uniform)
             self.buffer.fetch_failed(exchanged, seconds)
             self.state.work.notify_all()
 

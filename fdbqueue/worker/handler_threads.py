@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from functools import partial
 
 from ..errors import QueueError
 from ..queue.continuations.successors import Successors
+from ..store import world
 from ..store.binding import FAILURES
 from ..values.model import Delivery
 from ..values.states import Outcome
@@ -40,7 +40,7 @@ class HandlerThreads:
         """Put another thread in the place of each whose handler takes longer than it may."""
         late, state = [], self.state
         with state.lock:
-            now = time.monotonic()
+            now = world.monotonic()
             for job in list(state.jobs):
                 limit = job.buffer.policy.timeout
                 if limit is None or now - job.began < limit or job.finished:
@@ -146,7 +146,7 @@ class HandlerThreads:
         settled = acknowledge(self.db, buffer.queue, job.deliveries)
         with self.state.lock:
             self.state.settled(buffer, job.deliveries)
-            job.began = time.monotonic()
+            job.began = world.monotonic()
         held = [delivery for delivery, outcome in settled if outcome is Outcome.DONE]
         self._report(job, [each for each in settled if each[1] is not Outcome.DONE])
         if held:
@@ -193,11 +193,11 @@ class HandlerThreads:
     def _begin(self, job: Job, deliveries: Sequence[Delivery]) -> bool:
         """Note that a handler is called; false if what it is called with is not held any more."""
         with self.state.lock:
-            job.began, job.current = time.monotonic(), deliveries
+            job.began, job.current = world.monotonic(), deliveries
             return not job.overdue and all(job.buffer.holds(each) for each in deliveries)
 
     def _report(self, job: Job, ended: Ended) -> None:
-        self.state.report(job.buffer, ended, time.monotonic() - job.began)
+        self.state.report(job.buffer, ended, world.monotonic() - job.began)
 
 
 def too_late(limit: float | None) -> TimeoutError:

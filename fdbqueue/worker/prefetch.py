@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -19,6 +17,7 @@ from ..messages.delivery.batch import Rows
 from ..queue.continuations.successors import Successors
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
+from ..store import world
 from ..values.backoff import Stored
 from ..values.model import Delivery
 from ..values.records import record
@@ -71,7 +70,7 @@ class Policy:
 class Finished(NamedTuple):
     """Messages that a handler has finished, and that are to be acknowledged.
 
-    seconds: how long the handler took. at: when it returned, by ``time.monotonic``. successors:
+    seconds: how long the handler took. at: when it returned, by ``world.monotonic``. successors:
     what is to be enqueued with the acknowledgement.
     """
 
@@ -105,12 +104,12 @@ class Buffer:
     latest: Fetched | None = None
     """The latest fetch, while what it left is not known to have changed."""
     fetch_at: float = 0.0
-    """When to fetch in any case; by ``time.monotonic``."""
+    """When to fetch in any case; by ``world.monotonic``."""
     handled: int = 0
     """Messages handled since the last check for more urgent ones."""
     looked_at: float = -math.inf
     """When the last look for more urgent ones ended, or a fetch began that found none; by
-    ``time.monotonic``."""
+    ``world.monotonic``."""
     looking: bool = False
     """Whether a handler's thread looks now."""
     fetching: bool = False
@@ -119,12 +118,12 @@ class Buffer:
     """Whether it may bring something more urgent, which a look no longer found."""
     exchanges: bool = False
     """Whether the next fetch gives back what is less urgent than what is ready."""
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    changed: world.Condition = field(default_factory=lambda: world.Condition())
     """There may be something to fetch; of the worker's lock."""
     short: bool = False
     """Whether the credit is too small for the next message, until one is settled."""
     arrived: dict[bytes, float] = field(default_factory=dict)
-    """When each prefetched message was taken, by its token and ``time.monotonic``."""
+    """When each prefetched message was taken, by its token and ``world.monotonic``."""
     stalled: bool = False
     """Whether prefetched messages went back because no handler was free; until one is."""
     alone: bool = False
@@ -138,7 +137,7 @@ class Buffer:
     flushes: Sequence[Flush] = ()
     """Those that began before the fetch under way."""
     began_at: float = 0.0
-    """When that began, by ``time.monotonic``."""
+    """When that began, by ``world.monotonic``."""
 
     def empty(self) -> Buffer:
         """A buffer for the same that holds nothing yet."""
@@ -219,7 +218,7 @@ class Buffer:
         if found:
             self.changed.notify()
         else:
-            self.looked_at = time.monotonic()
+            self.looked_at = world.monotonic()
             # A fetch that is under way may have taken one.
             self.arriving = self.fetching
 
@@ -243,7 +242,7 @@ class Buffer:
         """
         self.latest, self.fetch_at = None, float("inf")
         self.flushes = self.channel.begin(self)
-        self.began_at, self.fetching = time.monotonic(), True
+        self.began_at, self.fetching = world.monotonic(), True
         if not (self._refreshes or self.exchanges):
             return []
         self.handled, self.exchanges = 0, False
@@ -260,12 +259,12 @@ class Buffer:
         self.rows.add(fetched.taken, found[-len(fetched.taken) :])
         self.prefetched.extend(found)
         self.suspects = self.suspects or any(map(_begun, found))
-        self.arrived.update(dict.fromkeys(map(_token, found), time.monotonic()))
+        self.arrived.update(dict.fromkeys(map(_token, found), world.monotonic()))
         if len(self.arrived) > 2 * len(self.prefetched) + MAX_AHEAD:
             self.arrived = {each.token: self.arrived[each.token] for each in self.prefetched}
         self.prefetched.sort(key=_level)
         if exchanged:
-            self.looked_at = time.monotonic()  # Whatever is left could not be taken.
+            self.looked_at = world.monotonic()  # Whatever is left could not be taken.
         elif not self.prefetched or _is_behind(fetched, self.prefetched[0]):
             self.looked_at = self.began_at
         self.short, self.alone = fetched.short, fetched.alone
@@ -280,9 +279,9 @@ class Buffer:
         self.channel.end(self)
         self.fetching = self.arriving = False
         self.prefetched.extend(exchanged)
-        self.looked_at = time.monotonic()  # Who cannot look does not wait for it.
+        self.looked_at = world.monotonic()  # Who cannot look does not wait for it.
         self.latest = Fetched([])
-        self.fetch_at = time.monotonic() + seconds
+        self.fetch_at = world.monotonic() + seconds
 
     def lose_returned(self, exchanged: list[Delivery], message_id: str) -> None:
         """End a fetch that was to give back a message whose lease is gone."""
@@ -342,7 +341,7 @@ class Buffer:
         """
         if not self.settles or not all(each.token in self.running for each in deliveries):
             return False
-        self.finished.append(Finished(deliveries, seconds, time.monotonic(), successors))
+        self.finished.append(Finished(deliveries, seconds, world.monotonic(), successors))
         self.unsettled.update(map(_token, deliveries))
         self._handled(deliveries)
         return True
@@ -465,7 +464,7 @@ class Buffer:
 
     def ring(self, seconds: float = 0.0) -> None:
         """Something may have become ready: fetch after so many seconds at the latest."""
-        self.fetch_at = min(self.fetch_at, time.monotonic() + seconds)
+        self.fetch_at = min(self.fetch_at, world.monotonic() + seconds)
 
     def resume(self) -> None:
         """There may be more credit, or a flush to come after."""

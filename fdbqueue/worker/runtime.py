@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import time
 from collections.abc import Callable, Sequence
 
 from ..errors import QueueError
+from ..store import world
 from ..store.binding import FAILURES
 from ..store.connection import ConnectionState
 from ..values.model import Delivery
@@ -60,12 +59,12 @@ class Runtime:
 
     def stop(self, seconds: float) -> None:
         """Fetch no more, give back what is prefetched, and finish what runs, for ``seconds``."""
-        deadline, state = time.monotonic() + seconds, self.state
+        deadline, state = world.monotonic() + seconds, self.state
         with state.lock:
             state.stopping = True
             state.notify()
             while not self._at_once and (state.fetching or state.running()):
-                left = deadline - time.monotonic()
+                left = deadline - world.monotonic()
                 if left <= 0:
                     log.warning("%d running messages are given back", len(state.running()))
                     break
@@ -119,8 +118,8 @@ class Runtime:
         """Wait for the threads, but not for handlers that never return."""
         with self.state.lock:
             busy = self.state.jobs or self.state.stuck
-            deadline = time.monotonic() + (0.1 if busy else HURRY_SECONDS)
+            deadline = world.monotonic() + (0.1 if busy else HURRY_SECONDS)
         self.handlers.ended(HURRY_SECONDS)
         for thread in self.state.threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.ident != world.get_ident():
+                thread.join(max(0.0, deadline - world.monotonic()))

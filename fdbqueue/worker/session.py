@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import threading
-import time
 from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -18,6 +15,7 @@ from ..errors import QueueError
 from ..schema import once
 from ..schema.codec.consumers import ConsumerRef
 from ..schema.keys import QueueKeys, RootKeys
+from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..store.clocks import Clock
 
@@ -36,7 +34,7 @@ class ProcessSession:
         self.db = db
         self._root = root
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = world.Lock()
         self._name: bytes | None = None
         self._consumers: set[ConsumerRef] = set()
         self._registering = 0
@@ -51,10 +49,11 @@ class ProcessSession:
         """The session of this process for the queues below a root."""
         # The session holds both objects, so their ids are unique as long as it lives.
         place = id(db), root.once.prefix, 0 if type(clock) is Clock else id(clock)
-        with _finding:
-            found = _sessions.get(place)
+        sessions = world.remembered(_Sessions)
+        with sessions.finding:
+            found = sessions.known.get(place)
             if found is None:
-                found = _sessions[place] = ProcessSession(db, root, clock)
+                found = sessions.known[place] = ProcessSession(db, root, clock)
             return found
 
     def register(self, join: Callable[[fdb.Transaction, bytes], ConsumerRef]) -> ConsumerRef:
@@ -63,7 +62,7 @@ class ProcessSession:
             with self._lock:
                 if self._name is None:
                     self._name = self._run(lambda tr: sessions.start(tr, self._root, self._clock))
-                    self._beat_at = time.monotonic() + BEAT_SECONDS
+                    self._beat_at = world.monotonic() + BEAT_SECONDS
                 name = self._name
                 self._registering += 1
             consumer = None
@@ -113,12 +112,12 @@ class ProcessSession:
     @property
     def due_in(self) -> float:
         """In how many seconds the next sign of life is due."""
-        return BEAT_SECONDS if self._name is None else self._beat_at - time.monotonic()
+        return BEAT_SECONDS if self._name is None else self._beat_at - world.monotonic()
 
     def beat(self, *, always: bool = False) -> None:
         """Give a sign of life if one is due, and remove consumers of dead processes."""
         with self._lock:
-            now, name = time.monotonic(), self._name
+            now, name = world.monotonic(), self._name
             if name is None or not (always or now >= self._beat_at):
                 return
             self._beat_at = now + BEAT_SECONDS
@@ -137,7 +136,7 @@ class ProcessSession:
 
     def _evict(self, deadline: float) -> None:
         evicted = eviction.Evicted([], True, self._leaving)
-        while evicted.more and time.monotonic() < deadline:
+        while evicted.more and world.monotonic() < deadline:
             evicted = self._run(self._evict_some, writes=False)
             self._leaving = evicted.leaving
             if evicted.consumers:
@@ -159,15 +158,11 @@ class ProcessSession:
         return once.run(self.db, self._root.once, body, wrote=lambda _: writes)
 
 
-_finding = threading.Lock()
-_sessions: WeakValueDictionary[tuple[int, bytes, int], ProcessSession] = WeakValueDictionary()
+class _Sessions:
+    """Those of this process; a forked one gives signs of life of its own."""
 
-
-def _after_fork() -> None:
-    """A forked process gives signs of life of its own."""
-    global _finding
-    _finding = threading.Lock()
-    _sessions.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    def __init__(self) -> None:
+        self.finding = world.Lock()
+        self.known: WeakValueDictionary[tuple[int, bytes, int], ProcessSession] = (
+            WeakValueDictionary()
+        )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ..queue.continuations.successors import Successors
+from ..store import world
 from ..store.binding import fdb
 from ..store.connection import Connection
 from ..values.model import Delivery
@@ -35,7 +34,7 @@ class Job:
     buffer: Buffer
     deliveries: list[Delivery]
     began: float = 0.0
-    """When the handler was called; by ``time.monotonic``."""
+    """When the handler was called; by ``world.monotonic``."""
     current: Sequence[Delivery] = ()
     """What it was called with."""
     overdue: bool = False
@@ -69,7 +68,7 @@ class Settings(Protocol):
 class Beside(Protocol):
     """What hands over messages in a thread of its own."""
 
-    changed: threading.Condition
+    changed: world.Condition
 
     @property
     def consumer(self) -> QueueConsumer:
@@ -85,10 +84,10 @@ class State:
     def __init__(self, worker: Settings, buffers: Iterable[Buffer]) -> None:
         self.worker = worker
         self.buffers = list(buffers)
-        self.lock = threading.Lock()
-        self.work = threading.Condition(self.lock)
+        self.lock = world.Lock()
+        self.work = world.Condition(self.lock)
         """There may be something for a handler to do."""
-        self.ended = threading.Condition(self.lock)
+        self.ended = world.Condition(self.lock)
         """A message or a thread has ended."""
         self.stopping = False
         self.fetching = len(self.buffers)
@@ -100,22 +99,22 @@ class State:
         """What the handlers do."""
         self.stuck: set[Job] = set()
         """What handlers do whose place another thread has taken."""
-        self.threads: list[threading.Thread] = []
+        self.threads: list[world.Thread] = []
         self.loops: list[Loop] = []
         """What the threads do, for probes."""
         self._turn = Turn()
         self._waits_since: float | None = None
-        """Since when a message waits to be handled beside no other; by ``time.monotonic``."""
+        """Since when a message waits to be handled beside no other; by ``world.monotonic``."""
         self._hasty = False
         """Whether it has waited for too long, until no job is left."""
         for buffer in self.buffers:
-            buffer.changed = threading.Condition(self.lock)
+            buffer.changed = world.Condition(self.lock)
             buffer.channel.open(buffer)
 
-    def spawn(self, target: Callable[[], object], name: str) -> threading.Thread:
+    def spawn(self, target: Callable[[], object], name: str) -> world.Thread:
         """Start a thread. Needs no lock."""
         # Daemons: a handler that never returns must not keep a process alive that was told to end.
-        thread = threading.Thread(target=target, name=f"fdbqueue-{name}", daemon=True)
+        thread = world.Thread(target=target, name=f"fdbqueue-{name}", daemon=True)
         thread.start()
         self.threads.append(thread)
         return thread
@@ -156,21 +155,21 @@ class State:
         if turn is None:
             return None
         buffer = self.buffers[turn.queue]
-        if buffer.stale(time.monotonic()) and self.worker.connection.usable:
+        if buffer.stale(world.monotonic()) and self.worker.connection.usable:
             buffer.looking = True
             return Look(buffer, buffer.prefetched[0].message.level)
         self._turn = turn
-        job = Job(buffer, buffer.begin(), time.monotonic())
+        job = Job(buffer, buffer.begin(), world.monotonic())
         self.jobs.add(job)
         return job
 
     def finish(self, job: Job, successors: Successors) -> bool:
         """Leave what a job has handled to be acknowledged by the fetcher; whether it will."""
-        seconds, buffer = time.monotonic() - job.began, job.buffer
+        seconds, buffer = world.monotonic() - job.began, job.buffer
         if self.stopping or job.overdue or not buffer.finish(job.deliveries, seconds, successors):
             return False
         job.finished = True
-        now, free = time.monotonic(), self.is_free()
+        now, free = world.monotonic(), self.is_free()
         if job.buffer.calls(now, free):
             job.buffer.changed.notify()
         for other in self.buffers:
@@ -183,7 +182,7 @@ class State:
         """A job is done, and its messages are settled, or will be by the fetcher."""
         self.jobs.discard(job)
         if job.deliveries:
-            job.buffer.keep_pace(time.monotonic() - job.began, len(job.deliveries))
+            job.buffer.keep_pace(world.monotonic() - job.began, len(job.deliveries))
         self._hasty = self._hasty and bool(self.jobs)
         self.settled(job.buffer, () if job.finished else job.deliveries)
 
@@ -207,8 +206,8 @@ class State:
         if not wanted or not self.jobs:
             self._waits_since = None
         elif self._waits_since is None:
-            self._waits_since = time.monotonic()
-        elif time.monotonic() - self._waits_since > WAITS_SECONDS:
+            self._waits_since = world.monotonic()
+        elif world.monotonic() - self._waits_since > WAITS_SECONDS:
             self._hasty = True
             self._wake()
 
@@ -222,7 +221,7 @@ class State:
             self.work.notify_all()
         for buffer in self.buffers:
             buffer.stalled = False
-            if buffer.due(time.monotonic(), self.is_free()):
+            if buffer.due(world.monotonic(), self.is_free()):
                 buffer.changed.notify()
 
     def _can_begin(self) -> list[bool]:

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +20,7 @@ from ..errors import InvalidArgument
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema.subscription_definitions import Mode
+from ..store import world
 from ..store.binding import describe, fdb
 from ..store.connection import Connection
 from ..values import backoff as backoffs
@@ -454,7 +454,7 @@ class Worker:
 @contextmanager
 def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Handle SIGTERM and SIGINT, which is possible only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
+    if not world.in_main_thread():
         yield
         return
     before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fdbqueue import Depth, NewMessage, Queue, verify
 from fdbqueue.errors import InvalidArgument, InvalidOptions, QueueFull
 from fdbqueue.messages.enqueue import admission, back_pressure
+from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
@@ -337,7 +338,11 @@ def test_a_producer_waits_for_room_to_the_end_of_its_time(
     queue.enqueue_many(db, [b"a"] * 4)
     slept: list[float] = []
     # Only there: the embedded engine's timers need the real clock.
-    monkeypatch.setattr(back_pressure, "time", SimpleNamespace(monotonic=lambda: sum(slept)))
+    monkeypatch.setattr(
+        back_pressure,
+        "world",
+        SimpleNamespace(monotonic=lambda: sum(slept), random=world.random),
+    )
     monkeypatch.setattr(back_pressure, "tasks", SimpleNamespace(sleep=slept.append))
     with pytest.raises(QueueFull):
         queue.enqueue(db, b"b", timeout=20)

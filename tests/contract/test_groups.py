@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import pickle
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -31,6 +30,7 @@ from fdbqueue.errors import (
 from fdbqueue.queue.continuations import groups as grouping
 from fdbqueue.schema.keys import Kind
 from fdbqueue.schema.keys import groups as group_keys
+from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.values.groups import Group, ThenOn
@@ -335,7 +335,7 @@ def test_whatever_becomes_of_a_commit_the_callback_comes_once(
 def hashed_by_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be random that decides who conflicts with whom."""
     monkeypatch.setattr(group_keys, "crc32", lambda value: int(value[3:15], 16))
-    monkeypatch.setattr(random, "randrange", lambda most: 2)
+    monkeypatch.setattr(world.random, "randrange", lambda most: 2)
 
 
 @pytest.mark.usefixtures("hashed_by_index")
@@ -407,7 +407,7 @@ def test_ends_of_different_messages_do_not_conflict_while_others_are_left(
     parts.enqueue_group(db, [b"x"] * 20, then=b"all")
     held = parts.receive_many(db, 20)
     first, *others = sorted(held, key=lambda each: crc32(each.id.encode()))
-    monkeypatch.setattr(random, "randrange", lambda most: 0)
+    monkeypatch.setattr(world.random, "randrange", lambda most: 0)
     open_ones = [db.create_transaction() for _ in range(10)]
     for tr, delivery in zip(open_ones, others, strict=False):
         parts.ack(tr, delivery)

@@ -33,7 +33,7 @@ from fdbqueue.errors import (
     StoreForked,
 )
 from fdbqueue.queue.bulk import pending
-from fdbqueue.store import binding
+from fdbqueue.store import binding, world
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import (
@@ -401,8 +401,8 @@ def test_messages_that_waited_for_too_long_are_not_tried_any_more(
     db: Database, queue: Queue, held: HeldDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = 0.0
-    monkeypatch.setattr("fdbqueue.queue.bulk.pending.time", _Later(lambda: late))
-    monkeypatch.setattr("fdbqueue.queue.bulk.producer.time", _Later(lambda: late))
+    monkeypatch.setattr("fdbqueue.queue.bulk.pending.world", _Later(lambda: late))
+    monkeypatch.setattr("fdbqueue.queue.bulk.producer.world", _Later(lambda: late))
     with queue.producer(held.db, timeout=1000) as producer:
         # Given messages behind a slow commit
         held.hold()
@@ -420,13 +420,16 @@ def test_messages_that_waited_for_too_long_are_not_tried_any_more(
 
 
 class _Later:
-    """The module ``time`` at a later moment."""
+    """The world at a later moment."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
 
     def monotonic(self) -> float:
         return time.monotonic() + self._seconds()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(world, name)
 
 
 # -- one bad message --------------------------------------------------------------------------

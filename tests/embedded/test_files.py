@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue.store import embedded
+from fdbqueue.store import embedded, world
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage import checkpoint
 from fdbqueue.store.embedded.storage import file as store_module
@@ -288,7 +288,8 @@ def test_a_reader_that_is_stopped_keeps_commits_waiting_less_and_less(
 ) -> None:
     monkeypatch.setattr(checkpoint, "_PATIENCE", ((-1, 20),))
     moments = itertools.count(1000)
-    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    later = {**vars(world), "monotonic": lambda: next(moments)}
+    monkeypatch.setattr(checkpoint, "world", SimpleNamespace(**later))
     waited: list[int] = []
 
     def start_over(self: checkpoint.Checkpointer, milliseconds: int) -> bool:

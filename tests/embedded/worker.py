@@ -120,7 +120,7 @@ def change_slowly(db: Any, name: str) -> None:
         sys.stdin.readline()
         return time.monotonic()
 
-    vars(writer)["time"] = SimpleNamespace(monotonic=pause)
+    vars(writer)["world"] = SimpleNamespace(monotonic=pause)
     change(db, name)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from unittest.mock import MagicMock
 
 import pytest
 
-from fdbqueue.store import clocks
+from fdbqueue.store import clocks, world
 from fdbqueue.store.clocks import BELIEVED_MS, DOUBTED_SECONDS, TimeKeeper, Told, told
 
 NOTED = 1_800_000_000
@@ -62,7 +61,7 @@ def test_a_database_that_said_nothing_is_asked_again_soon(monkeypatch: pytest.Mo
     """A new cluster has no note yet, and a busy one does not answer in time."""
     now = 100.0
     answers = [None, None, Told(5_000_000, 5_000_000, at=now + 2 * DOUBTED_SECONDS)]
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(world, "monotonic", lambda: now)
     monkeypatch.setattr(clocks, "_read", lambda *_: answers.pop(0))
     keeper, db, wrong = TimeKeeper(), MagicMock(), 86_400_000
 

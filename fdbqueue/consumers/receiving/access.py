@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 import weakref
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +12,7 @@ from ...messages.delivery import lease
 from ...messages.delivery.lease_rows import Held
 from ...schema.catalogue import Entry
 from ...schema.keys import OnceKeys
-from ...store import tasks
+from ...store import tasks, world
 from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Demand, Ticket
@@ -128,7 +126,7 @@ class Access:
     def _begin(self) -> None:
         """Nobody has the turn, or leads."""
         self.lead: bytes | None = None
-        self.mutex = threading.Lock()
+        self.mutex = world.Lock()
         self.taken = False
         self.calls: list[Call] = []
         self.shared: dict[object, Any] = {}
@@ -142,7 +140,7 @@ class Access:
     def take_lead(self, claim: bytes) -> None:
         """Lead the line from now on, while it is away."""
         self.lead, self.rounds, self.alone = claim, 0, 0
-        self.served = time.monotonic()
+        self.served = world.monotonic()
 
 
 _known: weakref.WeakSet[Access] = weakref.WeakSet()

@@ -8,12 +8,12 @@ messages for each, in their order. So threads of a process never take each other
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
 
 from ...errors import OperationTimedOut, QueueError
 from ...schema import once
 from ...schema.codec.leases import new_claim
+from ...store import world
 from ...store.binding import FAILURES, fdb
 from ..line import Ticket
 from ..supply import CLOSED
@@ -77,7 +77,7 @@ def _lead(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> None:
     try:
         call.leads = True
         # The main thread may be interrupted, and the others must know what became of their calls.
-        if threading.current_thread() is not threading.main_thread():
+        if not world.in_main_thread():
             group += _gather(access, call)
         if len(group) == 1 or not _ask_together(access, group):
             for one in group:

@@ -7,7 +7,6 @@ through ``attempt``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -17,7 +16,7 @@ from ...messages.slots import rates
 from ...schema import once
 from ...schema.codec.leases import expiries_end, new_claim
 from ...schema.scope import Scope
-from ...store import tasks
+from ...store import tasks, world
 from ...store.binding import fdb
 from ...values.model import Delivery
 from .. import queue_supply
@@ -50,10 +49,10 @@ def receive(
             return answer
         ask = partial(receive, db, access, demand, alone=True)
         return sharing.receive(task, db, access, demand, wait, ask, asked=bool(ack))
-    deadline = time.monotonic() + wait if wait else 0.0
+    deadline = world.monotonic() + wait if wait else 0.0
     while True:
         settles, ack = ack, ()
-        waits = wait > 0 and deadline > time.monotonic()
+        waits = wait > 0 and deadline > world.monotonic()
         another = True
         try:
             with access.mutex:
@@ -70,13 +69,13 @@ def receive(
                     gathering.pass_on(access)
         found: Sequence[Delivery] | None
         if type(outcome) is Ticket:
-            left = max(0.0, deadline - time.monotonic()) if outcome.waits else None
+            left = max(0.0, deadline - world.monotonic()) if outcome.waits else None
             found = collect(db, access, outcome, left)
         else:
             found = outcome
         if found is not None:
             if not access.common:
-                access.returned = time.monotonic()
+                access.returned = world.monotonic()
             return found
 
 
@@ -197,7 +196,7 @@ def _attempt(
             expiry.value < keys.expiry_end
             and (
                 expiry.value < expiries_end(keys, once.version(tr) + scope.clock.versions_ahead())
-                or (scope.strays is not None and scope.strays.next < time.monotonic())
+                or (scope.strays is not None and scope.strays.next < world.monotonic())
             )
         )
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...schema.scope import Scope
+from ...store import world
 from ...store.binding import fdb
 from .. import fulfilment, leader, line, promotion
 from ..fulfilment import Waiter
@@ -33,7 +33,7 @@ class Reads(NamedTuple):
 
 def asks(access: Access) -> None:
     """Note that a consumer asks again which may have met a line."""
-    access.returns = time.monotonic() - access.returned < RETURN_SECONDS
+    access.returns = world.monotonic() - access.returned < RETURN_SECONDS
     access.rests -= access.rests > 0
 
 
@@ -42,7 +42,7 @@ def alone(access: Access) -> bool:
     return (
         access.lead is not None
         and access.returns
-        and time.monotonic() < access.served + SERVE_SECONDS
+        and world.monotonic() < access.served + SERVE_SECONDS
     )
 
 
@@ -86,7 +86,7 @@ def serve(
         tr[supply.line.leader] = left[0].claim
         leader.renew(tr, scope, supply.line, led)
         return answers(tr, scope, access, own, served, leads=True)
-    access.served = time.monotonic()
+    access.served = world.monotonic()
     access.rounds += 1
     access.alone = access.alone + 1 if ours.issuperset(served.answers) else 0
     if access.rounds < MAX_ROUNDS:

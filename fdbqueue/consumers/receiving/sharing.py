@@ -9,13 +9,12 @@ one transaction. Each message has a lease of its own, as if its task had asked.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...errors import QueueError
-from ...store import tasks
+from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ..line import Demand, Ticket
@@ -65,7 +64,7 @@ class Shared:
         if self._stop is None:
             self._begin(task)
         try:
-            mine.given.wait(max(0.0, deadline - time.monotonic()))
+            mine.given.wait(max(0.0, deadline - world.monotonic()))
             self._leave(mine)
         except BaseException:
             self._leave(mine)
@@ -177,7 +176,7 @@ def receive(
 
     If the time is over, it looks once more: so the answer is a message, or that there was none.
     """
-    deadline, place = time.monotonic() + wait, (task.group, id(db), demand)
+    deadline, place = world.monotonic() + wait, (task.group, id(db), demand)
     if not asked and place not in access.shared and (found := ask(0.0)):
         return found
     shared = access.shared.get(place)

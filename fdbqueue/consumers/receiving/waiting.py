@@ -6,8 +6,6 @@ A consumer sleeps on a watch of its request, and now and then checks the request
 from __future__ import annotations
 
 import contextlib
-import random
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, repeat
@@ -19,7 +17,7 @@ from ...schema import once
 from ...schema.codec.consumers import ConsumerRef
 from ...schema.codec.leases import new_claim
 from ...schema.scope import Scope
-from ...store import tasks
+from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ...values.records import record
@@ -133,7 +131,7 @@ class _Waiter:
         self.line = access.line
         self.supply = access.supply
         self.ticket = ticket
-        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.deadline = None if seconds is None else world.monotonic() + seconds
         self.leads = ticket.leads
         self.watch = ticket.watch
         self.leader_left = 0.0
@@ -166,13 +164,13 @@ class _Waiter:
         """Look for the answer of a request that nothing watches; watch it if there is none soon."""
         if self.leads or self.watch is not None:
             return None
-        access, began = self.access, time.monotonic()
+        access, began = self.access, world.monotonic()
         nap = access.answered
         for n in range(LOOKS):
             tasks.sleep(max(0.0, min(nap, self._left())))
             found = self._answer()
             if found:
-                took = time.monotonic() - began
+                took = world.monotonic() - began
                 access.answered += (took - access.answered) / 8 if n else -nap / 32
                 return found
             nap = max(MIN_NAP_SECONDS, access.answered / 4)
@@ -181,14 +179,14 @@ class _Waiter:
     def _poll(self) -> Sequence[Delivery] | None:
         """Sleep and check until there is an answer; None if the time is over."""
         for patience in chain((FIRST_PATIENCE, SECOND_PATIENCE), repeat(LATER_PATIENCE)):
-            self._sleep(patience * random.uniform(1.0, 1.5))
+            self._sleep(patience * world.random.uniform(1.0, 1.5))
             found = self._step()
             if found is not None or self._left() <= 0:
                 return found
         return None
 
     def _left(self) -> float:
-        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
+        return float("inf") if self.deadline is None else self.deadline - world.monotonic()
 
     def _sleep(self, seconds: float) -> None:
         """Wait for the watch, at least until the leader must have renewed its time."""
@@ -250,7 +248,7 @@ class _Waiter:
         answer: Sequence[Delivery] | None = None
         rounds, answered_at = 0, 0.0
         while True:
-            waits = 0.0 if answer is None else time.monotonic() - answered_at
+            waits = 0.0 if answer is None else world.monotonic() - answered_at
             done = answer is not None and (rounds >= MAX_ROUNDS or waits >= LEAD_SECONDS)
             overdue = waits >= 2 * LEAD_SECONDS
             try:
@@ -266,7 +264,7 @@ class _Waiter:
             self.expected, self.resume = played.demand, played.resume
             self.crowd += played.others
             if played.answer is not None:
-                answer, answered_at = played.answer, time.monotonic()
+                answer, answered_at = played.answer, world.monotonic()
             rounds += answer is not None
             if played.dead:
                 raise _TakenForDead

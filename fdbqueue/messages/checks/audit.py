@@ -11,7 +11,6 @@ unaffected by concurrent additions, so its difference is added blindly; only two
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
@@ -35,6 +34,7 @@ from ...schema.codec.leases import (
 )
 from ...schema.keys import Kind
 from ...schema.scope import Scope
+from ...store import world
 from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Depth, Deviation, Position
@@ -64,7 +64,7 @@ class Audit:
     fix: bool
     found: list[Deviation] = field(default_factory=list)
     rows: int = 0
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: world.monotonic())
 
     @property
     def reads(self) -> fdb.TransactionRead:
@@ -100,7 +100,7 @@ class Audit:
             for kv in self.tr.snapshot.get_range(
                 every.start, every.stop, limit=limit, streaming_mode=mode
             ):
-                if time.monotonic() - self.began > WHOLE_SECONDS:
+                if world.monotonic() - self.began > WHOLE_SECONDS:
                     raise TooLong
                 yield kv
         except fdb.FDBError as error:

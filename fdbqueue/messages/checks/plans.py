@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
@@ -10,6 +9,7 @@ from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import Lease, pack_expiry, pack_lease, unpack_lease
 from ...schema.codec.plans import unpack_plan
 from ...schema.keys import CLAIM_BYTES, Kind
+from ...store import world
 from ..streams import plans
 from .audit import Audit
 
@@ -78,7 +78,7 @@ def _expire(audit: Audit, row: bytes, lease: Lease) -> None:
     """
     keys = audit.scope.keys
     version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
-    claim = os.urandom(CLAIM_BYTES)
+    claim = world.urandom(CLAIM_BYTES)
     over = lease._replace(expiry_version=version, expiry_ms=now_ms, begun=False, claim=claim)
     del audit.tr[row]
     audit.tr[keys.lease_at(lease.position)] = pack_lease(over)

@@ -11,6 +11,7 @@ from enum import Enum
 
 from ...schema.codec.envelopes import Envelope
 from ...schema.scope import Scope, StoredMessage
+from ...store import world
 from ...store.binding import fdb, transactional
 from ...values import backoff
 from ...values.options import QueueOptions
@@ -84,7 +85,9 @@ def decide(
         if limit is not None and envelope.attempts >= limit:
             return Verdict(Disposition.REJECT, envelope, reason=failure)
         if delay is None:
-            delay = backoff.seconds(envelope.backoff or options.backoff, envelope.attempts)
+            delay = backoff.seconds(
+                envelope.backoff or options.backoff, envelope.attempts, world.random.uniform
+            )
     if envelope.expired(now_ms):
         return Verdict(Disposition.EXPIRE, envelope)
     if delay:
@@ -101,7 +104,9 @@ def after_expiry(options: QueueOptions, envelope: Envelope, now_ms: int, *, begu
     envelope = envelope.after_expiry(begun=begun)
     if not begun:
         return decide(options, envelope, now_ms, failure=None, delay=0.0)
-    delay = backoff.seconds(envelope.backoff or options.backoff, envelope.attempts + 1)
+    delay = backoff.seconds(
+        envelope.backoff or options.backoff, envelope.attempts + 1, world.random.uniform
+    )
     return decide(
         options,
         envelope,

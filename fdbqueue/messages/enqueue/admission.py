@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from ...schema import catalogue
 from ...schema.codec.envelopes import Envelope, unpack_envelope
 from ...schema.scope import Scope, StoredMessage
+from ...store import world
 from ...store.binding import fdb, transactional
 from ...values.content import check_payload
 from ...values.model import RANDOM_BYTES, Due, OnConflict, Position
@@ -234,7 +234,9 @@ def _put(
     entries = [(_level(scope, each), each.envelope) for each in drafts if each.due_ms is None]
     appended = iter(append.append(tr, scope, entries, reads=ends) if entries else ())
     # Ascending: what is due at the same millisecond becomes ready in the order of the batch.
-    randoms = iter(sorted(os.urandom(RANDOM_BYTES) for each in drafts if each.due_ms is not None))
+    randoms = iter(
+        sorted(world.urandom(RANDOM_BYTES) for each in drafts if each.due_ms is not None)
+    )
     for draft in drafts:
         if draft.due_ms is None:
             yield next(appended)

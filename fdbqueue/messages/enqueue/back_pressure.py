@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from ...errors import QueueFull
-from ...store import tasks
+from ...store import tasks, world
 from ...values.durations import Seconds, patience
 
 R = TypeVar("R")
@@ -24,15 +22,15 @@ def patiently(attempt: Callable[[bool], R], timeout: Seconds) -> R:
 
     attempt: is told whether it was refused before. Raises ``QueueFull``, ``InvalidArgument``.
     """
-    deadline = patience("timeout", timeout) + time.monotonic()
+    deadline = patience("timeout", timeout) + world.monotonic()
     refused, longest = False, FIRST_PAUSE
     while True:
         try:
             return attempt(refused)
         except QueueFull as error:
-            left = deadline - time.monotonic()
+            left = deadline - world.monotonic()
             if not error.__dict__["waits"] or left <= 0:
                 raise
         # The last attempt is at the end of the time, not before.
-        tasks.sleep(min(random.uniform(0.0, longest), left))
+        tasks.sleep(min(world.random.uniform(0.0, longest), left))
         refused, longest = True, min(2 * longest, LONGEST_PAUSE)

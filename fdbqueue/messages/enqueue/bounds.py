@@ -7,7 +7,6 @@ in flight bring in when the last room is taken.
 
 from __future__ import annotations
 
-import random
 import weakref
 from collections.abc import Sequence
 
@@ -17,6 +16,7 @@ from ...schema.codec.envelopes import Envelope
 from ...schema.codec.schedules import unpack_progress
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
+from ...store import world
 from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
@@ -35,7 +35,6 @@ MAX_SCHEDULES = 500
 CROWD = 32
 """How many of the oldest are chosen from after a conflict, and twice as many after each more."""
 
-_CHOICES = random.SystemRandom()
 _REMEMBERED = 10 * VERSIONS_PER_SECOND
 
 # When a handle last met a conflict, by the database's version: others may drop messages, too.
@@ -179,7 +178,7 @@ def _oldest(
             pooled += Load(1, message.envelope.size)
             stored += len(row.value)
         if crowd:
-            _CHOICES.shuffle(pool)
+            world.random.shuffle(pool)
         for message in pool:
             found.append(message)
             room += Load(1, message.envelope.size)

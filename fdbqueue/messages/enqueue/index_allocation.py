@@ -15,7 +15,6 @@ no other module of this room.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from ...schema.codec.envelopes import Envelope, pack_plain
 from ...schema.counters import BYTE, OPERAND_BYTES, unit
 from ...schema.keys import LevelKeys, QueueKeys
 from ...schema.scope import Scope, StoredMessage
+from ...store import world
 from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int, parse_int
 from ...store.clocks import VERSIONS_PER_SECOND
@@ -91,8 +91,10 @@ class _Leap(NamedTuple):
 
 
 _NONE = _Leap(0, 0, 0)
-_leaps: dict[bytes, _Leap] = {}
-"""The last leaps, by the key of TAIL of the level."""
+
+
+class _Leaps(dict[bytes, _Leap]):
+    """The last leaps of this process, by the key of TAIL of the level."""
 
 
 def _ahead(tr: fdb.Transaction, tail: bytes, following: int) -> int:
@@ -106,18 +108,19 @@ def _ahead(tr: fdb.Transaction, tail: bytes, following: int) -> int:
     tried, version = once.attempt(tr), once.version(tr)
     if tried.brief:
         return following + leap(tried.retries, tried.before)
-    known = _leaps.get(tail, _NONE)
+    leaps = world.remembered(_Leaps)
+    known = leaps.get(tail, _NONE)
     halvings = (version - known.version) // _HALVED_VERSIONS
     size = last = known.size >> halvings if 0 <= halvings < _MAX_HALVINGS else 0
     if tried.retries:
         size = max(leap(tried.retries, tried.before), min(MAX_LEAP, 2 * last))
     if not size:
-        _leaps.pop(tail, None)
+        leaps.pop(tail, None)
         return following
     begin = min(max(following, known.top if last else 0) + size, following + MAX_LEAP)
-    if len(_leaps) >= MAX_REMEMBERED:
-        _leaps.clear()
-    _leaps[tail] = _Leap(size, version, begin) if tried.retries else known._replace(top=begin)
+    if len(leaps) >= MAX_REMEMBERED:
+        leaps.clear()
+    leaps[tail] = _Leap(size, version, begin) if tried.retries else known._replace(top=begin)
     return begin
 
 
@@ -128,7 +131,9 @@ def _begin(
     with cursors that pass these indexes."""
     tried = once.attempt(tr)
     begin, tail = following, level.tail
-    if (tried.retries or (_leaps and not tried.brief)) and tail not in tried.given:
+    if (
+        tried.retries or (not tried.brief and world.remembered(_Leaps))
+    ) and tail not in tried.given:
         begin = _ahead(tr, tail, following)
     tried.give(tr, keys, tail, begin, begin + count)
     packed = pack_int(begin)
@@ -168,7 +173,7 @@ def append_plain(
         level, ends = keys.levels[number], reads(tr, keys, number)
     following = next_index(level, *ends)
     index, packed = _begin(tr, keys, level, following, 1)
-    random = os.urandom(RANDOM_BYTES)
+    random = world.urandom(RANDOM_BYTES)
     tr.set(
         level.ready + packed + pack_bytes(random),
         pack_plain(payload, priority, now_ms, headers, content_type),
@@ -210,7 +215,7 @@ def reserve(
 ) -> list[Position]:
     """``count`` positions behind all others of a level; as ``assign``."""
     begin, _ = _begin(tr, keys, keys.levels[level], next_index(keys.levels[level], *end), count)
-    randoms = os.urandom(RANDOM_BYTES * count)
+    randoms = world.urandom(RANDOM_BYTES * count)
     return [
         Position(level, index, randoms[n : n + RANDOM_BYTES])
         for index, n in enumerate(range(0, len(randoms), RANDOM_BYTES), begin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 from ...errors import CorruptData, FormatTooNew, QueueNotFound
@@ -20,6 +19,7 @@ from ...schema.group_records import (
 )
 from ...schema.keys import RootKeys
 from ...schema.scope import Scope, StoredMessage
+from ...store import world
 from ...store.binding import fdb
 from ...values.model import RANDOM_BYTES, Due, HeaderValue, Position
 from .. import payloads
@@ -120,7 +120,7 @@ def _enqueued(
         return []
     undone = record.members - counted.done
     told: dict[str, HeaderValue] = dict(zip(HEADERS, (name, record.members, undone), strict=True))
-    due = Due(now_ms + callback.delay_ms, os.urandom(RANDOM_BYTES))
+    due = Due(now_ms + callback.delay_ms, world.urandom(RANDOM_BYTES))
     envelope = replace(
         callback.envelope,
         priority=min(callback.envelope.priority, other.options.max_priority),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from ...schema import changes, once
 from ...schema.group_records import Record, Tally, pack_record, pack_tally
 from ...schema.keys.groups import HASHES
 from ...schema.scope import Scope, StoredMessage
+from ...store import world
 from ...store.binding import fdb
 from ...values.states import ENDS, State, Transition
 from . import callbacks
@@ -110,7 +110,10 @@ def _read(
     own = [tr.get(groups.member(name, message_id)) for message_id in message_ids]
     left: tuple[fdb.FDBRange, ...] = ()
     if ends or dies:
-        every, point = groups.members(name), groups.members_from(name, random.randrange(HASHES))
+        every, point = (
+            groups.members(name),
+            groups.members_from(name, world.random.randrange(HASHES)),
+        )
         most = len(message_ids) + 1
         left = (
             tr.snapshot.get_range(point, every.stop, limit=most),

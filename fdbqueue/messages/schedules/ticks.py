@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from ...schema.codec.schedules import (
     unpack_progress,
 )
 from ...schema.scope import Scope, StoredMessage
+from ...store import world
 from ...store.binding import fdb, transactional
 from ...values import schedules
 from ...values.model import RANDOM_BYTES, Due, HeaderValue, Position
@@ -69,7 +69,7 @@ def arm(
     """Let the next tick wait; returns its message's id, empty where there is none. Blind."""
     if next_ms is None:
         return ""
-    due = Due(next_ms, os.urandom(RANDOM_BYTES))
+    due = Due(next_ms, world.urandom(RANDOM_BYTES))
     envelope = replace(
         definition.envelope,
         headers=stamped(definition, name, next_ms),

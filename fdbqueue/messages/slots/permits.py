@@ -8,12 +8,12 @@ no limit is exceeded, and nothing is counted. The rate of a key gives a third ki
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ...schema.keys import KindKeys, SlotKeys
 from ...schema.scope import Scope
+from ...store import world
 from ...store.binding import fdb
 from ...values.limits import Gate
 from . import gates
@@ -77,7 +77,7 @@ class Permits:
             return
         self.used = {rows.parse(kv.key)[1] for kv in held}
         unused = [n for n in range(limit) if n not in self.used and n not in freed]
-        at = random.randrange(len(unused) + 1)  # Others rarely want the same then.
+        at = world.random.randrange(len(unused) + 1)  # Others rarely want the same then.
         self._free = [*unused[at:], *unused[:at], *self._free]
         self.over = any(n >= limit for n in self.used)
         if self.over:

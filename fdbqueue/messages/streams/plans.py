@@ -14,7 +14,6 @@ returns fails.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -35,6 +34,7 @@ from ...schema.codec.plans import (
 )
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
+from ...store import world
 from ...store.binding import fdb, transactional
 from ...values.states import ACK, RELEASE
 from .. import transitions
@@ -98,7 +98,7 @@ def parse(keys: QueueKeys, consumer: str, reads: Reads) -> OpenPlans | None:
 @transactional
 def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
     """Create a consumer without plans. Writes blindly."""
-    state = PlannerState(bytes.fromhex(scope.identity) + os.urandom(NAME_BYTES), b"")
+    state = PlannerState(bytes.fromhex(scope.identity) + world.urandom(NAME_BYTES), b"")
     tr[scope.keys.planner(consumer)] = pack_planner(state)
     return state
 

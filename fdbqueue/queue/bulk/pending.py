@@ -9,8 +9,6 @@ one is enough. So a batch waits for those threads, for a part of the time that t
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -19,7 +17,7 @@ from dataclasses import dataclass, field
 from ...errors import ProducerClosed, ProducerFull
 from ...messages.enqueue.admission import Draft, Plain
 from ...messages.transaction_budget import STEP_BYTES
-from ...store import tasks
+from ...store import tasks, world
 
 _NEVER = float("inf")
 LINGER_SHARE = 0.25
@@ -80,8 +78,8 @@ class Pending:
         self._expected_until = 0.0
         self._wakes_at = 0.0
         """Until when the thread that takes sleeps; 0 while it does not."""
-        self._lock = threading.Lock()
-        self._arrived = threading.Condition(self._lock)
+        self._lock = world.Lock()
+        self._arrived = world.Condition(self._lock)
         self._changed = tasks.Event()
         """Set when the next batch is done."""
 
@@ -102,7 +100,7 @@ class Pending:
             self._line.append(sent)
             self._rouse()
         try:
-            sent.entered.wait(min(timeout, threading.TIMEOUT_MAX))
+            sent.entered.wait(min(timeout, world.TIMEOUT_MAX))
         finally:
             # Also after an interrupt.
             with self._lock:
@@ -118,7 +116,7 @@ class Pending:
     def take(self) -> list[Sent]:
         """The next batch, once it is due; empty when the producer is closed and nothing is left."""
         with self._lock:
-            while (at := self._due_at()) > (now := time.monotonic()):
+            while (at := self._due_at()) > (now := world.monotonic()):
                 if not self._waiting and self._expected > 1 and self._expected_until > now:
                     at = self._expected_until  # The first to send until then need not wake anybody.
                 self._wakes_at = at
@@ -137,7 +135,7 @@ class Pending:
     def expect(self, count: int) -> None:
         """So many messages are stored, and their senders are told next."""
         with self._lock:
-            now = time.monotonic()
+            now = world.monotonic()
             self._expected = count + len(self._waiting)
             longest = min(LINGER_SECONDS, LINGER_SHARE * (now - self._begun_at))
             self._expected_until = now + longest
@@ -154,7 +152,7 @@ class Pending:
 
     def wait(self, timeout: float | None) -> int:
         """Wait until all that is held now is done; returns how many messages are not."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else world.monotonic() + timeout
         with self._lock:
             wanted = self._entered
             self._wanted = max(self._wanted, wanted)
@@ -163,7 +161,7 @@ class Pending:
             with self._lock:
                 changed = self._changed
                 unfinished = self.messages if self.given_up else max(0, wanted - self._done)
-            left = None if deadline is None else deadline - time.monotonic()
+            left = None if deadline is None else deadline - world.monotonic()
             if not unfinished or (left is not None and left <= 0):
                 return unfinished
             changed.wait(left)
@@ -206,7 +204,7 @@ class Pending:
         )
 
     def _enter(self, sent: Sent) -> None:
-        sent.at = time.monotonic()
+        sent.at = world.monotonic()
         self._waiting.append(sent)
         self._waiting_size += sent.size
         self._entered += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import count
@@ -19,6 +18,7 @@ from ...messages.streams.plans import OpenPlans
 from ...schema.codec.plans import Planned, Stage
 from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope, StoredMessage
+from ...store import world
 from ...store.binding import fdb
 from ..handle import Handle
 
@@ -64,7 +64,7 @@ class Planner:
         self.consumer = consumer
         self._queue = queue
         self._lenient = lenient
-        self._name = os.urandom(plans.NAME_BYTES)
+        self._name = world.urandom(plans.NAME_BYTES)
         self._held = False
 
     def begin(self, db: fdb.Database) -> Mark:
@@ -235,7 +235,7 @@ class Planner:
         promoted = promotion.promote(tr, scope, promotion.reads(tr, scope)).moved
         # While others take the first messages, too, a smaller claim is likelier to commit.
         at_most = max(MIN_FILL, planning.CLAIM_MESSAGES >> (attempt - 1))
-        claim, planned = os.urandom(CLAIM_BYTES), open_plans.current
+        claim, planned = world.urandom(CLAIM_BYTES), open_plans.current
         full = planning.fill(tr, scope, open_plans, limits, claim, at_most)
         current = open_plans.current
         if current and current[1].stage is Stage.SEALED:

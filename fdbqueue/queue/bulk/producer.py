@@ -9,8 +9,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -29,7 +27,7 @@ from ...errors import (
 )
 from ...messages.enqueue.admission import Draft, Plain
 from ...messages.enqueue.back_pressure import TIMEOUT_SECONDS
-from ...store import binding
+from ...store import binding, world
 from ...store.binding import fdb
 from ...values import durations
 from ...values.content import check_count
@@ -134,8 +132,8 @@ class Producer(Generic[T]):
         self._pending = Pending(*self._bounds)
         self._failed = 0
         self._error: Exception | None = None
-        self._starting, self._storing = threading.Lock(), threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._starting, self._storing = world.Lock(), world.Lock()
+        self._thread: world.Thread | None = None
         self._storer = 0
 
     def __enter__(self) -> Self:
@@ -220,14 +218,14 @@ class Producer(Generic[T]):
     def _called_back(self) -> bool:
         """Whether this is the producer's thread, in a callback of a future: it cannot wait for
         itself."""
-        return threading.get_ident() == self._storer
+        return world.get_ident() == self._storer
 
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
                 # A daemon: the end of the interpreter closes the producer.
                 name = f"fdbqueue-producer-{self._queue.name}"
-                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread = world.Thread(target=self._run, name=name, daemon=True)
                 thread.start()
                 self._thread = thread
 
@@ -236,7 +234,7 @@ class Producer(Generic[T]):
         pending = self._pending
         if not self._storing.acquire(blocking=False):
             return  # Whoever started the other thread was interrupted.
-        self._storer = threading.get_ident()
+        self._storer = world.get_ident()
         while batch := pending.take():
             self._settle(batch)
             pending.done(batch)
@@ -265,7 +263,7 @@ class Producer(Generic[T]):
             raise ProducerClosed
         # A message alone may wait for room; the first of several finds out whether there is any.
         alone = len(batch) == 1
-        room = max(0.0, batch[0].at + self._timeout - time.monotonic()) if alone else 0.0
+        room = max(0.0, batch[0].at + self._timeout - world.monotonic()) if alone else 0.0
         given = batches.together([sent.given for sent in batch])
         ids = self._queue._admit(self._db, given, room)
         self._pending.expect(len(batch))
@@ -274,7 +272,7 @@ class Producer(Generic[T]):
 
     def _timely(self, batch: Sequence[Sent]) -> Sequence[Sent]:
         """The messages that have not waited for too long; the others fail."""
-        since = time.monotonic() - self._timeout
+        since = world.monotonic() - self._timeout
         late = [sent for sent in batch if sent.at < since and not sent.future.done()]
         if late:
             self._lose(late, OperationTimedOut(seconds=self._timeout))
@@ -318,7 +316,7 @@ def _fail(batch: Sequence[Sent], error: BaseException) -> None:
                 sent.future.set_exception(batches.own(error))
 
 
-_finding = threading.Lock()
+_finding = world.Lock()
 _producers: WeakSet[Producer] = WeakSet()
 
 
@@ -339,7 +337,7 @@ def _close_all() -> None:
 def _after_fork() -> None:
     """A forked process has none of the threads, and sends nothing for the other process."""
     global _finding
-    _finding = threading.Lock()
+    _finding = world.Lock()
     for producer in list(_producers):
         producer._begin()
 

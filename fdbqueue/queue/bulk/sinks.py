@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +25,7 @@ from ...messages.streams.packing import Packer
 from ...messages.streams.undecided import Undecided
 from ...schema.codec.envelopes import PLAIN_INLINE_LIMIT, pack_envelope, pack_plain
 from ...schema.codec.sinks import Attempt, SinkState, StagedRun
+from ...store import world
 from ...store.binding import fdb
 from ...values.content import check_headers, check_payload
 from ...values.durations import Seconds
@@ -51,7 +50,7 @@ _ANONYMOUS = "write:"
 
 def anonymous(now_ms: int) -> str:
     """A name for a sink that is used for one batch only."""
-    return f"{_ANONYMOUS}{now_ms:012x}:{os.urandom(8).hex()}"
+    return f"{_ANONYMOUS}{now_ms:012x}:{world.urandom(8).hex()}"
 
 
 class Sink:
@@ -226,7 +225,7 @@ class Stager:
         self._batch = batch
         self._options = options
         self._now_ms = sink._queue._clock.now_ms(db)
-        self._name = os.urandom(staging.NAME_BYTES)
+        self._name = world.urandom(staging.NAME_BYTES)
         self._packer = Packer()
         self._written = 0
         self._size = 0
@@ -323,11 +322,11 @@ class _Pace:
     def begin(self) -> None:
         """An attempt begins; one that has not ended has failed."""
         self.end()
-        self._began = time.monotonic()
+        self._began = world.monotonic()
 
     def end(self) -> None:
         """The attempt is over."""
-        if self._began is not None and time.monotonic() - self._began > _SLOW_SECONDS:
+        if self._began is not None and world.monotonic() - self._began > _SLOW_SECONDS:
             self.slow_down()
         self._began = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from ...messages.groups import callbacks, inspection, members
 from ...messages.transaction_budget import STEP_BYTES, fitting
 from ...schema import catalogue
 from ...schema.group_records import Callback, Record
+from ...store import world
 from ...store.binding import fdb
 from ...values.content import check_count, check_headers
 from ...values.durations import Seconds
@@ -78,7 +78,7 @@ def enqueue_group(
     stay.
     """
     check_choice("then_on", then_on, ThenOn)
-    named = os.urandom(_NAME_BYTES).hex() if name is None else check_name(name)
+    named = world.urandom(_NAME_BYTES).hex() if name is None else check_name(name)
     follows = queue if then_queue is None else then_queue
     if not isinstance(follows, Enqueuing):
         raise InvalidArgument(argument="then_queue", value=follows, problem="must be a Queue")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from ...consumers import watching
@@ -18,6 +17,7 @@ from ...errors import (
 from ...messages import lookup
 from ...messages.delivery import results, settle
 from ...schema.codec.dead_letters import Kept, unpack_kept
+from ...store import world
 from ...store.binding import fdb
 from ...values import durations, serializers
 from ...values.durations import Seconds
@@ -99,12 +99,12 @@ def result(
         problem = "a transaction does not wait: call it with the database"
         raise InvalidArgument(argument="wait", value=wait, problem=problem)
     queue = queue._bounded(tr, timeout)
-    ends = time.monotonic() + patience
+    ends = world.monotonic() + patience
     while True:
         kept, pending, signal = queue._read(tr, _look, queue, message_id)
         if kept is not None:
             return _value(queue, message_id, kept)
-        left = ends - time.monotonic()
+        left = ends - world.monotonic()
         if left <= 0 or isinstance(tr, fdb.Transaction):
             raise ResultPending(message_id=message_id, state=pending)
         watches = watching.arm(tr, signal, queue._keys.once.timeout)

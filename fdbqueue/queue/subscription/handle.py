@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
@@ -23,6 +21,7 @@ from ...schema.codec.leases import new_claim
 from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope, StoredMessage
 from ...schema.subscription_definitions import Definition, Mode
+from ...store import world
 from ...store.binding import FAILURES, fdb
 from ...subscriptions import acquire, cursors, exclusive, registry
 from ...subscriptions.acquire import Found
@@ -68,7 +67,7 @@ class Subscription:
         self.name = check_name(name)
         self._queue = queue
         self._once = queue._root_keys.once  # the queue may go with the subscription
-        self._consumer = os.urandom(CLAIM_BYTES)
+        self._consumer = world.urandom(CLAIM_BYTES)
         self._limited: Subscription | None = None
         """The handle of the last ``timeout=``: a loop has the same one again and again."""
 
@@ -356,13 +355,13 @@ class Subscription:
                     "call it with a database"
                 )
             return taken.results
-        deadline = time.monotonic() + wait
+        deadline = world.monotonic() + wait
         waiter = ConsumerRef(new_id(self._consumer), subscription=self.name)
         listed = False
         resume: Mapping[int, bytes] = {}
         try:
             while True:
-                left = deadline - time.monotonic()
+                left = deadline - world.monotonic()
                 terms: dict[str, Any] = {"resume": resume, "waiter": waiter, "listed": listed}
                 attempts = _attempts(step, **terms, waits=left > 0)
                 # Moving a cursor twice does no harm.

@@ -5,13 +5,13 @@ A place is what a READY key adds to its kind: the packed elements level, index a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgpack
 
 from ...errors import CorruptData
+from ...store import world
 from ...store.client import pack_bytes, pack_int
 from ...store.clocks import Moment
 from ...values.model import BYTES, Message, Position
@@ -26,7 +26,7 @@ HOLDER_BYTES = 8
 
 def new_claim(holder: bytes = b"") -> bytes:
     """An unguessable name for what one consumer is given at once."""
-    return os.urandom(CLAIM_BYTES - len(holder)) + holder
+    return world.urandom(CLAIM_BYTES - len(holder)) + holder
 
 
 def holder_of(name: bytes) -> bytes:

@@ -8,10 +8,10 @@ equal. At least eleven bytes, which no position of an unsorted level has.
 
 from __future__ import annotations
 
-import os
 import struct
 
 from ...errors import CorruptData
+from ...store import world
 from ...store.binding import fdb
 from ...store.client import pack_bytes
 from ...values.model import RANDOM_BYTES, HeaderValue, Position
@@ -28,7 +28,7 @@ def length(value: HeaderValue) -> int:
 
 def position(level: int, value: HeaderValue, arrival: int) -> Position:
     """A new position among the messages with a value; ``arrival`` counts from 1."""
-    random = bytes(fdb.tuple.pack((value, arrival))) + os.urandom(RANDOM_BYTES)
+    random = bytes(fdb.tuple.pack((value, arrival))) + world.urandom(RANDOM_BYTES)
     return Position(level, INDEX, random)
 
 

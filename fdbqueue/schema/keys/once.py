@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
+from ...store import world
 from ...store.binding import fdb
 from ...store.client import pack_int
 from .kinds import KindKeys
 
 TOKEN_BYTES = 16
-
-process = object()
-"""Another one in a forked child, which must not use the records of its parent."""
 
 
 class Record:
@@ -30,12 +27,13 @@ class Record:
 class Minute(NamedTuple):
     """The minute under which new records of a database stand, until a time of the monotonic clock.
 
-    process: that of the records. begin: what the keys of its records begin with, up to the random
+    process: the world of the process that may use the records: a forked child must not use those of
+    its parent. begin: what the keys of its records begin with, up to the random
     part of the token. free: records of operations that have ended.
     """
 
     database: fdb.Database | None
-    process: object
+    process: world.World
     number: int
     until: float
     begin: bytes
@@ -43,7 +41,7 @@ class Minute(NamedTuple):
 
     def new(self) -> Record:
         """A record that nobody has used."""
-        token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
+        token = world.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
         return Record(self.begin + token + b"\x00", self)
 
 
@@ -59,18 +57,10 @@ class OnceKeys(KindKeys[int, bytes]):
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         super().__init__(prefix, int, bytes)
         self.timeout = timeout
-        self.latest = Minute(None, process, 0, 0.0, b"", [])
+        self.latest = Minute(None, world.current, 0, 0.0, b"", [])
 
     def keep(self, database: fdb.Database, minute: int, until: float) -> Minute:
         """Keep a minute that was read."""
         begin = self.prefix + pack_int(minute) + b"\x01"
-        self.latest = found = Minute(database, process, minute, until, begin, [])
+        self.latest = found = Minute(database, world.current, minute, until, begin, [])
         return found
-
-
-def _after_fork() -> None:
-    global process
-    process = object()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -14,7 +14,6 @@ import ctypes
 import importlib
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 from . import errors
@@ -123,4 +122,4 @@ def _forget_semaphores() -> None:
     # The bindings wait on a semaphore per thread, which a forked child would share with its parent.
     implementation = sys.modules.get("fdb.impl")
     if implementation is not None:
-        vars(getattr(implementation, "_thread_local_storage", threading.local())).clear()
+        vars(implementation._thread_local_storage).clear()

@@ -12,11 +12,11 @@ import ctypes
 import itertools
 import json
 import struct
-import threading
 from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
 
+from .. import world
 from . import codes
 from .codes import Fault
 from .futures import RELEASED, Future, failed, reported, require_no_wait
@@ -60,7 +60,7 @@ class Library:
 
     def __init__(self) -> None:
         self._api_version = 0
-        self._stopped = threading.Event()
+        self._stopped = world.Event()
         self._network_set_up = False
         numbers = itertools.count(1)
         databases: dict[int, Database] = {}
@@ -200,7 +200,7 @@ class Library:
             return future.ready
 
         def fdb_future_block_until_ready(future: Future) -> int:
-            done = threading.Event()
+            done = world.Event()
             future.call_when_ready(lambda _: done.set())
             done.wait()
             return 0

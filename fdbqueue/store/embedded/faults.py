@@ -21,12 +21,11 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
-import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from .. import world
 from .codes import COMMIT_UNKNOWN, FUTURE_VERSION, NOT_COMMITTED, PROCESS_BEHIND, TOO_OLD, Fault
 from .storage.commit import Committer
 from .transactions.commit_requests import CommitRequest
@@ -74,7 +73,7 @@ class Faults:
         self.counts: Counter[str] = Counter()
         self.injected: list[Injection] = []
         self._random = random.Random(seed)
-        self._lock = threading.Lock()
+        self._lock = world.Lock()
 
     def _happens(self, kind: str) -> bool:
         rate = self.rates.get(kind, 0.0)
@@ -92,7 +91,7 @@ class Faults:
         if self._happens(kind):
             with self._lock:
                 seconds = self._random.random() * _LONGEST_DELAY
-            time.sleep(seconds)
+            world.sleep(seconds)
 
     def _kill(self) -> None:
         if self._happens("kill"):

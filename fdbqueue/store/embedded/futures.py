@@ -5,11 +5,11 @@ Most are complete when they are made, because a read of a local file needs no wa
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from .. import world
 from .codes import FUTURE_NOT_SET, FUTURE_RELEASED, OPERATION_CANCELLED, Fault
 from .errors import EngineError
 
@@ -27,7 +27,7 @@ class Frame:
         self.future = future
 
 
-class _Stack(threading.local):
+class _Stack(world.local):
     """The callbacks that a thread is running, the innermost last."""
 
     def __init__(self) -> None:

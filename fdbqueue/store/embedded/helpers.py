@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable
 
+from .. import world
 from .errors import EngineError
 
 log = logging.getLogger("fdbqueue.store.embedded")
@@ -26,7 +25,7 @@ class Helper:
     def __init__(self, name: str, work: Callable[[], bool]) -> None:
         self._name = name
         self._work = work
-        self._lock = threading.Lock()
+        self._lock = world.Lock()
         self.running = False
 
     def start(self) -> None:
@@ -38,7 +37,7 @@ class Helper:
         with self._lock:
             if self.running:
                 return
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread = world.Thread(target=self._run, name=self._name, daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:
@@ -59,4 +58,4 @@ class Helper:
                     return
             except BaseException:
                 log.exception("%s failed, and continues", self._name)
-                time.sleep(_PAUSE_SECONDS)
+                world.sleep(_PAUSE_SECONDS)

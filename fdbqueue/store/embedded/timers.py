@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import threading
-import time
 from collections.abc import Callable
 
+from .. import world
 from .helpers import Helper
 
 # Calls that were cancelled are swept out of the heap when there are more of them than others.
@@ -35,7 +34,7 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Call]] = []
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = world.Condition(world.Lock())
         self._order = itertools.count()
         self._cancelled = 0
         self._helper = Helper("fdbqueue-timers", self._make_next)
@@ -49,7 +48,7 @@ class Timers:
         Raises:
             EngineError: no thread can be started.
         """
-        return self.call_at(time.monotonic() + seconds, function)
+        return self.call_at(world.monotonic() + seconds, function)
 
     def call_at(self, when: float, function: Callable[[], object]) -> Call:
         """Call a function once at a time of the monotonic clock."""
@@ -79,7 +78,7 @@ class Timers:
                 if not self._heap:
                     self._changed.wait()
                     continue
-                delay = self._heap[0][0] - time.monotonic()
+                delay = self._heap[0][0] - world.monotonic()
                 if delay <= 0:
                     break
                 self._changed.wait(delay)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
+
+from ...store import world
 
 TURN_SECONDS = 120.0
 """How long a turn of a loop may take while the store answers. A transaction that is always too slow
@@ -21,8 +22,8 @@ class Loop:
         self.does = does
         self.takes = takes
         self.patience = patience
-        self.turned_at = time.monotonic()
-        """When the latest turn began, by ``time.monotonic``. Later than now while it rests."""
+        self.turned_at = world.monotonic()
+        """When the latest turn began, by ``world.monotonic``. Later than now while it rests."""
         self.took_at = -math.inf
         """When it last looked for messages in the store, whether there were any or not."""
         self.problem: str | None = None
@@ -32,11 +33,11 @@ class Loop:
 
     def turn(self, rests: float = 0.0) -> None:
         """Begin a turn that may take longer, by so many seconds."""
-        self.turned_at = time.monotonic() + rests
+        self.turned_at = world.monotonic() + rests
 
     def took(self) -> None:
         """It has looked for messages."""
-        self.took_at, self.problem = time.monotonic(), None
+        self.took_at, self.problem = world.monotonic(), None
 
     def failed(self, problem: object) -> None:
         """It could not."""

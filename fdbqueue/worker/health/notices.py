@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Protocol
 
+from ...store import world
 from .systemd import READY, STOPPING, WATCHDOG, Systemd
 
 LOOK_SECONDS = 0.2
@@ -32,10 +31,10 @@ class Notices:
         self._probes = probes
         self._ready = False
         self._status = ""
-        self._lock = threading.Lock()
+        self._lock = world.Lock()
         """Held while it looks and tells, so that nothing older follows that it stops."""
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fdbqueue-systemd", daemon=True)
+        self._over = world.Event()
+        self._thread = world.Thread(target=self._run, name="fdbqueue-systemd", daemon=True)
 
     def start(self) -> None:
         """Tell from now on."""
@@ -54,7 +53,7 @@ class Notices:
     def look(self) -> float:
         """Tell what is to be told now; returns after how many seconds to look again."""
         with self._lock:
-            now, notices = time.monotonic(), list[str]()
+            now, notices = world.monotonic(), list[str]()
             problem = self._probes.unready(now)
             if problem is None and not self._ready:
                 notices.append(READY)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from ...store import world
 from ...store.connection import Connection
 from ...values.records import record
 from .loops import TURN_SECONDS, Loop
@@ -31,8 +30,8 @@ class Probes:
     def dead(self, now: float) -> str | None:
         """Why the worker must be started anew; None if it lives.
 
-        now: by ``time.monotonic``. Whoever waits for messages, for a handler or for a store that is
-        away lives; so does a worker that stops, which it does in a limited time.
+        now: by ``world.monotonic``. Whoever waits for messages, for a handler or for a store that
+        is away lives; so does a worker that stops, which it does in a limited time.
         """
         if self.stopping():
             return None
@@ -70,10 +69,10 @@ def routes(probes: Probes, metrics: Any) -> Mapping[str, Callable[[], Answer]]:
     """
 
     def live() -> Answer:
-        return _answer("live", probes.dead(time.monotonic()))
+        return _answer("live", probes.dead(world.monotonic()))
 
     def ready() -> Answer:
-        return _answer("ready", probes.unready(time.monotonic()))
+        return _answer("ready", probes.unready(world.monotonic()))
 
     def uncounted() -> Answer:
         problem = "the worker counts nothing: give it metrics=WorkerMetrics()"
@@ -89,7 +88,7 @@ def routes(probes: Probes, metrics: Any) -> Mapping[str, Callable[[], Answer]]:
 
 def scrapes(exposition: Callable[[], tuple[str, bytes]]) -> Callable[[], Answer]:
     """Answers scrapes, one after the other. exposition: the content type and the text of one."""
-    scraping = threading.Lock()
+    scraping = world.Lock()
 
     def answer() -> Answer:
         if not scraping.acquire(timeout=SCRAPE_SECONDS):

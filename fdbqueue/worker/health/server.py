@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -13,6 +11,7 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import InvalidArgument
+from ...store import world
 from ...store.hosts import host_name, is_inner
 
 log = logging.getLogger("fdbqueue.worker")
@@ -81,7 +80,7 @@ class Server:
             ) from error
         self.address: Address = (address[0], self._listener.server_address[1])
         """Where it listens."""
-        self._thread: threading.Thread | None = None
+        self._thread: world.Thread | None = None
 
     def serve(self, routes: Routes) -> None:
         """Answer from now on; what has come before waits until then.
@@ -90,7 +89,7 @@ class Server:
         """
         self._listener.routes = routes
         serve = self._listener.serve_forever
-        self._thread = threading.Thread(
+        self._thread = world.Thread(
             target=serve, args=[POLL_SECONDS], name="fdbqueue-health", daemon=True
         )
         self._thread.start()
@@ -115,7 +114,7 @@ class _Listener(ThreadingMixIn, TCPServer):
         self.routes: Routes = {}
         self._clients: set[Any] = set()
         self._reading: dict[Any, float] = {}
-        """Until when each client must have sent its request, by ``time.monotonic``."""
+        """Until when each client must have sent its request, by ``world.monotonic``."""
         super().__init__(address, _Request)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
@@ -125,7 +124,7 @@ class _Listener(ThreadingMixIn, TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._clients.add(request)
-        self._reading[request] = time.monotonic() + READ_SECONDS
+        self._reading[request] = world.monotonic() + READ_SECONDS
         super().process_request(request, client_address)
 
     def has_read(self, request: Any) -> None:
@@ -139,7 +138,7 @@ class _Listener(ThreadingMixIn, TCPServer):
 
     def service_actions(self) -> None:
         """Cut off clients that send their request too slowly, however they do it."""
-        now = time.monotonic()
+        now = world.monotonic()
         for request, until in self._reading.copy().items():
             if now > until:
                 self._cut(request)

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
-import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +22,7 @@ from ...errors import QueueError
 from ...messages.delivery import cancellation
 from ...schema import once
 from ...schema.keys import OnceKeys
+from ...store import world
 from ...store.binding import FAILURES
 from ...values.model import Delivery
 from ..health import Loop
@@ -46,7 +45,7 @@ MAX_LOOKED = 100
 class _Watched:
     """What a worker holds of a queue, or a subscription, and its watch.
 
-    since: when the watch was armed, by ``time.monotonic``; inf while it is not. look_at: when to
+    since: when the watch was armed, by ``world.monotonic``; inf while it is not. look_at: when to
     look at what is held; inf if there is no need.
     """
 
@@ -67,7 +66,7 @@ class Cancellations:
     def __init__(self, state: State) -> None:
         self.state = state
         self._watched = {buffer: _Watched(buffer) for buffer in state.buffers}
-        self._changed = threading.Condition(state.lock)
+        self._changed = world.Condition(state.lock)
         self._stopped = False
         self._loop = state.watch(Loop("learns of cancellations"))
 
@@ -78,7 +77,7 @@ class Cancellations:
             if not watched.holds or buffer.began_at >= watched.since:
                 return
             if watched.look_at == math.inf:  # else it is due, or waits after a failure
-                watched.look_at = time.monotonic()
+                watched.look_at = world.monotonic()
             self._changed.notify()
 
     def wake(self) -> None:
@@ -111,7 +110,7 @@ class Cancellations:
         self._loop.turn(math.inf)
         with self.state.lock:
             while not self._stopped:
-                now, usable = time.monotonic(), self.state.worker.connection.usable
+                now, usable = world.monotonic(), self.state.worker.connection.usable
                 held = [each for each in self._watched.values() if usable and each.holds]
                 due = [each for each in held if each.look_at <= now]
                 if due:
@@ -131,7 +130,7 @@ class Cancellations:
         except Exception:
             log.exception("cannot look what is cancelled of %s", name)
         with self.state.lock:
-            watched.look_at = time.monotonic() + RETRY_SECONDS
+            watched.look_at = world.monotonic() + RETRY_SECONDS
 
     def _look(self, watched: _Watched) -> None:
         buffer = watched.buffer
@@ -152,14 +151,14 @@ class Cancellations:
         key = watched.buffer.queue._keys.cancels
         watch = watching.watch(self.state.worker.db, key, LOOK_SECONDS)
         with self.state.lock:
-            watched.watch, watched.since = watch, time.monotonic()
+            watched.watch, watched.since = watch, world.monotonic()
         watch.on_ready(partial(self._fired, watched))
 
     def _fired(self, watched: _Watched, watch: watching.Watch) -> None:
         pause = RETRY_SECONDS if watching.has_failed(watch) else 0.0
         with self.state.lock:
             watched.watch, watched.since = None, math.inf
-            watched.look_at = time.monotonic() + pause
+            watched.look_at = world.monotonic() + pause
             self._changed.notify()
 
     def _cancelled(self, buffer: Buffer, held: Sequence[Delivery]) -> frozenset[bytes]:

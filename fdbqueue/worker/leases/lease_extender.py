@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Sequence
 
 from ...consumers.sessions import BEAT_SECONDS
 from ...errors import LeaseLost, QueueError
+from ...store import world
 from ...store.binding import FAILURES
 from ...values.model import Delivery
 from .. import state as shared
@@ -60,8 +59,8 @@ class LeaseExtender:
         self.state = state
         self.handlers = handlers
         self._loop = state.watch(Loop("extends leases"))
-        self._stopped = threading.Event()
-        self._checked_at = time.monotonic()
+        self._stopped = world.Event()
+        self._checked_at = world.monotonic()
         self._renewed: dict[bytes, float] = {}
 
     def stop(self) -> None:
@@ -92,7 +91,7 @@ class LeaseExtender:
                 state.worker.connection.suspect()
             except Exception:
                 log.exception("cannot give a sign of life")
-            now = time.monotonic()
+            now = world.monotonic()
             with state.lock:
                 held = {each.token for buffer in state.buffers for each in buffer.held()}
             # What was not held a round ago was leased since then.
@@ -120,7 +119,7 @@ class LeaseExtender:
         """Give back what no handler comes to for longer than a lease, or for a second if it was
         taken ahead of fast handlers: others may be free."""
         with self.state.lock:
-            now, longest = time.monotonic(), max(buffer.policy.lease, shared.WAITS_SECONDS)
+            now, longest = world.monotonic(), max(buffer.policy.lease, shared.WAITS_SECONDS)
             busy = len(self.state.jobs) >= self.state.worker.concurrency
             times = now - longest, now - shared.AHEAD_WAITS_SECONDS
             old = buffer.give_up_waiting(*times) if busy else []

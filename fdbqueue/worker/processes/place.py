@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...store import world
 from ..health import Systemd
 from ..health.systemd import READY, WATCHDOG
 
@@ -18,7 +17,7 @@ class Place:
     """The place of a process among several.
 
     number: how many others come before it. heard_at: when it last told that it is ready or lives,
-        by ``time.monotonic``; 0 before it is ready. watchdog: how often it must, at least, in
+        by ``world.monotonic``; 0 before it is ready. watchdog: how often it must, at least, in
         seconds; None if nobody asks.
     """
 
@@ -31,7 +30,7 @@ class Place:
 
         def notify(notices: str) -> None:
             if READY in notices or WATCHDOG in notices:
-                self.heard_at.value = time.monotonic()
+                self.heard_at.value = world.monotonic()
 
         return Systemd(notify, self.watchdog)
 
@@ -46,4 +45,4 @@ def stop_with_parent(stop: Callable[[], object]) -> None:
         parent.join()
         stop()
 
-    threading.Thread(target=watch, name="fdbqueue-parent", daemon=True).start()
+    world.Thread(target=watch, name="fdbqueue-parent", daemon=True).start()

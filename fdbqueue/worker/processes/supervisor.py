@@ -11,13 +11,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ...store import world
 from ..health import Notices, Systemd
 from .place import Place
 
@@ -98,7 +98,7 @@ class Supervisor:
                     code = self._tend()
                     if all(slot.over for slot in self.slots):
                         return 0
-                time.sleep(TURN_SECONDS)
+                world.sleep(TURN_SECONDS)
             return code
         finally:
             self._end()
@@ -128,7 +128,7 @@ class Supervisor:
 
     def _tend(self) -> int:
         """Start processes that are due; returns the exit code of one that cannot start at all."""
-        now = time.monotonic()
+        now = world.monotonic()
         for slot in self.slots:
             code = None if slot.process is None else slot.process.exitcode
             if slot.process is None:
@@ -155,7 +155,7 @@ class Supervisor:
         slot.place.heard_at.value = 0.0
         slot.process = _SPAWN.Process(target=_alone, args=(self.work, slot.place))
         slot.process.start()
-        slot.started = time.monotonic()
+        slot.started = world.monotonic()
 
     def _running(self) -> list[Slot]:
         return [slot for slot in self.slots if slot.runs]
@@ -186,7 +186,7 @@ class Supervisor:
             if self._stops > stops:
                 stops = self._stops
                 self._terminate()
-            time.sleep(TURN_SECONDS / 2)
+            world.sleep(TURN_SECONDS / 2)
 
     def _sources(self) -> dict[str, int]:
         """The source files, and when each last changed."""

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
-import time
 
+from ... import world
 from ..errors import EngineError, StoreError
 from ..helpers import Helper
 from ..transactions.commit_requests import CommitRequest
@@ -51,8 +50,8 @@ class Checkpointer:
     def _reset(self) -> None:
         self._pages = 0
         self._rest, self._rest_until = _FIRST_REST, 0.0
-        self._moving = threading.Lock()
-        self._wake = threading.Event()
+        self._moving = world.Lock()
+        self._wake = world.Event()
         self._helper = Helper("fdbqueue-checkpoint", self._turn)
         self._connection: sqlite3.Connection | None = None
 
@@ -85,14 +84,14 @@ class Checkpointer:
 
     def _keep_small(self) -> None:
         size = self._file.log_bytes()
-        if time.monotonic() < self._rest_until:
+        if world.monotonic() < self._rest_until:
             return
         for limit, milliseconds in _PATIENCE:
             if size > limit:
                 if self._start_over(milliseconds):
                     self._rest = _FIRST_REST
                 else:
-                    self._rest_until = time.monotonic() + milliseconds / 1000 * self._rest
+                    self._rest_until = world.monotonic() + milliseconds / 1000 * self._rest
                     self._rest = min(self._rest * 2, _LONGEST_REST)
                 return
 

@@ -13,10 +13,9 @@ is not free, another thread waits in its place.
 from __future__ import annotations
 
 import sqlite3
-import threading
-import time
 from collections.abc import Callable
 
+from ... import world
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
 from ..errors import StoreMisplaced
 from ..transactions.commit_requests import CommitRequest, Turn
@@ -61,7 +60,7 @@ class Committer:
     def _reset(self) -> None:
         self._writer = Writer(self._file, self._clock, self._snapshots)
         self._mailbox = Mailbox(self._file.shared, durable=self._file.synchronous == "full")
-        self._mutex = threading.Lock()
+        self._mutex = world.Lock()
         self._waiting: list[CommitRequest] = []
         self._leading = False
         # How many threads took part in the last group or waited behind it.
@@ -125,10 +124,10 @@ class Committer:
             self._pass_on(group)
         return bool(group)
 
-    def _wait(self, request: CommitRequest, turn: threading.Lock) -> None:
+    def _wait(self, request: CommitRequest, turn: world.Lock) -> None:
         """Wait until a request is done, or withdrawn, or it is its thread's turn to lead."""
         if request.deadline:
-            remaining = max(request.deadline - time.monotonic(), 0.0)
+            remaining = max(request.deadline - world.monotonic(), 0.0)
             if turn.acquire(timeout=remaining) or self.withdraw(request):
                 return
         turn.acquire()
@@ -147,7 +146,7 @@ class Committer:
     def lead(self, request: CommitRequest) -> None:
         """Commit a group for a request whose turn it is; then it is done."""
         group = [request]
-        deputy: threading.Thread | None = None
+        deputy: world.Thread | None = None
         turn = None
         try:
             if self._expected > 1:
@@ -159,7 +158,7 @@ class Committer:
             else:
                 request.turn = turn = _taken()
                 request.leads = False
-                deputy = threading.Thread(
+                deputy = world.Thread(
                     target=self._deputise, args=(group,), name="fdbqueue-commit", daemon=True
                 )
         finally:
@@ -177,9 +176,9 @@ class Committer:
         """Add to a group the requests that wait, and of those that took part last time who comes in
         a moment: else two half groups alternate, and each pays for a whole fsync."""
         if self._file.synchronous == "full":
-            deadline = time.monotonic() + self._writer.seconds * _GATHER_SHARE
-            while len(self._waiting) + 1 < self._expected and time.monotonic() < deadline:
-                time.sleep(_GATHER_STEP)
+            deadline = world.monotonic() + self._writer.seconds * _GATHER_SHARE
+            while len(self._waiting) + 1 < self._expected and world.monotonic() < deadline:
+                world.sleep(_GATHER_STEP)
         with self._mutex:
             group += self._waiting
             self._waiting = []
@@ -291,7 +290,7 @@ class Committer:
     def _misplaced(self) -> StoreMisplaced | None:
         """Whether a commit would be lost, as others do not find the file; looks before each one,
         but where commits may be lost anyway, not so often that it can be measured."""
-        now = time.monotonic()
+        now = world.monotonic()
         if self._file.synchronous != "full" and now - self._looked < _LOOK_SECONDS:
             return None
         self._looked = now
@@ -329,7 +328,7 @@ class Committer:
             self._reset()
 
 
-def _taken() -> threading.Lock:
-    lock = threading.Lock()
+def _taken() -> world.Lock:
+    lock = world.Lock()
     lock.acquire()
     return lock

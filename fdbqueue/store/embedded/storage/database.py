@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 
+from ... import world
 from ..codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
 from ..options import (
     ABSOLUTE_WATCHES,
@@ -179,7 +179,7 @@ def _before_fork() -> None:
 
 def _after_fork(in_child: bool) -> None:
     if in_child:
-        open_stores.lock = threading.Lock()
+        open_stores.lock = world.Lock()
         timers.after_fork()
     for store in open_stores.stores.values():
         store.after_fork(in_child)

@@ -12,9 +12,9 @@ import errno
 import os
 import sqlite3
 import stat
-import time
 from collections.abc import Iterator
 
+from ... import world
 from ..errors import (
     NewerFormat,
     NoDirectory,
@@ -313,7 +313,7 @@ class StoreFile:
         with _all_or_nothing(connection):
             for statement in _SCHEMA:
                 connection.execute(statement)
-            connection.execute("INSERT INTO meta VALUES ('created', ?)", (time.time(),))
+            connection.execute("INSERT INTO meta VALUES ('created', ?)", (world.time(),))
             connection.execute("INSERT INTO recent VALUES (1, x'')")
             connection.executemany("INSERT INTO kv VALUES (?, ?)", _SHARD_MAP)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

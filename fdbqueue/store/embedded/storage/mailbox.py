@@ -27,13 +27,13 @@ import os
 import platform
 import struct
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgpack
 
+from ... import world
 from ..codes import Fault
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import KeySet
@@ -102,7 +102,7 @@ class Mailbox:
 
     def wake(self) -> None:
         """Wake the processes that wait: they are answered, or the lock is free."""
-        self._shared.words[ROUND] = time.monotonic_ns()
+        self._shared.words[ROUND] = world.monotonic_ns()
         rounds = self._shared.rounds  # None from the moment that another thread closes the store.
         if rounds is not None:
             rounds.wake()
@@ -126,10 +126,10 @@ class Mailbox:
         """Wait until so many other processes have posted, for so many seconds at most; only under
         the lock."""
         words, posts = self._shared.words, self._shared.posts
-        deadline = time.monotonic() + seconds
+        deadline = world.monotonic() + seconds
         words[EXPECTED] = others
         while True:
-            seen, left = words[POSTS], deadline - time.monotonic()
+            seen, left = words[POSTS], deadline - world.monotonic()
             if self.waiting() >= others or left <= 0:
                 break
             _sleep_on(posts, seen, left)
@@ -155,7 +155,7 @@ class Mailbox:
         words[at + _POSTED] = number
         if words[BOXES] <= box:
             words[BOXES] = box + 1
-        words[POSTS] = time.monotonic_ns()
+        words[POSTS] = world.monotonic_ns()
         expected, posts = words[EXPECTED], self._shared.posts
         if expected and posts is not None and self.waiting() + 1 >= expected:
             posts.wake()
@@ -280,7 +280,7 @@ class Mailbox:
 def _sleep_on(futex: Futex | None, value: int, seconds: float) -> None:
     """Sleep until a number is another, for so many seconds at most; less without a futex."""
     if futex is None:
-        time.sleep(min(seconds, _POLL_SECONDS))
+        world.sleep(min(seconds, _POLL_SECONDS))
     else:
         futex.wait(value, seconds)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from typing import Any
+
+from ... import world
 
 stores: dict[str, Any] = {}
 """Open stores by their real paths; guarded by the lock."""
-lock = threading.Lock()
+lock = world.Lock()
 
 
 def find(real: str) -> Any:

@@ -11,13 +11,12 @@ import logging
 import resource
 import sqlite3
 import sys
-import threading
-import time
 from _thread import allocate_lock as Lock
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from ... import world
 from ..codes import TOO_OLD, Fault
 from ..errors import EngineError, StoreCorrupt
 from ..timers import timers
@@ -217,7 +216,7 @@ class Snapshots:
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = world.Lock()
         self.current: Snapshot | None = None
         self._open: list[Snapshot] = []
         self._released: deque[Snapshot] = deque()
@@ -229,7 +228,7 @@ class Snapshots:
     def acquire(self) -> tuple[Snapshot, int]:
         """A snapshot of everything committed, and its read version."""
         words = self._file.shared.words
-        nanoseconds = time.monotonic_ns()
+        nanoseconds = world.monotonic_ns()
         now = nanoseconds * 1e-9
         behind = self._clock.base + nanoseconds // 1000 - words[FLOOR]
         if behind > TICK_AFTER:
@@ -378,7 +377,7 @@ class Snapshots:
                 self._close(self.current)
 
     def _sweep(self) -> None:
-        now = time.monotonic()
+        now = world.monotonic()
         with self._lock:
             if self._kept and self._file.log_bytes() > _LARGE_LOG_BYTES:
                 self._drop_kept()

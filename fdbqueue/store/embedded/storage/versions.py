@@ -26,11 +26,10 @@ import fcntl
 import mmap
 import os
 import stat
-import threading
-import time
 from collections.abc import Callable
 from zlib import crc32
 
+from ... import world
 from ..errors import NotAStore, NotWritable
 from .futex import futex
 
@@ -82,7 +81,7 @@ class Shared:
 
     def _open(self, store: os.stat_result | None = None) -> None:
         # Threads share one descriptor, and so one flock; this keeps them apart.
-        self._mutex = threading.Lock()
+        self._mutex = world.Lock()
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self.descriptor = os.open(self.path, flags, 0o600)
@@ -187,11 +186,11 @@ class Shared:
 
     def lock_within(self, seconds: float) -> bool:
         """Wait for the commit lock for so long; returns whether the caller has it."""
-        until = time.monotonic() + seconds
+        until = world.monotonic() + seconds
         while not self.try_lock():
-            if time.monotonic() > until:
+            if world.monotonic() > until:
                 return False
-            time.sleep(0.001)
+            world.sleep(0.001)
         return True
 
     def try_lock(self) -> bool:
@@ -271,16 +270,16 @@ class Clock:
     """
 
     def __init__(self, created: float, newest: int) -> None:
-        wall = int((time.time() - created) * VERSIONS_PER_SECOND) + _FIRST_VERSION
-        self.base = max(newest, wall) - time.monotonic_ns() // 1000
+        wall = int((world.time() - created) * VERSIONS_PER_SECOND) + _FIRST_VERSION
+        self.base = max(newest, wall) - world.monotonic_ns() // 1000
 
     def now(self) -> int:
         """The version of the present moment."""
-        return self.base + time.monotonic_ns() // 1000
+        return self.base + world.monotonic_ns() // 1000
 
     def catch_up(self, version: int) -> None:
         """Catch up with a version that another process has handed out.
 
         Otherwise versions would stand still until this clock arrives there.
         """
-        self.base = max(self.base, version - time.monotonic_ns() // 1000)
+        self.base = max(self.base, version - world.monotonic_ns() // 1000)

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from ... import world
 from ..errors import EngineError, StoreError, StoreFailed
 from ..futures import Pending
 from ..helpers import Helper
@@ -76,15 +75,15 @@ class Watches:
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._reading = threading.Lock()
+        self._lock = world.Lock()
+        self._reading = world.Lock()
         self._by_key: dict[bytes, set[Watch]] = {}
         self._by_slot: dict[int, set[bytes]] = {}
         # What the slots of watched keys were when their values were compared; None: some never.
         self._noted: dict[int, int | None] = {}
         self._cleared = (0, 0)
         self._gone: deque[Watch] = deque()
-        self._wake = threading.Event()
+        self._wake = world.Event()
         self._asleep = True
         self._sleeping = False
         self._armed_at = 0.0
@@ -116,7 +115,7 @@ class Watches:
             if watch.ready:
                 return
             self._by_key.setdefault(watch.key, set()).add(watch)
-            self._armed_at = time.monotonic()
+            self._armed_at = world.monotonic()
             slot = slot_of(watch.key)
             keys = self._by_slot.setdefault(slot, set())
             keys.add(watch.key)
@@ -198,7 +197,7 @@ class Watches:
 
     def _wait(self) -> None:
         """Sleep until there may be something to see, and it is time to look again."""
-        now = time.monotonic()
+        now = world.monotonic()
         if self._by_key:
             self._idle_since = 0.0
         elif not self._idle_since:
@@ -216,12 +215,12 @@ class Watches:
         self._sleeping = False
         pause = self._pause()
         self._asleep = shared.made is None and pause == _POLL_SECONDS
-        self._wake.wait(max(pause - (time.monotonic() - self._looked_at), 0.0))
+        self._wake.wait(max(pause - (world.monotonic() - self._looked_at), 0.0))
         self._asleep = False
-        self._looked_at = time.monotonic()
+        self._looked_at = world.monotonic()
 
     def _pause(self) -> float:
-        eager = time.monotonic() - self._armed_at < _EAGER_SECONDS
+        eager = world.monotonic() - self._armed_at < _EAGER_SECONDS
         return _EAGER_POLL_SECONDS if eager else _POLL_SECONDS
 
     def _end(self) -> bool:
@@ -242,21 +241,21 @@ class Watches:
             # It may have decided to sleep, and not sleep yet.
             if made is None or not self._sleeping or made.wake_own():
                 return
-            time.sleep(_FALLING_ASLEEP_SECONDS)
+            world.sleep(_FALLING_ASLEEP_SECONDS)
 
     def _try_again(self, error: sqlite3.Error | StoreError) -> None:
         """Look again in a moment; fail all watches if their keys stay unreadable."""
         problem = error if isinstance(error, StoreError) else store_error(self._file.path, error)
         if not self._failing_since:
-            self._failing_since = time.monotonic()
+            self._failing_since = world.monotonic()
             log.warning("cannot read watched keys, retrying: %s", problem)
-        elif time.monotonic() - self._failing_since > _UNREADABLE_SECONDS:
+        elif world.monotonic() - self._failing_since > _UNREADABLE_SECONDS:
             self._failing_since = 0.0
             with self._lock:
                 failed = [watch for watches in self._by_key.values() for watch in watches]
             for watch in failed:
                 watch.complete(error=problem)
-        time.sleep(_PAUSE_SECONDS)
+        world.sleep(_PAUSE_SECONDS)
         self._wake.set()
 
     def _raised(self) -> dict[int, int]:
@@ -273,7 +272,7 @@ class Watches:
         """
         shared = self._file.shared
         overdue = bool(self._waiting_since)
-        overdue = overdue and time.monotonic() - self._waiting_since > _LOST_COMMIT_SECONDS
+        overdue = overdue and world.monotonic() - self._waiting_since > _LOST_COMMIT_SECONDS
         locked = overdue and shared.try_lock()
         try:
             with self._reading:
@@ -297,7 +296,7 @@ class Watches:
         for watch in changed:
             watch.complete()
         if not complete and not self._waiting_since:
-            self._waiting_since = time.monotonic()
+            self._waiting_since = world.monotonic()
         return complete
 
     def _read(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import time
 from collections.abc import Callable, Iterable
 
+from ... import world
 from ..codes import NOT_COMMITTED, TOO_OLD, Fault
 from ..transactions import atomic
 from ..transactions.commit_requests import CommitRequest
@@ -176,9 +176,9 @@ class Writer:
         words[TOUCHED] = version
         if self._groups % _EXTEND_EVERY == 1 and self._file.synchronous == "full":
             self._file.extend_log()
-        begun = time.monotonic()
+        begun = world.monotonic()
         cursor.execute("COMMIT")
-        self.seconds = time.monotonic() - begun
+        self.seconds = world.monotonic() - begun
         if words[SLEEPERS]:
             shared.wake()
         recent.append(version, accepted[0].writes if len(accepted) == 1 else record)

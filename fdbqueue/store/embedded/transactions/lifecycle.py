@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import random
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ... import world
 from .. import codes, faults, futures
 from ..codes import Fault
 from ..errors import EngineError, StoreError
@@ -258,7 +257,7 @@ def _next_delay(tr: Transaction, code: int) -> float:
         return min(_SHORT_DELAY, tr.options.max_delay)
     if code not in codes.BACKOFF:
         raise Fault(code)
-    delay = tr.delay * random.random()
+    delay = tr.delay * world.random.random()
     tr.delay = min(tr.delay * _DELAY_GROWTH, tr.options.max_delay)
     return delay
 
@@ -294,7 +293,7 @@ def fdb_transaction_reset(handle: Handle) -> None:
         tr.persistent = NONE
         tr.retries = 0
         tr.delay = FIRST_DELAY
-        tr.begun = time.monotonic()
+        tr.begun = world.monotonic()
         tr.restore_options()
 
 

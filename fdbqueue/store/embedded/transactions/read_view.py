@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from ... import world
 from .. import codes, faults
 from ..codes import Fault
 from ..futures import Future
@@ -54,7 +53,7 @@ def current(tr: Transaction) -> Snapshot:
     snapshot = tr.snapshot
     if snapshot is None:
         return _open(tr)
-    if time.monotonic() > tr.read_until:
+    if world.monotonic() > tr.read_until:
         raise Fault(codes.TOO_OLD)
     if faults.active is not None:
         faults.active.before_read()
@@ -74,12 +73,12 @@ def _open(tr: Transaction) -> Snapshot:
             raise Fault(codes.TOO_OLD)
         if age < 0:
             # A storage server waits as long for a version before it gives up.
-            time.sleep(min(-age, _FUTURE_PATIENCE))
+            world.sleep(min(-age, _FUTURE_PATIENCE))
             age = _age(tr)
         tr.snapshot = snapshots.acquire_at(tr.read_version)
         if tr.snapshot is None:
             raise Fault(codes.TOO_OLD if age >= 0 else codes.FUTURE_VERSION)
-        tr.read_until = time.monotonic() + LIFETIME - max(age, 0.0)
+        tr.read_until = world.monotonic() + LIFETIME - max(age, 0.0)
     return tr.snapshot
 
 
@@ -94,7 +93,7 @@ def require_young(tr: Transaction) -> None:
     A cluster forgets that after five seconds.
     """
     if tr.snapshot is not None:
-        if time.monotonic() > tr.read_until:
+        if world.monotonic() > tr.read_until:
             raise Fault(codes.TOO_OLD)
     elif tr.read_version is not None and _age(tr) > LIFETIME:
         raise Fault(codes.TOO_OLD)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 
+from ... import world
 from ..codes import (
     CROSS_MODULE_READ,
     LIMITS_INVALID,
@@ -112,7 +112,7 @@ def time_kept(transaction: Transaction, begin: Selector, end: Selector) -> list[
     """
     read_view.current(transaction)
     version = transaction.read_version or 0
-    seconds, rest = divmod(time.clock_gettime_ns(time.CLOCK_REALTIME) // 1000, VERSIONS_PER_SECOND)
+    seconds, rest = divmod(world.store_time_ns() // 1000, VERSIONS_PER_SECOND)
     key = TIME_KEEPER + _integer(seconds)
     return [(key, _integer(max(0, version - rest)))] if begin.key <= key < end.key else []
 

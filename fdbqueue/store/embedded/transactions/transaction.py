@@ -10,11 +10,11 @@ by an earlier call, use during or after a commit, a cancellation, a timeout. A t
 
 from __future__ import annotations
 
-import time
 from _thread import RLock
 from collections.abc import Sequence
 from typing import Any
 
+from ... import world
 from .. import codes
 from ..codes import Fault
 from ..futures import Pending
@@ -103,7 +103,7 @@ class Transaction:
         self.options = database.options
         if self.options.changed:
             self.plain = False
-        self.begun = time.monotonic()
+        self.begun = world.monotonic()
         self.snapshot: Snapshot | None = None
         self.writes = WriteMap()
         self.reads = KeySet()
@@ -145,7 +145,7 @@ class Transaction:
             raise Fault(self.fault)
 
     def _is_out_of_time(self) -> bool:
-        return bool(self.deadline) and time.monotonic() >= self.deadline
+        return bool(self.deadline) and world.monotonic() >= self.deadline
 
     def fail_all(self, code: int) -> None:
         """Fail every pending future and every later call, until the transaction is reset."""
