@@ -395,6 +395,7 @@ def test_fulfilment_against_withdrawal(db: fdb.Database, fresh: Callable[..., Qu
     assert explore(db, start) >= 4
 
 
+@pytest.mark.slow
 def test_two_that_leave_the_line_at_once_while_a_message_comes(
     db: fdb.Database, fresh: Callable[..., Queue]
 ) -> None:

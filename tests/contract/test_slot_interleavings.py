@@ -268,6 +268,7 @@ def test_a_pause_against_a_hand_over_and_an_enqueue(
     assert explore(db, start) >= 2 + 2 * enqueues
 
 
+@pytest.mark.slow
 def test_a_redrive_against_a_hand_over_and_an_enqueue(
     db: fdb.Database, fresh: Callable[..., Any]
 ) -> None:
