@@ -143,33 +143,16 @@ class Queue(Twin, Generic[T]):
         progress: Callable[[Progress], object] | None = ...,
         timeout: Seconds | None = ...,
     ) -> Progress: ...
-    def copying(
-        self,
-        db: Database,
-        target: Queue[Any] | str,
-        selector: Wanted = ...,
-        *,
-        state: str = ...,
-        resume: bytes = ...,
-        timeout: Seconds | None = ...,
-    ) -> AsyncIterator[Progress]: ...
     async def count(
         self,
         db: Database,
         selector: Wanted = ...,
         *,
         state: str = ...,
+        resume: bytes = ...,
         progress: Callable[[Progress], object] | None = ...,
         timeout: Seconds | None = ...,
     ) -> Progress: ...
-    def counting(
-        self,
-        db: Database,
-        selector: Wanted = ...,
-        *,
-        state: str = ...,
-        timeout: Seconds | None = ...,
-    ) -> AsyncIterator[Progress]: ...
     @overload
     @classmethod
     async def create(
@@ -283,14 +266,6 @@ class Queue(Twin, Generic[T]):
     async def history(
         self, tr: Transactor, limit: int = ..., after: bytes = ..., *, timeout: Seconds | None = ...
     ) -> builtins.list[Event]: ...
-    def iter_messages(
-        self,
-        db: Database,
-        state: str = ...,
-        after: str | None = ...,
-        *,
-        timeout: Seconds | None = ...,
-    ) -> AsyncIterator[MessageState]: ...
     @property
     def keys(self) -> Keys: ...
     async def leases(
@@ -323,16 +298,6 @@ class Queue(Twin, Generic[T]):
         progress: Callable[[Progress], object] | None = ...,
         timeout: Seconds | None = ...,
     ) -> Progress: ...
-    def moving(
-        self,
-        db: Database,
-        target: Queue[Any] | str,
-        selector: Wanted = ...,
-        *,
-        state: str = ...,
-        resume: bytes = ...,
-        timeout: Seconds | None = ...,
-    ) -> AsyncIterator[Progress]: ...
     @overload
     @classmethod
     async def open(
@@ -370,7 +335,6 @@ class Queue(Twin, Generic[T]):
         progress: Callable[[int], object] | None = ...,
         timeout: Seconds | None = ...,
     ) -> int: ...
-    def purging(self, db: Database, *, timeout: Seconds | None = ...) -> AsyncIterator[int]: ...
     async def ready_since_ms(
         self, tr: Transactor, *, timeout: Seconds | None = ...
     ) -> int | None: ...
@@ -461,15 +425,6 @@ class Queue(Twin, Generic[T]):
         progress: Callable[[Progress], object] | None = ...,
         timeout: Seconds | None = ...,
     ) -> Progress: ...
-    def removing(
-        self,
-        db: Database,
-        selector: Which,
-        *,
-        state: str = ...,
-        resume: bytes = ...,
-        timeout: Seconds | None = ...,
-    ) -> AsyncIterator[Progress]: ...
     async def request(
         self,
         tr: Transactor,
@@ -589,28 +544,18 @@ class DeadLetters(Twin):
     async def purge_ids(
         self, tr: Transactor, message_ids: Iterable[str], *, timeout: Seconds | None = ...
     ) -> int: ...
-    def purging(
-        self, db: Database, wanted: Wanted = ..., *, timeout: Seconds | None = ...
-    ) -> AsyncIterator[int]: ...
     async def redrive(
         self,
         db: Database,
         wanted: Wanted = ...,
         *,
+        at_once: int | None = ...,
         progress: Callable[[int], object] | None = ...,
         timeout: Seconds | None = ...,
     ) -> int: ...
     async def redrive_ids(
         self, tr: Transactor, message_ids: Iterable[str], *, timeout: Seconds | None = ...
     ) -> int: ...
-    def redriving(
-        self,
-        db: Database,
-        wanted: Wanted = ...,
-        *,
-        at_once: int | None = ...,
-        timeout: Seconds | None = ...,
-    ) -> AsyncIterator[int]: ...
     async def show(
         self, tr: Transactor, message_id: str, *, timeout: Seconds | None = ...
     ) -> DeadMessage | None: ...
@@ -636,9 +581,6 @@ class Plans(Twin):
         progress: Callable[[int], object] | None = ...,
         timeout: Seconds | None = ...,
     ) -> int: ...
-    def releasing(
-        self, db: Database, consumer: str, *, timeout: Seconds | None = ...
-    ) -> AsyncIterator[int]: ...
     async def show(
         self, tr: Transactor, consumer: str, *, timeout: Seconds | None = ...
     ) -> PlanConsumer: ...
@@ -817,7 +759,6 @@ class Sink(Twin):
         timeout: Seconds = ...,
         progress: Callable[[SinkState], object] | None = ...,
     ) -> SinkState: ...
-    def finishing(self, db: Database, *, timeout: Seconds = ...) -> AsyncIterator[SinkState]: ...
     async def forget(self, tr: Transactor, *, timeout: Seconds | None = ...) -> None: ...
     async def publish(
         self,
@@ -828,9 +769,6 @@ class Sink(Twin):
         timeout: Seconds = ...,
         progress: Callable[[SinkState], object] | None = ...,
     ) -> SinkState: ...
-    def publishing(
-        self, db: Database, batch: int, attempts: Iterable[Attempt], *, timeout: Seconds = ...
-    ) -> AsyncIterator[SinkState]: ...
     async def stage(
         self, db: Database, batch: int, content_type: str = ..., *, timeout: Seconds | None = ...
     ) -> Stager: ...

@@ -301,15 +301,6 @@ def progress(unit: str, total: int | None = None) -> Iterator[Update]:
         yield update
 
 
-def follow(counts: Iterable[int], unit: str, total: int | None = None) -> int:
-    """Run an operation that yields how much it has done, with a progress bar; returns the last."""
-    done = 0
-    with progress(unit, total) as update:
-        for done in counts:
-            update(done)
-    return done
-
-
 def confirm(question: str, yes: bool) -> None:
     """Ask the user, unless ``yes``; raises ``CommandError`` if the answer is no."""
     if yes:

@@ -18,8 +18,8 @@ REMOVED = {State.READY: PURGE_READY, State.DELAYED: PURGE_DELAYED, State.DEAD: P
 
 
 @transactional
-def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
-    """Remove up to ``limit`` of the first ready messages; returns how many it removed.
+def ready(tr: fdb.Transaction, scope: Scope) -> int:
+    """Remove up to 500 of the first ready messages; returns how many it removed.
 
     Those waiting for a slot of their key go first, or each would become ready in the meantime.
     Conflicts like a dequeue of as many messages.
@@ -28,7 +28,7 @@ def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
     backlogs = keys.kind(Kind.WAITING)
     waiting = []
     room = PAGE_BYTES
-    for kv in tr.get_range(backlogs.start, backlogs.stop, limit=limit):
+    for kv in tr.get_range(backlogs.start, backlogs.stop, limit=BATCH):
         room -= len(kv.value)
         if room < 0:
             break
@@ -38,7 +38,7 @@ def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
     if waiting:
         transitions.record(tr, scope, PURGE_READY, waiting)
         return len(waiting)
-    taken = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit), limit, PAGE_BYTES)
+    taken = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, BATCH), BATCH, PAGE_BYTES)
     scan.remove(tr, scope.keys, taken)
     transitions.record(tr, scope, PURGE_READY, taken)
     return len(taken)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -22,7 +22,7 @@ from ..values.durations import Seconds
 from ..values.model import Swept
 from ..values.states import State
 from . import housekeeping
-from .handle import Handle, Transactor, composed, finished
+from .handle import Handle, Transactor, composed
 from .validation import due
 
 R = TypeVar("R")
@@ -188,8 +188,7 @@ def delete(queue: Handle, tr: Transactor) -> None:
     except TransactionTooLarge:
         if isinstance(tr, fdb.Transaction):
             raise
-        for _ in purging(queue, tr):
-            pass
+        purge(queue, tr)
         composed(tr, keys.once, remove)
 
 
@@ -233,19 +232,12 @@ def purge(
 ) -> int:
     """Remove all ready messages; returns how many.
 
-    progress: called after each transaction with how many were removed so far.
+    progress: called after each transaction with how many were removed so far; stops by returning
+        False.
 
     Spans transactions of up to 500 messages, until the queue is empty; messages enqueued meanwhile
-    are removed, too. ``purging`` does the same one transaction at a time. Raises
-    ``QueueNotFound``.
+    are removed, too. Raises ``QueueNotFound``.
     """
-    queue = queue._bounded(db, timeout)
-    return finished(purging(queue, db), progress, 0)
-
-
-def purging(queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None) -> Iterator[int]:
-    """``purge`` as an iterator: yields how many were removed after each transaction. Nothing
-    happens before the first step."""
     queue = queue._bounded(db, timeout)
 
     def remove(tr: fdb.Transaction) -> int:
@@ -254,4 +246,6 @@ def purging(queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None) 
     removed = 0
     while count := queue._run(db, remove, wrote=bool):
         removed += count
-        yield removed
+        if progress is not None and progress(removed) is False:
+            break
+    return removed

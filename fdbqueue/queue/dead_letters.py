@@ -75,6 +75,7 @@ class DeadLetters(Handle):
         db: fdb.Database,
         wanted: Wanted = None,
         *,
+        at_once: int | None = None,
         progress: Callable[[int], object] | None = None,
         timeout: Seconds | None = None,
     ) -> int:
@@ -82,35 +83,20 @@ class DeadLetters(Handle):
 
         wanted: which ones: a selector, or a function of the message, which sees its ``death`` but
             not its payload and must not raise; None for all.
-        progress: called after each transaction with how many are ready so far.
+        at_once: how many dead letters one transaction reads, 1 to 100; None for 100.
+        progress: called after each transaction with how many are ready so far; stops by returning
+            False. One that waits sets the pace.
 
         Each keeps its id and goes behind all others of its level, with no attempts made; it stays
         dead if another message now has its unique key. Spans transactions of up to 100 dead
-        letters; leaves those that die meanwhile. ``redriving`` does the same one transaction at a
-        time. Raises ``InvalidSelector``, ``QueueNotFound``.
-        """
-        return finished(self._bounded(db, timeout).redriving(db, wanted), progress, 0)
-
-    def redriving(
-        self,
-        db: fdb.Database,
-        wanted: Wanted = None,
-        *,
-        at_once: int | None = None,
-        timeout: Seconds | None = None,
-    ) -> Iterator[int]:
-        """``redrive`` as an iterator: yields how many are ready after each transaction. Nothing
-        happens before the first step.
-
-        at_once: how many dead letters one transaction reads, 1 to 100; None for 100. With fewer, a
-            caller that pauses between the steps redrives at its own pace.
+        letters; leaves those that die meanwhile. Raises ``InvalidArgument``, ``InvalidSelector``,
+        ``QueueNotFound``.
         """
         at_once = dead_letters.BATCH if at_once is None else at_once
         check_count("at_once", at_once, dead_letters.BATCH)
-        now_ms = partial(self._clock.now_ms, db)
-        return self._bounded(db, timeout)._through(
-            db, predicate(wanted, now_ms), self._redriven, at_once
-        )
+        wants = predicate(wanted, partial(self._clock.now_ms, db))
+        queue = self._bounded(db, timeout)
+        return finished(queue._through(db, wants, self._redriven, at_once), progress, 0)
 
     def redrive_ids(
         self, tr: Transactor, message_ids: Iterable[str], *, timeout: Seconds | None = None
@@ -135,15 +121,10 @@ class DeadLetters(Handle):
     ) -> int:
         """Remove dead letters for good; returns how many. Arguments, transactions and errors as
         ``redrive``."""
-        return finished(self._bounded(db, timeout).purging(db, wanted), progress, 0)
-
-    def purging(
-        self, db: fdb.Database, wanted: Wanted = None, *, timeout: Seconds | None = None
-    ) -> Iterator[int]:
-        """``purge`` as an iterator; as ``redriving``."""
-        return self._bounded(db, timeout)._through(
-            db, predicate(wanted, partial(self._clock.now_ms, db)), dead_letters.purge
-        )
+        wants = predicate(wanted, partial(self._clock.now_ms, db))
+        queue = self._bounded(db, timeout)
+        steps = queue._through(db, wants, dead_letters.purge, dead_letters.BATCH)
+        return finished(steps, progress, 0)
 
     def purge_ids(
         self, tr: Transactor, message_ids: Iterable[str], *, timeout: Seconds | None = None
@@ -214,7 +195,7 @@ class DeadLetters(Handle):
         db: fdb.Database,
         wanted: Callable[[Message], bool],
         step: Step,
-        at_once: int | None = None,
+        at_once: int,
     ) -> Iterator[int]:
         """Apply a step to the present dead letters, a page in each transaction."""
         begin, until, total = b"", None, 0
@@ -222,9 +203,7 @@ class DeadLetters(Handle):
         def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:
             scope = self._scope(tr)
             last = dead_letters.newest_version(tr, scope) if until is None else until
-            records, following = dead_letters.page(
-                tr, scope, begin, last, wanted, at_once or dead_letters.BATCH
-            )
+            records, following = dead_letters.page(tr, scope, begin, last, wanted, at_once)
             return step(tr, scope, records) if records else 0, following, last
 
         while True:

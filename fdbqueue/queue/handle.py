@@ -170,13 +170,13 @@ def checked(given: Sequence[Delivery]) -> Sequence[Held]:
 def finished(steps: Iterable[R], progress: Callable[[R], object] | None, so_far: N) -> R | N:
     """Run the steps of a long operation; returns the result of the last, or ``so_far``.
 
-    progress: called with the result of each step.
+    progress: called with the result of each step; stops the operation there by returning False.
     """
     last: R | N = so_far
     for step in steps:
         last = step
-        if progress is not None:
-            progress(step)
+        if progress is not None and progress(step) is False:
+            break
     return last
 
 

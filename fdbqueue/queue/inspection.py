@@ -22,8 +22,6 @@ from .handle import Handle, Transactor
 
 MAX_LISTED = 10_000
 """The most messages, leases or lines of history of one call."""
-PAGE = 500
-"""How many messages one transaction of ``iter_messages`` reads."""
 
 
 def get(
@@ -86,30 +84,6 @@ def messages(
         return waiting.page(tr, scope, state, limit, begin)[0]
 
     return queue._read(tr, read)
-
-
-def iter_messages(
-    queue: Handle,
-    db: fdb.Database,
-    state: str = "ready",
-    after: str | None = None,
-    *,
-    timeout: Seconds | None = None,
-) -> Iterator[MessageState]:
-    """``messages`` as an iterator over all of them, some hundred in each transaction, and so not
-    at one instant. Arguments and errors as ``messages``."""
-    queue = queue._bounded(db, timeout)
-    _check_state(state)
-    begin = queue._read(db, lambda tr: waiting.behind(tr, queue._scope(tr), state, after))
-
-    def page(tr: fdb.Transaction) -> tuple[list[MessageState], bytes]:
-        return waiting.page(tr, queue._scope(tr), state, PAGE, begin)
-
-    while True:
-        found, begin = queue._read(db, page)
-        yield from found
-        if not found:
-            return
 
 
 def browse(

@@ -358,15 +358,10 @@ class Queue(Enqueuing[T]):
     # -- many messages -----------------------------------------------------------------------
 
     move = operations.move
-    moving = operations.moving
     copy = operations.copy
-    copying = operations.copying
     remove = operations.remove
-    removing = operations.removing
     count = operations.count
-    counting = operations.counting
     purge = administration.purge
-    purging = administration.purging
 
     @cached_property
     def dead(self) -> DeadLetters:
@@ -410,7 +405,6 @@ class Queue(Enqueuing[T]):
     peek = inspection.peek
     browse = inspection.browse
     messages = inspection.messages
-    iter_messages = inspection.iter_messages
     depth = inspection.depth
     depths = inspection.depths
     ready_since_ms = inspection.ready_since_ms

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..consumers.registry import Consumer
 from ..errors import GroupNotFound, InvalidArgument, ScheduleNotFound
-from ..queue.dead_letters import Wanted
 from ..queue.limits import SharedLimit
-from ..values.model import Message
+from ..values.model import Message, Progress
 from ..values.options import check_name
 from ..values.records import record
 from ..values.selector import Selector
@@ -69,21 +68,23 @@ class Terms:
 
 Counted: TypeAlias = tuple[int, bool]
 """How many, and whether that is all."""
+Told: TypeAlias = Callable[[int], bool]
+"""Is told how many are done so far; says whether to go on."""
 
 
 @record
 class Action:
     """One thing to do. question, done: with the number and the unit between. unit: of what.
 
-    steps: does it, and yields how many are done so far. lost: whether nothing brings back what it
-    takes. takes: whether it takes messages, of which more may come after somebody was asked.
+    run: does it; returns how many are done. lost: whether nothing brings back what it takes.
+    takes: whether it takes messages, of which more may come after somebody was asked.
     """
 
     question: str
     done: str
     unit: str
     count: Callable[[Site, Terms], Counted]
-    steps: Callable[[Site, Terms], Iterable[int]]
+    run: Callable[[Site, Terms, Told], int]
     lost: bool = False
     takes: bool = False
 
@@ -169,101 +170,102 @@ def _limited(site: Site, terms: Terms) -> Counted:
 # -- how ---------------------------------------------------------------------------------------
 
 
-def _redrive(site: Site, terms: Terms) -> Iterator[int]:
+def _redrive(site: Site, terms: Terms, told: Told) -> int:
     dead = site.queue(terms.queue).dead
     if terms.message:
-        yield dead.redrive_ids(site.db, [terms.message])
-    else:
-        yield from dead.redriving(site.db, _wanted(terms))
+        return dead.redrive_ids(site.db, [terms.message])
+    return dead.redrive(site.db, _wanted(terms), progress=told)
 
 
-def _purge_dead(site: Site, terms: Terms) -> Iterator[int]:
+def _purge_dead(site: Site, terms: Terms, told: Told) -> int:
     dead = site.queue(terms.queue).dead
     if terms.message:
-        yield dead.purge_ids(site.db, [terms.message])
-    else:
-        yield from dead.purging(site.db, _wanted(terms))
+        return dead.purge_ids(site.db, [terms.message])
+    return dead.purge(site.db, _wanted(terms), progress=told)
 
 
-def _move_dead(site: Site, terms: Terms) -> Iterator[int]:
+def _move_dead(site: Site, terms: Terms, told: Told) -> int:
     if terms.message:
         dead = site.queue(terms.queue).dead
-        return iter([dead.move_ids(site.db, _target(site, terms), [terms.message])])
-    wanted = _wanted(terms)
-    return _moving(site, terms, wanted, "dead")
+        return dead.move_ids(site.db, _target(site, terms), [terms.message])
+    return _move_all(site, terms, "dead", told)
 
 
-def _move(site: Site, terms: Terms) -> Iterator[int]:
+def _move(site: Site, terms: Terms, told: Told) -> int:
     _selector(terms)
-    return _moving(site, terms, _wanted(terms), terms.state)
+    return _move_all(site, terms, terms.state, told)
 
 
-def _moving(site: Site, terms: Terms, wanted: Wanted, state: str) -> Iterator[int]:
-    steps = site.queue(terms.queue).moving(site.db, _target(site, terms), wanted, state=state)
-    return (progress.taken for progress in steps)
+def _move_all(site: Site, terms: Terms, state: str, told: Told) -> int:
+    queue, target = site.queue(terms.queue), _target(site, terms)
+    progress = _taken(told)
+    return queue.move(site.db, target, _wanted(terms), state=state, progress=progress).taken
 
 
-def _purge(site: Site, terms: Terms) -> Iterator[int]:
+def _purge(site: Site, terms: Terms, told: Told) -> int:
     _selector(terms)
-    steps = site.queue(terms.queue).removing(site.db, _wanted(terms), state=terms.state)
-    return (progress.taken for progress in steps)
+    queue, progress = site.queue(terms.queue), _taken(told)
+    return queue.remove(site.db, _wanted(terms), state=terms.state, progress=progress).taken
 
 
-def _cancel(site: Site, terms: Terms) -> Iterator[int]:
-    yield int(site.queue(terms.queue).cancel(site.db, terms.message))
+def _taken(told: Told) -> Callable[[Progress], bool]:
+    return lambda progress: told(progress.taken)
 
 
-def _cancel_running(site: Site, terms: Terms) -> Iterator[int]:
+def _cancel(site: Site, terms: Terms, _: Told) -> int:
+    return int(site.queue(terms.queue).cancel(site.db, terms.message))
+
+
+def _cancel_running(site: Site, terms: Terms, _: Told) -> int:
     queue = site.queue(terms.queue)
     removed = queue.cancel(site.db, terms.message)
     found = queue.get(site.db, terms.message)
-    yield int(removed or (found is not None and found.cancelled))
+    return int(removed or (found is not None and found.cancelled))
 
 
-def _evict(site: Site, terms: Terms) -> Iterator[int]:
+def _evict(site: Site, terms: Terms, _: Told) -> int:
     queue = site.queue(terms.queue)
-    for each in _consumers(site, terms):
-        yield len(queue.evict(site.db, each))
+    return sum(len(queue.evict(site.db, each)) for each in _consumers(site, terms))
 
 
-def _pause(site: Site, terms: Terms) -> Iterator[int]:
-    ready, _ = _whole(site, terms)
+def _pause(site: Site, terms: Terms, _: Told) -> int:
+    ready, _all = _whole(site, terms)
     site.queue(terms.queue).pause(site.db)
-    yield ready
+    return ready
 
 
-def _resume(site: Site, terms: Terms) -> Iterator[int]:
-    ready, _ = _whole(site, terms)
+def _resume(site: Site, terms: Terms, _: Told) -> int:
+    ready, _all = _whole(site, terms)
     site.queue(terms.queue).resume(site.db)
-    yield ready
+    return ready
 
 
-def _pause_schedule(site: Site, terms: Terms) -> Iterator[int]:
+def _pause_schedule(site: Site, terms: Terms, _: Told) -> int:
     site.queue(terms.queue).schedules.pause(site.db, terms.schedule)
-    yield 1
+    return 1
 
 
-def _resume_schedule(site: Site, terms: Terms) -> Iterator[int]:
+def _resume_schedule(site: Site, terms: Terms, _: Told) -> int:
     site.queue(terms.queue).schedules.resume(site.db, terms.schedule)
-    yield 1
+    return 1
 
 
-def _run_schedule(site: Site, terms: Terms) -> Iterator[int]:
+def _run_schedule(site: Site, terms: Terms, _: Told) -> int:
     site.queue(terms.queue).schedules.run(site.db, terms.schedule)
-    yield 1
+    return 1
 
 
-def _forget_group(site: Site, terms: Terms) -> Iterator[int]:
-    yield int(site.queue(terms.queue).groups.forget(site.db, terms.group))
+def _forget_group(site: Site, terms: Terms, _: Told) -> int:
+    return int(site.queue(terms.queue).groups.forget(site.db, terms.group))
 
 
-def _pause_limit(site: Site, terms: Terms) -> Iterator[int]:
-    yield _limit(site, terms).pause(site.db).waiting
+def _pause_limit(site: Site, terms: Terms, _: Told) -> int:
+    return _limit(site, terms).pause(site.db).waiting
 
 
-def _resume_limit(site: Site, terms: Terms) -> Iterator[int]:
-    before, _ = _limited(site, terms)
-    yield before - min(before, _limit(site, terms).resume(site.db).waiting)
+def _resume_limit(site: Site, terms: Terms, _: Told) -> int:
+    before, _all = _limited(site, terms)
+    return before - min(before, _limit(site, terms).resume(site.db).waiting)
 
 
 # -- parts -------------------------------------------------------------------------------------

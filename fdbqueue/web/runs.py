@@ -67,6 +67,11 @@ class Run:
         self.state = "begun"
         self.error = ""
 
+    def told(self, count: int) -> bool:
+        """Note how many are done so far; returns whether to go on."""
+        self.count = count
+        return self.most is None or count < self.most
+
     def line(self) -> AuditLine:
         """The run in the audit log, as it is now."""
         what = {**self.terms.given(), **({"error": self.error[:1_000]} if self.error else {})}
@@ -138,10 +143,7 @@ class Runs:
     def _run(self, run: Run) -> None:
         state = "failed"
         try:
-            for count in run.action.steps(self._site, run.terms):
-                run.count = count
-                if run.most is not None and count >= run.most:
-                    break
+            run.count = run.action.run(self._site, run.terms, run.told)
             state = "done"
         except (*FAILURES, QueueError) as error:
             run.error = str(error)

@@ -12,6 +12,7 @@ import pytest
 from fdbqueue import NewMessage, Queue, Sink, fdb
 from tests.acceptance.running import Fdbq
 from tests.consumers import register
+from tests.progress import Steps
 
 ERRORS = ("connection refused by the bank", "no such account")
 
@@ -213,7 +214,7 @@ def test_who_reads_and_writes_a_queue_is_listed_page_by_page(
             case "sink":
                 stager = Sink(queue, each).stage(db, 0)
                 stager.plain(b"x", 4)
-                next(Sink(queue, each).publishing(db, 0, [stager.finish()]))
+                Sink(queue, each).publish(db, 0, [stager.finish()], progress=Steps(1))
             case "consumer":
                 register(db, queue, each)
             case "plan":

@@ -6,6 +6,7 @@ import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.spark import Sink
 from tests.acceptance.running import Fdbq
+from tests.progress import Steps
 
 
 def interrupted(db: fdb.Database, name: str, sink: str) -> None:
@@ -15,7 +16,7 @@ def interrupted(db: fdb.Database, name: str, sink: str) -> None:
     stager = Sink(queue, sink).stage(db, 0)
     for n in range(25):
         stager.plain(b"%d" % n, 4)
-    next(Sink(queue, sink).publishing(db, 0, [stager.finish()], timeout=0))
+    Sink(queue, sink).publish(db, 0, [stager.finish()], timeout=0, progress=Steps(1))
     queue.set_options(db, max_messages=None, when_full="reject")
 
 

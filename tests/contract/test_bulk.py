@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from fdbqueue import Depth, NewMessage, Queue, Selector, verify
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
-from fdbqueue.messages import bulk
+from fdbqueue.messages import bulk, dead_letters, purge
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.progress import Steps
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -55,7 +56,8 @@ def test_what_matches_is_moved_and_the_rest_stays(
     db: Database, filled: Queue, other: Queue
 ) -> None:
     before = filled.peek(db, 99)
-    progress = list(filled.moving(db, other, "region = 'us'"))
+    progress = Steps()
+    filled.move(db, other, "region = 'us'", progress=progress)
     assert (progress[-1].taken, progress[-1].checked) == (10, 30)
     assert [p.taken for p in progress] == sorted(p.taken for p in progress)
     assert payloads(db, filled) == [m.payload for m in before if m.headers != US]
@@ -177,9 +179,7 @@ def test_a_leased_message_is_left_alone(db: Database, queue: Queue, other: Queue
 def test_what_comes_in_meanwhile_does_not_keep_it_going(
     db: Database, filled: Queue, other: Queue
 ) -> None:
-    for count, _ in enumerate(filled.moving(db, other), 1):
-        filled.enqueue(db, b"new", priority=4)
-        assert count <= 30
+    filled.move(db, other, progress=lambda _: filled.enqueue(db, b"new", priority=4))
     assert len(payloads(db, other)) == 30
     assert set(payloads(db, filled)) == {b"new"}
 
@@ -188,7 +188,7 @@ def test_what_comes_in_meanwhile_does_not_keep_it_going(
 def test_a_copy_that_was_interrupted_goes_on_behind(
     db: Database, filled: Queue, other: Queue
 ) -> None:
-    first = next(iter(filled.copying(db, other)))
+    first = filled.copy(db, other, progress=Steps(1))
     assert first.taken == 2
     last = filled.copy(db, other, resume=first.place)
     assert last.taken == 28
@@ -197,15 +197,14 @@ def test_a_copy_that_was_interrupted_goes_on_behind(
 
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-@pytest.mark.parametrize("action", ["moving", "copying"])
+@pytest.mark.parametrize("action", ["move", "copy"])
 def test_each_message_arrives_once_under_faults(
     db: Database, filled: Queue, other: Queue, fault: str, action: str
 ) -> None:
     flaky: Any = FlakyDatabase(db, itertools.cycle([fault, None]))
-    progress = list(getattr(filled, action)(flaky, other))
-    assert progress[-1].taken == 30
+    assert getattr(filled, action)(flaky, other).taken == 30
     assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(30)]
-    assert filled.depth(db).ready == (0 if action == "moving" else 30)
+    assert filled.depth(db).ready == (0 if action == "move" else 30)
     assert sound(db, filled, other)
 
 
@@ -274,7 +273,7 @@ def test_a_move_splits_a_queue_as_the_model_does(
     assert sound(db, source, target)
 
 
-# -- called plainly, and iterated over --------------------------------------------------------
+# -- progress ---------------------------------------------------------------------------------
 
 Work = Callable[..., Any]
 WORKS = ["copy", "count", "remove", "move", "purge", "redrive", "purge dead"]
@@ -286,49 +285,57 @@ def dead(db: Database, queue: Queue) -> Queue:
     return queue
 
 
-def works(db: Database, queue: Queue, other: Queue) -> dict[str, tuple[Work, Work]]:
-    """What goes through many messages, as it is called and as it is iterated over."""
+def works(db: Database, queue: Queue, other: Queue) -> dict[str, Work]:
+    """What goes through many messages."""
     letters = other.dead
     return {
-        "copy": (partial(queue.copy, db, other), partial(queue.copying, db, other)),
-        "count": (partial(queue.count, db), partial(queue.counting, db)),
-        "remove": (partial(queue.remove, db, "TRUE"), partial(queue.removing, db, "TRUE")),
-        "move": (partial(queue.move, db, other), partial(queue.moving, db, other)),
-        "purge": (partial(queue.purge, db), partial(queue.purging, db)),
-        "redrive": (partial(letters.redrive, db), partial(letters.redriving, db)),
-        "purge dead": (partial(letters.purge, db), partial(letters.purging, db)),
+        "copy": partial(queue.copy, db, other),
+        "count": partial(queue.count, db),
+        "remove": partial(queue.remove, db, "TRUE"),
+        "move": partial(queue.move, db, other),
+        "purge": partial(queue.purge, db),
+        "redrive": partial(letters.redrive, db),
+        "purge dead": partial(letters.purge, db),
     }
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_what_is_called_plainly_is_done_and_tells_its_progress(
+def test_it_is_done_and_tells_its_progress(
     db: Database, space: Subspace, filled: Queue, work: str
 ) -> None:
     other = Queue.create(db, "other", root=space)
     other.enqueue_many(db, [b"x"] * 30)
-    call, twin = works(db, filled, dead(db, other))[work]
-    told: list[Any] = []
+    call = works(db, filled, dead(db, other))[work]
+    told = Steps()
 
-    done = call(progress=told.append)
+    done = call(progress=told)
 
     assert getattr(done, "taken", done) == 30
     assert told[-1] == done
     if work not in ("copy", "count"):
-        assert list(twin()) == [], "nothing is left"
+        again = call()
+        assert getattr(again, "taken", again) == 0, "nothing is left"
 
 
 @pytest.mark.parametrize("work", WORKS)
 def test_nothing_to_do_is_no_error(db: Database, space: Subspace, queue: Queue, work: str) -> None:
     other = Queue.create(db, "other", root=space)
-    done = works(db, queue, other)[work][0]()
+    done = works(db, queue, other)[work]()
     assert getattr(done, "taken", done) == 0
 
 
 @pytest.mark.usefixtures("small_pages")
-def test_the_twin_does_no_more_than_it_is_asked_for(
-    db: Database, filled: Queue, other: Queue
+@pytest.mark.parametrize("work", WORKS)
+def test_who_is_told_may_stop_it(
+    db: Database, space: Subspace, filled: Queue, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
-    steps = filled.moving(db, other)
-    assert payloads(db, other) == []
-    assert next(steps).taken == 2
-    assert len(payloads(db, other)) == 2
+    monkeypatch.setattr(dead_letters, "BATCH", 2)
+    monkeypatch.setattr(purge, "BATCH", 2)
+    other = Queue.create(db, "other", root=space)
+    other.enqueue_many(db, [b"x"] * 30)
+    told = Steps(2)
+
+    done = works(db, filled, dead(db, other))[work](progress=told)
+
+    assert getattr(done, "taken", done) == 4
+    assert len(told) == 2

@@ -124,9 +124,12 @@ def test_many_letters_are_redriven_in_bounded_transactions(
     monkeypatch.setattr(dead_letters, "BATCH", 4)
     kill(db, queue, *(b"%d" % n for n in range(10)))
     progress = []
-    for count in queue.dead.redriving(db):
+
+    def told(count: int) -> None:
         progress.append(count)
         queue.reject(db, queue.receive(db), "again")  # type: ignore[arg-type]
+
+    queue.dead.redrive(db, progress=told)
     assert progress == [4, 8, 10], "those that die meanwhile are left"
     assert queue.depth(db) == Depth(enqueued=10, ready=7, dead=3, ready_bytes=7)
 

@@ -48,7 +48,7 @@ def test_what_waits_is_looked_at_by_what_it_waits_for(db: fdb.Database, queue: Q
 def test_a_listing_goes_on_behind_any_message(db: fdb.Database, queue: Queue, state: str) -> None:
     key, delay = ("k", 0) if state == "waiting" else (None, 60 if state == "delayed" else 0)
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key=key, delay=delay) for n in range(8)])
-    every = [each.id for each in queue.iter_messages(db, state)]
+    every = [each.id for each in queue.messages(db, state)]
 
     pages, after = [], None
     while page := [each.id for each in queue.messages(db, state, 3, after)]:

@@ -85,8 +85,7 @@ class Stream:
     def give_back(self) -> None:
         """Not what the sink has already: that is acknowledged before."""
         self.run.acknowledge(self.db, self.done)
-        for _ in self.queue.plans.releasing(self.db, self.consumer):
-            pass
+        self.queue.plans.release(self.db, self.consumer)
         self.hand = None
 
 

@@ -16,8 +16,8 @@ PAGE = 1_000
 def callbacks(place: Place) -> Counter[str]:
     """How many callbacks there are, by the names of their groups."""
     place.callbacks.sweep(place.db)
-    messages = place.callbacks.iter_messages(place.db)
-    return Counter(str(each.message.headers["group"]) for each in messages)
+    messages = place.callbacks.browse(place.db)
+    return Counter(str(each.headers["group"]) for each in messages)
 
 
 def wrong(place: Place, queue: Queue, called: Mapping[str, int]) -> Iterator[str]:

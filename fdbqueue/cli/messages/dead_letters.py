@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 from typer import Argument, Option, Typer
@@ -175,8 +176,9 @@ class Choice(Filters):
 
 Ids = Annotated[list[str] | None, Argument(metavar="ID…", help="Ids of dead letters.")]
 Target = Annotated[str, Argument(metavar="TARGET", help="The queue that gets them.")]
-Operation = Callable[["fdbqueue.fdb.Database", "fdbqueue.Queue", Sequence[str]], Iterator[int]]
-"""Changes dead letters of a queue, those with the ids or all that match; yields how many."""
+Progress = Callable[[int], None]
+Operation = Callable[["fdbqueue.fdb.Database", "fdbqueue.Queue", Sequence[str], Progress], int]
+"""Changes dead letters of a queue, those with the ids or all that match; returns how many."""
 
 
 @app.command()
@@ -205,16 +207,20 @@ def redrive(
       fdbq dead redrive orders --all --yes
     """
 
-    def run(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str]) -> Iterator[int]:
+    def run(
+        db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str], told: Progress
+    ) -> int:
         if ids:
-            yield sum(queue.dead.redrive_ids(db, batch) for batch in _batches(ids))
-            return
+            return sum(queue.dead.redrive_ids(db, batch) for batch in _batches(ids))
         batch = BATCH if rate is None else max(1, min(BATCH, int(rate / 10)))
         began = time.monotonic()
-        for redriven in queue.dead.redriving(db, choice.predicate(), at_once=batch):
-            yield redriven
+
+        def paced(redriven: int) -> None:
+            told(redriven)
             if rate is not None:
                 terminal.sleep(began + redriven / rate - time.monotonic())
+
+        return queue.dead.redrive(db, choice.predicate(), at_once=batch, progress=paced)
 
     question = None if message_ids else "Deliver {} again?"
     _change(name, message_ids or [], choice, change, ("redrive", "redriven"), question, run)
@@ -235,11 +241,12 @@ def purge(name: QueueName, message_ids: Ids = None, *, choice: Choice, change: C
       fdbq dead purge orders --all --dry-run
     """
 
-    def run(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str]) -> Iterator[int]:
+    def run(
+        db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str], told: Progress
+    ) -> int:
         if ids:
-            yield sum(queue.dead.purge_ids(db, batch) for batch in _batches(ids))
-        else:
-            yield from queue.dead.purging(db, choice.predicate())
+            return sum(queue.dead.purge_ids(db, batch) for batch in _batches(ids))
+        return queue.dead.purge(db, choice.predicate(), progress=told)
 
     verbs, question = ("purge", "purged"), "Remove {} for good?"
     _change(name, message_ids or [], choice, change, verbs, question, run)
@@ -268,12 +275,19 @@ def move(
     """
     context.open_queue(target)  # raises QueueNotFound
 
-    def run(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str]) -> Iterator[int]:
+    def run(
+        db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str], told: Progress
+    ) -> int:
         if ids:
-            yield queue.dead.move_ids(db, context.queue(target), ids)
-            return
-        for progress in queue.moving(db, target, choice.predicate(), state="dead"):
-            yield progress.taken
+            return queue.dead.move_ids(db, context.queue(target), ids)
+        moved = queue.move(
+            db,
+            target,
+            choice.predicate(),
+            state="dead",
+            progress=lambda progress: told(progress.taken),
+        )
+        return moved.taken
 
     named = repr(target).replace("{", "{{").replace("}", "}}")
     verbs, question = ("move", "moved"), f"Move {{}} to queue {named}?"
@@ -316,9 +330,8 @@ def _change(
         with terminal.progress(f"dead letters {done}", total) as update:
             changed = dict.fromkeys(found, 0)
             for queue in queues:
-                for count in run(db, queue, ids):
-                    changed[queue.name] = count
-                    update(sum(changed.values()))
+                before = sum(changed.values())
+                changed[queue.name] = run(db, queue, ids, partial(_add, update, before))
     count = sum(changed.values())
     if change.as_json:
         listings.print_results(
@@ -337,6 +350,10 @@ def _change(
         raise terminal.CommandError("some ids have no dead letter, or one that has to stay", 1)
     if not total and not choice.every:
         raise terminal.CommandError(f"no dead letter of {of} matches", 1)
+
+
+def _add(update: terminal.Update, before: int, count: int) -> None:
+    update(before + count)
 
 
 def _count(

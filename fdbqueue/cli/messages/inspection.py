@@ -13,6 +13,7 @@ from typer import Option
 import fdbqueue
 from fdbqueue.values.states import State
 
+from ...errors import InvalidArgument
 from .. import context, json_schema, listings, terminal
 from ..parameters import (
     After,
@@ -142,9 +143,28 @@ def _waiting(
             yield fdbqueue.MessageState(message, State.READY)
         return
     check_levels(levels, queue.options(db).levels)
-    for each in queue.iter_messages(db, state, after):
+    for each in _every(db, queue, state, after):
         if not levels or each.message.level in levels:
             yield each
+
+
+def _every(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, state: Waiting, after: str | None
+) -> Iterator[fdbqueue.MessageState]:
+    """The messages, a page at a time: each behind the last one that was shown and still exists."""
+    known = [after]
+    while True:
+        try:
+            page = queue.messages(db, state, BATCH, known[-1])
+        except InvalidArgument:
+            if len(known) == 1:
+                raise
+            known.pop()
+            continue
+        if not page:
+            return
+        yield from page
+        known = [after, *(each.message.id for each in page)]
 
 
 def _listing(found: Sequence[fdbqueue.MessageState], cut: bool, empty: str) -> listings.View:

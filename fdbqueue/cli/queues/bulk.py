@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -63,8 +63,8 @@ def purge(
     for queue in queues:
         count = found[queue.name]
         if not change.dry_run:
-            counts = _purging(db, queue, selector, state)
-            count = terminal.follow(counts, "messages removed", count)
+            with terminal.progress("messages removed", count) as update:
+                count = _purge(db, queue, selector, state, update)
         results.append({"queue": queue.name, **change.counted("purged", count)})
         if not change.as_json:
             messages = terminal.count(count, "message")
@@ -74,16 +74,20 @@ def purge(
         listings.print_results(results)
 
 
-def _purging(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, selector: str | None, state: State
-) -> Iterator[int]:
+def _purge(
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    selector: str | None,
+    state: State,
+    update: Callable[[int], None],
+) -> int:
     if selector is None and state == "ready":
-        return queue.purging(db)
-    return _taken(queue.removing(db, selector or "TRUE", state=state))
+        return queue.purge(db, progress=update)
+    return queue.remove(db, selector or "TRUE", state=state, progress=_taken(update)).taken
 
 
-def _taken(progress: Iterable[fdbqueue.Progress]) -> Iterator[int]:
-    return (each.taken for each in progress)
+def _taken(update: Callable[[int], None]) -> Callable[[fdbqueue.Progress], None]:
+    return lambda progress: update(progress.taken)
 
 
 def _count(
@@ -92,8 +96,8 @@ def _count(
     """How many messages match; a selector has to test each of them."""
     if selector is None:
         return int(getattr(queue.depth(db), state))
-    counts = queue.counting(db, selector, state=state)
-    return terminal.follow(_taken(counts), "messages matched")
+    with terminal.progress("messages matched") as update:
+        return queue.count(db, selector, state=state, progress=_taken(update)).taken
 
 
 @grouped
@@ -121,8 +125,9 @@ def move(
     if not change.dry_run:
         messages = terminal.count(count, f"{state} message")
         change.confirm(f"Move {messages} of queue {name!r} to queue {target!r}?")
-        moving = queue.moving(db, target, selector, state=state)
-        count = terminal.follow(_taken(moving), "messages moved", count)
+        with terminal.progress("messages moved", count) as update:
+            told = _taken(update)
+            count = queue.move(db, target, selector, state=state, progress=told).taken
     _print(change, name, target, ("move", "moved"), count)
 
 
@@ -146,8 +151,9 @@ def copy(
     if dry_run:
         count = _count(db, queue, selector, state)
     else:
-        copying = queue.copying(db, target, selector, state=state)
-        count = terminal.follow(_taken(copying), "messages copied")
+        with terminal.progress("messages copied") as update:
+            told = _taken(update)
+            count = queue.copy(db, target, selector, state=state, progress=told).taken
     _print(change, name, target, ("copy", "copied"), count)
 
 

@@ -131,8 +131,8 @@ def release(
     if not change.dry_run:
         messages = f"{terminal.count(count, 'message')} of queue {name!r}"
         change.confirm(f"Take {messages} away from consumer {consumer!r}?")
-        releasing = queue.plans.releasing(db, consumer)
-        count = terminal.follow(releasing, "messages released", count)
+        with terminal.progress("messages released", count) as update:
+            count = queue.plans.release(db, consumer, progress=update)
         if forget:
             queue.plans.forget(db, consumer)
     change.print_result(

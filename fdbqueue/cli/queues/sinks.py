@@ -145,11 +145,12 @@ def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
     db, queue = context.open_queue(name)
     found = _open(db, queue, sink)
     before = found.state.published
-    done = 0
     with terminal.progress("rows enqueued", found.state.rows) as update:
-        for state in fdbqueue.Sink(queue, sink).finishing(db):
-            done = state.published - before
-            update(done, completed=state.published)
+
+        def told(state: SinkState) -> None:
+            update(state.published - before, completed=state.published)
+
+        done = fdbqueue.Sink(queue, sink).finish(db, progress=told).published - before
     terminal.print_result(
         as_json,
         {"queue": name, "sink": sink, "enqueued": done},

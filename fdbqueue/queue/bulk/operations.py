@@ -1,17 +1,14 @@
 """Moving, copying and removing messages by selector: methods of ``Queue``.
 
 Each operation reads the messages in the order of delivery, up to 200 in a transaction, and returns
-its progress. In each level it ends at the last message at the time when it begins with the ready
-ones; it skips messages that are leased meanwhile. It takes a message exactly once, even if the
-outcome of a commit is unknown. To continue after a crash, pass the ``place`` of the last progress
-as ``resume``.
+how far it has come. In each level it ends at the last message at the time when it begins with the
+ready ones; it skips messages that are leased meanwhile. It takes a message exactly once, even if
+the outcome of a commit is unknown. To continue after a crash, pass the ``place`` of the last
+progress as ``resume``.
 
 selector: which messages, or a function of the message, which sees the ``death`` of a dead letter
 but not its payload, and must not raise; None for all. state: "ready", "delayed" or "dead".
-progress: called after each transaction.
-
-Each has a twin that is an iterator, such as ``moving`` for ``move``: it yields the progress after
-each transaction, and does nothing before the first step.
+progress: called after each transaction with how far the operation is; stops it by returning False.
 """
 
 from __future__ import annotations
@@ -62,22 +59,8 @@ def move(
     ``InvalidArgument``, and during the operation ``QueueNotFound`` and ``QueueFull``: messages
     moved until then stay moved, the others stay.
     """
-    steps = moving(queue, db, target, selector, state=state, resume=resume, timeout=timeout)
-    return finished(steps, progress, Progress(0, 0, resume))
-
-
-def moving(
-    queue: Handle,
-    db: fdb.Database,
-    target: Handle | str,
-    selector: Wanted = None,
-    *,
-    state: str = "ready",
-    resume: bytes = b"",
-    timeout: Seconds | None = None,
-) -> Iterator[Progress]:
-    """``move`` as an iterator."""
-    return _bulk(queue, db, queue._other(target), selector, state, resume, timeout, keep=False)
+    there = queue._other(target)
+    return _bulk(queue, db, there, selector, state, resume, progress, timeout, keep=False)
 
 
 def copy(
@@ -93,22 +76,8 @@ def copy(
 ) -> Progress:
     """Copy messages into another queue; they stay here as they are. As ``move``, but snapshot
     reads: no conflicts."""
-    steps = copying(queue, db, target, selector, state=state, resume=resume, timeout=timeout)
-    return finished(steps, progress, Progress(0, 0, resume))
-
-
-def copying(
-    queue: Handle,
-    db: fdb.Database,
-    target: Handle | str,
-    selector: Wanted = None,
-    *,
-    state: str = "ready",
-    resume: bytes = b"",
-    timeout: Seconds | None = None,
-) -> Iterator[Progress]:
-    """``copy`` as an iterator."""
-    return _bulk(queue, db, queue._other(target), selector, state, resume, timeout, keep=True)
+    there = queue._other(target)
+    return _bulk(queue, db, there, selector, state, resume, progress, timeout, keep=True)
 
 
 def remove(
@@ -122,21 +91,7 @@ def remove(
     timeout: Seconds | None = None,
 ) -> Progress:
     """Remove the messages that a selector matches. As ``move``; ``purge`` removes all."""
-    steps = removing(queue, db, selector, state=state, resume=resume, timeout=timeout)
-    return finished(steps, progress, Progress(0, 0, resume))
-
-
-def removing(
-    queue: Handle,
-    db: fdb.Database,
-    selector: Which,
-    *,
-    state: str = "ready",
-    resume: bytes = b"",
-    timeout: Seconds | None = None,
-) -> Iterator[Progress]:
-    """``remove`` as an iterator."""
-    return _bulk(queue, db, None, selector, state, resume, timeout, keep=False)
+    return _bulk(queue, db, None, selector, state, resume, progress, timeout, keep=False)
 
 
 def count(
@@ -145,6 +100,7 @@ def count(
     selector: Wanted = None,
     *,
     state: str = "ready",
+    resume: bytes = b"",
     progress: Callable[[Progress], object] | None = None,
     timeout: Seconds | None = None,
 ) -> Progress:
@@ -152,20 +108,7 @@ def count(
 
     As ``copy`` into nowhere: ``taken`` is the number. Snapshot reads: no conflicts.
     """
-    steps = counting(queue, db, selector, state=state, timeout=timeout)
-    return finished(steps, progress, Progress(0, 0, b""))
-
-
-def counting(
-    queue: Handle,
-    db: fdb.Database,
-    selector: Wanted = None,
-    *,
-    state: str = "ready",
-    timeout: Seconds | None = None,
-) -> Iterator[Progress]:
-    """``count`` as an iterator."""
-    return _bulk(queue, db, None, selector, state, b"", timeout, keep=True)
+    return _bulk(queue, db, None, selector, state, resume, progress, timeout, keep=True)
 
 
 def _bulk(
@@ -175,10 +118,11 @@ def _bulk(
     selector: Wanted,
     state: str,
     resume: bytes,
+    progress: Callable[[Progress], object] | None,
     timeout: Seconds | None,
     *,
     keep: bool,
-) -> Iterator[Progress]:
+) -> Progress:
     queue = queue._bounded(db, timeout)
     if state not in STATES:
         raise InvalidArgument(
@@ -188,7 +132,7 @@ def _bulk(
     now_ms = queue._clock.now_ms(db)
     wanted = predicate(selector, lambda: now_ms)
     operation = Operation(STATES[state], wanted, None if keep else ended)
-    return _pages(queue, db, target, operation, resume)
+    return finished(_pages(queue, db, target, operation, resume), progress, Progress(0, 0, resume))
 
 
 def _pages(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from ...errors import PlanHeld, PlanNotFound
@@ -16,7 +16,7 @@ from ...values.content import check_count
 from ...values.durations import Seconds
 from ...values.model import Message, Plan, PlanConsumer
 from ...values.options import check_name
-from ..handle import Handle, Transactor, finished
+from ..handle import Handle, Transactor
 from .planner import Planner, give_back
 
 MAX_SHOWN = 10_000
@@ -72,29 +72,21 @@ class Plans:
         """Return a consumer's messages to their places, without counting the attempt; returns how
         many.
 
-        progress: called after each transaction with how many have returned so far.
+        progress: called after each transaction with how many have returned so far; stops by
+            returning False.
 
         For a consumer that has stopped: one that still runs fails at its next batch. Acknowledged
         batches stay acknowledged. The next release continues an interrupted one. Spans
-        transactions of up to 10,000 messages; exactly once. ``releasing`` does the same one
-        transaction at a time. Raises ``PlanNotFound``.
+        transactions of up to 10,000 messages; exactly once. Raises ``PlanNotFound``.
         """
-        return finished(self.releasing(db, consumer, timeout=timeout), progress, 0)
-
-    def releasing(
-        self, db: fdb.Database, consumer: str, *, timeout: Seconds | None = None
-    ) -> Iterator[int]:
-        """``release`` as an iterator: yields how many messages have returned after each
-        transaction. Nothing happens before the first step."""
         check_name(consumer)
-        queue, total = self._queue._bounded(db, timeout), 0
+        queue, total, done = self._queue._bounded(db, timeout), 0, False
         give_back = partial(self._give_back, consumer=consumer)
         while True:
             given, done = queue._run(db, give_back, wrote=lambda result: not result[1])
-            if done:
-                return
             total += given
-            yield total
+            if done or (progress is not None and progress(total) is False):
+                return total
 
     def forget(self, tr: Transactor, consumer: str, *, timeout: Seconds | None = None) -> None:
         """Forget a consumer that holds no messages. Its next run starts over, and refuses older

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ from ...values.durations import Seconds
 from ...values.model import BYTES, Headers, NewMessage
 from ...values.options import QueueOptions, check_name
 from ...values.serializers import BUILT_IN
-from ..handle import Transactor, finished
+from ..handle import Transactor
 from ..queue import Queue
 from ..validation import draft
 
@@ -106,27 +106,14 @@ class Sink:
         batch: 0 or more; batches are published in ascending order. A published batch is not
             published again, and the first list of attempts for a batch holds.
         timeout: how long to wait for room, in seconds, if the queue lets producers wait.
-        progress: called after each transaction with how far the sink has come.
+        progress: called after each transaction with how far the sink has come; stops by returning
+            False, and ``finish`` goes on.
 
         Spans transactions of up to about 5,000 rows, of one message or a block, and 4 MB. Messages
         become ready as they are enqueued.
         Conflicts as ``Queue.enqueue_many``. Raises ``QueueFull`` and ``SinkBehind`` before anything
-        is enqueued, ``SinkUnfinished`` later. ``publishing`` does the same one transaction at a
-        time.
+        is enqueued, ``SinkUnfinished`` later.
         """
-        steps = self.publishing(db, batch, attempts, timeout=timeout)
-        return finished(steps, progress, None) or self._patient(db, timeout).state(db)
-
-    def publishing(
-        self,
-        db: fdb.Database,
-        batch: int,
-        attempts: Iterable[Attempt],
-        *,
-        timeout: Seconds = TIMEOUT_SECONDS,
-    ) -> Iterator[SinkState]:
-        """``publish`` as an iterator: yields how far the sink has come after each transaction.
-        Nothing happens before the first step."""
         counting = list(attempts)
         queue = self._patient(db, timeout)._queue
         fix = partial(_fix, sink=self, batch=batch, attempts=counting)
@@ -152,7 +139,9 @@ class Sink:
                 problem = "the sink was removed meanwhile"
                 raise SinkUnfinished(sink=self.name, published=0, rows=0, problem=problem)
             pace.end()
-            yield state
+            if progress is not None and progress(state) is False:
+                break
+        return state
 
     def finish(
         self,
@@ -162,16 +151,10 @@ class Sink:
         progress: Callable[[SinkState], object] | None = None,
     ) -> SinkState:
         """Enqueue the rest of a batch that is partly published, if any; as ``publish``."""
-        steps = self.finishing(db, timeout=timeout)
-        return finished(steps, progress, None) or self._patient(db, timeout).state(db)
-
-    def finishing(
-        self, db: fdb.Database, *, timeout: Seconds = TIMEOUT_SECONDS
-    ) -> Iterator[SinkState]:
-        """``finish`` as an iterator; as ``publishing``."""
-        batch = self._patient(db, timeout).state(db).batch
-        if batch >= 0:
-            yield from self.publishing(db, batch, (), timeout=timeout)
+        state = self._patient(db, timeout).state(db)
+        if state.batch < 0:
+            return state
+        return self.publish(db, state.batch, (), timeout=timeout, progress=progress)
 
     def _patient(self, db: fdb.Database, timeout: Seconds) -> Sink:
         if timeout is TIMEOUT_SECONDS:

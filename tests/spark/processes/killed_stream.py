@@ -48,14 +48,12 @@ def die(step: str) -> None:
 def die_publishing() -> None:
     """The driver is killed when the first of the rows are published."""
     staging.STEP_ROWS = 1
-    publishing = Sink.publishing
+    publish = Sink.publish
 
-    def some(*arguments: Any, **options: Any) -> Iterator[Any]:
-        for _ in publishing(*arguments, **options):
-            die(STEP)
-            yield
+    def some(*arguments: Any, **options: Any) -> Any:
+        return publish(*arguments, **options, progress=lambda _: die(STEP))
 
-    Sink.publishing = some  # type: ignore[method-assign]
+    Sink.publish = some  # type: ignore[method-assign]
 
 
 class Reader(consume_stream.ConsumeReader):
