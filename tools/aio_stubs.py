@@ -106,7 +106,7 @@ GENERIC = {"Queue", "Batch", "Producer"}
 
 SPECIAL = {
     "Producer.send": "async def send(self, message: NewMessage[T] | T, *, "
-    "timeout: Seconds | None = ...) -> asyncio.Future[str]: ...",
+    "room: Seconds | None = ...) -> asyncio.Future[str]: ...",
     "Keys.__getitem__": "def __getitem__(self, key: str) -> Key: ...",
     "Limits.__getitem__": "def __getitem__(self, limit: Limit) -> SharedLimit: ...",
     "__len__": "def __len__(self) -> int: ...",

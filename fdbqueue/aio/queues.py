@@ -139,9 +139,9 @@ class Producer(Twin):
 
     blocking: producer.Producer[Any]
 
-    async def send(self, message: Any, *, timeout: Seconds | None = None) -> asyncio.Future[str]:
+    async def send(self, message: Any, *, room: Seconds | None = None) -> asyncio.Future[str]:
         """Send one message, once there is room for it; returns a future of its id."""
-        future = await run(partial(self.blocking.send, message, timeout=timeout))
+        future = await run(partial(self.blocking.send, message, room=room))
         return asyncio.wrap_future(future)
 
     async def __aenter__(self) -> Self:

@@ -33,9 +33,7 @@ _MANY_CLAIMS = "the consumers may hold too many messages: call it with a databas
 # -- one message -----------------------------------------------------------------------------
 
 
-def cancel(
-    queue: Handle, tr: Transactor, message_id: str, *, timeout: Seconds | None = None
-) -> bool:
+def cancel(queue: Handle, tr: Transactor, message_id: str) -> bool:
     """Remove a ready or delayed message; returns whether it was removed.
 
     A leased message is never delivered again: if it is acknowledged, it is done; else it ends with
@@ -46,7 +44,6 @@ def cancel(
     on the queue. Raises ``InvalidArgument`` if it is not an id, or that of a schedule's next tick;
     ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
 
     def remove(tr: fdb.Transaction) -> State | None:
         scope = queue._scope(tr)
@@ -71,7 +68,6 @@ def edit(
     priority: int | None = None,
     delay: Seconds | None = None,
     at: datetime | None = None,
-    timeout: Seconds | None = None,
 ) -> bool:
     """Change the priority of a waiting message, or when it is due; returns whether it was changed.
 
@@ -84,7 +80,6 @@ def edit(
     Conflicts with whatever moves the message. Raises ``InvalidArgument``,
     ``InvalidPriority``, ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
 
     def change(tr: fdb.Transaction) -> bool:
         scope = queue._scope(tr)
@@ -116,23 +111,21 @@ def _check_no_tick(found: lookup.Found | None) -> None:
 # -- the queue -------------------------------------------------------------------------------
 
 
-def pause(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> None:
+def pause(queue: Handle, tr: Transactor) -> None:
     """Suspend receiving: the queue looks empty, and waiting consumers keep waiting.
 
     Messages can still be enqueued, and leases settled. Conflicts with every concurrent operation
     on the queue. Raises ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
     queue._run(tr, lambda tr: _set_paused(queue, tr, True))
 
 
-def resume(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> None:
+def resume(queue: Handle, tr: Transactor) -> None:
     """End a pause, and wake waiting consumers. Conflicts and errors as ``pause``."""
-    queue = queue._bounded(tr, timeout)
     queue._run(tr, lambda tr: _set_paused(queue, tr, False))
 
 
-def sweep(queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None) -> Swept:
+def sweep(queue: Handle, db: fdb.Database) -> Swept:
     """Run housekeeping now: reclaim expired leases, promote due messages, drop expired ones, and
     remove dead consumers.
 
@@ -140,7 +133,6 @@ def sweep(queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None) ->
     sweep deletes a queue with ``auto_delete``. Spans transactions of up to some hundred messages.
     Raises ``QueueNotFound``.
     """
-    queue = queue._bounded(db, timeout)
     return housekeeping.sweep(queue, db)
 
 
@@ -148,8 +140,6 @@ def evict(
     queue: Handle,
     tr: Transactor,
     consumer: Consumer | None = None,
-    *,
-    timeout: Seconds | None = None,
 ) -> list[bytes]:
     """Remove a consumer, or all of dead processes (None), up to 100 in a transaction.
 
@@ -163,7 +153,6 @@ def evict(
     settlements of their leases. With a database it spans transactions. With a transaction, raises
     ``TransactionTooLarge`` if it would read more than 5,000 claims. Raises ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
     if consumer is not None:
         return _evict_one(queue, tr, consumer)
     if not isinstance(tr, fdb.Transaction):
@@ -228,7 +217,6 @@ def purge(
     db: fdb.Database,
     *,
     progress: Callable[[int], object] | None = None,
-    timeout: Seconds | None = None,
 ) -> int:
     """Remove all ready messages; returns how many.
 
@@ -238,7 +226,6 @@ def purge(
     Spans transactions of up to 500 messages, until the queue is empty; messages enqueued meanwhile
     are removed, too. Raises ``QueueNotFound``.
     """
-    queue = queue._bounded(db, timeout)
 
     def remove(tr: fdb.Transaction) -> int:
         return purges.ready(tr, queue._scope(tr))

@@ -104,17 +104,15 @@ class Batch(Together, Generic[T]):
         """The batch of all others than the messages with these ids, such as ``LeaseLost.lost``."""
         return self._of([each for each in self if each.id not in ids])
 
-    def ack(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
+    def ack(self, tr: Transactor) -> None:
         """Acknowledge all messages. Commit it together with their effects."""
-        settlement.ack_many(self._queue, tr, self, timeout=timeout)
+        settlement.ack_many(self._queue, tr, self)
         self._settled = True
 
     def settle(
         self,
         tr: Transactor,
         verdicts: Mapping[str, BaseException],
-        *,
-        timeout: Seconds | None = None,
     ) -> None:
         """Settle each message by its verdict; acknowledge those that have none.
 
@@ -123,7 +121,7 @@ class Batch(Together, Generic[T]):
 
         Raises ``InvalidArgument`` for an id that is not in the batch.
         """
-        settlement.settle(self._queue, tr, self, verdicts, timeout=timeout)
+        settlement.settle(self._queue, tr, self, verdicts)
         self._settled = True
 
     def release(
@@ -132,27 +130,22 @@ class Batch(Together, Generic[T]):
         *,
         delay: Seconds | None = None,
         error: str | None = None,
-        timeout: Seconds | None = None,
     ) -> None:
         """Give all messages back, to their old positions. As ``Queue.release``."""
-        settlement.release_many(self._queue, tr, self, delay=delay, error=error, timeout=timeout)
+        settlement.release_many(self._queue, tr, self, delay=delay, error=error)
         self._settled = True
 
-    def reject(
-        self, tr: Transactor, reason: str, *, drop: bool = False, timeout: Seconds | None = None
-    ) -> None:
+    def reject(self, tr: Transactor, reason: str, *, drop: bool = False) -> None:
         """Refuse all messages for good. As ``Queue.reject``."""
-        settlement.reject_many(self._queue, tr, self, reason, drop=drop, timeout=timeout)
+        settlement.reject_many(self._queue, tr, self, reason, drop=drop)
         self._settled = True
 
-    def extend(
-        self, tr: Transactor, lease: Seconds | None = None, *, timeout: Seconds | None = None
-    ) -> Self:
+    def extend(self, tr: Transactor, lease: Seconds | None = None) -> Self:
         """Let the leases end ``lease`` seconds from now; returns the batch with its new end.
 
         As ``Queue.extend``. This batch can still be settled.
         """
-        extended = settlement.extended_until(self._queue, tr, self, lease, timeout=timeout)
+        extended = settlement.extended_until(self._queue, tr, self, lease)
         found = self._deliveries
         if isinstance(found, Taken) and not extended.cancelled:
             return self._of(found.until(extended.until_ms))

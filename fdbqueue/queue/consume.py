@@ -51,14 +51,11 @@ def receive(
     wait: Seconds = 0.0,
     consumer: str = "",
     ack: Sequence[Delivery] = (),
-    timeout: Seconds | None = None,
 ) -> Delivery | None:
     """Lease the first message to the caller; None if there is none within ``wait`` seconds.
 
     As ``receive_many`` for one message.
     """
-    if timeout is not None:
-        queue = queue._bounded(tr, timeout)
     if lease is None and type(wait) is float and not wait and consumer == "" and ack == ():
         try:
             if isinstance(tr, fdb.Transaction):
@@ -82,7 +79,6 @@ def receive_many(
     wait: Seconds = 0.0,
     consumer: str = "",
     ack: Sequence[Delivery] = (),
-    timeout: Seconds | None = None,
 ) -> list[Delivery]:
     """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
 
@@ -102,7 +98,7 @@ def receive_many(
     conflicts only with a change of the leader, and its answer with nothing. Raises
     ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
     """
-    found = _receive(queue, tr, max_messages, lease, wait, consumer, ack, timeout)
+    found = _receive(queue, tr, max_messages, lease, wait, consumer, ack)
     return found if isinstance(found, list) else list(found)
 
 
@@ -114,9 +110,7 @@ def _receive(
     wait: Seconds,
     consumer: str,
     ack: Sequence[Delivery],
-    timeout: Seconds | None,
 ) -> Sequence[Delivery]:
-    queue = queue._bounded(tr, timeout)
     wait, done = seconds(wait), checked(ack)
     demand = receiving.checked_demand(max_messages, lease, consumer, wait)
     if not isinstance(tr, fdb.Transaction):
@@ -141,7 +135,6 @@ def receive_batch(
     wait: Seconds = 0.0,
     consumer: str = "",
     ack: Sequence[Delivery] = (),
-    timeout: Seconds | None = None,
 ) -> Batch[T]:
     """Lease up to ``max_messages`` first messages to the caller, to be settled together.
 
@@ -149,9 +142,9 @@ def receive_batch(
     to nothing each, until they are looked at. Arguments, round trips, conflicts and errors as
     ``receive_many``.
     """
-    found = _receive(queue, tr, max_messages, lease, wait, consumer, ack, timeout)
+    found = _receive(queue, tr, max_messages, lease, wait, consumer, ack)
     db = None if isinstance(tr, fdb.Transaction) else tr
-    return Batch(queue._bounded(tr, timeout), db, found, queue._serializer)
+    return Batch(queue, db, found, queue._serializer)
 
 
 def consume(
@@ -162,7 +155,6 @@ def consume(
     lease: Seconds | None = None,
     wait: Seconds = 0.0,
     consumer: str = "",
-    timeout: Seconds | None = None,
 ) -> Iterator[Delivery]:
     """Yield deliveries until the queue stays empty for ``wait`` seconds.
 
@@ -173,11 +165,10 @@ def consume(
     expire. What it has taken and not yielded then goes back to its place. Arguments and errors as
     ``receive_many``; ``LeaseLost`` if one message took longer than its lease.
     """
-    queue = queue._bounded(db, timeout)
     held: Sequence[Delivery] = ()
     yielded = 0
     try:
-        while held := _receive(queue, db, max_messages, lease, wait, consumer, held, None):
+        while held := _receive(queue, db, max_messages, lease, wait, consumer, held):
             yielded, lasts = 0, seconds(lease)
             if lasts is None and len(held) > 1:
                 lasts = queue._read(db, lambda tr: queue._scope(tr).options.lease)
@@ -204,7 +195,6 @@ def request(
     lease: Seconds | None = None,
     wait: bool = True,
     consumer: str = "",
-    timeout: Seconds | None = None,
 ) -> Ticket:
     """Stand in line for messages, in the caller's transaction; ``collect`` the answer.
 
@@ -219,7 +209,6 @@ def request(
     result, the first request may be answered too; the lease of that answer expires. Raises
     ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
     """
-    queue = queue._bounded(tr, timeout)
     demand = receiving.checked_demand(max_messages, lease, consumer, 0)
     return _join(queue, tr, demand, wait)
 
@@ -230,7 +219,6 @@ def collect(
     ticket: Ticket,
     *,
     wait: Seconds | None = None,
-    timeout: Seconds | None = None,
 ) -> list[Delivery]:
     """The messages that a request was given; none if the queue is empty.
 
@@ -240,7 +228,6 @@ def collect(
     Spans transactions; while it leads the line it also serves the others. Repeats a request
     that was taken for dead.
     """
-    queue = queue._bounded(db, timeout)
     wait = None if wait is None else patience("wait", wait)
     found = past_backlog(queue, db, lambda: receiving.collect(db, queue._access, ticket, wait))
     if found is not None:
@@ -251,14 +238,11 @@ def collect(
     return list(past_backlog(queue, db, again))
 
 
-def withdraw(
-    queue: Handle, tr: Transactor, ticket: Ticket, *, timeout: Seconds | None = None
-) -> list[Delivery]:
+def withdraw(queue: Handle, tr: Transactor, ticket: Ticket) -> list[Delivery]:
     """Leave the line. Returns what the request was given before; after that it is answered no more.
 
     One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
     return list(receiving.withdraw(tr, queue._access, ticket))
 
 
@@ -276,9 +260,7 @@ def dequeue(queue: Handle, tr: fdb.Transaction) -> Message | None:
     return found[0] if found else None
 
 
-def dequeue_at_most_once(
-    queue: Handle, db: fdb.Database, *, wait: Seconds = 0.0, timeout: Seconds | None = None
-) -> Message | None:
+def dequeue_at_most_once(queue: Handle, db: fdb.Database, *, wait: Seconds = 0.0) -> Message | None:
     """Remove and return the first message, in a transaction of its own.
 
     wait: seconds to wait for a message, first come, first served.
@@ -287,7 +269,7 @@ def dequeue_at_most_once(
     is lost. To be sure of each message, ``receive`` it, and acknowledge it when it is done.
     Otherwise as ``dequeue``.
     """
-    found = dequeue_many_at_most_once(queue, db, 1, wait=wait, timeout=timeout)
+    found = dequeue_many_at_most_once(queue, db, 1, wait=wait)
     return found[0] if found else None
 
 
@@ -297,10 +279,8 @@ def dequeue_many_at_most_once(
     max_messages: int,
     *,
     wait: Seconds = 0.0,
-    timeout: Seconds | None = None,
 ) -> list[Message]:
     """As ``dequeue_at_most_once``, for up to ``max_messages`` first messages; stops at 8 MB."""
-    queue = queue._bounded(db, timeout)
     check_count("max_messages", max_messages, MAX_MESSAGES)
     deadline = world.monotonic() + seconds(wait)
     pop = partial(_pop, queue, limit=max_messages)
@@ -323,7 +303,6 @@ def receive_matching(
     *,
     lease: Seconds | None = None,
     consumer: str = "",
-    timeout: Seconds | None = None,
 ) -> Delivery | None:
     """Lease the first ready message that a selector matches; None if it matches none.
 
@@ -340,7 +319,6 @@ def receive_matching(
     with takers of others. Raises ``InvalidSelector``, ``QueueNotFound``, ``InvalidOptions``,
     ``InvalidName``.
     """
-    queue = queue._bounded(tr, timeout)
     seconds = None if lease is None else check_lease("lease", lease)
     if consumer:
         check_name(consumer)
@@ -359,12 +337,10 @@ def dequeue_matching(queue: Handle, tr: fdb.Transaction, selector: str) -> Messa
     return _first(queue, tr, selector, acquire.remove)
 
 
-def dequeue_matching_at_most_once(
-    queue: Handle, db: fdb.Database, selector: str, *, timeout: Seconds | None = None
-) -> Message | None:
+def dequeue_matching_at_most_once(queue: Handle, db: fdb.Database, selector: str) -> Message | None:
     """As ``dequeue_matching``, in transactions of its own: even if the process then dies, the
     message is gone."""
-    return _first(queue._bounded(db, timeout), db, selector, acquire.remove)
+    return _first(queue, db, selector, acquire.remove)
 
 
 def _join(queue: Handle, tr: Transactor, demand: line.Demand, waits: bool) -> Ticket:

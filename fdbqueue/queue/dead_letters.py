@@ -12,7 +12,6 @@ from ..schema.codec.lookup import DeadRecord
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.content import check_count
-from ..values.durations import Seconds
 from ..values.model import DeadMessage, Message, MessageState
 from ..values.selector import Selector
 from .handle import Handle, Transactor, finished
@@ -36,8 +35,6 @@ class DeadLetters(Handle):
         tr: Transactor,
         limit: int = 100,
         after: str | None = None,
-        *,
-        timeout: Seconds | None = None,
     ) -> list[DeadMessage]:
         """Up to ``limit`` dead letters in the order of their deaths. Stops at 8 MB, but always
         returns at least one if there are any.
@@ -47,13 +44,9 @@ class DeadLetters(Handle):
         Snapshot reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
         check_count("limit", limit, MAX_LISTED)
-        return self._bounded(tr, timeout)._read(
-            tr, lambda tr: dead_letters.read(tr, self._scope(tr), limit, after)
-        )
+        return self._read(tr, lambda tr: dead_letters.read(tr, self._scope(tr), limit, after))
 
-    def show(
-        self, tr: Transactor, message_id: str, *, timeout: Seconds | None = None
-    ) -> DeadMessage | None:
+    def show(self, tr: Transactor, message_id: str) -> DeadMessage | None:
         """The dead letter with an id; None if there is none. Snapshot reads: no conflicts.
 
         Raises ``InvalidArgument`` if it is not an id, ``QueueNotFound``.
@@ -65,7 +58,7 @@ class DeadLetters(Handle):
             found = lookup.find(tr.snapshot, scope, reads)
             return None if found is None else lookup.state(tr, scope, found)
 
-        found = self._bounded(tr, timeout)._read(tr, read)
+        found = self._read(tr, read)
         if found is None or found.death is None:
             return None
         return DeadMessage(found.message, found.death)
@@ -77,7 +70,6 @@ class DeadLetters(Handle):
         *,
         at_once: int | None = None,
         progress: Callable[[int], object] | None = None,
-        timeout: Seconds | None = None,
     ) -> int:
         """Make dead letters ready again; returns how many.
 
@@ -95,21 +87,16 @@ class DeadLetters(Handle):
         at_once = dead_letters.BATCH if at_once is None else at_once
         check_count("at_once", at_once, dead_letters.BATCH)
         wants = predicate(wanted, partial(self._clock.now_ms, db))
-        queue = self._bounded(db, timeout)
-        return finished(queue._through(db, wants, self._redriven, at_once), progress, 0)
+        return finished(self._through(db, wants, self._redriven, at_once), progress, 0)
 
-    def redrive_ids(
-        self, tr: Transactor, message_ids: Iterable[str], *, timeout: Seconds | None = None
-    ) -> int:
+    def redrive_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
         """Make the dead letters with these ids ready again, as ``redrive`` does; returns how many.
 
         Ignores ids of other messages. One transaction; three round trips. Conflicts with whatever
         changes these dead letters. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
         wanted = _ids(message_ids)
-        return self._bounded(tr, timeout)._run(
-            tr, lambda tr: self._by_id(tr, wanted, self._redriven), wrote=bool
-        )
+        return self._run(tr, lambda tr: self._by_id(tr, wanted, self._redriven), wrote=bool)
 
     def purge(
         self,
@@ -117,31 +104,23 @@ class DeadLetters(Handle):
         wanted: Wanted = None,
         *,
         progress: Callable[[int], object] | None = None,
-        timeout: Seconds | None = None,
     ) -> int:
         """Remove dead letters for good; returns how many. Arguments, transactions and errors as
         ``redrive``."""
         wants = predicate(wanted, partial(self._clock.now_ms, db))
-        queue = self._bounded(db, timeout)
-        steps = queue._through(db, wants, dead_letters.purge, dead_letters.BATCH)
+        steps = self._through(db, wants, dead_letters.purge, dead_letters.BATCH)
         return finished(steps, progress, 0)
 
-    def purge_ids(
-        self, tr: Transactor, message_ids: Iterable[str], *, timeout: Seconds | None = None
-    ) -> int:
+    def purge_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
         """Remove the dead letters with these ids; returns how many. As ``redrive_ids``."""
         wanted = _ids(message_ids)
-        return self._bounded(tr, timeout)._run(
-            tr, lambda tr: self._by_id(tr, wanted, dead_letters.purge), wrote=bool
-        )
+        return self._run(tr, lambda tr: self._by_id(tr, wanted, dead_letters.purge), wrote=bool)
 
     def move_ids(
         self,
         db: fdb.Database,
         target: Handle | str,
         message_ids: Iterable[str],
-        *,
-        timeout: Seconds | None = None,
     ) -> int:
         """Move the dead letters with these ids into another queue, as ``Queue.move`` does; returns
         how many.
@@ -150,7 +129,7 @@ class DeadLetters(Handle):
         other dead letters. Conflicts with other takers of these. Raises ``InvalidArgument``,
         ``QueueNotFound``, and ``QueueFull``: those moved until then stay moved.
         """
-        return sum(self._bounded(db, timeout)._moving_ids(db, self._other(target), message_ids))
+        return sum(self._moving_ids(db, self._other(target), message_ids))
 
     # -- parts -------------------------------------------------------------------------------
 

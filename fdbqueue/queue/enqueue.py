@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Generic, Self
+from typing import Any, Generic
 from weakref import WeakKeyDictionary
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages.enqueue import admission, append_key, back_pressure, index_allocation
-from ..messages.enqueue.back_pressure import TIMEOUT_SECONDS
+from ..messages.enqueue.back_pressure import ROOM_SECONDS
 from ..store import tasks
 from ..store.binding import fdb
 from ..store.clocks import Clock
@@ -27,9 +27,6 @@ from .handle import Handle, Transactor, composed
 from .validation import drafts
 
 MAX_BATCH = 10_000
-LEAST_SECONDS = 5.0
-"""What a transaction may take at least where ``timeout`` is the time to wait for room: as long as
-FoundationDB lets one last."""
 
 
 class Enqueuing(Handle, Generic[T]):
@@ -60,7 +57,7 @@ class Enqueuing(Handle, Generic[T]):
         key: str | None = None,
         keep_result: Seconds | None = None,
         limits: Mapping[str, str] | None = None,
-        timeout: Seconds = TIMEOUT_SECONDS,
+        room: Seconds = ROOM_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
 
@@ -93,9 +90,8 @@ class Enqueuing(Handle, Generic[T]):
             their dimensions, such as ``{"api": "stripe"}``: at most as many of them are out at once
             as ``Queue.limits`` says. It waits for its key first, then for each limit in the order
             of the dimensions. See docs/keys.md.
-        timeout: seconds to wait for room in a full queue with ``when_full="block"``: 30 where not
-            given. Each of its transactions may take as long, but five seconds at least. Your own
-            transaction does not wait, and has its own limits.
+        room: seconds to wait for room in a full queue with ``when_full="block"``; 0 does not wait,
+            and neither does your own transaction. The deadline of ``within`` counts apart.
 
         One round trip of snapshot reads. Conflicts with no other enqueue and no dequeue, however
         many there are; only with a change of the queue's options, and with enqueues of the same
@@ -106,14 +102,16 @@ class Enqueuing(Handle, Generic[T]):
         ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``, and
         ``MessagePlanned`` if it is to replace a message that a plan has.
         """
+        if room is not ROOM_SECONDS:
+            room = durations.patience("room", room)
         plain = (
             (at is None and ttl is None and dedup_id is None and unique is None)
-            and (max_attempts is None and backoff is None and timeout is TIMEOUT_SECONDS)
+            and (max_attempts is None and backoff is None)
             and (on_conflict == "keep" and max_delay is None and keep_result is None)
             and (type(delay) is float and delay == 0.0 and limits is None)
         )
         sharing = None
-        if tasks.used and timeout is TIMEOUT_SECONDS and not isinstance(tr, fdb.Transaction):
+        if tasks.used and not isinstance(tr, fdb.Transaction):
             sharing = self._sharing()
         if plain and (sharing is None or sharing.begin()):
             try:
@@ -141,10 +139,12 @@ class Enqueuing(Handle, Generic[T]):
             limits=limits,
         )
         if sharing is not None and not isinstance(tr, fdb.Transaction):
-            return self._enqueue_shared(sharing, tr, message)
-        return self.enqueue_many(tr, [message], timeout=timeout)[0]
+            return self._enqueue_shared(sharing, tr, message, room)
+        return self.enqueue_many(tr, [message], room=room)[0]
 
-    def _enqueue_shared(self, sharing: Sharing, db: fdb.Database, message: NewMessage[T]) -> str:
+    def _enqueue_shared(
+        self, sharing: Sharing, db: fdb.Database, message: NewMessage[T], room: Seconds
+    ) -> str:
         """Enqueue one message beside other tasks of an event loop."""
         given = drafts((message,), self._clock.now_ms(db), self._serializer)
 
@@ -153,7 +153,7 @@ class Enqueuing(Handle, Generic[T]):
                 return self._attempt(db, given, resuming)[0]
             return sharing.enqueue(db, given)
 
-        return back_pressure.patiently(attempt, TIMEOUT_SECONDS)
+        return back_pressure.patiently(attempt, room)
 
     def _sharing(self) -> Sharing | None:
         """What the tasks of the caller's event loop share; None for a thread."""
@@ -204,7 +204,7 @@ class Enqueuing(Handle, Generic[T]):
         tr: Transactor,
         messages: Iterable[NewMessage[T] | T],
         *,
-        timeout: Seconds = TIMEOUT_SECONDS,
+        room: Seconds = ROOM_SECONDS,
     ) -> Enqueued:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 
@@ -216,7 +216,6 @@ class Enqueuing(Handle, Generic[T]):
         more than a transaction takes. After an error nothing is written, but in your own
         transaction after ``QueueFull`` if some replace others.
         """
-        limited = self._patient(tr, timeout)
         given = drafts(messages, self._clock.now_ms(tr), self._serializer)
         count, _ = admission.counted(given)
         if not 0 < count <= MAX_BATCH:
@@ -225,17 +224,17 @@ class Enqueuing(Handle, Generic[T]):
                 value=count,
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
-        return limited._admit(tr, given, timeout)
+        return self._admit(tr, given, room)
 
     def _admit(
         self,
         tr: Transactor,
         given: admission.Plain | Sequence[admission.Draft],
-        timeout: Seconds,
+        room: Seconds,
     ) -> Enqueued:
         """``enqueue_many`` of valid messages."""
         attempt = partial(self._attempt, tr, given)
-        return back_pressure.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
+        return back_pressure.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else room)
 
     def _attempt(
         self,
@@ -256,11 +255,3 @@ class Enqueuing(Handle, Generic[T]):
 
         admitted = self._run(tr, put, wrote=lambda done: done.new + done.replaced > 0)
         return Enqueued(admitted.ids, admitted.new)
-
-    def _patient(self, tr: Transactor, timeout: Seconds) -> Self:
-        """The handle for a call that waits for room up to ``timeout``: so that 0 means not to wait,
-        and still is enough for the store."""
-        given = timeout is not TIMEOUT_SECONDS and not isinstance(tr, fdb.Transaction)
-        if not given or self._keys.once.timeout is not None:
-            return self
-        return self._bounded(tr, max(durations.patience("timeout", timeout), LEAST_SECONDS))

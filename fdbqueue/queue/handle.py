@@ -66,9 +66,8 @@ class Handle:
         included; one that spans transactions, for each of them. Then it raises
         ``OperationTimedOut``, and nothing was written, or ``OutcomeUnknown`` if the store does not
         answer at all. Waiting for messages or for room does not count. A transaction of the
-        caller's has its own options. ``timeout=`` of a method is the deadline of that call.
-        Everything made from the handle inherits the deadline: subscriptions, sinks, imports, dead
-        letters, plans, workers, pickled copies.
+        caller's has its own options. Everything made from the handle inherits the deadline:
+        subscriptions, sinks, imports, dead letters, plans, workers, pickled copies.
         """
         limit = durations.limit("seconds", seconds)
         handle = self._copy()
@@ -95,31 +94,6 @@ class Handle:
                 argument="target", value=other.name, problem="must be another queue"
             )
         return other
-
-    def _bounded(self, tr: Transactor, timeout: Seconds | None) -> Self:
-        """The handle for a call with ``timeout=``: as ``within``, but None changes nothing.
-
-        Raises ``InvalidArgument``, also for a transaction.
-        """
-        if timeout is None:
-            return self
-        seconds = durations.patience("timeout", timeout)
-        if isinstance(tr, fdb.Transaction):
-            raise InvalidArgument(
-                argument="timeout",
-                value=timeout,
-                problem="a transaction has its own option: tr.options.set_timeout(milliseconds)",
-            )
-        found = self._limited.get(seconds)
-        if found is None:
-            self._limited.clear()
-            found = self._limited[seconds] = self.within(seconds)
-        return found
-
-    @cached_property
-    def _limited(self) -> dict[float, Self]:
-        """The handle of the last ``timeout=``: a loop has the same one again and again."""
-        return {}
 
     @cached_property
     def _access(self) -> Access:

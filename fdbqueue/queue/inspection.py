@@ -16,7 +16,6 @@ from ..schema import counters
 from ..schema.codec.leases import lease_key
 from ..store.binding import fdb
 from ..values.content import check_count
-from ..values.durations import Seconds
 from ..values.model import Depth, Event, LeasedMessage, Message, MessageState
 from .handle import Handle, Transactor
 
@@ -24,27 +23,21 @@ MAX_LISTED = 10_000
 """The most messages, leases or lines of history of one call."""
 
 
-def get(
-    queue: Handle, tr: Transactor, message_id: str, *, timeout: Seconds | None = None
-) -> MessageState | None:
+def get(queue: Handle, tr: Transactor, message_id: str) -> MessageState | None:
     """Where a message is now; None if it is gone.
 
     One round trip, or two if the message has moved; up to sixteen more while plans hold messages.
     Snapshot reads: no conflicts. Raises ``InvalidArgument`` if it is not an id,
     ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
     return queue._read(tr, lambda tr: lookup.current(tr, queue._scope(tr), message_id))
 
 
-def peek(
-    queue: Handle, tr: Transactor, limit: int = 1, *, timeout: Seconds | None = None
-) -> list[Message]:
+def peek(queue: Handle, tr: Transactor, limit: int = 1) -> list[Message]:
     """The first ready messages, left in place. A snapshot read: no conflicts.
 
     Stops at 8 MB, but always returns at least one message if the queue has any.
     """
-    queue = queue._bounded(tr, timeout)
     check_count("limit", limit, MAX_LISTED)
 
     def read(tr: fdb.Transaction) -> list[Message]:
@@ -62,8 +55,6 @@ def messages(
     state: str = "ready",
     limit: int = 100,
     after: str | None = None,
-    *,
-    timeout: Seconds | None = None,
 ) -> list[MessageState]:
     """Up to ``limit`` waiting messages, in order.
 
@@ -74,7 +65,6 @@ def messages(
     Stops at 8 MB, but always returns at least one message if the queue has any. Snapshot reads: no
     conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
     _check_state(state)
     check_count("limit", limit, MAX_LISTED)
 
@@ -91,7 +81,6 @@ def browse(
     db: fdb.Database,
     *,
     levels: Iterable[int] | None = None,
-    timeout: Seconds | None = None,
 ) -> Iterator[Message]:
     """Yield every ready message in the order of delivery, of all levels or of some.
 
@@ -100,22 +89,19 @@ def browse(
     arrivals further back appear. Snapshot reads: no conflicts. Raises ``InvalidArgument``,
     ``QueueNotFound``.
     """
-    queue = queue._bounded(db, timeout)
     from .subscriptions import browse_levels, check_levels  # which few programs need
 
     wanted = check_levels(levels, queue._read(db, queue._options).levels)
     return browse_levels(queue, db, wanted)
 
 
-def depth(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> Depth:
+def depth(queue: Handle, tr: Transactor) -> Depth:
     """How many messages are in each state. A snapshot read: no conflicts."""
-    queue = queue._bounded(tr, timeout)
     return sum(depths(queue, tr).values(), Depth())
 
 
-def depths(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> dict[int, Depth]:
+def depths(queue: Handle, tr: Transactor) -> dict[int, Depth]:
     """The depth of every level that ever had a message. A snapshot read: no conflicts."""
-    queue = queue._bounded(tr, timeout)
 
     def count(tr: fdb.Transaction) -> dict[int, Depth]:
         queue._options(tr)
@@ -124,13 +110,12 @@ def depths(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> 
     return queue._read(tr, count)
 
 
-def ready_since_ms(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> int | None:
+def ready_since_ms(queue: Handle, tr: Transactor) -> int | None:
     """When the oldest of the first messages of the levels was enqueued; None if none is ready.
 
     By its producer's wall clock, in milliseconds. Two round trips, snapshot reads: no conflicts.
     Raises ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
     return queue._read(tr, lambda tr: age.ready_since_ms(tr, queue._scope(tr)))
 
 
@@ -139,8 +124,6 @@ def leases(
     tr: Transactor,
     limit: int = 1_000,
     after: bytes | None = None,
-    *,
-    timeout: Seconds | None = None,
 ) -> list[LeasedMessage]:
     """Up to ``limit`` leases: first those of plans, then the others in the order of messages.
 
@@ -149,7 +132,6 @@ def leases(
     With a database it spans transactions of 8 MB; with a transaction it stops at 8 MB. Snapshot
     reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
     check_count("limit", limit, MAX_LISTED)
     found: list[LeasedMessage] = []
     begin = b"" if after is None else lease_key(queue._keys, after) + b"\x00"
@@ -164,10 +146,9 @@ def leases(
             return found
 
 
-def consumers(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> list[Consumer]:
+def consumers(queue: Handle, tr: Transactor) -> list[Consumer]:
     """Registered consumers, such as workers, and those that wait in the line, by descending
     priority. Snapshot reads: no conflicts. Raises ``QueueNotFound``."""
-    queue = queue._bounded(tr, timeout)
     return queue._read(tr, lambda tr: registry.consumers(tr, queue._scope(tr)))
 
 
@@ -176,8 +157,6 @@ def history(
     tr: Transactor,
     limit: int = 1_000,
     after: bytes = b"",
-    *,
-    timeout: Seconds | None = None,
 ) -> list[Event]:
     """Up to ``limit`` transitions of the queue's messages, oldest first.
 
@@ -187,7 +166,6 @@ def history(
     not work in a transaction that has moved messages of the queue (FoundationDB's error 1036).
     Raises ``InvalidArgument``, ``QueueNotFound``.
     """
-    queue = queue._bounded(tr, timeout)
     check_count("limit", limit, MAX_LISTED)
     return queue._read(tr, lambda tr: events.read(tr, queue._scope(tr), limit, after))
 

@@ -61,7 +61,6 @@ class Limits:
         limit: int = 100,
         *,
         after: Limit | None = None,
-        timeout: Seconds | None = None,
     ) -> list[LimitSummary]:
         """The limits that are set, and those for which messages wait, by dimension and name.
 
@@ -69,22 +68,15 @@ class Limits:
         Snapshot reads, no conflicts. Raises ``InvalidArgument``.
         """
         check_count("limit", limit, MAX_LISTED)
-        return self._run(tr, timeout, lambda tr, keys: inspection.shared(tr, keys, limit, after))
+        return self._run(tr, lambda tr, keys: inspection.shared(tr, keys, limit, after))
 
     def _run(
         self,
         tr: Transactor,
-        timeout: Seconds | None,
         body: Callable[[fdb.Transaction, RootKeys], R],
         wrote: Callable[[R], bool] = lambda _: False,
     ) -> R:
-        keys = self._keys
-        if timeout is not None:
-            if isinstance(tr, fdb.Transaction):
-                problem = "a transaction has its own option: tr.options.set_timeout(milliseconds)"
-                raise InvalidArgument(argument="timeout", value=timeout, problem=problem)
-            keys = RootKeys(self._root, durations.patience("timeout", timeout))
-        return composed(tr, keys.once, body, keys, wrote=wrote)
+        return composed(tr, self._keys.once, body, self._keys, wrote=wrote)
 
 
 class SharedLimit:
@@ -103,9 +95,7 @@ class SharedLimit:
     def __repr__(self) -> str:
         return f"SharedLimit({self.dimension!r}, {self.name!r})"
 
-    def set(
-        self, tr: Transactor, *, timeout: Seconds | None = None, **shared: Unpack[Shared]
-    ) -> LimitState:
+    def set(self, tr: Transactor, **shared: Unpack[Shared]) -> LimitState:
         """Set the limit, or change it; returns what is known of it then.
 
         concurrency: how many of its messages may be out at once in all queues together, 1 to
@@ -140,23 +130,23 @@ class SharedLimit:
             raise InvalidArgument(argument="paused", value=paused, problem="must be True or False")
         if paused:
             changes["paused"] = True
-        return self._change(tr, changes, ("paused",) if paused is False else (), timeout)
+        return self._change(tr, changes, ("paused",) if paused is False else ())
 
-    def pause(self, tr: Transactor, *, timeout: Seconds | None = None) -> LimitState:
+    def pause(self, tr: Transactor) -> LimitState:
         """Let no more of its messages become ready. Those that are ready are still delivered."""
-        return self._change(tr, {"paused": True}, (), timeout)
+        return self._change(tr, {"paused": True}, ())
 
-    def resume(self, tr: Transactor, *, timeout: Seconds | None = None) -> LimitState:
+    def resume(self, tr: Transactor) -> LimitState:
         """End a pause, and let out what may be."""
-        return self._change(tr, {}, ("paused",), timeout)
+        return self._change(tr, {}, ("paused",))
 
-    def delete(self, tr: Transactor, *, timeout: Seconds | None = None) -> LimitState:
+    def delete(self, tr: Transactor) -> LimitState:
         """Drop the limit, a pause included: its messages wait no more."""
-        return self._change(tr, {}, tuple(OwnLimits.__annotations__), timeout)
+        return self._change(tr, {}, tuple(OwnLimits.__annotations__))
 
-    def state(self, tr: Transactor, *, timeout: Seconds | None = None) -> LimitState:
+    def state(self, tr: Transactor) -> LimitState:
         """What the limit is, what is out, and what waits. Snapshot reads, no conflicts."""
-        return self._limits._run(tr, timeout, self._state)
+        return self._limits._run(tr, self._state)
 
     @property
     def _name(self) -> Limit:
@@ -165,9 +155,7 @@ class SharedLimit:
     def _state(self, tr: fdb.Transaction, keys: RootKeys) -> LimitState:
         return inspection.shared_state(tr, keys, self._name, self._limits._clock.now_ms(tr))
 
-    def _change(
-        self, tr: Transactor, own: OwnLimits, dropped: tuple[str, ...], timeout: Seconds | None
-    ) -> LimitState:
+    def _change(self, tr: Transactor, own: OwnLimits, dropped: tuple[str, ...]) -> LimitState:
         clock = self._limits._clock
 
         def change(tr: fdb.Transaction, keys: RootKeys) -> tuple[int, LimitState]:
@@ -180,7 +168,7 @@ class SharedLimit:
         def filled(done: tuple[int, LimitState]) -> bool:
             return done[0] > 0
 
-        let_out, state = self._limits._run(tr, timeout, change, lambda _: True)
+        let_out, state = self._limits._run(tr, change, lambda _: True)
         while let_out and not isinstance(tr, fdb.Transaction):
-            let_out, state = self._limits._run(tr, timeout, fill, filled)
+            let_out, state = self._limits._run(tr, fill, filled)
         return state

@@ -217,13 +217,11 @@ class Queue(Enqueuing[T]):
                 )
         return queue
 
-    def options(self, tr: Transactor, *, timeout: Seconds | None = None) -> QueueOptions:
+    def options(self, tr: Transactor) -> QueueOptions:
         """The stored options. Raises ``QueueNotFound``."""
-        return self._bounded(tr, timeout)._read(tr, self._options)
+        return self._read(tr, self._options)
 
-    def set_options(
-        self, tr: Transactor, *, timeout: Seconds | None = None, **changes: Unpack[Options]
-    ) -> QueueOptions:
+    def set_options(self, tr: Transactor, **changes: Unpack[Options]) -> QueueOptions:
         """Change some options; returns all of them.
 
         ``levels``, ``sort`` and ``last_value`` cannot change: they say how messages are stored.
@@ -247,14 +245,14 @@ class Queue(Enqueuing[T]):
                 administration.look_again(tr, scope)
             return wanted
 
-        bounded = self._bounded(tr, timeout)
+        bounded = self
         wanted = bounded._run(tr, change)
         limits = {"key_concurrency", "key_window", "key_weight", "key_rate", "key_burst"}
         if limits & changes.keys() and not isinstance(tr, fdb.Transaction):
             housekeeping.refill(bounded, tr)
         return wanted
 
-    def delete(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
+    def delete(self, tr: Transactor) -> None:
         """Delete the queue and everything in it. Raises ``QueueNotFound``.
 
         What its messages hold of limits that queues share goes to those that wait in other queues,
@@ -263,7 +261,7 @@ class Queue(Enqueuing[T]):
         that takes. Raises ``TransactionTooLarge`` in your own transaction, or if so many are
         leased.
         """
-        administration.delete(self._bounded(tr, timeout), tr)
+        administration.delete(self, tr)
 
     # -- producing ---------------------------------------------------------------------------
 
@@ -274,17 +272,15 @@ class Queue(Enqueuing[T]):
         """The groups of the queue: how far they have come."""
         return grouping.Groups(self)
 
-    def producer(
-        self, db: fdb.Database, *, timeout: Seconds | None = None, **terms: Unpack[Producing]
-    ) -> Producer[T]:
+    def producer(self, db: fdb.Database, **terms: Unpack[Producing]) -> Producer[T]:
         """A producer: threads send messages one by one, and share transactions.
 
-        timeout: as in ``Producer``. terms: ``linger``, ``max_batch``, ``max_pending`` and
-            ``max_pending_bytes``, as there. Raises what ``Producer`` raises.
+        terms: ``linger``, ``max_batch``, ``max_pending`` and ``max_pending_bytes``, as in
+            ``Producer``. Raises what that raises.
         """
         from .bulk.producer import Producer
 
-        return Producer(self._bounded(db, timeout), db, **terms)
+        return Producer(self, db, **terms)
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -336,8 +332,6 @@ class Queue(Enqueuing[T]):
         self,
         tr: Transactor,
         name: str,
-        *,
-        timeout: Seconds | None = None,
         **terms: Unpack[Terms],
     ) -> Subscription:
         """Open a subscription, and create it if it does not exist.
@@ -353,7 +347,7 @@ class Queue(Enqueuing[T]):
         conflicts with every operation in flight on the queue. Raises ``SubscriptionMismatch``,
         ``InvalidSelector``, ``InvalidName``, ``InvalidArgument``, ``QueueNotFound``.
         """
-        return self.subscriptions.subscribe(tr, name, timeout=timeout, **terms)
+        return self.subscriptions.subscribe(tr, name, **terms)
 
     # -- many messages -----------------------------------------------------------------------
 

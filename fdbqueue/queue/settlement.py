@@ -34,15 +34,12 @@ from .handle import Handle, Transactor, checked, composed
 MAX_REASON_CHARACTERS = 500
 
 
-def delivery(
-    queue: Handle, tr: Transactor, token: bytes, *, timeout: Seconds | None = None
-) -> Delivery | None:
+def delivery(queue: Handle, tr: Transactor, token: bytes) -> Delivery | None:
     """The delivery that a token names, so that the holder of the token can settle it.
 
     None if the lease is gone: it expired, or was settled. One round trip,
     and one more for a payload in chunks. Snapshot reads: no conflicts.
     """
-    queue = queue._bounded(tr, timeout)
 
     def read(tr: fdb.Transaction) -> Delivery | None:
         found = leases.named(tr, queue._scope(tr).keys, token)
@@ -57,7 +54,6 @@ def ack(
     delivery: Delivery,
     *,
     result: object = None,
-    timeout: Seconds | None = None,
 ) -> None:
     """Acknowledge a delivery: the message is done. Commit it together with its effect.
 
@@ -65,8 +61,6 @@ def ack(
         ``keep_result``; else it is ignored. Whatever the serializer takes; at most 10 kB then, else
         raises ``ResultTooLarge``, or ``InvalidPayload``, before anything is written.
     """
-    if timeout is not None:
-        queue = queue._bounded(tr, timeout)
     if type(delivery) is not Delivery:
         checked([delivery])
     if result is not None:
@@ -77,11 +71,8 @@ def ack(
     composed(tr, queue._keys.once, settling.ack, queue._entry, (delivery,))
 
 
-def ack_many(
-    queue: Handle, tr: Transactor, deliveries: Sequence[Delivery], *, timeout: Seconds | None = None
-) -> None:
+def ack_many(queue: Handle, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
     """Acknowledge several deliveries. As ``ack``."""
-    queue = queue._bounded(tr, timeout)
     queue._run(tr, settling.ack, queue._entry, checked(deliveries))
 
 
@@ -90,15 +81,12 @@ def extend(
     tr: Transactor,
     delivery: Delivery,
     lease: Seconds | None = None,
-    *,
-    timeout: Seconds | None = None,
 ) -> Delivery:
     """Let a lease end ``lease`` seconds from now (None: the queue's own lease time).
 
     Returns the delivery with its new expiry, and whether it was cancelled. Raises
     ``InvalidOptions``.
     """
-    queue = queue._bounded(tr, timeout)
     return extend_many(queue, tr, [delivery], lease)[0]
 
 
@@ -107,11 +95,9 @@ def extend_many(
     tr: Transactor,
     deliveries: Sequence[Delivery],
     lease: Seconds | None = None,
-    *,
-    timeout: Seconds | None = None,
 ) -> list[Delivery]:
     """Let several leases end later. As ``extend``."""
-    extended = extended_until(queue, tr, deliveries, lease, timeout=timeout)
+    extended = extended_until(queue, tr, deliveries, lease)
     return [extended.of(delivery) for delivery in deliveries]
 
 
@@ -120,11 +106,8 @@ def extended_until(
     tr: Transactor,
     deliveries: Sequence[Delivery],
     lease: Seconds | None,
-    *,
-    timeout: Seconds | None,
 ) -> Extended:
     """Let several leases end later."""
-    queue = queue._bounded(tr, timeout)
     checked(deliveries)
     each = list(deliveries)
     wanted = None if lease is None else check_lease("lease", lease)
@@ -144,7 +127,6 @@ def release(
     *,
     delay: Seconds | None = None,
     error: str | None = None,
-    timeout: Seconds | None = None,
 ) -> None:
     """Give a message back, to its old position.
 
@@ -158,7 +140,6 @@ def release(
 
     Raises ``InvalidArgument``.
     """
-    queue = queue._bounded(tr, timeout)
     release_many(queue, tr, [delivery], delay=delay, error=error)
 
 
@@ -169,12 +150,11 @@ def release_many(
     *,
     delay: Seconds | None = None,
     error: str | None = None,
-    timeout: Seconds | None = None,
 ) -> None:
     """Give several messages back. As ``release``."""
     rest = None if delay is None else check_delay("delay", delay)
     verdict = Return(rest, None if error is None else _text("error", error))
-    carry_out(queue._bounded(tr, timeout), tr, deliveries, {}, verdict)
+    carry_out(queue, tr, deliveries, {}, verdict)
 
 
 def reject(
@@ -184,13 +164,11 @@ def reject(
     reason: str,
     *,
     drop: bool = False,
-    timeout: Seconds | None = None,
 ) -> None:
     """Refuse a message for good: it becomes a dead letter with a reason, or ends if ``drop``.
 
     reason: up to 500 characters are kept. Raises ``InvalidArgument``.
     """
-    queue = queue._bounded(tr, timeout)
     reject_many(queue, tr, [delivery], reason, drop=drop)
 
 
@@ -201,11 +179,10 @@ def reject_many(
     reason: str,
     *,
     drop: bool = False,
-    timeout: Seconds | None = None,
 ) -> None:
     """Refuse several messages for good. As ``reject``."""
     verdict = Refuse(_text("reason", reason), drop)
-    carry_out(queue._bounded(tr, timeout), tr, deliveries, {}, verdict)
+    carry_out(queue, tr, deliveries, {}, verdict)
 
 
 def settle(
@@ -213,8 +190,6 @@ def settle(
     tr: Transactor,
     deliveries: Sequence[Delivery],
     verdicts: Mapping[str, BaseException],
-    *,
-    timeout: Seconds | None = None,
 ) -> None:
     """Settle several deliveries, each by its verdict; acknowledge those that have none.
 
@@ -222,7 +197,7 @@ def settle(
     """
     check_verdicts(verdicts, deliveries)
     meant = {each: judged(error) for each, error in verdicts.items()}
-    carry_out(queue._bounded(tr, timeout), tr, deliveries, meant)
+    carry_out(queue, tr, deliveries, meant)
 
 
 def check_verdicts(verdicts: Mapping[Any, object], deliveries: Sequence[Delivery]) -> None:

@@ -13,7 +13,6 @@ from ..store.binding import fdb
 from ..subscriptions import browse, registry
 from ..subscriptions.cursors import behind
 from ..subscriptions.start_position import FIRST, StartPosition
-from ..values.durations import Seconds
 from ..values.model import Message
 from ..values.options import check_name
 from ..values.selector import Selector
@@ -39,24 +38,20 @@ class Subscriptions:
     def __init__(self, queue: Handle) -> None:
         self._queue = queue
 
-    def list(self, tr: Transactor, *, timeout: Seconds | None = None) -> list[Definition]:
+    def list(self, tr: Transactor) -> list[Definition]:
         """The subscriptions, by name. Conflicts only with a change of them."""
-        return self._queue._bounded(tr, timeout)._read(
-            tr, lambda tr: [*self._queue._scope(tr).subscriptions]
-        )
+        return self._queue._read(tr, lambda tr: [*self._queue._scope(tr).subscriptions])
 
-    def open(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> Subscription:
+    def open(self, tr: Transactor, name: str) -> Subscription:
         """A handle on an existing subscription; raises ``SubscriptionNotFound``."""
         subscription = Subscription(self._queue, name)
-        subscription.definition(tr, timeout=timeout)
+        subscription.definition(tr)
         return subscription
 
     def subscribe(
         self,
         tr: Transactor,
         name: str,
-        *,
-        timeout: Seconds | None = None,
         **terms: Unpack[Terms],
     ) -> Subscription:
         """Open a subscription, and create it if needed; see ``Queue.subscribe``."""
@@ -83,7 +78,7 @@ class Subscriptions:
 
         stored, _ = composed(
             tr,
-            self._queue._bounded(tr, timeout)._root_keys.once,
+            self._queue._root_keys.once,
             find,
             wrote=lambda found: found[1],
         )
@@ -97,9 +92,9 @@ class Subscriptions:
                 )
         return Subscription(self._queue, name)
 
-    def remove(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> None:
+    def remove(self, tr: Transactor, name: str) -> None:
         """Remove a subscription; as ``Subscription.remove``."""
-        Subscription(self._queue, name).remove(tr, timeout=timeout)
+        Subscription(self._queue, name).remove(tr)
 
 
 def browse_levels(queue: Handle, db: fdb.Database, levels: Iterable[int]) -> Iterator[Message]:

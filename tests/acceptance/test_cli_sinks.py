@@ -16,7 +16,7 @@ def interrupted(db: fdb.Database, name: str, sink: str) -> None:
     stager = Sink(queue, sink).stage(db, 0)
     for n in range(25):
         stager.plain(b"%d" % n, 4)
-    Sink(queue, sink).publish(db, 0, [stager.finish()], timeout=0, progress=Steps(1))
+    Sink(queue, sink).publish(db, 0, [stager.finish()], room=0, progress=Steps(1))
     queue.set_options(db, max_messages=None, when_full="reject")
 
 

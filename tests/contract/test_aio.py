@@ -457,13 +457,13 @@ def test_a_producer_that_waits_for_room_can_be_cancelled(
     async def main() -> None:
         full = await aio.Queue.create(adb, "full", root=space, max_messages=2, when_full="block")
         await full.enqueue_many(adb, [b"a", b"b"])
-        task = asyncio.create_task(full.enqueue(adb, b"c", timeout=DEADLINE))
+        task = asyncio.create_task(full.enqueue(adb, b"c", room=DEADLINE))
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         with pytest.raises(QueueFull):
-            await full.enqueue(adb, b"c", timeout=0.02)
+            await full.enqueue(adb, b"c", room=0.02)
         assert (await full.depth(adb)).ready == 2
 
     run(main())

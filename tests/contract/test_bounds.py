@@ -299,7 +299,7 @@ def test_a_blocked_producer_goes_on_at_the_low_water_mark(
     monkeypatch.setattr(admission, "admit", watched)
 
     def produce() -> None:
-        queue.enqueue(db, b"e", timeout=DEADLINE)
+        queue.enqueue(db, b"e", room=DEADLINE)
         done.set()
 
     producer = threading.Thread(target=produce)
@@ -319,15 +319,15 @@ def test_a_blocked_producer_goes_on_at_the_low_water_mark(
 def test_a_producer_that_was_not_refused_fills_the_queue(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, **BLOCKING)
     for _ in range(4):
-        queue.enqueue(db, b"a", timeout=0)
+        queue.enqueue(db, b"a", room=0)
 
 
 def test_back_pressure_has_an_end(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, **BLOCKING)
     queue.enqueue_many(db, [b"a"] * 4)
-    for timeout in (0, 0.1):
+    for room in (0, 0.1):
         with pytest.raises(QueueFull):
-            queue.enqueue(db, b"b", timeout=timeout)
+            queue.enqueue(db, b"b", room=room)
     assert queue.depth(db).enqueued == 4
 
 
@@ -345,7 +345,7 @@ def test_a_producer_waits_for_room_to_the_end_of_its_time(
     )
     monkeypatch.setattr(back_pressure, "tasks", SimpleNamespace(sleep=slept.append))
     with pytest.raises(QueueFull):
-        queue.enqueue(db, b"b", timeout=20)
+        queue.enqueue(db, b"b", room=20)
     assert sum(slept) >= 20 - 0.001
 
 
@@ -353,19 +353,19 @@ def test_a_transaction_does_not_wait(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, **BLOCKING)
     queue.enqueue_many(db, [b"a"] * 4)
     with pytest.raises(QueueFull):
-        queue.enqueue(db.create_transaction(), b"b", timeout=10**6)
+        queue.enqueue(db.create_transaction(), b"b", room=10**6)
 
 
 def test_waiting_for_what_can_never_fit_is_not_begun(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, **BLOCKING)
     with pytest.raises(QueueFull):
-        queue.enqueue_many(db, [b"a"] * 5, timeout=10**6)
+        queue.enqueue_many(db, [b"a"] * 5, room=10**6)
 
 
-@pytest.mark.parametrize("timeout", [-1, float("inf"), float("nan"), "1", None])
-def test_a_timeout_out_of_range_is_refused(db: Database, queue: Queue, timeout: Any) -> None:
-    with pytest.raises(InvalidArgument, match="timeout"):
-        queue.enqueue(db, b"a", timeout=timeout)
+@pytest.mark.parametrize("room", [-1, float("inf"), float("nan"), "1", None])
+def test_a_room_out_of_range_is_refused(db: Database, queue: Queue, room: Any) -> None:
+    with pytest.raises(InvalidArgument, match="room"):
+        queue.enqueue(db, b"a", room=room)
     assert queue.depth(db) == Depth()
 
 

@@ -337,5 +337,5 @@ def test_who_is_told_may_stop_it(
 
     done = works(db, filled, dead(db, other))[work](progress=told)
 
-    assert getattr(done, "taken", done) == 4
-    assert len(told) == 2
+    assert 2 < getattr(done, "taken", done) <= 4
+    assert told[1:] == [done]

@@ -21,7 +21,6 @@ from fdbqueue.errors import (
     TransactionTooLarge,
     TransactionTooSlow,
 )
-from fdbqueue.queue import enqueue
 from fdbqueue.queue.bulk.plans import Plans
 from fdbqueue.queue.bulk.sinks import Sink, sinks
 from fdbqueue.queue.continuations.groups import Groups
@@ -197,55 +196,6 @@ def test_a_timeout_of_the_whole_database_is_a_deadline(
     finally:
         limited.options.set_transaction_timeout(0)
     assert queue.depth(db).ready == done
-
-
-@pytest.mark.parametrize("operation", ["receive", "enqueue", "ack", "depth", "dead"])
-def test_each_operation_of_a_handle_with_a_deadline_ends(
-    db: fdb.Database, queue: Queue, operation: str
-) -> None:
-    # Given a conflict that does not end
-    queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None
-    limited = queue.within(0.2)
-
-    class Busy:
-        first: fdb.Transaction | None = None
-
-        def create_transaction(self) -> fdb.Transaction:
-            tr = db.create_transaction()
-            commit = tr.commit
-
-            def busy() -> Any:
-                self.first = self.first or tr
-                if self.first is tr:
-                    raise fdb.FDBError(1020)
-                return commit()
-
-            tr.commit = busy  # type: ignore[method-assign]
-            return tr
-
-    store = cast("fdb.Database", Busy())
-    run: dict[str, Callable[[], object]] = {
-        "receive": lambda: limited.receive(store),
-        "enqueue": lambda: limited.enqueue(store, b"b"),
-        "ack": lambda: limited.ack(store, delivery),
-        "depth": lambda: limited.depth(store),
-        "dead": lambda: limited.dead.purge(store),
-    }
-    ended: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            run[operation]()
-        except BaseException as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(DEADLINE)
-    assert [type(error) for error in ended] == [OperationTimedOut]
-    assert queue.depth(db).ready == 0
 
 
 def test_a_deadline_must_be_a_time(queue: Queue) -> None:
@@ -426,16 +376,6 @@ CLASSES = (
     *(Queue, Subscription, Subscriptions, DeadLetters, Keys, Key, Limits, SharedLimit),
     *(Plans, Schedules, Groups, Import, Sink),
 )
-WAITS_FOR_ROOM = {
-    "enqueue",
-    "enqueue_many",
-    "enqueue_group",
-    "publish",
-    "publishing",
-    "finish",
-    "finishing",
-}
-"""Methods whose ``timeout`` is the time to wait for room, too."""
 
 
 def takers() -> Iterator[tuple[str, str]]:
@@ -448,13 +388,6 @@ def takers() -> Iterator[tuple[str, str]]:
             kinds = [str(given[each].annotation) for each in ("tr", "db") if each in given]
             if kinds and kinds != ["fdb.Transaction"]:
                 yield owner.__name__, name
-
-
-@pytest.mark.parametrize(("owner", "method"), [*takers()])
-def test_every_method_that_takes_a_database_takes_a_timeout(owner: str, method: str) -> None:
-    (kind,) = (each for each in CLASSES if each.__name__ == owner)
-    given = inspect.signature(getattr(kind, method)).parameters
-    assert given["timeout"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
 ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
@@ -521,6 +454,7 @@ class Known:
         queue.schedules.set(db, "known", every=3600)
         queue.subscribe(db, "known")
         queue.subscribe(db, "shown", mode="browse")
+        queue = queue.within(MOMENT)
         self._owners: dict[str, Any] = {
             "Queue": queue,
             "Subscription": Subscription(queue, "known"),
@@ -538,7 +472,7 @@ class Known:
         }
         self._shown = Subscription(queue, "shown")
 
-    def call(self, owner: str, method: str, tr: Any, timeout: Any) -> None:
+    def call(self, owner: str, method: str, tr: Any) -> None:
         """Call a method; of an iterator, take the first step."""
         called = getattr(self._owners[owner], method)
         if (owner, method) == ("Subscription", "browse"):
@@ -560,7 +494,7 @@ class Known:
             given = (self._settled(method),)
         else:
             given = ()
-        found = called(tr, *given, timeout=timeout)
+        found = called(tr, *given)
         if isinstance(found, Iterator):
             next(found, None)
 
@@ -573,26 +507,23 @@ def known(db: fdb.Database, space: fdb.Subspace, queue: Queue) -> Known:
     return Known(db, space, queue)
 
 
-NEEDS_PLANS = {("Plans", name) for name in ("show", "messages", "release", "releasing", "forget")}
+NEEDS_PLANS = {("Plans", name) for name in ("show", "messages", "release", "forget")}
 
 
 @pytest.mark.parametrize(("owner", "method"), [*takers()])
-@pytest.mark.filterwarnings("ignore:Queue.looking is:DeprecationWarning")
-def test_a_call_with_a_timeout_ends_in_its_time_and_writes_nothing(
+def test_every_method_ends_in_the_time_of_its_handle_and_writes_nothing(
     db: fdb.Database,
     space: fdb.Subspace,
     known: Known,
     owner: str,
     method: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(enqueue, "LEAST_SECONDS", 0.1)
     # Given a store in which nothing commits; where the answer is an error, nothing is read either
     store = blocked(db)
     if (owner, method) in NEEDS_PLANS:
         store = cast("fdb.Database", Away(db))
     before = everything(db, space)
-    assert ends(lambda: known.call(owner, method, store, MOMENT)) is OperationTimedOut
+    assert ends(lambda: known.call(owner, method, store)) is OperationTimedOut
     assert everything(db, space) == before
 
 
@@ -611,30 +542,3 @@ class Away:
         tr.get_read_version = fail  # type: ignore[method-assign]
         tr.get = fail  # type: ignore[method-assign,assignment]
         return tr
-
-
-@pytest.mark.parametrize(("owner", "method"), [*takers()])
-@pytest.mark.filterwarnings("ignore:Queue.looking is:DeprecationWarning")
-def test_a_timeout_is_a_time_and_not_one_of_a_transaction(
-    db: fdb.Database, space: fdb.Subspace, known: Known, owner: str, method: str
-) -> None:
-    before = everything(db, space)
-    for given in (-1, "5", float("nan"), True):
-        with pytest.raises(InvalidArgument, match="timeout"):
-            known.call(owner, method, db, given)
-    if method not in WAITS_FOR_ROOM:
-        with pytest.raises(InvalidArgument, match="set_timeout"):
-            known.call(owner, method, db.create_transaction(), 5)
-    assert everything(db, space) == before
-
-
-def test_the_timeout_of_a_call_is_not_kept(db: fdb.Database, queue: Queue) -> None:
-    queue.enqueue(db, b"a")
-    assert queue.depth(db, timeout=60).ready == 1
-    subscription = queue.subscribe(db, "known", timeout=60)
-    assert queue._keys.once.timeout is subscription._once.timeout is None
-    assert queue.within(5).depth(db, timeout=timedelta.max).ready == 1
-    delivery = subscription.receive(db, timeout=60)
-    assert delivery is not None
-    queue.ack(db, delivery, timeout=60)
-    assert queue.depth(db) == Depth(enqueued=1, done=1)

@@ -178,7 +178,7 @@ def test_sixty_four_threads_share_commits_and_each_keeps_its_order(
 
         def work(n: int) -> None:
             for payload in [b"%d:%d" % (n, i) for i in range(50)]:
-                sent[n][payload] = producer.send(payload, timeout=DEADLINE)
+                sent[n][payload] = producer.send(payload, room=DEADLINE)
 
         threads = [threading.Thread(target=work, args=(n,)) for n in range(64)]
         for thread in threads:
@@ -403,7 +403,7 @@ def test_messages_that_waited_for_too_long_are_not_tried_any_more(
     late = 0.0
     monkeypatch.setattr("fdbqueue.queue.bulk.pending.world", _Later(lambda: late))
     monkeypatch.setattr("fdbqueue.queue.bulk.producer.world", _Later(lambda: late))
-    with queue.producer(held.db, timeout=1000) as producer:
+    with queue.within(1000).producer(held.db) as producer:
         # Given messages behind a slow commit
         held.hold()
         first = producer.send(b"first")
@@ -523,7 +523,7 @@ def test_a_message_that_is_too_large_for_a_queue_does_not_keep_out_smaller_ones(
 
 def test_a_producer_waits_for_room_and_keeps_the_order(db: Database, space: fdb.Subspace) -> None:
     queue = Queue.create(db, "full", root=space, max_messages=10, when_full="block", resume_at=0.5)
-    with queue.producer(db, timeout=DEADLINE) as producer:
+    with queue.within(DEADLINE).producer(db) as producer:
         futures = [producer.send(payload) for payload in numbers(60)]
         taken: list[bytes] = []
         while len(taken) < 60:
@@ -579,11 +579,11 @@ def test_a_sender_waits_while_the_producer_is_full(
         producer.send(b"2")
         # When more is sent, then it is an error after a while, or waits
         with pytest.raises(ProducerFull, match="holds 3 messages") as full:
-            producer.send(b"x", timeout=0.01)
+            producer.send(b"x", room=0.01)
         assert (full.value.messages, full.value.max_messages) == (3, 3)
         assert isinstance(full.value, TimeoutError)
         with pytest.raises(ProducerFull):
-            producer.send(b"x", timeout=0)
+            producer.send(b"x", room=0)
         waiting = []
         for payload in numbers(5, 3):
             waiting.append(in_thread(partial(producer.send, payload)))
@@ -606,7 +606,7 @@ def test_the_bytes_of_a_producer_are_bounded_but_for_a_single_message(
         producer.send(b"0" * 2_000)
         held.begun()
         with pytest.raises(ProducerFull):
-            producer.send(b"x" * 2_000, timeout=0)
+            producer.send(b"x" * 2_000, room=0)
         producer.send(b"1")
         # A large message that waits is not overtaken by small ones that would fit.
         large = in_thread(lambda: producer.send(b"2" * 3_000))
@@ -626,7 +626,7 @@ def test_a_large_message_that_gives_up_lets_smaller_ones_in(
         held.hold()
         producer.send(b"0" * 2_000)
         held.begun()
-        large = in_thread(lambda: producer.send(b"2" * 3_000, timeout=0.2))
+        large = in_thread(lambda: producer.send(b"2" * 3_000, room=0.2))
         eventually(lambda: producer._pending._line)
         small = in_thread(lambda: producer.send(b"3"))
         with pytest.raises(ProducerFull):
@@ -647,7 +647,6 @@ def test_a_large_message_that_gives_up_lets_smaller_ones_in(
         {"max_batch": 10_001},
         {"max_pending": 0},
         {"max_pending_bytes": 0},
-        {"timeout": -1},
     ],
     ids=str,
 )
@@ -774,7 +773,7 @@ def test_callbacks_can_send_and_never_block_or_stop_the_producer(
 
         def again(future: Future[str]) -> None:
             try:
-                producer.send(b"no room: the first is not done yet", timeout=DEADLINE)
+                producer.send(b"no room: the first is not done yet", room=DEADLINE)
             except ProducerFull as error:
                 told.append(type(error))
             producer.flush()
@@ -878,7 +877,7 @@ def test_whatever_is_sent_is_stored_once_in_order_or_told_as_an_error(
     sent: list[tuple[str, bytes, Future[str]]] = []
     shrunk = lost = late = False
     try:
-        with Producer(queue, held.db, max_batch=max_batch, timeout=DEADLINE) as producer:
+        with Producer(queue.within(DEADLINE), held.db, max_batch=max_batch) as producer:
             for n, step in enumerate(steps):
                 payload = b"%d" % n
                 match step:

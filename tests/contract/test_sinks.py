@@ -63,7 +63,7 @@ def staged(db: Database, sink: Sink, batch: int, rows: Sequence[bytes]) -> Attem
 
 
 def publish(db: Database, sink: Sink, batch: int, *attempts: Attempt) -> None:
-    sink.publish(db, batch, attempts, timeout=0)
+    sink.publish(db, batch, attempts, room=0)
 
 
 def payloads(db: Database, queue: Queue) -> list[bytes]:
@@ -414,7 +414,7 @@ def test_a_full_queue_holds_publishing_up(db: Database, queue: Queue, sink: Sink
         assert message is not None
         taken.append(message.payload)
         if queue.depth(db).ready < 8:
-            sink.publish(db, 0, [attempt], timeout=60, progress=Steps(1))
+            sink.publish(db, 0, [attempt], room=60, progress=Steps(1))
 
     assert taken == rows(30)
 

@@ -127,8 +127,8 @@ def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
     subscription = queue.subscribe(db, "europe", selector="region = 'eu'")
     assert subscription.receive(db, wait=moment) is None
     assert queue.subscribe(db, "all", mode="browse").browse(db, wait=moment) == []
-    queue.enqueue(db, b"a", timeout=moment)
-    Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1", timeout=moment)
+    queue.enqueue(db, b"a", room=moment)
+    Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1", room=moment)
     assert Worker(db, shutdown=MINUTE).add(queue, print, lease=MINUTE, transactional=False)
     assert queue.depth(db).ready == 2
 
@@ -147,7 +147,7 @@ def test_a_time_that_is_none_is_refused_before_anything_happens(
         with pytest.raises(InvalidInput):
             queue.receive(db, wait=bad)
         with pytest.raises(InvalidInput):
-            queue.enqueue(db, b"a", timeout=bad)
+            queue.enqueue(db, b"a", room=bad)
     assert queue.depth(db) == Depth()
 
 

@@ -176,7 +176,7 @@ def test_a_load_into_a_full_queue_tells_how_to_go_on(
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"payload": "{n:02}"}}\n' for n in range(30)))
     with pytest.raises(SinkUnfinished, match="the queue is full") as raised:
-        load(db, queue, path, timeout=0, spark=spark)
+        load(db, queue, path, room=0, spark=spark)
 
     queue.set_options(db, max_messages=None, when_full="reject")
     done = load(db, queue, path, id=raised.value.sink, spark=spark)

@@ -55,7 +55,7 @@ def load(
         Literal["fail", "skip"],
         Option(metavar="WHAT", help="For an invalid row: fail, or skip it."),
     ] = "fail",
-    timeout: Annotated[
+    room: Annotated[
         float, durations.option("How long to wait for room in a full queue.", 0)
     ] = 3600.0,
     as_json: AsJson = False,
@@ -97,7 +97,7 @@ def load(
             options=options,
             id=load_id,
             bad_rows=bad_rows,
-            timeout=timeout,
+            room=room,
             **run,
         )
     for sample in done.samples:

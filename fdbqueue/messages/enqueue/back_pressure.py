@@ -11,18 +11,18 @@ from ...values.durations import Seconds, patience
 
 R = TypeVar("R")
 
-TIMEOUT_SECONDS = 30.0
+ROOM_SECONDS = 30.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 """Seconds between two attempts, at most. Pauses double, and are random, so that many producers
 that wait are no load."""
 
 
-def patiently(attempt: Callable[[bool], R], timeout: Seconds) -> R:
-    """What ``attempt`` returns; tries again for up to ``timeout`` seconds while the queue is full.
+def patiently(attempt: Callable[[bool], R], room: Seconds) -> R:
+    """What ``attempt`` returns; tries again for up to ``room`` seconds while the queue is full.
 
     attempt: is told whether it was refused before. Raises ``QueueFull``, ``InvalidArgument``.
     """
-    deadline = patience("timeout", timeout) + world.monotonic()
+    deadline = patience("room", room) + world.monotonic()
     refused, longest = False, FIRST_PAUSE
     while True:
         try:

@@ -32,14 +32,14 @@ class Import:
         self._key = queue._keys.imported(check_name(name))
         self._name = name
 
-    def place(self, tr: Transactor, *, timeout: Seconds | None = None) -> bytes:
+    def place(self, tr: Transactor) -> bytes:
         """How far the import has come; empty before the start. Raises ``QueueNotFound``."""
 
         def read(tr: fdb.Transaction) -> bytes:
             self._queue._scope(tr)
             return tr.get(self._key).value or b""
 
-        return self._queue._bounded(tr, timeout)._read(tr, read)
+        return self._queue._read(tr, read)
 
     def enqueue(
         self,
@@ -48,12 +48,12 @@ class Import:
         *,
         since: bytes,
         until: bytes,
-        timeout: Seconds = back_pressure.TIMEOUT_SECONDS,
+        room: Seconds = back_pressure.ROOM_SECONDS,
     ) -> Enqueued:
         """Enqueue the messages between two places; returns their ids, as ``Queue.enqueue_many``.
 
         since: where the import must be. until: where it is afterwards; not empty.
-        timeout: as in ``Queue.enqueue``.
+        room: as in ``Queue.enqueue``.
 
         One transaction, exactly once. One round trip. Conflicts as ``Queue.enqueue_many``, and with
         other runs of the same import. Raises what ``Queue.enqueue_many`` raises, and
@@ -73,15 +73,14 @@ class Import:
             tr[self._key] = until
             return ids
 
-        keys = self._queue._patient(db, timeout)._keys.once
-        run = partial(once.run, db, keys, put)
-        return back_pressure.patiently(lambda _: run(), timeout)
+        run = partial(once.run, db, self._queue._keys.once, put)
+        return back_pressure.patiently(lambda _: run(), room)
 
-    def forget(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
+    def forget(self, tr: Transactor) -> None:
         """Remove the place: the import then starts over."""
 
         def remove(tr: fdb.Transaction) -> None:
             self._queue._scope(tr)
             del tr[self._key]
 
-        self._queue._bounded(tr, timeout)._run(tr, remove)
+        self._queue._run(tr, remove)

@@ -22,7 +22,6 @@ from ...messages import bulk, purge
 from ...messages.bulk import Operation
 from ...schema.keys import Kind
 from ...store.binding import fdb
-from ...values.durations import Seconds
 from ...values.model import Progress
 from ...values.states import State
 from ..dead_letters import Wanted, Which, predicate
@@ -45,7 +44,6 @@ def move(
     state: str = "ready",
     resume: bytes = b"",
     progress: Callable[[Progress], object] | None = None,
-    timeout: Seconds | None = None,
 ) -> Progress:
     """Move messages into another queue, each within one transaction.
 
@@ -60,7 +58,7 @@ def move(
     moved until then stay moved, the others stay.
     """
     there = queue._other(target)
-    return _bulk(queue, db, there, selector, state, resume, progress, timeout, keep=False)
+    return _bulk(queue, db, there, selector, state, resume, progress, keep=False)
 
 
 def copy(
@@ -72,12 +70,11 @@ def copy(
     state: str = "ready",
     resume: bytes = b"",
     progress: Callable[[Progress], object] | None = None,
-    timeout: Seconds | None = None,
 ) -> Progress:
     """Copy messages into another queue; they stay here as they are. As ``move``, but snapshot
     reads: no conflicts."""
     there = queue._other(target)
-    return _bulk(queue, db, there, selector, state, resume, progress, timeout, keep=True)
+    return _bulk(queue, db, there, selector, state, resume, progress, keep=True)
 
 
 def remove(
@@ -88,10 +85,9 @@ def remove(
     state: str = "ready",
     resume: bytes = b"",
     progress: Callable[[Progress], object] | None = None,
-    timeout: Seconds | None = None,
 ) -> Progress:
     """Remove the messages that a selector matches. As ``move``; ``purge`` removes all."""
-    return _bulk(queue, db, None, selector, state, resume, progress, timeout, keep=False)
+    return _bulk(queue, db, None, selector, state, resume, progress, keep=False)
 
 
 def count(
@@ -102,13 +98,12 @@ def count(
     state: str = "ready",
     resume: bytes = b"",
     progress: Callable[[Progress], object] | None = None,
-    timeout: Seconds | None = None,
 ) -> Progress:
     """Count the messages that ``move`` or ``remove`` would take, and leave them where they are.
 
     As ``copy`` into nowhere: ``taken`` is the number. Snapshot reads: no conflicts.
     """
-    return _bulk(queue, db, None, selector, state, resume, progress, timeout, keep=True)
+    return _bulk(queue, db, None, selector, state, resume, progress, keep=True)
 
 
 def _bulk(
@@ -119,11 +114,9 @@ def _bulk(
     state: str,
     resume: bytes,
     progress: Callable[[Progress], object] | None,
-    timeout: Seconds | None,
     *,
     keep: bool,
 ) -> Progress:
-    queue = queue._bounded(db, timeout)
     if state not in STATES:
         raise InvalidArgument(
             argument="state", value=state, problem=f"must be one of {', '.join(STATES)}"

@@ -13,7 +13,6 @@ from ...schema.codec.plans import Planned
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.content import check_count
-from ...values.durations import Seconds
 from ...values.model import Message, Plan, PlanConsumer
 from ...values.options import check_name
 from ..handle import Handle, Transactor
@@ -28,18 +27,14 @@ class Plans:
     def __init__(self, queue: Handle) -> None:
         self._queue = queue
 
-    def show(
-        self, tr: Transactor, consumer: str, *, timeout: Seconds | None = None
-    ) -> PlanConsumer:
+    def show(self, tr: Transactor, consumer: str) -> PlanConsumer:
         """The plans of one consumer. One round trip, snapshot reads. Raises ``PlanNotFound``."""
         check_name(consumer)
-        return self._queue._bounded(tr, timeout)._read(
+        return self._queue._read(
             tr, lambda tr: _told(found(self._queue._scope(tr), consumer, tr.snapshot))
         )
 
-    def messages(
-        self, tr: Transactor, consumer: str, limit: int = 1_000, *, timeout: Seconds | None = None
-    ) -> list[Message]:
+    def messages(self, tr: Transactor, consumer: str, limit: int = 1_000) -> list[Message]:
         """The first messages that a consumer holds, without their payloads.
 
         Snapshot reads, two round trips. Raises ``PlanNotFound``, ``InvalidArgument``.
@@ -59,7 +54,7 @@ class Plans:
                     messages += [each.envelope.properties(each.position) for each in held]
             return messages
 
-        return self._queue._bounded(tr, timeout)._read(tr, read)
+        return self._queue._read(tr, read)
 
     def release(
         self,
@@ -67,7 +62,6 @@ class Plans:
         consumer: str,
         *,
         progress: Callable[[int], object] | None = None,
-        timeout: Seconds | None = None,
     ) -> int:
         """Return a consumer's messages to their places, without counting the attempt; returns how
         many.
@@ -80,7 +74,7 @@ class Plans:
         transactions of up to 10,000 messages; exactly once. Raises ``PlanNotFound``.
         """
         check_name(consumer)
-        queue, total, done = self._queue._bounded(db, timeout), 0, False
+        queue, total, done = self._queue, 0, False
         give_back = partial(self._give_back, consumer=consumer)
         while True:
             given, done = queue._run(db, give_back, wrote=lambda result: not result[1])
@@ -88,7 +82,7 @@ class Plans:
             if done or (progress is not None and progress(total) is False):
                 return total
 
-    def forget(self, tr: Transactor, consumer: str, *, timeout: Seconds | None = None) -> None:
+    def forget(self, tr: Transactor, consumer: str) -> None:
         """Forget a consumer that holds no messages. Its next run starts over, and refuses older
         checkpoints.
 
@@ -102,7 +96,7 @@ class Plans:
                 raise PlanHeld(queue=scope.name, consumer=consumer)
             plans.forget(tr, scope, consumer)
 
-        self._queue._bounded(tr, timeout)._run(tr, remove)
+        self._queue._run(tr, remove)
 
     def planner(self, consumer: str, *, lenient: bool = False) -> Planner:
         """A run of a consumer, which takes over the plans of an earlier one. Writes nothing yet.
@@ -121,7 +115,7 @@ class Plans:
             return 0, True
         return give_back(tr, scope, open_plans, open_plans.current[0]), False
 
-    def list(self, tr: Transactor, *, timeout: Seconds | None = None) -> list[PlanConsumer]:
+    def list(self, tr: Transactor) -> list[PlanConsumer]:
         """The consumers that take messages by plans. One round trip, snapshot reads."""
 
         def read(tr: fdb.Transaction) -> list[PlanConsumer]:
@@ -130,7 +124,7 @@ class Plans:
                 for open_plans in plans.read_all(tr.snapshot, self._queue._scope(tr).keys)
             ]
 
-        return self._queue._bounded(tr, timeout)._read(tr, read)
+        return self._queue._read(tr, read)
 
 
 def found(scope: Scope, consumer: str, tr: fdb.TransactionRead) -> OpenPlans:

@@ -26,7 +26,7 @@ from ...errors import (
     QueueError,
 )
 from ...messages.enqueue.admission import Draft, Plain
-from ...messages.enqueue.back_pressure import TIMEOUT_SECONDS
+from ...messages.enqueue.back_pressure import ROOM_SECONDS
 from ...store import binding, world
 from ...store.binding import fdb
 from ...values import durations
@@ -47,7 +47,7 @@ PENDING_BYTES = 64_000_000
 
 
 class Producing(TypedDict, total=False):
-    """What ``Queue.producer`` takes besides the database and a deadline."""
+    """What ``Queue.producer`` takes besides the database."""
 
     linger: Seconds | None
     max_batch: int
@@ -73,8 +73,9 @@ class Producer(Generic[T]):
     max_pending: how many messages that are not stored yet are held in memory at most.
     max_pending_bytes: how many bytes these have at most, with 1,000 for each message. A single
         message of any size is held if there is no other.
-    timeout: seconds that a message waits for its transaction at most. The transaction, with its
-        retries, may take as long again. None for the deadline of the handle, or 30.
+
+    A message waits for its transaction as long as the queue's ``within`` says, or 30 seconds. The
+    transaction, with its retries, may take as long again.
 
     Exactly once: a message whose future has its id is stored once, even if the outcome of a commit
     was unknown. One whose future has an error is not stored; only ``OutcomeUnknown`` leaves that
@@ -100,18 +101,14 @@ class Producer(Generic[T]):
         max_batch: int = BATCH,
         max_pending: int = PENDING,
         max_pending_bytes: int = PENDING_BYTES,
-        timeout: Seconds | None = None,
     ) -> None:
         if isinstance(db, fdb.Transaction):
             raise InvalidArgument(
                 argument="db", value=db, problem="must be a database: a producer has transactions"
             )
         own = queue._keys.once.timeout
-        seconds = durations.limit("timeout", timeout)
-        if seconds is None:
-            seconds = TIMEOUT_SECONDS if own is None else own
-        self._timeout = seconds
-        self._queue = queue.within(seconds)
+        self._timeout = ROOM_SECONDS if own is None else own
+        self._queue = queue.within(self._timeout)
         self._db = db
         wait = None if linger is None else durations.within(linger, 0.0, 60.0)
         if wait is None and linger is not None:
@@ -150,11 +147,12 @@ class Producer(Generic[T]):
         """How many messages were sent and are neither stored nor failed."""
         return self._pending.messages
 
-    def send(self, message: NewMessage[T] | T, *, timeout: Seconds | None = None) -> Future[str]:
+    def send(self, message: NewMessage[T] | T, *, room: Seconds | None = None) -> Future[str]:
         """Send one message; returns a future of its id.
 
         message: a ``NewMessage``, or just a payload. Delays and times to live count from now.
-        timeout: seconds to wait while the producer holds as much as it may; None for its own.
+        room: seconds to wait while the producer holds as much as it may; None for as long as a
+            message waits for its transaction.
 
         The future's ``result`` waits until the message is stored. Its ``cancel`` succeeds until the
         message's transaction begins. Its callbacks run in the producer's thread, which waits for
@@ -166,7 +164,7 @@ class Producer(Generic[T]):
         like.
         """
         binding.check_process()
-        patience = self._timeout if timeout is None else durations.patience("timeout", timeout)
+        patience = self._timeout if room is None else durations.patience("room", room)
         given = drafts((message,), self._queue._clock.now_ms(self._db), self._queue._serializer)
         try:
             _check(self._options, given)

@@ -36,7 +36,7 @@ from ..handle import Transactor
 from ..queue import Queue
 from ..validation import draft
 
-TIMEOUT_SECONDS = 3600.0
+ROOM_SECONDS = 3600.0
 FLUSH_PIECES = 40
 """How many pieces of 90 kB one transaction stages."""
 ANONYMOUS_DAYS = undecided.KEPT_DAYS
@@ -61,22 +61,20 @@ class Sink:
         self._keys = queue._keys
         self.name = check_name(name)
 
-    def state(self, tr: Transactor, *, timeout: Seconds | None = None) -> SinkState:
+    def state(self, tr: Transactor) -> SinkState:
         """How far the sink has come. One round trip. Raises ``QueueNotFound``."""
 
         def read(tr: fdb.Transaction) -> SinkState:
             self._queue._scope(tr)
             return staging.state(tr, self._keys, self.name)
 
-        return self._queue._bounded(tr, timeout)._read(tr, read)
+        return self._queue._read(tr, read)
 
     def stage(
         self,
         db: fdb.Database,
         batch: int,
         content_type: str = BYTES,
-        *,
-        timeout: Seconds | None = None,
     ) -> Stager:
         """Begin an attempt to stage rows of a batch. Raises ``QueueNotFound``.
 
@@ -87,7 +85,7 @@ class Sink:
             scope = self._queue._scope(tr)
             return scope.options, scope.identity, staging.state(tr, scope.keys, self.name)
 
-        options, identity, state = self._queue._bounded(db, timeout)._read(db, read)
+        options, identity, state = self._queue._read(db, read)
         queue = self._queue._only(identity)
         fixed = staging.fixed(state, batch)
         return Stager(db, Sink(queue, self.name), options, identity, batch, content_type, fixed)
@@ -98,14 +96,14 @@ class Sink:
         batch: int,
         attempts: Iterable[Attempt],
         *,
-        timeout: Seconds = TIMEOUT_SECONDS,
+        room: Seconds = ROOM_SECONDS,
         progress: Callable[[SinkState], object] | None = None,
     ) -> SinkState:
         """Enqueue the staged rows of attempts, in order; returns how far the sink has come.
 
         batch: 0 or more; batches are published in ascending order. A published batch is not
             published again, and the first list of attempts for a batch holds.
-        timeout: how long to wait for room, in seconds, if the queue lets producers wait.
+        room: seconds to wait for room in a full queue with ``when_full="block"``, each time.
         progress: called after each transaction with how far the sink has come; stops by returning
             False, and ``finish`` goes on.
 
@@ -115,7 +113,7 @@ class Sink:
         is enqueued, ``SinkUnfinished`` later.
         """
         counting = list(attempts)
-        queue = self._patient(db, timeout)._queue
+        queue = self._queue
         fix = partial(_fix, sink=self, batch=batch, attempts=counting)
         state, counting = queue._run(db, fix)
         pace = _Pace()
@@ -126,7 +124,7 @@ class Sink:
                 return queue._run(db, partial(step, resuming=resuming))
 
             try:
-                state = back_pressure.patiently(publish, timeout)
+                state = back_pressure.patiently(publish, room)
             except TransactionTooLarge:
                 if not pace.slow_down():
                     raise
@@ -147,27 +145,20 @@ class Sink:
         self,
         db: fdb.Database,
         *,
-        timeout: Seconds = TIMEOUT_SECONDS,
+        room: Seconds = ROOM_SECONDS,
         progress: Callable[[SinkState], object] | None = None,
     ) -> SinkState:
         """Enqueue the rest of a batch that is partly published, if any; as ``publish``."""
-        state = self._patient(db, timeout).state(db)
+        state = self.state(db)
         if state.batch < 0:
             return state
-        return self.publish(db, state.batch, (), timeout=timeout, progress=progress)
-
-    def _patient(self, db: fdb.Database, timeout: Seconds) -> Sink:
-        if timeout is TIMEOUT_SECONDS:
-            return self
-        return Sink(self._queue._patient(db, timeout), self.name)
+        return self.publish(db, state.batch, (), room=room, progress=progress)
 
     def discard(
         self,
         db: fdb.Database,
         batch: int,
         attempts: Iterable[Attempt],
-        *,
-        timeout: Seconds | None = None,
     ) -> None:
         """Remove the staged rows of attempts, unless the batch is fixed."""
         names = [each.name for each in attempts]
@@ -177,16 +168,16 @@ class Sink:
             staging.discard(tr, scope.keys, self.name, batch, names)
 
         with suppress(QueueNotFound):  # the rows are gone with the queue
-            self._queue._bounded(db, timeout)._run(db, remove)
+            self._queue._run(db, remove)
 
-    def forget(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
+    def forget(self, tr: Transactor) -> None:
         """Remove the sink with its staged rows; its batches then start over."""
 
         def remove(tr: fdb.Transaction) -> None:
             self._queue._scope(tr)
             staging.forget(tr, self._keys, self.name)
 
-        self._queue._bounded(tr, timeout)._run(tr, remove)
+        self._queue._run(tr, remove)
 
 
 class Stager:

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import GroupMismatch, InvalidArgument, InvalidHeaders
 from ...messages.enqueue import back_pressure, level_order
 from ...messages.enqueue.admission import Draft
-from ...messages.enqueue.back_pressure import TIMEOUT_SECONDS
+from ...messages.enqueue.back_pressure import ROOM_SECONDS
 from ...messages.groups import callbacks, inspection, members
 from ...messages.transaction_budget import STEP_BYTES, fitting
 from ...schema import catalogue
@@ -42,7 +42,7 @@ def enqueue_group(
     then_queue: Enqueuing[Any] | None = None,
     then_on: ThenOn = "done",
     name: str | None = None,
-    timeout: Seconds = TIMEOUT_SECONDS,
+    room: Seconds = ROOM_SECONDS,
 ) -> Grouped:
     """Enqueue messages, and another one, the callback, when the last of them has ended; returns the
     ids of the messages, with the ``name`` of the group.
@@ -62,7 +62,7 @@ def enqueue_group(
         the same arguments, only those messages are enqueued that were not, so an interrupted call
         can be continued; the ids are then those of the rest. A group is known for seven days after
         its end.
-    timeout: as in ``enqueue``.
+    room: as in ``enqueue``.
 
     With a transaction, the group is part of it, and has at most 10,000 messages. With a database,
     more than 1,000 messages, or 4 MB, take several transactions, and need a ``name``. The callback
@@ -107,11 +107,10 @@ def enqueue_group(
     if len(_step(drafts, 0)) < len(drafts) and name is None:
         problem = "so many messages take several transactions: give a name, to continue them"
         raise InvalidArgument(argument="name", value=None, problem=problem)
-    limited = queue._patient(tr, timeout)
     grouped, done = Grouped((), named), 0
     while done < len(drafts):
         done, ids = back_pressure.patiently(
-            lambda _: limited._run(tr, _put, limited, follows, named, given, drafts, None), timeout
+            lambda _: queue._run(tr, _put, queue, follows, named, given, drafts, None), room
         )
         grouped += ids
     return grouped
@@ -194,14 +193,14 @@ class Groups:
     def __init__(self, queue: Handle) -> None:
         self._queue = queue
 
-    def get(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> Group | None:
+    def get(self, tr: Transactor, name: str) -> Group | None:
         """What is known of a group, and how far it has come; None if there is none.
 
         One round trip, however large the group is. Snapshot reads, no conflicts. Raises
         ``QueueNotFound``, ``InvalidName``, ``CorruptData``.
         """
         check_name(name)
-        queue = self._queue._bounded(tr, timeout)
+        queue = self._queue
         return queue._read(tr, lambda tr: inspection.one(tr, queue._scope(tr), name))
 
     def list(
@@ -210,7 +209,6 @@ class Groups:
         limit: int = 100,
         *,
         after: str | None = None,
-        timeout: Seconds | None = None,
     ) -> builtins.list[Group]:
         """The groups by name.
 
@@ -218,14 +216,14 @@ class Groups:
         group. Snapshot reads, no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
         check_count("limit", limit, MAX_LISTED)
-        queue = self._queue._bounded(tr, timeout)
+        queue = self._queue
         return queue._read(tr, lambda tr: inspection.page(tr, queue._scope(tr), limit, after))
 
-    def forget(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> bool:
+    def forget(self, tr: Transactor, name: str) -> bool:
         """Forget a group; returns whether there was one. Its messages stay, and no callback comes.
 
         Conflicts with ends of its messages. Raises ``QueueNotFound``, ``InvalidName``.
         """
         check_name(name)
-        queue = self._queue._bounded(tr, timeout)
+        queue = self._queue
         return queue._run(tr, lambda tr: inspection.forget(tr, queue._scope(tr), name))

@@ -78,7 +78,6 @@ def result(
     message_id: str,
     *,
     wait: Seconds = 0.0,
-    timeout: Seconds | None = None,
 ) -> Any:
     """What came of a message that was enqueued with ``keep_result``.
 
@@ -98,7 +97,6 @@ def result(
     if patience and isinstance(tr, fdb.Transaction):
         problem = "a transaction does not wait: call it with the database"
         raise InvalidArgument(argument="wait", value=wait, problem=problem)
-    queue = queue._bounded(tr, timeout)
     ends = world.monotonic() + patience
     while True:
         kept, pending, signal = queue._read(tr, _look, queue, message_id)

@@ -10,7 +10,6 @@ from ...messages.slots import hand_over, inspection, limits
 from ...schema import catalogue
 from ...store.binding import fdb
 from ...values.content import check_count
-from ...values.durations import Seconds
 from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
 from ...values.options import check_key_limit, check_name, check_rate
 from ..handle import Handle, Transactor
@@ -34,7 +33,6 @@ class Keys:
         limit: int = 100,
         *,
         after: str | None = None,
-        timeout: Seconds | None = None,
     ) -> list[KeyBacklog]:
         """The keys of which messages wait for a slot, by name.
 
@@ -42,7 +40,7 @@ class Keys:
         conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
         check_count("limit", limit, MAX_LISTED)
-        queue = self._queue._bounded(tr, timeout)
+        queue = self._queue
         return queue._read(tr, lambda tr: inspection.backlogs(tr, queue._scope(tr), limit, after))
 
     def limited(
@@ -51,11 +49,10 @@ class Keys:
         limit: int = 100,
         *,
         after: str | None = None,
-        timeout: Seconds | None = None,
     ) -> dict[str, OwnLimits]:
         """The keys that have limits of their own, by name, with these limits; as ``waiting``."""
         check_count("limit", limit, MAX_LISTED)
-        queue = self._queue._bounded(tr, timeout)
+        queue = self._queue
         return queue._read(tr, lambda tr: inspection.own_limits(tr, queue._scope(tr), limit, after))
 
 
@@ -74,9 +71,7 @@ class Key:
     def __repr__(self) -> str:
         return f"Key({self.name!r})"
 
-    def set(
-        self, tr: Transactor, *, timeout: Seconds | None = None, **own: Unpack[OwnLimits]
-    ) -> KeyLimits:
+    def set(self, tr: Transactor, **own: Unpack[OwnLimits]) -> KeyLimits:
         """Give the key limits of its own; returns all its limits.
 
         concurrency: how many of its messages may be out at once, 1 to 1,000; None for any number.
@@ -107,30 +102,28 @@ class Key:
             )
         if own.get("paused") is False:
             del own["paused"]
-            return self._change(tr, own, ("paused",), timeout)
-        return self._change(tr, own, (), timeout)
+            return self._change(tr, own, ("paused",))
+        return self._change(tr, own, ())
 
-    def pause(self, tr: Transactor, *, timeout: Seconds | None = None) -> KeyLimits:
+    def pause(self, tr: Transactor) -> KeyLimits:
         """Let no more of its messages become ready. Those that are ready are still delivered."""
-        return self._change(tr, {"paused": True}, (), timeout)
+        return self._change(tr, {"paused": True}, ())
 
-    def resume(self, tr: Transactor, *, timeout: Seconds | None = None) -> KeyLimits:
+    def resume(self, tr: Transactor) -> KeyLimits:
         """End a pause, and let out what may be."""
-        return self._change(tr, {}, ("paused",), timeout)
+        return self._change(tr, {}, ("paused",))
 
-    def reset(self, tr: Transactor, *, timeout: Seconds | None = None) -> KeyLimits:
+    def reset(self, tr: Transactor) -> KeyLimits:
         """Drop the key's own limits, a pause included: those of the queue apply."""
-        return self._change(tr, {}, tuple(OwnLimits.__annotations__), timeout)
+        return self._change(tr, {}, tuple(OwnLimits.__annotations__))
 
-    def state(self, tr: Transactor, *, timeout: Seconds | None = None) -> KeyState:
+    def state(self, tr: Transactor) -> KeyState:
         """The limits of the key, what is out, and how much waits. Snapshot reads, no conflicts."""
-        queue = self._queue._bounded(tr, timeout)
+        queue = self._queue
         return queue._read(tr, lambda tr: inspection.state(tr, queue._scope(tr), self.name))
 
-    def _change(
-        self, tr: Transactor, own: OwnLimits, dropped: tuple[str, ...], timeout: Seconds | None
-    ) -> KeyLimits:
-        queue = self._queue._bounded(tr, timeout)
+    def _change(self, tr: Transactor, own: OwnLimits, dropped: tuple[str, ...]) -> KeyLimits:
+        queue = self._queue
 
         def change(tr: fdb.Transaction) -> KeyLimits:
             if own.get("rate") is not None:

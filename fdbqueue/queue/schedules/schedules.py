@@ -58,7 +58,6 @@ class Schedules:
         backoff: backoffs.Given = None,
         key: str | None = None,
         limits: Mapping[str, str] | None = None,
-        timeout: Seconds | None = None,
     ) -> Schedule:
         """Make a schedule, or change the one of that name; returns what is known of it.
 
@@ -105,12 +104,12 @@ class Schedules:
         ttl_ms = None if ttl is None else int(check_delay("ttl", ttl, MIN_TTL_SECONDS) * 1000)
         given = Definition(_UNTIMED, overlap, catch_up, False, ttl_ms, envelope)
         timed = changes.Timed(cron, every, timezone)
-        return self._run(tr, timeout, lambda tr, scope: changes.put(tr, scope, name, timed, given))
+        return self._run(tr, lambda tr, scope: changes.put(tr, scope, name, timed, given))
 
-    def get(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> Schedule | None:
+    def get(self, tr: Transactor, name: str) -> Schedule | None:
         """What is known of a schedule; None if there is none. Snapshot reads, no conflicts."""
         check_name(name)
-        queue = self._queue._bounded(tr, timeout)
+        queue = self._queue
         return queue._read(tr, lambda tr: changes.one(tr, queue._scope(tr), name))
 
     def list(
@@ -119,7 +118,6 @@ class Schedules:
         limit: int = 100,
         *,
         after: str | None = None,
-        timeout: Seconds | None = None,
     ) -> builtins.list[Schedule]:
         """The schedules by name.
 
@@ -127,19 +125,19 @@ class Schedules:
         conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
         check_count("limit", limit, MAX_LISTED)
-        queue = self._queue._bounded(tr, timeout)
+        queue = self._queue
         return queue._read(tr, lambda tr: changes.page(tr, queue._scope(tr), limit, after))
 
-    def pause(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> Schedule:
+    def pause(self, tr: Transactor, name: str) -> Schedule:
         """Let no more ticks come; those of the meantime are left out. Raises
         ``ScheduleNotFound``, ``QueueNotFound``."""
-        return self._set_paused(tr, name, timeout, paused=True)
+        return self._set_paused(tr, name, paused=True)
 
-    def resume(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> Schedule:
+    def resume(self, tr: Transactor, name: str) -> Schedule:
         """End a pause, with the next tick from now. Raises as ``pause``."""
-        return self._set_paused(tr, name, timeout, paused=False)
+        return self._set_paused(tr, name, paused=False)
 
-    def run(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> str:
+    def run(self, tr: Transactor, name: str) -> str:
         """Enqueue the message of a schedule now, beside its ticks; returns its id.
 
         The next tick stays as it is. With ``overlap="skip"`` it counts as the message before it.
@@ -153,24 +151,21 @@ class Schedules:
             wakeups.wake(tr, scope.keys, waiting)
             return message_id
 
-        return self._run(tr, timeout, enqueue)
+        return self._run(tr, enqueue)
 
-    def delete(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> bool:
+    def delete(self, tr: Transactor, name: str) -> bool:
         """Delete a schedule; returns whether there was one. Messages that have come stay."""
         check_name(name)
-        return self._run(tr, timeout, lambda tr, scope: changes.remove(tr, scope, name))
+        return self._run(tr, lambda tr, scope: changes.remove(tr, scope, name))
 
-    def _set_paused(
-        self, tr: Transactor, name: str, timeout: Seconds | None, *, paused: bool
-    ) -> Schedule:
+    def _set_paused(self, tr: Transactor, name: str, *, paused: bool) -> Schedule:
         check_name(name)
-        return self._run(tr, timeout, lambda tr, scope: changes.pause(tr, scope, name, paused))
+        return self._run(tr, lambda tr, scope: changes.pause(tr, scope, name, paused))
 
     def _run(
         self,
         tr: Transactor,
-        timeout: Seconds | None,
         change: Callable[[fdb.Transaction, Scope], R],
     ) -> R:
-        queue = self._queue._bounded(tr, timeout)
+        queue = self._queue
         return queue._run(tr, lambda tr: change(tr, queue._scope(tr)))

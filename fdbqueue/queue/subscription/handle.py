@@ -68,8 +68,6 @@ class Subscription:
         self._queue = queue
         self._once = queue._root_keys.once  # the queue may go with the subscription
         self._consumer = world.urandom(CLAIM_BYTES)
-        self._limited: Subscription | None = None
-        """The handle of the last ``timeout=``: a loop has the same one again and again."""
 
     @cached_property
     def _supply(self) -> SubscriptionSupply:
@@ -85,13 +83,11 @@ class Subscription:
     def __repr__(self) -> str:
         return f"Subscription({self._queue.name!r}, {self.name!r})"
 
-    def definition(self, tr: Transactor, *, timeout: Seconds | None = None) -> Definition:
+    def definition(self, tr: Transactor) -> Definition:
         """The definition of the subscription. Conflicts only with a change of it."""
-        return self._bounded(tr, timeout)._run(
-            tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False
-        )
+        return self._run(tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False)
 
-    def positions(self, tr: Transactor, *, timeout: Seconds | None = None) -> dict[int, int]:
+    def positions(self, tr: Transactor) -> dict[int, int]:
         """How far the subscription has come: by level, the index of the last message behind it
         (see ``Position``); 0 at the start. Meaningless for one that takes every message. A snapshot
         read, no conflicts."""
@@ -102,7 +98,7 @@ class Subscription:
             found = cursors.positions(tr, scope, self.name)
             return {level: scope.keys.passed(place) for level, place in found.items()}
 
-        return self._bounded(tr, timeout)._run(tr, read, lambda _: False)
+        return self._run(tr, read, lambda _: False)
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -114,12 +110,9 @@ class Subscription:
         wait: Seconds = 0.0,
         consumer: str = "",
         ack: Sequence[Delivery] = (),
-        timeout: Seconds | None = None,
     ) -> Delivery | None:
         """Lease the first matching message; as ``receive_many`` for one message."""
-        found = self._bounded(tr, timeout).receive_many(
-            tr, 1, lease=lease, wait=wait, consumer=consumer, ack=ack
-        )
+        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer, ack=ack)
         return found[0] if found else None
 
     def receive_many(
@@ -131,7 +124,6 @@ class Subscription:
         wait: Seconds = 0.0,
         consumer: str = "",
         ack: Sequence[Delivery] = (),
-        timeout: Seconds | None = None,
     ) -> list[Delivery]:
         """Lease the first ``max_messages`` matching messages; an empty list if there are none.
 
@@ -147,7 +139,7 @@ class Subscription:
         transaction, raises ``TransactionTooLarge`` if it would skip more than a thousand. Raises
         ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
         """
-        bounded = self._bounded(tr, timeout)
+        bounded = self
         return bounded._receive_many(tr, max_messages, lease, wait, consumer, ack)
 
     def _receive_many(
@@ -217,12 +209,10 @@ class Subscription:
         check_transaction(tr, "get")
         return self._get(tr)
 
-    def get_at_most_once(
-        self, db: fdb.Database, *, timeout: Seconds | None = None
-    ) -> Message | None:
+    def get_at_most_once(self, db: fdb.Database) -> Message | None:
         """As ``get``, in a transaction of its own: even if the process then dies, the message is
         gone, or the browser is past it."""
-        return self._bounded(db, timeout)._get(db)
+        return self._get(db)
 
     def _get(self, tr: Transactor) -> Message | None:
         definition = self.definition(tr)
@@ -238,7 +228,6 @@ class Subscription:
         limit: int = 100,
         *,
         wait: Seconds = 0.0,
-        timeout: Seconds | None = None,
     ) -> list[Message]:
         """The next messages of a browsing subscription, at most ``limit``; they stay in the queue.
 
@@ -250,11 +239,11 @@ class Subscription:
         """
         check_count("limit", limit, MAX_MESSAGES)
         wait = _patience(tr, wait)
-        return self._bounded(tr, timeout)._consume(tr, Mode.BROWSE, limit, wait, acquire.load)
+        return self._consume(tr, Mode.BROWSE, limit, wait, acquire.load)
 
     # -- looking after -----------------------------------------------------------------------
 
-    def seek(self, tr: Transactor, to: str, *, timeout: Seconds | None = None) -> None:
+    def seek(self, tr: Transactor, to: str) -> None:
         """Move to another place: "first", "now" (behind all messages) or a message's id.
 
         An id moves the cursor of that message's level only. An acquiring subscription still finds
@@ -270,11 +259,9 @@ class Subscription:
             # Who sleeps may find something there.
             tr.add(scope.keys.changes(self.name), changes.ONE)
 
-        self._bounded(tr, timeout)._run(tr, move)
+        self._run(tr, move)
 
-    def set_selector(
-        self, tr: Transactor, selector: str | None, *, timeout: Seconds | None = None
-    ) -> None:
+    def set_selector(self, tr: Transactor, selector: str | None) -> None:
         """Change the selector.
 
         An acquiring subscription reads the whole queue again; a browsing one continues where it
@@ -290,17 +277,17 @@ class Subscription:
             if changed.mode is Mode.ACQUIRE:
                 registry.rewind(tr, scope, self.name)
 
-        self._bounded(tr, timeout)._run(tr, change)
+        self._run(tr, change)
 
-    def close(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
+    def close(self, tr: Transactor) -> None:
         """Let another consumer use an exclusive subscription now. It is not removed."""
 
         def release(tr: fdb.Transaction) -> None:
             exclusive.release(tr, self._queue._scope(tr), self.name, self._consumer)
 
-        self._bounded(tr, timeout)._run(tr, release)
+        self._run(tr, release)
 
-    def remove(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
+    def remove(self, tr: Transactor) -> None:
         """Remove the subscription for all consumers. Its leases stay valid.
 
         Removing the last subscription also deletes a queue with ``auto_delete`` that holds nothing
@@ -313,19 +300,9 @@ class Subscription:
             self._known(scope)
             self._supply.drop(tr, scope)
 
-        self._bounded(tr, timeout)._run(tr, remove)
+        self._run(tr, remove)
 
     # -- parts -------------------------------------------------------------------------------
-
-    def _bounded(self, tr: Transactor, timeout: Seconds | None) -> Subscription:
-        """The same consumer, for a call with ``timeout=``."""
-        if timeout is None:
-            return self
-        queue, limited = self._queue._bounded(tr, timeout), self._limited
-        if limited is None or limited._queue is not queue:
-            limited = self._limited = Subscription(queue, self.name)
-            limited._consumer = self._consumer
-        return limited
 
     def _run(
         self,

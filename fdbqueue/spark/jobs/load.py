@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from ...errors import InvalidArgument, JobFailed, QueueError, SinkUnfinished
-from ...queue.bulk.sinks import TIMEOUT_SECONDS, Sink, anonymous
+from ...queue.bulk.sinks import ROOM_SECONDS, Sink, anonymous
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.durations import Seconds, patience
@@ -70,7 +70,7 @@ def load(
     options: Mapping[str, str] | None = None,
     id: str | None = None,
     bad_rows: str = "fail",
-    timeout: Seconds = TIMEOUT_SECONDS,
+    room: Seconds = ROOM_SECONDS,
     spark: session.SessionLike = None,
     progress: OnProgress | None = None,
 ) -> Loaded:
@@ -88,7 +88,7 @@ def load(
     id: a name. Loads of one name enqueue once, and an interrupted one resumes. Without a name,
         resume by the id that ``SinkUnfinished`` shows.
     bad_rows: "fail" ends the load at an invalid row, and enqueues nothing; "skip" leaves it out.
-    timeout: seconds to wait for room, as ``Queue.enqueue``.
+    room: seconds to wait for room, as ``Queue.enqueue``.
     spark: a session; None for one on this machine. progress: called about four times a second.
 
     Rows are staged first, and become messages once all are staged; see ``Sink``. Raises
@@ -111,7 +111,7 @@ def load(
         **stores.options(db, queue),
         "id": name,
         "badRows": bad_rows,
-        "timeout": str(int(patience("timeout", timeout))),
+        "room": str(int(patience("room", room))),
     }
     write.Settings.of(given)
     spark = session.resolve(spark)

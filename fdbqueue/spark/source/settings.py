@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from ...errors import InvalidOptions
-from ...queue.bulk.sinks import TIMEOUT_SECONDS
+from ...queue.bulk.sinks import ROOM_SECONDS
 from ...values.model import BYTES
 from ...values.records import record
 
@@ -151,9 +151,9 @@ WRITING = {
         "A name of a batch write. Writes of one name happen once, and an interrupted one resumes.",
         otherwise="each write is a new one",
     ),
-    "timeout": Option(
+    "room": Option(
         'Seconds to wait for room in a queue with `when_full="block"`.',
-        f"{TIMEOUT_SECONDS:.0f}",
+        f"{ROOM_SECONDS:.0f}",
         least=0,
         most=7 * 24 * 3600,
     ),

@@ -47,7 +47,7 @@ class Settings:
 
     location: Location
     sink: str
-    timeout: int
+    room: int
     skip: bool
     content_type: str
     summary: str
@@ -65,7 +65,7 @@ class Settings:
         return cls(
             Location.of(options),
             "" if name is None else check_name(name),
-            options.number("timeout"),
+            options.number("room"),
             options.choice("badRows") == "skip",
             content_type,
             options.text("summary") or "",
@@ -119,7 +119,7 @@ class _Writer:
         """Publish what the tasks of a batch have staged, in the order of the partitions."""
         db, queue = self._queue.open()
         attempts = [Attempt(*each.attempt) for each in messages if isinstance(each, Staged)]
-        return Sink(queue, sink).publish(db, batch, attempts, timeout=self._settings.timeout)
+        return Sink(queue, sink).publish(db, batch, attempts, room=self._settings.room)
 
     def discard(self, messages: CommitMessages) -> None:
         """Remove what tasks have staged, unless it is being published."""
