@@ -52,7 +52,7 @@ def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
     another message restarts the time.
     """
     options = scope.options
-    if not options.auto_delete:
+    if options.auto_delete is None:
         return False
     marked = tr.get(scope.keys.idle)
     idle = drained(tr, scope)
@@ -67,7 +67,7 @@ def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
     if seen != str(total):
         since_ms = now_ms
         tr[scope.keys.idle] = pack_known(str(total), now_ms)
-    if now_ms - since_ms < options.auto_delete_after * 1000:
+    if now_ms - since_ms < options.auto_delete * 1000:
         return False
     catalogue.delete(tr, scope.root, scope.name)
     return True

@@ -38,7 +38,7 @@ def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
     options = scope.options
     payload = check_payload(envelope.payload, options.max_payload)
     size = len(payload)
-    if options.compression != "none" and size >= options.compress_from:
+    if options.compression != "none" and size >= compression.COMPRESSED_FROM:
         packed = compression.compress(options.compression, payload)
         if len(packed) < size:
             payload = packed

@@ -153,7 +153,7 @@ class _Families:
         if found.options.max_in_flight is not None:
             self.in_flight.add_metric([name], found.options.max_in_flight)
         if found.options.rate is not None:
-            self.rates.add_metric([name], 1e6 / rates.interval_us(found.options.rate))
+            self.rates.add_metric([name], 1e6 / rates.parse(found.options.rate).interval_us)
         for one in ConsumerState:
             self.consumers.add_metric([name, one.name.lower()], found.consumers[one])
         most = sorted(found.backlogs, key=lambda each: each.waiting, reverse=True)

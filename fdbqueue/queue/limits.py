@@ -27,7 +27,6 @@ class Shared(TypedDict, total=False):
     concurrency: int | None
     paused: bool
     rate: str | None
-    burst: int
 
 
 class Limits:
@@ -103,8 +102,8 @@ class SharedLimit:
             fewer are. Messages that became ready while there was no limit do not count.
         paused: whether no more of its messages become ready.
         rate: how many of them become ready in how much time, such as "5/s", "100/min", "10/hour" or
-            "1000/day"; None for any number. It counts from the next message on.
-        burst: how many of them may become ready at once after a rest, 1 to 1,000. Needs a rate.
+            "1000/day", and with ", burst 10" so many at once after a rest; None for any number. It
+            counts from the next message on.
 
         Raises ``InvalidOptions``, ``InvalidArgument``.
         """
@@ -123,8 +122,6 @@ class SharedLimit:
         if "rate" in shared:
             check_rate("rate", shared["rate"])
             changes["rate"] = shared["rate"]
-        if "burst" in shared:
-            changes["burst"] = shared["burst"]
         paused = shared.get("paused")
         if paused not in (True, False, None):
             raise InvalidArgument(argument="paused", value=paused, problem="must be True or False")

@@ -225,8 +225,8 @@ class Queue(Enqueuing[T]):
         """Change some options; returns all of them.
 
         ``levels``, ``sort`` and ``last_value`` cannot change: they say how messages are stored.
-        With a database, new limits of keys (``key_concurrency``, ``key_window``, ``key_weight``,
-        ``key_rate`` and ``key_burst``) let messages of all keys out that no longer have to wait, in
+        With a database, new limits of keys (``key_concurrency``, ``key_window``, ``key_weight``
+        and ``key_rate``) let messages of all keys out that no longer have to wait, in
         as many transactions as that takes; otherwise each key follows when one of its messages
         ends, or at a sweep. Conflicts with
         every operation in flight on the queue. Raises ``InvalidOptions``, ``LevelsFixed``.
@@ -245,11 +245,10 @@ class Queue(Enqueuing[T]):
                 administration.look_again(tr, scope)
             return wanted
 
-        bounded = self
-        wanted = bounded._run(tr, change)
-        limits = {"key_concurrency", "key_window", "key_weight", "key_rate", "key_burst"}
+        wanted = self._run(tr, change)
+        limits = {"key_concurrency", "key_window", "key_weight", "key_rate"}
         if limits & changes.keys() and not isinstance(tr, fdb.Transaction):
-            housekeeping.refill(bounded, tr)
+            housekeeping.refill(self, tr)
         return wanted
 
     def delete(self, tr: Transactor) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 from ..store import world
 from ..store.binding import fdb
 from ..store.clocks import Clock
+from ..values import compression
 from ..values.limits import Gate
 from ..values.model import Position
 from ..values.options import MAX_PAYLOAD, QueueOptions
@@ -133,7 +134,7 @@ def _plain_bytes(options: QueueOptions) -> int:
     beside = (options.history_seconds, options.max_messages, options.max_bytes)
     if options.ordered or any(option is not None for option in beside):
         return -1
-    packed = MAX_PAYLOAD if options.compression == "none" else options.compress_from - 1
+    packed = MAX_PAYLOAD if options.compression == "none" else compression.COMPRESSED_FROM - 1
     return min(options.max_payload, PLAIN_INLINE_LIMIT, packed)
 
 

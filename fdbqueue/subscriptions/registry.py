@@ -35,7 +35,7 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
 def drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Remove a subscription, and with it an auto-delete queue that is otherwise unused."""
     remove(tr, scope, name)
-    if scope.options.auto_delete and auto_delete.drained(tr, scope):
+    if scope.options.auto_delete is not None and auto_delete.drained(tr, scope):
         catalogue.delete(tr, scope.root, scope.name)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from ..errors import CorruptData, MissingPackage
 
+COMPRESSED_FROM = 10_000
+"""The smallest payload that is compressed: smaller ones gain too little."""
 _ZSTD_WINDOW = 1 << 24
 """The most bytes of history that a zstd frame may ask for; no payload needs more."""
 

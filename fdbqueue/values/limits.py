@@ -39,7 +39,6 @@ class OwnLimits(TypedDict, total=False):
     weight: int
     paused: bool
     rate: str | None
-    burst: int
 
 
 @record
@@ -50,8 +49,8 @@ class KeyLimits:
         for their next attempt; None for any number. window: how many of them may be ready at
         once for each unit of its weight, unless they come back; None for as many as are out.
     weight: how many turns the key gets where one of weight 1 gets one. paused: whether no more of
-        them become ready. rate: how many of them become ready in how much time, such as "100/min";
-        None for any number. burst: how many of them may do so at once after a rest.
+        them become ready. rate: how many of them become ready in how much time, and at once after
+        a rest, such as "100/min, burst 10"; None for any number.
     """
 
     concurrency: int | None = 1
@@ -59,7 +58,6 @@ class KeyLimits:
     weight: int = 1
     paused: bool = False
     rate: str | None = None
-    burst: int = 1
 
     @property
     def places(self) -> int | None:
@@ -69,7 +67,7 @@ class KeyLimits:
     @property
     def allowed(self) -> Allowed:
         """What may be now."""
-        rate = None if self.rate is None else Rate(rates.interval_us(self.rate), self.burst)
+        rate = None if self.rate is None else rates.parse(self.rate)
         return Allowed(0 if self.paused else self.concurrency, self.places, rate)
 
 
@@ -116,7 +114,7 @@ class LimitState:
     of the first ten of them, in the order in which they become ready. waiting_in: how many of the
     first thousand are of which queue. since_ms: since when messages have waited without a break;
     None if none waits. rate: how many of its messages become ready in how much time, None for any
-    number; burst: how many of them may do so at once after a rest. next_ms: when the rate lets the
+    number. next_ms: when the rate lets the
     next one become ready; None if it may do so now. Times are wall clocks in milliseconds.
     """
 
@@ -130,7 +128,6 @@ class LimitState:
     waiting_in: dict[str, int]
     since_ms: int | None = None
     rate: str | None = None
-    burst: int = 1
     next_ms: int | None = None
 
 
@@ -145,4 +142,3 @@ class LimitSummary:
     waiting: int
     since_ms: int | None = None
     rate: str | None = None
-    burst: int = 1

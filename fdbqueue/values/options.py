@@ -56,26 +56,24 @@ WHOLE: dict[str, tuple[int, int]] = {
     "levels": (1, MAX_LEVELS),
     "max_attempts": (1, MAX_ATTEMPTS),
     "max_payload": (1, MAX_PAYLOAD),
-    "compress_from": (0, MAX_PAYLOAD),
     "max_messages": (1, MAX_BOUND),
     "max_bytes": (1, MAX_BOUND),
     "max_in_flight": (1, MAX_BOUND),
-    "burst": (1, MAX_OF_KEY),
     "key_concurrency": (1, MAX_OF_KEY),
     "key_window": (1, MAX_OF_KEY),
     "key_weight": (1, MAX_OF_KEY),
-    "key_burst": (1, MAX_OF_KEY),
 }
 """The least and the most of the options that are whole numbers."""
 SECONDS: dict[str, tuple[float, float]] = {
     "lease": (0.001, MAX_LEASE_SECONDS),
     "dedup_window": (1, MAX_WINDOW_SECONDS),
-    "auto_delete_after": (0, MAX_DELAY_SECONDS),
+    "auto_delete": (0, MAX_DELAY_SECONDS),
     "history_seconds": (1, MAX_DELAY_SECONDS),
 }
 """The least and the most of the options that are seconds."""
 OR_NONE = (
     "max_attempts",
+    "auto_delete",
     "history_seconds",
     "max_messages",
     "max_bytes",
@@ -101,17 +99,14 @@ class Options(TypedDict, total=False):
     dead_letter_queue: str | None
     dedup_window: Seconds
     paused: bool
-    auto_delete: bool
-    auto_delete_after: Seconds
+    auto_delete: Seconds | None
     history_seconds: Seconds | None
     max_payload: int
     compression: str
-    compress_from: int
     max_messages: int | None
     max_bytes: int | None
     max_in_flight: int | None
     rate: str | None
-    burst: int
     when_full: str
     dropped: str
     resume_at: float
@@ -119,7 +114,6 @@ class Options(TypedDict, total=False):
     key_window: int | None
     key_weight: int
     key_rate: str | None
-    key_burst: int
     sort: str | None
     last_value: str | None
 
@@ -141,16 +135,13 @@ class QueueOptions:
         None: this queue keeps them itself.
     dedup_window: how long a dedup id is remembered, in seconds, 1 to 604,800 (seven days).
     paused: whether receiving is suspended; set by ``pause`` and ``resume``.
-    auto_delete: whether a sweep deletes the queue after ``auto_delete_after`` seconds without
-        messages, use, waiting consumers and subscriptions.
-    auto_delete_after: how long a queue with ``auto_delete`` is idle first, in seconds, 0 to
-        316,224,000 (ten years).
+    auto_delete: after how many seconds without messages, use, waiting consumers and subscriptions a
+        sweep deletes the queue, 0 to 316,224,000 (ten years); None to keep it.
     history_seconds: how long each transition of a message is kept, 1 to 316,224,000 seconds; None
         for no history.
     max_payload: the largest payload of a message in bytes, 1 to 9,000,000.
-    compression: of large payloads: "none", "zlib" or "zstd", which needs the package zstandard.
-    compress_from: the smallest payload in bytes that is compressed, if that makes it smaller; 0 to
-        9,000,000.
+    compression: of payloads of 10 kB or more, where that makes them smaller: "none", "zlib" or
+        "zstd", which needs the package zstandard.
     max_messages: how many ready, delayed and leased messages the queue holds, 1 or more; None for
         any number.
     max_bytes: how many bytes the payloads of ready messages may have in all, 1 or more; None for
@@ -158,10 +149,8 @@ class QueueOptions:
     max_in_flight: how many messages may be leased at once, 1 or more; None for any number.
         ``dequeue`` and ``get`` lease nothing.
     rate: how many messages are taken in how much time, again after a release or a failure, too: a
-        number and a unit, such as "5/s", "100/min", "10/hour" or "1000/day", at most 1,000/s; None
-        for any number.
-    burst: how many messages may be taken at once after a rest, 1 to 1,000. More than 1 needs
-        ``rate``.
+        number and a unit, such as "5/s", "100/min", "10/hour" or "1000/day", at most 1,000/s; with
+        ", burst 10", so many at once after a rest, up to 1,000. None for any number.
     when_full: what an enqueue beyond ``max_messages`` or ``max_bytes`` does: "reject" it,
         "drop-oldest" messages, the least urgent first and none more urgent, or "block" until there
         is room.
@@ -177,10 +166,8 @@ class QueueOptions:
     key_weight: how many turns a key gets, unless it has a weight of its own, 1 to 1,000: its window
         has so many times ``key_window`` places, at most 1,000. More than 1 needs ``key_window``.
     key_rate: how many messages of one key become ready in how much time, unless the key has a rate
-        of its own: a number and a unit, such as "5/s", "100/min", "10/hour" or "1000/day", at most
-        1,000/s; None for any number. The others wait, and come at even intervals.
-    key_burst: how many messages of one key may become ready at once after a rest, 1 to 1,000. More
-        than 1 needs ``key_rate``.
+        of its own, written as ``rate``; None for any number. The others wait, and come at even
+        intervals.
     sort: the header whose values order the messages of a level, ascending, in place of their
         arrival; None for the order of arrival. Fixed when the queue is created.
     last_value: the header of which the queue keeps only the newest message of each value; None to
@@ -195,17 +182,14 @@ class QueueOptions:
     dead_letter_queue: str | None = None
     dedup_window: float = 300.0
     paused: bool = False
-    auto_delete: bool = False
-    auto_delete_after: float = 60.0
+    auto_delete: float | None = None
     history_seconds: float | None = None
     max_payload: int = 8_000_000
     compression: str = "none"
-    compress_from: int = 10_000
     max_messages: int | None = None
     max_bytes: int | None = None
     max_in_flight: int | None = None
     rate: str | None = None
-    burst: int = 1
     when_full: str = "reject"
     dropped: str = "drop"
     resume_at: float = 0.8
@@ -213,7 +197,6 @@ class QueueOptions:
     key_window: int | None = None
     key_weight: int = 1
     key_rate: str | None = None
-    key_burst: int = 1
     sort: str | None = None
     last_value: str | None = None
 
@@ -233,11 +216,9 @@ class QueueOptions:
                 raise InvalidOptions(option=option, problem=problem)
         if self.dead_letter_queue is not None:
             check_name(self.dead_letter_queue)
-        for option in ("paused", "auto_delete"):
-            if type(getattr(self, option)) is not bool:
-                raise InvalidOptions(option=option, problem="must be True or False")
+        if type(self.paused) is not bool:
+            raise InvalidOptions(option="paused", problem="must be True or False")
         check_rate("rate", self.rate)
-        check_burst("burst", self.burst, self.rate)
         if self.when_full != "reject" and self.max_messages is None and self.max_bytes is None:
             problem = f"{self.when_full!r} needs max_messages or max_bytes"
             raise InvalidOptions(option="when_full", problem=problem)
@@ -245,7 +226,6 @@ class QueueOptions:
             raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
         check_weight("key_weight", self.key_weight, self.key_window)
         check_rate("key_rate", self.key_rate)
-        check_burst("key_burst", self.key_burst, self.key_rate)
         for option in FIXED[1:]:
             if (header := getattr(self, option)) is not None:
                 _header(option, header)
@@ -280,7 +260,7 @@ class QueueOptions:
     @property
     def pace(self) -> Rate | None:
         """The rate as it is applied."""
-        return None if self.rate is None else Rate(rates.interval_us(self.rate), self.burst)
+        return None if self.rate is None else rates.parse(self.rate)
 
     @property
     def max_priority(self) -> int:
@@ -376,16 +356,9 @@ def check_rate(option: str, rate: object) -> None:
     if rate is None:
         return
     try:
-        rates.interval_us(rate if isinstance(rate, str) else "")
+        rates.parse(rate if isinstance(rate, str) else "")
     except ValueError as error:
         raise InvalidOptions(option=option, problem=str(error)) from None
-
-
-def check_burst(option: str, burst: object, rate: str | None) -> None:
-    """How many messages may come at once at a rate; raises ``InvalidOptions``."""
-    _integer(option, burst, 1, MAX_OF_KEY)
-    if rate is None and int(str(burst)) > 1:
-        raise InvalidOptions(option=option, problem="needs a rate; without one, it is 1")
 
 
 def _header(option: str, header: object) -> None:

@@ -1,4 +1,4 @@
-"""Rates: how many messages may come in how much time, such as "100/min"."""
+"""Rates: how many messages may come in how much time, such as "100/min, burst 10"."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ UNITS = {"s": 1, "min": 60, "hour": 3_600, "day": 86_400}
 """The units of time in a rate, in seconds."""
 MAX_PER_SECOND = 1_000
 """Clocks tell milliseconds."""
+MAX_BURST = 1_000
 _SECOND_US = 1_000_000
 
 
@@ -26,13 +27,17 @@ class Rate(NamedTuple):
 
 
 @lru_cache(maxsize=1_000)
-def interval_us(text: str) -> int:
-    """The time from one message to the next at a rate, rounded up. Raises ``ValueError``."""
-    count, slash, unit = text.partition("/")
+def parse(text: str) -> Rate:
+    """The rate that a text says, its interval rounded up. Raises ``ValueError``."""
+    pace, comma, after = text.partition(",")
+    burst = after.removeprefix(" burst ") if comma else "1"
+    if not (burst.isascii() and burst.isdigit() and 1 <= int(burst[:9]) <= MAX_BURST):
+        raise ValueError(f'write a burst as "100/min, burst 10", with at most {MAX_BURST:,}')
+    count, slash, unit = pace.partition("/")
     if not slash or unit not in UNITS or not (count.isascii() and count.isdigit()):
         known = ", ".join(UNITS)
         raise ValueError(f'write it as "100/min": a number, and one of {known}')
     seconds = UNITS[unit]
     if len(count) > 9 or not 1 <= int(count) <= MAX_PER_SECOND * seconds:
         raise ValueError(f"must be more than 0, and at most {MAX_PER_SECOND:,}/s")
-    return -(-seconds * _SECOND_US // int(count))
+    return Rate(-(-seconds * _SECOND_US // int(count)), int(burst))

@@ -103,7 +103,7 @@ def test_a_shared_limit_says_that_its_messages_wait_for_their_rate(
     db: fdb.Database, fdbq: Fdbq, name: str, dimension: str
 ) -> None:
     limit = (dimension, "stripe")
-    made = fdbq.ok("limit", "set", *limit, "--rate", "10/hour", "--burst", "2")
+    made = fdbq.ok("limit", "set", *limit, "--rate", "10/hour, burst 2")
     assert made.out.endswith(": concurrency none, rate 10/hour, burst 2, 0 waiting\n")
     Queue(name).enqueue_many(db, [NewMessage(b"x", limits=dict([limit]))] * 3)
     shown = fdbq.ok("limit", "show", *limit).out

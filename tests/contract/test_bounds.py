@@ -60,13 +60,13 @@ def test_a_leased_message_takes_up_room_until_it_is_settled(db: Database, space:
 
 
 def test_bytes_are_bounded_as_they_were_enqueued(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, max_bytes=1_000, compression="zlib", compress_from=1)
-    queue.enqueue_many(db, [bytes(500), bytes(400)])
-    with pytest.raises(QueueFull, match=r"900 ready bytes .at most 1000"):
-        queue.enqueue(db, bytes(101))
-    queue.enqueue(db, bytes(100))
+    queue = bounded(db, space, max_bytes=100_000, compression="zlib")
+    queue.enqueue_many(db, [bytes(50_000), bytes(40_000)])
+    with pytest.raises(QueueFull, match=r"90,000 ready bytes .at most 100000"):
+        queue.enqueue(db, bytes(10_001))
+    queue.enqueue(db, bytes(10_000))
     assert queue.receive(db) is not None
-    queue.enqueue(db, bytes(500))
+    queue.enqueue(db, bytes(50_000))
 
 
 def test_enqueues_of_one_transaction_count_together(db: Database, space: Subspace) -> None:

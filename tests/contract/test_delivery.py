@@ -401,7 +401,7 @@ def test_a_paused_queue_takes_and_does_not_give(db: Database, queue: Queue) -> N
 
 
 def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: ManualClock) -> None:
-    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=True, auto_delete_after=100)
+    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=100)
     queue.enqueue(db, b"a")
     assert not queue.sweep(db).deleted
     queue.ack(db, taken(queue, db))
@@ -456,7 +456,7 @@ def test_who_gives_back_what_it_cannot_handle_is_not_handed_it_in_a_loop(
 def test_a_queue_with_a_result_or_a_callback_that_is_to_come_stays(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
-    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=True, auto_delete_after=100)
+    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=100)
     wholes = Queue.create(db, "wholes", root=space, clock=clock)
     queue.enqueue_group(db, [b"x"], then=b"all", then_queue=wholes, name="g")
     message_id = queue.enqueue(db, b"asked for", keep_result=1000)
@@ -481,7 +481,7 @@ def test_a_queue_with_a_result_or_a_callback_that_is_to_come_stays(
 def test_a_queue_whose_last_waiter_was_killed_deletes_itself(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
-    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=True, auto_delete_after=100)
+    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=100)
     # Given one that waits for a message and leads the line, and is never heard of again
     leader, other = queue.request(db), queue.request(db)
     assert leader.leads
@@ -641,8 +641,8 @@ def test_settling_with_what_makes_no_sense_changes_nothing(db: Database, queue: 
         {"dead_letter_queue": "q"},
         {"dedup_window": 0},
         {"paused": 1},
-        {"auto_delete": None},
-        {"auto_delete_after": -1},
+        {"auto_delete": True},
+        {"auto_delete": -1},
         {"history_seconds": 0},
     ],
 )

@@ -246,7 +246,7 @@ def test_limits_do_what_their_model_does(
                 model.limits[limit] = model.rates[limit] = None
                 model.fill(limit)
             case ("rate", limit, (rate, burst)):
-                shared[limit].set(db, rate=rate, burst=burst)
+                shared[limit].set(db, rate=rate and f"{rate}, burst {burst}")
                 model.rates[limit] = None if rate is None else (INTERVALS[rate], burst)
                 model.fill(limit)
         for limit in LIMITS:

@@ -100,7 +100,7 @@ def test_pausing_is_shown(db: Database, queue: Queue, registry: CollectorRegistr
 def test_limits_of_queues_are_shown_beside_what_they_limit(
     db: Database, queue: Queue, space: fdb.Subspace, registry: CollectorRegistry
 ) -> None:
-    limited = Queue.create(db, "limited", root=space, max_in_flight=5, rate="120/min", burst=9)
+    limited = Queue.create(db, "limited", root=space, max_in_flight=5, rate="120/min, burst 9")
     registry.register(QueueCollector(db, [queue, limited]))
     shown = {
         (name, each.name): registry.get_sample_value(f"fdbqueue_{name}", {"queue": each.name})

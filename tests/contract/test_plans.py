@@ -567,9 +567,7 @@ def test_a_consumer_without_plans_is_told_from_one_that_is_not_there(
 def test_a_queue_that_deletes_itself_stays_while_a_consumer_plans(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
-    queue = Queue.create(
-        db, "temporary", root=space, auto_delete=True, auto_delete_after=1, clock=clock
-    )
+    queue = Queue.create(db, "temporary", root=space, auto_delete=1, clock=clock)
     run = queue.plans.planner("stream")
     mark = run.begin(db)
     for _ in range(2):

@@ -52,7 +52,7 @@ class Model:
 
     def __init__(self) -> None:
         self.default: dict[str, Any] = {"concurrency": 2, "window": None, "weight": 1}
-        self.default |= {"rate": None, "burst": 1}
+        self.default |= {"rate": None}
         self.now = 0
         self.due: dict[str, tuple[int, object]] = {}
         self.came: dict[str, list[int]] = {key: [] for key in KEYS}
@@ -79,7 +79,7 @@ class Model:
     def rate(self, key: str) -> tuple[int, int] | None:
         """The interval of a key, and how many messages may come at once."""
         own = {**self.default, **self.own[key]}
-        return None if own["rate"] is None else (INTERVALS[own["rate"]], own["burst"])
+        return own["rate"] and (INTERVALS[own["rate"][0]], own["rate"][1])
 
     def expected(self, key: str, interval: int, burst: int) -> int:
         """The theoretical arrival time of the next message."""
@@ -282,12 +282,12 @@ def test_keys_do_what_their_model_does(
                 model.own[key].clear()
                 model.paced(key)
             case ("rate", key, (rate, burst)):
-                queue.keys[key].set(db, rate=rate, burst=burst)
-                model.own[key] |= {"rate": rate, "burst": burst}
+                queue.keys[key].set(db, rate=rate and f"{rate}, burst {burst}")
+                model.own[key] |= {"rate": rate and (rate, burst)}
                 model.paced(key)
             case ("default rate", (rate, burst)):
-                queue.set_options(db, key_rate=rate, key_burst=burst)
-                model.default |= {"rate": rate, "burst": burst}
+                queue.set_options(db, key_rate=rate and f"{rate}, burst {burst}")
+                model.default |= {"rate": rate and (rate, burst)}
                 for key in KEYS:
                     model.paced(key)
             case ("default", limit, window, weight):
@@ -304,7 +304,7 @@ def test_keys_do_what_their_model_does(
             assert (state.since_ms is None) == (not model.waiting[key])
     assert verify(db, queue).deviations == ()
     # When everything ends, nothing is left
-    queue.set_options(db, key_rate=None, key_burst=1)
+    queue.set_options(db, key_rate=None)
     for key in KEYS:
         queue.keys[key].reset(db)
     clock.seconds += 601

@@ -333,7 +333,7 @@ def test_a_leader_that_finds_nothing_for_others_keeps_what_another_gave_it(
 def test_an_unknown_outcome_of_closing_is_found_out(
     db: Database, space: Subspace, fault: str
 ) -> None:
-    queue = forced(Queue.create(db, "gone", root=space, auto_delete=True), "staged")
+    queue = forced(Queue.create(db, "gone", root=space, auto_delete=60), "staged")
     closing = queue.subscribe(db, "once", auto_close=True)
     flaky: Any = FlakyDatabase(db, [None, fault])
     assert closing.receive_many(flaky, 1) == []

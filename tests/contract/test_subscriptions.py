@@ -474,7 +474,7 @@ def test_an_auto_close_subscription_removes_itself_at_the_end(db: Database, queu
 def test_a_queue_that_deletes_itself_goes_with_its_last_subscription(
     db: Database, space: Subspace
 ) -> None:
-    queue = Queue.create(db, "passing", root=space, auto_delete=True)
+    queue = Queue.create(db, "passing", root=space, auto_delete=60)
     first = queue.subscribe(db, "first")
     last = queue.subscribe(db, "last", auto_close=True)
     queue.enqueue(db, b"a")
@@ -489,7 +489,7 @@ def test_a_queue_that_deletes_itself_goes_with_its_last_subscription(
 
 
 def test_a_queue_with_messages_does_not_delete_itself(db: Database, space: Subspace) -> None:
-    queue = Queue.create(db, "passing", root=space, auto_delete=True)
+    queue = Queue.create(db, "passing", root=space, auto_delete=60)
     subscription = queue.subscribe(db, "only")
     queue.enqueue(db, b"a")
     subscription.remove(db)

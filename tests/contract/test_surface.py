@@ -102,11 +102,11 @@ def test_options_are_timedeltas_as_well(db: Database, space: Subspace) -> None:
         root=space,
         lease=MINUTE,
         dedup_window=MINUTE,
-        auto_delete_after=MINUTE,
+        auto_delete=MINUTE,
         history_seconds=2 * MINUTE,
     )
     options = queue.options(db)
-    assert (options.lease, options.dedup_window, options.auto_delete_after) == (60, 60, 60)
+    assert (options.lease, options.dedup_window, options.auto_delete) == (60, 60, 60)
     assert options.history_seconds == 120
     assert queue.set_options(db, lease=2 * MINUTE).lease == 120
     assert Queue.open(db, "orders", root=space, lease=2 * MINUTE).name == "orders"

@@ -191,8 +191,8 @@ def test_levels_times_and_selectors_choose_rows(
 def test_payloads_in_chunks_and_compressed_ones_come_whole(
     db: fdb.Database, space: fdb.Subspace
 ) -> None:
-    packed = Queue.create(db, "packed", root=space, compression="zlib", compress_from=100)
-    payloads = [b"x" * 400_000, bytes(range(256)) * 1_000, b"short", b"y" * 500]
+    packed = Queue.create(db, "packed", root=space, compression="zlib")
+    payloads = [b"x" * 400_000, bytes(range(256)) * 1_000, b"short", b"y" * 20_000]
     for queue in (packed, Queue.create(db, "plain", root=space)):
         for payload in payloads:
             queue.enqueue(db, payload)

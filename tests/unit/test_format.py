@@ -542,9 +542,9 @@ VECTORS: dict[str, Vector] = {
     ),
     "LIMITS, rate": Vector(
         QUEUE.limits("customer-7"),
-        pack_limits({"rate": "100/min", "burst": 20}),
+        pack_limits({"rate": "100/min, burst 20"}),
         (QUEUE.limits.parse, ("customer-7",)),
-        (unpack_limits, {"rate": "100/min", "burst": 20}),
+        (unpack_limits, {"rate": "100/min, burst 20"}),
     ),
     "RATE": Vector(
         QUEUE.rate("customer-7"),

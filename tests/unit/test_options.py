@@ -69,9 +69,7 @@ def test_a_whole_number_is_within_the_bounds_that_its_meaning_gives(option: str)
     low, high = options.WHOLE[option]
     said = option_tables.meanings(QueueOptions)[option]
     assert f"{low:,} {'or more' if high == options.MAX_BOUND else f'to {high:,}'}" in said
-    # Those that need another option have it.
-    beside = {"burst": {"rate": "1/s"}, "key_burst": {"key_rate": "1/s"}}
-    others = {**beside.get(option, {}), **({"key_window": 1} if option == "key_weight" else {})}
+    others = {"key_window": 1} if option == "key_weight" else {}  # which it needs
     for number in (low, high):
         assert getattr(QueueOptions.of({option: number, **others}), option) == number
     wrong: tuple[object, ...] = (low - 1, high + 1, float(low))

@@ -155,8 +155,8 @@ class Nemesis:
             {"concurrency": self.random.choice([1, 2, 5])},
             {"window": window, "weight": weight},
             {"paused": self.random.choice([True, False, False])},
-            {"rate": self.random.choice(["5/s", "20/s"]), "burst": self.random.choice([1, 5])},
-            {"rate": None, "burst": 1},
+            {"rate": self.random.choice(["5/s", "20/s", "5/s, burst 5", "20/s, burst 5"])},
+            {"rate": None},
         ]
         if self.random.random() < 0.3:
             paused: list[Shared] = [{"paused": True}, {"paused": False}]

@@ -105,9 +105,9 @@ def set_(
     \b
     Options:
       max_attempts, lease, backoff, expired, dead_letter_queue, dedup_window, history_seconds,
-      max_payload, compression, compress_from, max_messages, max_bytes,
-      max_in_flight, rate, burst, when_full, resume_at, dropped, auto_delete, auto_delete_after,
-      key_concurrency, key_window, key_weight, key_rate, key_burst
+      max_payload, compression, max_messages, max_bytes,
+      max_in_flight, rate, when_full, resume_at, dropped, auto_delete,
+      key_concurrency, key_window, key_weight, key_rate
 
     \b
     Examples:

@@ -101,7 +101,7 @@ def show(name: QueueName, key: KeyName, *, output: Output) -> None:
             ("concurrency", "none" if limits.concurrency is None else limits.concurrency),
             ("window", "none" if limits.window is None else limits.window),
             ("weight", limits.weight),
-            ("rate", _rate(limits)),
+            ("rate", limits.rate or "none"),
             ("paused", limits.paused),
             ("out", len(state.out)),
             ("waiting", state.waiting),
@@ -111,12 +111,6 @@ def show(name: QueueName, key: KeyName, *, output: Output) -> None:
         return listings.fields(fields, _state(state), below)
 
     listings.show(look, output)
-
-
-def _rate(limits: KeyLimits) -> str:
-    if limits.rate is None:
-        return "none"
-    return limits.rate if limits.burst == 1 else f"{limits.rate}, burst {limits.burst}"
 
 
 def waits_for(state: KeyState, now_ms: int) -> str:
@@ -158,7 +152,6 @@ def _limits(limits: KeyLimits) -> dict[str, Any]:
         "weight": limits.weight,
         "paused": limits.paused,
         "rate": limits.rate,
-        "burst": limits.burst,
     }
 
 
@@ -182,24 +175,21 @@ def set_(
         str | None,
         Option(metavar="RATE", help="How many of them become ready in how much time; none: any."),
     ] = None,
-    burst: Annotated[
-        str | None,
-        Option(metavar="N", help="How many of them may do so at once after a rest."),
-    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Give a key limits of its own, while the queue runs.
 
     The limits of all other keys are the queue's options key_concurrency, key_window,
-    key_weight, key_rate and key_burst. A rate is a number and one of s, min, hour and day.
+    key_weight and key_rate. A rate is a number and one of s, min, hour and day; after ", burst"
+    how many may come at once after a rest.
 
     \b
     Examples:
       fdbq key set orders tenant-17 --concurrency 5
       fdbq key set orders tenant-17 --concurrency none --window 2
       fdbq key set orders tenant-17 --weight 3
-      fdbq key set orders tenant-17 --rate 100/min --burst 20
+      fdbq key set orders tenant-17 --rate '100/min, burst 20'
     """
     own: OwnLimits = {}
     if concurrency is not None:
@@ -210,10 +200,8 @@ def set_(
         own["weight"] = _whole("--weight", weight)
     if rate is not None:
         own["rate"] = None if rate == "none" else rate
-    if burst is not None:
-        own["burst"] = _whole("--burst", burst)
     if not own:
-        raise terminal.CommandError("give --concurrency, --window, --weight, --rate or --burst")
+        raise terminal.CommandError("give --concurrency, --window, --weight or --rate")
     db, queue = context.open_queue(name)
     _print(as_json, name, queue.keys[key], queue.keys[key].set(db, **own))
 
@@ -268,7 +256,7 @@ def _print(as_json: bool, queue: str, key: Key, limits: KeyLimits) -> None:
     shown = [_limit("concurrency", limits.concurrency)]
     shown += [_limit("window", limits.window)] if limits.window is not None else []
     shown += [_limit("weight", limits.weight)] if limits.weight > 1 else []
-    shown += [_limit("rate", _rate(limits))] if limits.rate is not None else []
+    shown += [_limit("rate", limits.rate)] if limits.rate is not None else []
     shown += ["paused"] if limits.paused else []
     terminal.print_result(
         as_json,

@@ -73,17 +73,11 @@ def list_(*, page: Page, output: ListOutput) -> None:
 def _row(found: LimitSummary, now_ms: int) -> tuple[object, ...]:
     waits = "" if found.since_ms is None else terminal.age(now_ms - found.since_ms)
     concurrency = "paused" if found.paused else _number(found.concurrency)
-    return found.dimension, found.name, concurrency, _rate(found), found.waiting, waits
+    return found.dimension, found.name, concurrency, found.rate or "none", found.waiting, waits
 
 
 def _number(concurrency: int | None) -> object:
     return "none" if concurrency is None else concurrency
-
-
-def _rate(found: LimitSummary | LimitState) -> str:
-    if found.rate is None:
-        return "none"
-    return found.rate if found.burst == 1 else f"{found.rate}, burst {found.burst}"
 
 
 def _listed(found: LimitSummary | LimitState) -> dict[str, Any]:
@@ -93,7 +87,6 @@ def _listed(found: LimitSummary | LimitState) -> dict[str, Any]:
         "concurrency": found.concurrency,
         "paused": found.paused,
         "rate": found.rate,
-        "burst": found.burst,
         "waiting": found.waiting,
         **({} if found.since_ms is None else {"since": json_schema.when(found.since_ms)}),
     }
@@ -115,7 +108,7 @@ def show(dimension: Dimension, name: Name, *, output: Output) -> None:
         state = limit.state(db)
         fields = [
             ("concurrency", _number(state.concurrency)),
-            ("rate", _rate(state)),
+            ("rate", state.rate or "none"),
             ("paused", state.paused),
             ("out", len(state.out)),
             ("waiting", state.waiting),
@@ -170,10 +163,6 @@ def set_(
         str | None,
         Option(metavar="RATE", help="How many of them become ready in how much time; none: any."),
     ] = None,
-    burst: Annotated[
-        int | None,
-        Option(metavar="N", help="How many of them may do so at once after a rest."),
-    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -185,7 +174,7 @@ def set_(
     \b
     Examples:
       fdbq limit set api stripe --concurrency 5
-      fdbq limit set api stripe --rate 100/min --burst 20
+      fdbq limit set api stripe --rate '100/min, burst 20'
       fdbq enqueue orders 'order 17' --limit api=stripe
     """
     shared: Shared = {}
@@ -197,10 +186,8 @@ def set_(
         shared["concurrency"] = int(concurrency)
     if rate is not None:
         shared["rate"] = None if rate == "none" else rate
-    if burst is not None:
-        shared["burst"] = burst
     if not shared:
-        raise terminal.CommandError("give --concurrency, --rate or --burst")
+        raise terminal.CommandError("give --concurrency or --rate")
     db, limit = _limit(dimension, name)
     _print(as_json, limit.set(db, **shared))
 
@@ -251,7 +238,7 @@ def delete(dimension: Dimension, name: Name, *, change: Change) -> None:
 
 
 def _print(as_json: bool, state: LimitState) -> None:
-    rate = "" if state.rate is None else f", rate {_rate(state)}"
+    rate = "" if state.rate is None else f", rate {state.rate}"
     shown = f"concurrency {_number(state.concurrency)}{rate}{', paused' if state.paused else ''}"
     terminal.print_result(
         as_json,

@@ -11,7 +11,7 @@ from fdbqueue.values.options import QueueOptions
 
 from .. import durations, terminal
 
-DURATIONS = ("lease", "dedup_window", "history_seconds", "auto_delete_after")
+DURATIONS = ("lease", "dedup_window", "history_seconds", "auto_delete")
 NAMES = [each.name for each in fields(QueueOptions) if each.name != "paused"]
 
 

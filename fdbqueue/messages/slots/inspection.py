@@ -125,7 +125,6 @@ def shared_state(tr: fdb.Transaction, root: RootKeys, limit: Limit, now_ms: int)
         waiting_in=dict(Counter(each.queue for each in first)),
         since_ms=unpack_backlog(known.value).since_ms if known.present() else None,
         rate=effective.rate,
-        burst=effective.burst,
         next_ms=next_ms,
     )
 
@@ -157,7 +156,6 @@ def shared(
                 waiting=waiting,
                 since_ms=since_ms,
                 rate=terms.rate,
-                burst=terms.burst,
             )
         )
     return found

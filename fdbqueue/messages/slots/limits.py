@@ -11,7 +11,7 @@ from ...schema.codec.slots import pack_limits, unpack_limits
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.limits import Gate, KeyLimits, OwnLimits
-from ...values.options import check_burst, check_weight
+from ...values.options import check_weight
 
 
 def effective(scope: Scope, gate: Gate, stored: bytes | None) -> KeyLimits:
@@ -26,7 +26,6 @@ def shared(stored: bytes | None) -> KeyLimits:
         own.get("concurrency"),
         paused=own.get("paused", False),
         rate=own.get("rate"),
-        burst=own.get("burst", 1),
     )
 
 
@@ -52,8 +51,6 @@ def change(
     limits = _merged(scope, own)
     if changes.keys() & {"weight", "window"} and "weight" in own:
         check_weight("weight", limits.weight, limits.window)
-    if changes.keys() & {"rate", "burst"} and "burst" in own:
-        check_burst("burst", limits.burst, limits.rate)
     if own:
         tr[row] = pack_limits(own)
     else:
@@ -70,8 +67,6 @@ def change_shared(
     own.update(changes)
     for name in dropped:
         own.pop(name, None)  # type: ignore[misc]
-    if changes.keys() & {"rate", "burst"} and "burst" in own:
-        check_burst("burst", own["burst"], own.get("rate"))
     if own:
         tr[row] = pack_limits(own)
     else:
@@ -85,5 +80,4 @@ def _merged(scope: Scope, own: OwnLimits) -> KeyLimits:
         own.get("weight", scope.options.key_weight),
         own.get("paused", False),
         own.get("rate", scope.options.key_rate),
-        own.get("burst", scope.options.key_burst),
     )

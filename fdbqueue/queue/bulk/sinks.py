@@ -27,6 +27,7 @@ from ...schema.codec.envelopes import PLAIN_INLINE_LIMIT, pack_envelope, pack_pl
 from ...schema.codec.sinks import Attempt, SinkState, StagedRun
 from ...store import world
 from ...store.binding import fdb
+from ...values import compression
 from ...values.content import check_headers, check_payload
 from ...values.durations import Seconds
 from ...values.model import BYTES, Headers, NewMessage
@@ -205,7 +206,7 @@ class Stager:
         self._size = 0
         self._inline = PLAIN_INLINE_LIMIT
         if options.compression != "none":
-            self._inline = min(self._inline, options.compress_from - 1)
+            self._inline = min(self._inline, compression.COMPRESSED_FROM - 1)
         self._largest = min(options.max_payload, options.max_bytes or options.max_payload)
         self._levels = [options.level(each) for each in range(options.max_priority + 1)]
         self._identity = identity

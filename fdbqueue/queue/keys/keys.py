@@ -82,9 +82,8 @@ class Key:
             times as many places, at most 1,000. Needs a window, its own or the queue's.
         paused: whether no more of its messages become ready.
         rate: how many of them become ready in how much time, such as "5/s", "100/min", "10/hour" or
-            "1000/day"; None for any number. It counts from the next message on.
-        burst: how many of them may become ready at once after a rest, 1 to 1,000. Needs a rate, its
-            own or the queue's.
+            "1000/day", and with ", burst 10" so many at once after a rest; None for any number. It
+            counts from the next message on.
 
         Raises ``InvalidOptions``, ``InvalidArgument``, ``QueueNotFound``.
         """

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...errors import CorruptData
 from ...values.limits import Allowed, OwnLimits
-from ...values.rates import Rate, interval_us
+from ...values.rates import Rate, parse
 from . import pack, unpack
 
 
@@ -87,11 +87,6 @@ def unpack_limits(value: bytes | None) -> OwnLimits:
         own["paused"] = True
     if "rate" in stored:
         own["rate"] = _rate(stored["rate"])
-    if "burst" in stored:
-        burst = _number("burst", stored["burst"])
-        if burst is None:
-            raise CorruptData(what="limits of a key", problem="burst is None")
-        own["burst"] = burst
     return own
 
 
@@ -106,7 +101,7 @@ def _rate(rate: object) -> str | None:
         return None
     try:
         text = str(rate)
-        interval_us(text)
+        parse(text)
     except ValueError as error:
         raise CorruptData(what="limits of a key", problem=f"rate {rate!r}: {error}") from None
     return text
