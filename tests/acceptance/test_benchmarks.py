@@ -112,7 +112,6 @@ def test_what_cannot_be_measured_is_refused(
             + ["tasks that wait"] * 3,
             marks=pytest.mark.slow,
         ),
-        pytest.param(("credit", "--seconds", "0.3"), ["used up"] * 4, marks=pytest.mark.slow),
         pytest.param(
             [
                 "fairness",
@@ -151,29 +150,6 @@ def test_a_benchmark_tells_its_rows_and_leaves_nothing(
     assert all(row["name"].startswith(name) for row, name in zip(found, names, strict=True)), found
     assert all(row["figure"] >= 0 for row in found)
     assert done.returncode == (0 if all(row["holds"] for row in found) else 1)
-    assert left_behind(db) == 0
-
-
-def test_a_sign_of_life_costs_the_same_beside_many(db: fdb.Database, bench: Bench) -> None:
-    found = rows(bench("beats", "--consumers", "50,300", *JSON))
-
-    assert len(found) == 4
-    for row in found.values():
-        assert row["more"]["most rows"] <= 3
-        assert row["more"]["written"] == 3
-    assert left_behind(db) == 0
-
-
-@pytest.mark.slow
-def test_wake_ups_are_counted_for_the_queue_and_for_a_subscription(
-    bench: Bench, db: fdb.Database
-) -> None:
-    arguments = ("wakeups", "--messages", "16", "--subscriptions", "10")
-    found = rows(bench(*arguments, *JSON, code=None))
-
-    assert len(found) == 8
-    assert found["64 consumers of a subscription, one message: woken"]["figure"] == 1
-    assert found["a subscription, a message that it does not want: woken"]["figure"] == 0
     assert left_behind(db) == 0
 
 

@@ -10,7 +10,7 @@ from .declare import app
 
 DECLARED = (
     "bars", "schemes", "beside", "costs", "blocks", "producers", "tasks", "fairness", "groups",
-    "schedules", "heartbeats", "credit", "wakeups", "worker", "spark", "web", "peers.command",
+    "schedules", "worker", "spark", "web", "peers.command",
 )  # fmt: skip
 """The modules that declare benchmarks."""
 
