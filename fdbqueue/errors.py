@@ -367,14 +367,8 @@ class MessagePlanned(PlanError):
 # -- stored data ------------------------------------------------------------------------------
 
 
-class FormatTooNew(QueueError):
-    """Raised when stored data has a format version that this release does not know."""
-
-    text = "{what} has format version {found}; this release reads up to {known}: upgrade fdbqueue"
-
-
 class CorruptData(QueueError):
-    """Raised when stored bytes cannot be understood."""
+    """Raised when stored bytes cannot be understood, or have another format."""
 
     text = "cannot read {what}: {problem}"
 

@@ -40,7 +40,6 @@ def pages() -> dict[Path, str]:
         "api/options.md": {**options, **spark},
         "guarantees.md": {"states": states()},
         "spark.md": spark,
-        "storage.md": {"kinds": kinds()},
         "workers.md": {"moves": moves()},
     }
     return {
@@ -92,16 +91,6 @@ def moves() -> str:
         )
         lines.append(f"    {source} --> {target}: {move.name}")
     return "\n".join([*lines, "```"]) + "\n"
-
-
-def kinds() -> str:
-    """The kinds of keys, from the comments beside them."""
-    code = (ROOT / "fdbqueue" / "schema" / "keys" / "kinds.py").read_text()
-    lines = ["| kind | | key | value |", "|---|---|---|---|"]
-    for name, number, comment in re.findall(r"^    ([A-Z_]+) = (\d+)  # (.*)$", code, re.M):
-        key, value = re.split(r" -> |: ", comment, maxsplit=1)
-        lines.append(f"| {name} | {number} | `{key}` | {value} |")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

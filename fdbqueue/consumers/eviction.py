@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
-from ..errors import CorruptData, FormatTooNew
+from ..errors import CorruptData
 from ..messages.delivery import lease_shortening
 from ..messages.delivery.lease import OVERDUE_MS
 from ..messages.delivery.lease_shortening import MAX_READ
@@ -155,7 +155,7 @@ def _members(
                 return found
             consumer = ConsumerRef(keys.consumer.parse(kv.key)[1], session=each.session)
             # One that cannot be read is removed all the same.
-            with contextlib.suppress(CorruptData, FormatTooNew):
+            with contextlib.suppress(CorruptData):
                 record = unpack_consumer(kv.value)
                 consumer = consumer._replace(
                     priority=record.priority, subscription=record.subscription

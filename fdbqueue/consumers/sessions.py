@@ -17,7 +17,7 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..errors import CorruptData, FormatTooNew
+from ..errors import CorruptData
 from ..schema.codec.consumers import (
     ConsumerRef,
     Session,
@@ -178,8 +178,6 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
             record = None if value.value is None else unpack_session(value.value)
         except CorruptData:
             record = None
-        except FormatTooNew:
-            continue  # Left to processes of that newer release.
         if record is not None and _expires_at(record) != version:
             del tr[root.session_expiry(version, session)]  # No heartbeat leaves this behind.
         elif record is None or record.expired or is_dead(record.heartbeat, at):

@@ -172,7 +172,7 @@ def redrive(
     """Make dead letters ready again, behind all others of their level, with no attempts made.
 
     They keep their ids, and lose their times to live. A dead letter stays if another message has
-    its unique key, or is a newer one of its last value, or if this release cannot read it. Returns
+    its unique key, or is a newer one of its last value, or if it cannot be read. Returns
     how many became ready. The caller has read them with a conflict. One round trip.
     """
     keys = scope.keys

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from ..errors import CorruptData, FormatTooNew
+from ..errors import CorruptData
 from ..schema.codec import blocks
 from ..schema.codec.dead_letters import unpack_dead
 from ..schema.codec.delayed import unpack_delayed
@@ -219,7 +219,7 @@ def _claims(plans: Iterable[fdb.KeyValue]) -> Iterator[Claimed]:
     for kv in plans:
         try:
             yield from unpack_plan(kv.value).claims
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             continue  # verify shows it
 
 

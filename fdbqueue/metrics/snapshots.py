@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..consumers import registry, sessions
 from ..consumers.states import ConsumerState
-from ..errors import CorruptData, FormatTooNew
+from ..errors import CorruptData
 from ..messages import age
 from ..messages.slots import inspection as keys
 from ..queue.queue import Queue
@@ -69,7 +69,7 @@ class _Reads(NamedTuple):
 
 
 def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[Snapshot | None]:
-    """Snapshots of queues, None for each that this release cannot read; without those that are
+    """Snapshots of queues, None for each that cannot be read; without those that are
     gone. Two round trips for all together, at snapshot isolation: no conflicts."""
     issued = [(queue, _reads(tr, queue._keys)) for queue in queues]
     found = [
@@ -95,11 +95,11 @@ def _reads(tr: fdb.Transaction, of: QueueKeys) -> _Reads:
 
 
 def _opened(tr: fdb.Transaction, queue: Queue, reads: _Reads) -> Snapshot | None:
-    """All but the age of messages; None if this release cannot read the queue."""
+    """All but the age of messages; None if the queue cannot be read."""
     of, now_ms = queue._keys, queue._clock.now_ms(tr)
     try:
         options = catalogue.parsed(reads.meta.value or b"", queue.name)
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         return None
     dues = [of.delayed.parse(kv.key)[0] for kv in reads.delayed]
     return Snapshot(

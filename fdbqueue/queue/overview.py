@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import TypeAlias
 
 from ..consumers.watching import Watch
-from ..errors import CorruptData, FormatTooNew
+from ..errors import CorruptData
 from ..messages import age
 from ..schema import catalogue, counters, once
 from ..schema.keys import DEFAULT_ROOT, QueueKeys, RootKeys
@@ -36,7 +36,7 @@ Watches: TypeAlias = dict[str, list[Watch]]
 class Surveyed:
     """A queue in a ``survey``: its options, and the depth of its levels.
 
-    unreadable: why this release cannot use the queue, for instance because a newer one created it;
+    unreadable: why the queue cannot be used, for instance because it has another format;
         its options are then the defaults. None if it can.
     """
 
@@ -191,7 +191,7 @@ def _survey(tr: fdb.Transaction, keys: dict[str, QueueKeys]) -> Found:
         if value is not None:
             try:
                 options, unreadable = _options(value, name), None
-            except (CorruptData, FormatTooNew) as error:
+            except CorruptData as error:
                 options, unreadable = QueueOptions(), str(error)
             found[name] = Surveyed(options, counters.parse(keys[name], counts), unreadable)
     return found

@@ -190,7 +190,7 @@ class Queue(Enqueuing[T]):
 
         The given options must equal the stored ones. ``serializer`` and ``timeout`` are as in
         ``create``. Raises ``QueueNotFound``, ``OptionsMismatch``,
-        ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``, ``FormatTooNew``,
+        ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``, ``CorruptData``,
         ``OperationTimedOut``.
         """
         queue = cls(name, root, clock=clock, serializer=serializer)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, get_args
 
-from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound, QueueReplaced
+from ..errors import CorruptData, QueueExists, QueueNotFound, QueueReplaced
 from ..store import binding, world
 from ..store.binding import fdb, transactional
 from ..store.clocks import METADATA_VERSION, Clock
@@ -149,7 +149,7 @@ class Entry:
 
         One round trip, none while the cache is valid. Conflicts with a change of the options or the
         subscriptions and with the deletion of the queue. Raises ``QueueNotFound``,
-        ``QueueReplaced``, ``FormatTooNew``, ``StoreForked``.
+        ``QueueReplaced``, ``CorruptData``, ``StoreForked``.
         """
         if binding.forked:
             binding.check_process()
@@ -225,7 +225,7 @@ def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
 
 
 def parsed(value: bytes, name: str) -> QueueOptions:
-    """The options in a value of META; raises ``FormatTooNew`` or ``CorruptData``."""
+    """The options in a value of META; raises ``CorruptData``."""
     return _parsed(value, name)[1]
 
 
@@ -234,10 +234,8 @@ def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, frozenset[Noted
     try:
         stored: Any = json.loads(value)
         found = int(stored["format"])
-        if found > FORMAT_VERSION:
-            raise FormatTooNew(what=what, found=found, known=FORMAT_VERSION)
-        if found < FORMAT_VERSION:
-            raise CorruptData(what=what, problem=f"there is no format version {found}")
+        if found != FORMAT_VERSION:
+            raise CorruptData(what=what, problem=f"its format is {found}, not {FORMAT_VERSION}")
         identity, given = str(stored["identity"]), stored["options"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None

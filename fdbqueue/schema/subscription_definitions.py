@@ -11,7 +11,7 @@ import logging
 from enum import Enum
 from typing import NamedTuple
 
-from ..errors import CorruptData, FormatTooNew
+from ..errors import CorruptData
 from ..store.binding import fdb
 from ..values.model import Message
 from ..values.selector import Selector
@@ -65,12 +65,12 @@ def reads(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
 
 
 def parse(keys: QueueKeys, reads: fdb.FDBRange) -> tuple[Definition, ...]:
-    """Definitions in the order of their names, without any that this release cannot read."""
+    """Definitions in the order of their names, without any that cannot be read."""
     found = []
     for kv in reads:
         try:
             found.append(_parse(keys.subscription.parse(kv.key)[0], kv.value))
-        except (CorruptData, FormatTooNew) as error:
+        except CorruptData as error:
             log.warning("ignoring a subscription: %s", error)
     return tuple(found)
 
@@ -93,8 +93,8 @@ def _parse(name: str, value: bytes) -> Definition:
     try:
         stored = json.loads(value)
         found = int(stored["format"])
-        if found > FORMAT_VERSION:
-            raise FormatTooNew(what=what, found=found, known=FORMAT_VERSION)
+        if found != FORMAT_VERSION:
+            raise CorruptData(what=what, problem=f"its format is {found}, not {FORMAT_VERSION}")
         selector = stored["selector"]
         return Definition(
             name,

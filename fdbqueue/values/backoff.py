@@ -7,7 +7,6 @@ tenacity, whose attributes and constructors differ, can share a queue.
 
 from __future__ import annotations
 
-import logging
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -28,8 +27,6 @@ MAX_CHAIN = 100
 MAX_NESTING = 3
 MAX_STORED = 8_000
 """The most characters of a strategy as it is shown: it is stored with each message that has one."""
-
-log = logging.getLogger("fdbqueue")
 
 Values = Mapping[str, float]
 Uniform = Callable[[float, float], float]
@@ -88,9 +85,6 @@ _ATTRIBUTES = {
 }
 _PARTS = {_CHAIN: "strategies", _COMBINE: "wait_funcs"}
 
-UNKNOWN: Stored = {"wait": "wait_exponential_jitter", "multiplier": 1.0, "max": 600.0}
-"""Replaces a stored strategy that this release does not know."""
-
 
 def store(given: Given) -> Stored | None:
     """A strategy of tenacity, or what this function made of one, as plain data; None for none.
@@ -124,14 +118,10 @@ def _timed(given: Any, depth: int) -> Any:
 
 def seconds(stored: Stored | None, attempt: int, uniform: Uniform) -> float:
     """How long to wait after the ``attempt``-th failed attempt, from 1: ``MAX_DELAY_SECONDS`` at
-    most. A strategy of a later release counts as ``UNKNOWN``."""
+    most."""
     if stored is None:
         return 0.0
-    try:
-        found = _seconds(stored, attempt, uniform, MAX_NESTING)
-    except InvalidOptions as error:
-        log.warning("a stored %s; waiting exponentially instead", error)
-        found = _seconds(UNKNOWN, attempt, uniform, MAX_NESTING)
+    found = _seconds(stored, attempt, uniform, MAX_NESTING)
     return min(max(found, 0.0), MAX_DELAY_SECONDS)
 
 

@@ -47,9 +47,7 @@ class Report:
     def add(self, events: Iterable[Event]) -> None:
         """Add events that come after those that are known."""
         for event in events:
-            edge = _EDGES.get(event.transition)
-            if edge is None:
-                continue  # Of a newer release.
+            edge = _EDGES[event.transition]
             for figures in (self.whole, self.levels.setdefault(event.level, Figures())):
                 self._count(figures, event, edge)
             if edge.target is State.DONE:

@@ -275,7 +275,7 @@ class QueueConsumer:
         return lined and registry.superior(tr, scope, self.priority, name) is None
 
     def _admits_in_line(self, credit: Credit) -> bool:
-        """Whether whoever leads the line heeds a credit: an earlier release knows none in bytes."""
+        """Whether whoever leads the line heeds a credit: that of a queue knows none in bytes."""
         return credit.bytes is None
 
     def _take(
@@ -455,7 +455,7 @@ class SubscriptionConsumer(QueueConsumer):
         return self.subscription._levels(tr, most)
 
     def _admits_in_line(self, credit: Credit) -> bool:
-        """Always: no earlier release leads this line."""
+        """Always: the line of a subscription counts bytes."""
         return True
 
     def _demand(self, most: int, begins: bool, credit: Credit | None = None) -> Demand:

@@ -110,17 +110,17 @@ def test_its_report_is_json_to_programs(fdbq: Fdbq, name: str) -> None:
 def test_a_queue_that_cannot_be_read_is_shown_as_that_and_can_be_deleted(
     db: fdb.Database, fdbq: Fdbq, name: str
 ) -> None:
-    # Given a queue of a later release, with messages
+    # Given a queue of another format, with messages
     queue = Queue(name)
     queue.enqueue_many(db, [b"a", b"b"])
     db[queue._keys.meta] = b'{"format": 99}'
 
     # Then it is a finding, and stands in the list of all
     found = findings(fdbq, name, code=1)
-    assert "format version 99" in found["readable"]["detail"]
+    assert "its format is 99" in found["readable"]["detail"]
     (listed,) = [each for each in fdbq.ok("queue", "list", "--json").json if each["queue"] == name]
     assert (listed["unreadable"], listed["ready"]) == (True, 2)
-    assert "format version 99" in fdbq.ok("queue", "show", name).out
+    assert "its format is 99" in fdbq.ok("queue", "show", name).out
     assert "2 messages" in fdbq.ok("queue", "delete", name, "--dry-run").out
     fdbq.ok("queue", "delete", name, "--yes")
     assert name not in fdbq.ok("queue", "list").out

@@ -197,7 +197,7 @@ def test_the_pause_doubles_to_ten_minutes_and_is_short_again_after_a_success(
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00", b"\xff", b"\x01\x91\xa1x", b"\x01\x91\x00"])
-def test_a_row_without_a_pause_as_of_an_older_release_is_followed_by_a_minute(
+def test_a_row_without_a_pause_is_followed_by_a_minute(
     db: Database, parts: Queue, clock: ManualClock, value: bytes
 ) -> None:
     block(db, parts)

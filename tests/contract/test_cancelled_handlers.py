@@ -414,25 +414,6 @@ def test_a_watch_that_fails_later_is_armed_again(
         eventually(lambda: handlers.told)
 
 
-def test_a_cancellation_by_an_older_release_is_told_by_the_extension(
-    db: Database, space: fdb.Subspace, handlers: Handlers, looks: list[float]
-) -> None:
-    queue = Queue.create(db, "brief", root=space, lease=1, backoff=None)
-    job = queue.enqueue(db, b"job")
-
-    @fdb.transactional
-    def cancel(tr: fdb.Transaction) -> None:
-        queue.cancel(tr, job)
-        del tr[queue._keys.cancels]  # which it does not know
-
-    with handlers.at(Worker(db).add(queue, handlers.handle)):
-        eventually(lambda: handlers.begun and looks)
-        before = len(looks)
-        cancel(db)
-        eventually(lambda: handlers.told)
-        assert len(looks) == before
-
-
 def test_a_worker_that_stops_leaves_no_watch_and_no_thread(
     db: Database, queue: Queue, handlers: Handlers, armed: list[Any]
 ) -> None:

@@ -688,7 +688,7 @@ def damage(db: Database, name: str, one: Queue, two: Queue) -> None:
             del db[every.start : every.stop]
         case "a timer is that of no rate":
             db[root.timer(0, 1, ("api", "gone"))] = b""
-        case "a queue was deleted by a release that knows no limits":
+        case "a queue was removed by hand":
             whole = two._keys.all()
             del db[whole.start : whole.stop]
             del db[one._root_keys.name("two")]
@@ -703,7 +703,7 @@ DAMAGES = {
     "the backlog is miscounted": "backlog miscounted",
     "no timer looks at the rate": "rate astray",
     "a timer is that of no rate": "timer astray",
-    "a queue was deleted by a release that knows no limits": "line astray",
+    "a queue was removed by hand": "line astray",
 }
 
 
@@ -739,7 +739,7 @@ def test_the_end_of_a_message_passes_over_those_whose_queue_is_gone(
     one.enqueue_many(db, some(3))
     two.enqueue_many(db, some(2))
     one.enqueue_many(db, some(2, 10))
-    damage(db, "a queue was deleted by a release that knows no limits", one, two)
+    damage(db, "a queue was removed by hand", one, two)
     one.ack_many(db, one.receive_many(db, 2))
     assert payloads(one.receive_many(db, 10)) == [b"2", b"10", b"11"]
     assert counts(db, stripe) == (3, 0)

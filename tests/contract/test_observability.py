@@ -118,9 +118,9 @@ def test_limits_of_queues_are_shown_beside_what_they_limit(
 def test_a_collector_shows_no_more_queues_than_it_may(
     db: Database, space: fdb.Subspace, registry: CollectorRegistry
 ) -> None:
-    # Given four queues, one of which another release has written
+    # Given four queues, one of which cannot be read
     queues = [Queue.create(db, f"queue-{n}", root=space) for n in range(4)]
-    db[queues[1]._keys.meta] = b"of another release"
+    db[queues[1]._keys.meta] = b"not readable"
     registry.register(QueueCollector(db, queues, most=3))
 
     def counted(state: str) -> float | None:

@@ -606,7 +606,7 @@ def test_a_lease_that_no_plan_has_is_found_and_lapses_when_it_is_repaired(
 def test_leases_that_no_plan_has_come_back_with_one_that_cannot_be_read(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
-    # Given leases without their plan, one of a message that a later release has written
+    # Given leases without their plan, one of a message that cannot be read
     queue.enqueue_many(db, [b"%d" % n for n in range(9)])
     run = queue.plans.planner("stream")
     until = run.next(db, run.begin(db))

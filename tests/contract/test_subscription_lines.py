@@ -426,7 +426,6 @@ def test_those_in_line_are_listed_and_evicted(
 def test_a_line_without_its_subscription_is_found_and_removed(
     db: Database, queue: Queue, europe: Subscription
 ) -> None:
-    # As an earlier release leaves it behind, which removes a subscription and knows no line of it
     ask(db, europe)
     db.clear(queue._keys.subscription("europe"))
     other = Queue(queue.name, queue._root, clock=queue._clock)

@@ -92,7 +92,7 @@ def test_what_is_no_strategy_is_refused(given: object, problem: str) -> None:
         backoff.store(given)  # type: ignore[arg-type]
 
 
-def test_a_strategy_of_an_older_release_is_stored_in_the_same_form() -> None:
+def test_a_strategy_of_an_older_tenacity_is_stored_in_the_same_form() -> None:
     """Before 9.2, tenacity called the multiplier of this one initial, and it had no minimum."""
     new = t.wait_exponential_jitter(max=60)
     old = t.wait_exponential_jitter(max=60)
@@ -101,12 +101,3 @@ def test_a_strategy_of_an_older_release_is_stored_in_the_same_form() -> None:
     vars(old)["initial"] = 1
 
     assert backoff.store(old) == backoff.store(new)
-
-
-def test_a_strategy_of_a_later_release_rests_as_one_that_is_known() -> None:
-    later = {"wait": "wait_moon", "phase": 1}
-
-    assert 1 <= backoff.seconds(later, 1, random.uniform) <= 2
-    assert backoff.seconds(later, 50, random.uniform) == 600
-    with pytest.raises(InvalidOptions, match="unknown strategy 'wait_moon'"):
-        backoff.store(later)

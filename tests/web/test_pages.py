@@ -240,7 +240,7 @@ def test_an_unreadable_queue_is_shown_as_such(
 
     assert "unreadable" in get(pages, "/")
     text = get(pages, "/queue", queue="orders")
-    assert "This release cannot read the queue" in text
+    assert "The queue cannot be read" in text
 
 
 def test_a_store_that_fails_is_said(

@@ -343,7 +343,7 @@ def _change(
     if count < total and not ids and not change.dry_run:
         stayed = terminal.count(total - count, "dead letter")
         terminal.note(
-            f"{stayed} not {done}: another message holds the unique key, this release cannot read "
+            f"{stayed} not {done}: another message holds the unique key, it cannot be read, "
             "the message, or somebody else was faster"
         )
     if count < len(ids):

@@ -140,7 +140,7 @@ def _resume(
         since = Place.parse(stored) if stored else Place(*(state["done"] or ()))
     except ValueError:
         raise terminal.CommandError(
-            f"import {state['import']} was started by another release", 1
+            f"import {state['import']} has a place that cannot be read", 1
         ) from None
     if not reader.skip(since):
         raise terminal.CommandError(

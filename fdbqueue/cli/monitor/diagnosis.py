@@ -89,8 +89,8 @@ def pace(versions_per_second: float) -> Finding:
 
 
 def unreadable(name: str, problem: str) -> Finding:
-    """A queue with data that this release cannot read."""
-    advice = "use the release that wrote it, or remove the queue with fdbq queue delete"
+    """A queue with data that cannot be read."""
+    advice = "remove the queue with fdbq queue delete"
     return Finding(PROBLEM, "readable", name, problem, advice)
 
 

@@ -13,7 +13,7 @@ from typer import Exit, Option
 
 import fdbqueue
 
-from ...errors import CorruptData, FormatTooNew, QueueNotFound
+from ...errors import CorruptData, QueueNotFound
 from .. import context, terminal
 from ..messages import leases
 from ..parameters import AnyQueueNames, AsJson
@@ -119,7 +119,7 @@ def _look(db: fdbqueue.fdb.Database, names: list[str], quick: bool) -> Iterator[
                 yield _seen(db, context.queue(name), found, quick)
         except QueueNotFound:  # it was deleted a moment ago
             continue
-        except (CorruptData, FormatTooNew) as error:
+        except CorruptData as error:
             yield diagnosis.unreadable(name, str(error))
 
 

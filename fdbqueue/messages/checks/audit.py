@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import partial
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema import catalogue, counters
 from ...schema.codec import blocks, sorting
 from ...schema.codec.atomic import pack_counters, pack_index, unpack_index
@@ -122,7 +122,7 @@ class Audit:
         """The message in a row; None if it is unreadable, which ``messages`` reports."""
         try:
             found = _READERS[kind](self.scope, kv)
-        except (CorruptData, FormatTooNew, ValueError, IndexError, TypeError):
+        except (CorruptData, ValueError, IndexError, TypeError):
             return None
         # Unreadable messages belong among the dead letters.
         return None if found[1].opaque is not None and kind is not Kind.DEAD else found
@@ -308,7 +308,7 @@ def _ends(until: bytes | None) -> dict[bytes, Moment] | None:
     """The ends of a claim's leases by place; None if they cannot be read."""
     try:
         return unpack_until(until)
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         return None
 
 

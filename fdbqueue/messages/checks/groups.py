@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from functools import partial
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.envelopes import Envelope
 from ...schema.group_records import Record, Tally, unpack_record, unpack_tally
 from ...schema.keys import Kind
@@ -88,7 +88,7 @@ def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
         elif kv.key == groups.record(name):
             try:
                 rows.record = unpack_record(kv.value)
-            except (CorruptData, FormatTooNew) as error:
+            except CorruptData as error:
                 rows.unreadable = True
                 audit.report("unreadable", name, f"a group: {error}")
         elif kv.key != groups.settles(name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import Lease, pack_expiry, pack_lease, unpack_lease
 from ...schema.codec.plans import unpack_plan
@@ -23,7 +23,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         for each in audit.opened(Kind.LEASE, [kv]):
             try:
                 lease = unpack_lease(each.value)
-            except (CorruptData, FormatTooNew):
+            except CorruptData:
                 continue  # reported by ``audit.messages``
             if lease.planned:
                 planned.append((each, lease, kv))
@@ -36,7 +36,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         for kv in read.plans:
             try:
                 claims.update(claimed.claim for claimed in unpack_plan(kv.value).claims)
-            except (CorruptData, FormatTooNew):
+            except CorruptData:
                 return following  # reported by ``complete``; any lease may belong to it
     for each, lease, row in planned:
         if keys.planned.parse(each.key)[0] not in claims:
@@ -56,7 +56,7 @@ def complete(audit: Audit, begin: bytes) -> bytes:
     for kv in rows:
         try:
             plan = unpack_plan(kv.value)
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             audit.report("unreadable", kv.key.hex(), "a value of kind plan")
             continue
         listed = sum(claimed.messages for claimed in plan.claims)

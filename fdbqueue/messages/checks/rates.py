@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.slots import Paced, unpack_paced, unpack_reached
 from ...schema.keys import Kind
 from .audit import Audit
@@ -38,8 +38,6 @@ def pace(audit: Audit) -> None:
     if value.present():
         try:
             unpack_reached(value.value or b"")
-        except FormatTooNew:
-            audit.report("unreadable", "", "how far the queue has come by its rate")
         except CorruptData:
             repair = partial(audit.tr.clear, key)
             audit.report("pace unreadable", "", "how far the queue has come by its rate", repair)
@@ -65,5 +63,5 @@ def timers(audit: Audit, begin: bytes) -> bytes:
 def _opened(value: bytes | None) -> Paced | None:
     try:
         return unpack_paced(value or b"")
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         return None

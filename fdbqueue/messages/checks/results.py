@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.dead_letters import unpack_kept
 from ...schema.keys import Kind
 from .audit import Audit
@@ -19,7 +19,7 @@ def results(audit: Audit, begin: bytes) -> bytes:
         (message_id,) = keys.result.parse(kv.key)
         try:
             end = keys.result_end(unpack_kept(kv.value).until_ms, message_id)
-        except (CorruptData, FormatTooNew) as error:
+        except CorruptData as error:
             audit.report("unreadable", message_id, f"a result: {error}")
             continue
         found.append((message_id, end, audit.reads.get(end)))

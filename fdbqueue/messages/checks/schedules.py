@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.schedules import Definition, Progress, pack_progress
 from ...schema.keys import Kind
@@ -24,7 +24,7 @@ def schedules(audit: Audit, begin: bytes) -> bytes:
     for name, each in issued:
         try:
             known = ticks.opened(each)
-        except (CorruptData, FormatTooNew) as error:
+        except CorruptData as error:
             audit.report("unreadable", name, f"schedule {name}: {error}")
             continue
         if known is not None and known[1].next_id:
@@ -52,7 +52,7 @@ def waiting_ticks(audit: Audit, begin: bytes) -> bytes:
     for kv in rows:
         try:
             _, envelope = unpack_delayed(kv.value)
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             continue  # ``messages`` reports it.
         if envelope.schedule is not None:
             read = ticks.reads(audit.reads, audit.scope, envelope.schedule)
@@ -60,7 +60,7 @@ def waiting_ticks(audit: Audit, begin: bytes) -> bytes:
     for envelope, read in issued:
         try:
             known = ticks.opened(read)
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             continue
         if known is None or known[1].next_id != envelope.id:
             problem = f"it is not the next tick of schedule {envelope.schedule}"

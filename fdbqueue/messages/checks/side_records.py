@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from ...errors import CorruptData, FormatTooNew, InvalidArgument
+from ...errors import CorruptData, InvalidArgument
 from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import unpack_lease
 from ...schema.codec.lookup import Place, pack_place, unpack_known, unpack_place
@@ -162,7 +162,7 @@ def _leads(keys: QueueKeys, message_id: str, pointer: bytes | None, place: Place
         if places.key(keys, parse_id(message_id)) == there:
             return True
         return pointer is not None and places.key(keys, unpack_place(pointer)) == there
-    except (CorruptData, FormatTooNew, InvalidArgument):
+    except (CorruptData, InvalidArgument):
         return False
 
 
@@ -172,7 +172,7 @@ def known(audit: Audit, begin: bytes) -> bytes:
     for kv in rows:
         try:
             parse_id(unpack_known(kv.value)[0])
-        except (CorruptData, FormatTooNew, InvalidArgument):
+        except (CorruptData, InvalidArgument):
             audit.report("unreadable", kv.key.hex(), "a value of kind dedup")
     return following
 

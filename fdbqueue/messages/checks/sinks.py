@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.sinks import unpack_attempt, unpack_sink
 from ...schema.keys import Kind
 from ...store.binding import fdb
@@ -31,7 +31,7 @@ def attempts(audit: Audit, begin: bytes) -> bytes:
         subject, repair = f"{sink}, batch {batch}", partial(_remove, audit, sink, batch, name)
         try:
             told, found = unpack_attempt(kv.value), unpack_sink(state.value)
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             audit.report("unreadable", kv.key.hex(), "a value of kind attempt")
             continue
         if batch <= found.done:

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema import counters, once
 from ...schema.codec.blocks import SHARED, number, open_block, pack_block
 from ...schema.codec.envelopes import open_envelope, pack_envelope
@@ -315,7 +315,7 @@ def listed(
     for row in lease_rows.alone(scope.keys, found, begin):
         try:
             lease = unpack_lease(row.value)
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             continue  # verify reports it
         rows.append((scope.keys.leased_token(row.key, lease.claim), lease))
     others = ends_of(tr.snapshot, scope.keys, {lease.claim for _, lease in rows})
@@ -345,7 +345,7 @@ def ends_of(
     for claim, read in {claim: tr.get(keys.until(claim)) for claim in claims}.items():
         try:
             found[claim] = unpack_until(read.value)
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             found[claim] = None
     return found
 

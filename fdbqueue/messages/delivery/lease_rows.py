@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias, final
 
-from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
+from ...errors import CorruptData, LeaseLost, MessagePlanned
 from ...schema import once
 from ...schema.codec import blocks
 from ...schema.codec.blocks import AnyRow, Block
@@ -68,7 +68,7 @@ def shared(keys: QueueKeys, key: bytes, value: bytes) -> Shared | None:
     try:
         lease = unpack_lease(value)
         block = block_of(keys, key, lease)
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         return None
     return None if block is None else Shared(key, lease, block)
 
@@ -95,7 +95,7 @@ def opened(
 ) -> Iterator[tuple[bytes, Lease]]:
     """The leases in rows of LEASE with the keys of their own, from the key ``begin`` on.
 
-    Raises ``CorruptData`` and ``FormatTooNew``.
+    Raises ``CorruptData``.
     """
     for kv in rows:
         lease = unpack_lease(kv.value)
@@ -141,7 +141,7 @@ class Span:
         return self.stored[-1].key + b"\x00"
 
     def get(self, key: bytes) -> Lease | None:
-        """The lease of a key. Raises ``CorruptData`` and ``FormatTooNew``."""
+        """The lease of a key. Raises ``CorruptData``."""
         leases = self.leases
         if key not in leases and 1 < self._limit <= len(self.stored):
             rest = blocks.rest(self._keys.lease_prefix, key)
@@ -220,7 +220,7 @@ Held: TypeAlias = Delivery | WholeRow
 
 
 def leased(read: Read) -> Lease | None:
-    """The lease that was read; None if there is none. Raises ``CorruptData``, ``FormatTooNew``."""
+    """The lease that was read; None if there is none. Raises ``CorruptData``."""
     if type(read) is InSpan:
         return read.span.get(read.key)
     value = read.value
@@ -258,7 +258,7 @@ def single(issued: Sequence[Read]) -> fdb.Value | None:
 
 def alone_at(tr: fdb.TransactionRead, keys: QueueKeys, key: bytes) -> Lease | None:
     """The lease in a row of its own; None if there is none. One round trip. Raises ``CorruptData``
-    and ``FormatTooNew``."""
+    and ``CorruptData``."""
     value = tr.get(key).value
     lease = None if value is None else unpack_lease(value)
     return None if lease is None or block_of(keys, key, lease) is not None else lease

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.leases import (
     expiries_end,
     holder_of,
@@ -95,7 +95,7 @@ def shorten(
     for one, until, other in zip(found, stored, beside, strict=True):
         try:
             later = known.setdefault(one.claim, unpack_until(until.value))
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             continue  # verify reports it; it must not keep the consumer.
         _move(tr, keys, one, later, taken=other.present())
     return Shortened(len(found), read, following)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope, open_envelope
 from ...schema.scope import Scope, StoredMessage
@@ -90,7 +90,7 @@ def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelop
     """A delayed message; an unreadable one goes to the least urgent level."""
     try:
         return unpack_delayed(value)
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         random = scope.keys.delayed.parse(key)[1]
         return Position(scope.options.levels - 1, 0, random), open_envelope(value)
 

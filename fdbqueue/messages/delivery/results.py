@@ -7,7 +7,7 @@ of RESULT_END may be older than what RESULT has: the sweep goes by that.
 
 from __future__ import annotations
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.dead_letters import Kept, pack_kept, unpack_kept
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
@@ -62,7 +62,7 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
         try:
             if value.present() and unpack_kept(value.value).until_ms <= now_ms:
                 del tr[keys.result(message_id)]
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             continue  # ``verify`` reports it.
         del tr[end.key]
     return len(ends), ends[-1].key + b"\x00" if len(ends) == MAX_SWEPT else b""

@@ -60,7 +60,7 @@ def take_over(tr: fdb.Transaction, scope: Scope, message_id: str, unique: str) -
     if leased is None:
         planned = lookup.current(tr, scope, message_id)
         if planned is None or planned.state is not State.LEASED:
-            return  # This release cannot read it.
+            return  # It cannot be read.
         raise MessagePlanned(message_id=message_id, consumer=planned.consumer)
     row, lease = leased
     envelope = replace(open_envelope(lease.envelope), unique=None)

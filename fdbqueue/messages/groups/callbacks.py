@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import CorruptData, FormatTooNew, QueueNotFound
+from ...errors import CorruptData, QueueNotFound
 from ...schema import catalogue, once
 from ...schema.group_records import (
     Callback,
@@ -44,7 +44,7 @@ def opened(value: bytes | None) -> Record | None:
     reports it, and it must not keep messages from their ends."""
     try:
         return None if value is None else unpack_record(value)
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         return None
 
 
@@ -57,7 +57,7 @@ def longer_ms(row: bytes | None) -> int:
     """The pause after the one that a row has with which a group was looked at."""
     try:
         return max(RETRY_MS, min(2 * unpack_pause(row), MAX_RETRY_MS)) if row else RETRY_MS
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         return RETRY_MS
 
 
@@ -144,13 +144,13 @@ def _enqueued(
 
 
 def queue_of(tr: fdb.Transaction, scope: Scope, callback: Callback) -> Scope | None:
-    """The queue of a callback; None if there is none that this release can read."""
+    """The queue of a callback; None if there is none that can be read."""
     root = RootKeys(fdb.Subspace(rawPrefix=callback.root)) if callback.root else scope.root
     if root.queue(callback.queue).prefix == scope.keys.prefix:
         return scope
     try:
         return catalogue.found(tr, root, callback.queue, scope.clock)
-    except (QueueNotFound, FormatTooNew, CorruptData):
+    except (QueueNotFound, CorruptData):
         return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec.schedules import (
     Definition,
     Progress,
@@ -46,7 +46,7 @@ def reads(tr: fdb.TransactionRead, scope: Scope, name: str) -> Reads:
 
 
 def opened(reads: Reads) -> tuple[Definition, Progress] | None:
-    """A schedule; None if there is none. Raises ``CorruptData``, ``FormatTooNew``."""
+    """A schedule; None if there is none. Raises ``CorruptData``."""
     definition, progress = reads.definition.value, reads.progress.value
     if definition is None:
         return None
@@ -97,7 +97,7 @@ def fire(
     for message, issued in found:
         try:
             comes = _fire(tr, scope, message, issued)
-        except (CorruptData, FormatTooNew, LookupError, ValueError, OSError) as error:
+        except (CorruptData, LookupError, ValueError, OSError) as error:
             name = message.envelope.schedule
             log.error("schedule %s of queue %s cannot tick here: %s", name, scope.name, error)
             _put_off(tr, scope, message, scope.now_ms(tr) + LATE_MS)

@@ -518,7 +518,7 @@ def _line(
         for kv, each in zip(rows, found, strict=False):
             value = None if each is None else each[2].value
             if each is None or value is None:
-                # A release that knows no limits has deleted its queue.
+                # Its queue was removed without ``delete``.
                 tr.add_read_conflict_key(kv.key)
                 del tr[kv.key]
                 gone += 1

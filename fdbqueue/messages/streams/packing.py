@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec import VERSION, blocks
 from ...schema.codec.sinks import StagedRun, pack_staged_run, unpack_staged_runs
 
@@ -99,12 +99,12 @@ class Packer:
 
 
 def parts(piece: bytes) -> int:
-    """How many pieces a row has that begins with this one, usually 1; raises ``FormatTooNew``,
+    """How many pieces a row has that begins with this one, usually 1; raises ``CorruptData``,
     ``CorruptData``."""
     if len(piece) < _HEAD:
         raise CorruptData(what="staged rows", problem="a piece has no head")
     if piece[0] > VERSION:
-        raise FormatTooNew(what="staged rows", found=piece[0], known=VERSION)
+        raise CorruptData(what="staged rows", problem=f"their version is {piece[0]}")
     return int.from_bytes(piece[1:_HEAD], "big")
 
 

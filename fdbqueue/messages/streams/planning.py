@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec import blocks
 from ...schema.codec.atomic import pack_index
 from ...schema.codec.blocks import Block
@@ -316,7 +316,7 @@ def _join(
         try:
             position, value = open_delayed(kv.value)
             envelope = unpack_envelope(value)
-        except (CorruptData, FormatTooNew):
+        except CorruptData:
             return True  # it is dealt with once it is ready
         if envelope.limits:
             return True  # it needs slots of these, too, and those that follow do not overtake it

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...schema.codec import blocks
 from ...schema.codec.blocks import Block
 from ...schema.codec.envelopes import payload_sizes, peek_envelope
@@ -69,7 +69,7 @@ def _weigh(value: bytes) -> tuple[int, bool]:
     """As ``peek_envelope``; an unreadable envelope does not count as plain."""
     try:
         return peek_envelope(value)
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         return 0, False
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from ...errors import CorruptData, FormatTooNew, TransactionTooSlow
+from ...errors import CorruptData, TransactionTooSlow
 from ...schema import once
 from ...schema.codec import blocks
 from ...schema.codec.blocks import Block
@@ -69,7 +69,7 @@ class Page:
             try:
                 lease = unpack_lease(kv.value)
                 block = lease_rows.block_of(self._keys, kv.key, lease)
-            except (CorruptData, FormatTooNew):
+            except CorruptData:
                 lease, block = Lease(NOWHERE, 0, 0, "", kv.value), None
             self.leases += [lease] * self._add(block or _Alone(kv.key, lease), within)
 

@@ -1,7 +1,7 @@
 """How values are stored: a version byte, then MessagePack; a module for each kind of value.
 
-Each ``unpack_...`` raises ``FormatTooNew`` for a value of a newer version, never guessing at it,
-and ``CorruptData`` for any other that it cannot read.
+Each ``unpack_...`` raises ``CorruptData`` for a value of another version, never guessing at it, and
+for any other that it cannot read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 
 T = TypeVar("T")
 
@@ -30,9 +30,8 @@ def unpack(value: object, what: str) -> Any:
     if not isinstance(value, bytes):
         raise CorruptData(what=what, problem=f"it is a {type(value).__name__}")
     if not value or value[0] != VERSION:
-        if value and value[0] > VERSION:
-            raise FormatTooNew(what=what, found=value[0], known=VERSION)
-        raise CorruptData(what=what, problem="it has no version byte")
+        found = f"version {value[0]}" if value else "no version"
+        raise CorruptData(what=what, problem=f"it has {found}, not {VERSION}")
     try:
         return msgpack.unpackb(memoryview(value)[1:], strict_map_key=False)
     except (ValueError, TypeError) as error:

@@ -1,7 +1,6 @@
 """Envelopes: messages as they are stored.
 
-An envelope is a map with small integers for names, so that a field at its default costs nothing
-and a later release can add one.
+An envelope is a map with small integers for names, so that a field at its default costs nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import Any
 
 import msgpack
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
+from ...values import backoff
 from ...values.content import MAX_HEADER_BYTES
 from ...values.limits import Gate
 from ...values.model import BYTES, Death, Headers, HeaderValue, Message, Position
@@ -61,7 +61,6 @@ class Envelope:
     ``limits`` are those of the root that it counts in, by their dimensions. ``former_limits`` are
     those of a dead letter, as ``former_key``.
 
-    ``others`` are fields of a later release, by number, and stay with the envelope.
     ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
     """
 
@@ -97,7 +96,6 @@ class Envelope:
     former_limits: Mapping[str, str] | None = None
     slots: Sequence[int | None] = ()
     content: bytes | None = field(default=None, compare=False, repr=False)
-    others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
 
     @property
@@ -296,12 +294,13 @@ def pack_envelope(envelope: Envelope) -> bytes:
     """The stored form of an envelope."""
     if envelope.opaque is not None:
         return envelope.opaque
-    stored = {
-        number: value
-        for number, name, default in _FIELDS
-        if (value := getattr(envelope, name)) != default
-    }
-    return pack({**stored, **envelope.others} if envelope.others else stored)
+    return pack(
+        {
+            number: value
+            for number, name, default in _FIELDS
+            if (value := getattr(envelope, name)) != default
+        }
+    )
 
 
 def pack_plain(
@@ -332,18 +331,15 @@ def unpack_envelope(value: bytes) -> Envelope:
     """An envelope from its stored form."""
     stored = unpack(value, "an envelope")
     try:
-        fields = {_NAMES.get(number, number): field for number, field in stored.items()}
-        others = {name: fields.pop(name) for name in fields.keys() - FIELDS.keys()}
-        if others:
-            if not all(type(number) is int for number in others):
-                raise CorruptData(what="an envelope", problem=f"it has other fields: {others!r}")
-            fields["others"] = others
+        fields = {_NAMES[number]: field for number, field in stored.items()}
         if type(fields["payload"]) is not bytes:
             raise CorruptData(what="an envelope", problem="its payload is no bytes")
         for name in fields.keys() & {"limits", "former_limits"}:
             pairs = (text for pair in fields[name].items() for text in pair)
             if not fields[name] or not all(type(text) is str for text in pairs):
                 raise CorruptData(what="an envelope", problem=f"its {name} are {fields[name]!r}")
+        if "backoff" in fields:
+            backoff.store(fields["backoff"])
         if "slots" in fields:
             fields["slots"] = slots = tuple(fields["slots"])
             if not all(type(n) is int or n is None for n in slots):
@@ -360,12 +356,12 @@ def open_envelope(value: object) -> Envelope:
     """As ``unpack_envelope``, but an unreadable envelope is kept unchanged.
 
     Its payload is the stored envelope, its content type ``UNREADABLE``, and ``last_error`` says
-    why. It is stored again as it was, for a release that can read it. Raises ``CorruptData`` if
+    why. It is stored again as it was. Raises ``CorruptData`` if
     the value is not bytes.
     """
     try:
         return unpack_envelope(value)  # type: ignore[arg-type]
-    except (CorruptData, FormatTooNew) as error:
+    except CorruptData as error:
         if not isinstance(value, bytes):
             raise
         return Envelope(
@@ -431,7 +427,7 @@ def _open_fields(value: bytes) -> dict[int, Any]:
     try:
         unpack_envelope(value)
         return stored_fields(value)
-    except (CorruptData, FormatTooNew) as error:
+    except CorruptData as error:
         return {
             _PAYLOAD: None,
             FIELDS["priority"]: DEFAULT_PRIORITY,

@@ -80,7 +80,7 @@ LAYOUT = {
         otherwise="none",
     ),
     "unreadable": Option(
-        "What a message does that this release cannot read: be a row that says why, be left out, "
+        "What a message does that cannot be read: be a row that says why, be left out, "
         "or fail the read.",
         "keep",
         choices=("keep", "skip", "fail"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...errors import CorruptData, FormatTooNew
+from ...errors import CorruptData
 from ...messages.streams import table_scan
 from ...messages.streams.table_scan import NOWHERE, Page
 from ...queue.queue import Queue
@@ -132,7 +132,7 @@ def _opened(
     """What is stored. One that cannot be read is ``instead``, and all of it for an envelope."""
     try:
         return [read(value) for value in page.values]
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         return [_opened_one(read, value, instead) for value in page.values]
 
 
@@ -141,7 +141,7 @@ def _opened_one(
 ) -> tuple[Any, ...]:
     try:
         return read(value)
-    except (CorruptData, FormatTooNew):
+    except CorruptData:
         return (*instead, value)
 
 
