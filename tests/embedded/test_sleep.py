@@ -10,7 +10,6 @@ import pytest
 
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage import open_stores, versions, watches
-from fdbqueue.store.embedded.storage.futex import futex
 from fdbqueue.store.embedded.storage.versions import SLEEPERS, TOUCHED, Shared
 from tests.embedded.test_processes import Worker
 from tests.patience import DEADLINE, eventually
@@ -70,15 +69,13 @@ def test_a_commit_without_sleepers_asks_nothing_of_the_system(
     assert wakes == [1]
 
 
-@pytest.mark.parametrize("where", ["no futex", "older release"])
 def test_watches_fire_where_commits_wake_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if where == "no futex":
-        monkeypatch.setattr(versions, "futex", lambda *_: None)
+    monkeypatch.setattr(versions, "futex", lambda *_: None)
     db: Any = fdb.open(str(tmp_path / "a.store"))
     shared = open_stores.find(str(tmp_path / "a.store")).file.shared
-    assert (shared.made is None) == (where == "no futex" or futex(shared.map, 0) is None)
+    assert shared.made is None
     watch = db.get_and_watch(b"watched")[1]
     worker = Worker(str(tmp_path / "a.store"), "change_unheard", "them")
     try:

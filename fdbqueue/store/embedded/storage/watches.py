@@ -27,7 +27,7 @@ from .versions import ANNOUNCED, RANGES, TOUCHED, UNLOGGED, slot_of
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
-# How long to sleep at most; a system without futexes cannot, nor can older releases wake.
+# How long to sleep at most; a system without futexes cannot.
 _SLEEP_SECONDS = 0.25
 _FALLING_ASLEEP_SECONDS, _WAKES = 0.0001, 100
 _POLL_SECONDS = 0.008
