@@ -59,13 +59,7 @@ class ProcessSession:
     def register(self, join: Callable[[fdb.Transaction, bytes], ConsumerRef]) -> ConsumerRef:
         """Register a consumer by ``join``, which is given the session."""
         while True:
-            with self._lock:
-                if self._name is None:
-                    self._name = self._run(lambda tr: sessions.start(tr, self._root, self._clock))
-                    self._beat_at = world.monotonic() + BEAT_SECONDS
-                name = self._name
-                self._registering += 1
-            consumer = None
+            name, consumer = self._begin(), None
             try:
                 consumer = self._run(lambda tr: join(tr, name))  # noqa: B023
             except sessions.SessionExpired:
@@ -77,6 +71,27 @@ class ProcessSession:
                         self._consumers.add(consumer)
             if consumer is not None:
                 return consumer
+
+    def _begin(self) -> bytes:
+        """The name of the session, which is started if there is none; a consumer is about to
+        register. Of several threads that start one at once, one session stays."""
+        started = None
+        while True:
+            with self._lock:
+                if self._name is None and started is not None:
+                    self._name, self._beat_at = started, world.monotonic() + BEAT_SECONDS
+                name = self._name
+                if name is not None:
+                    self._registering += 1
+                    break
+            started = self._run(lambda tr: sessions.start(tr, self._root, self._clock))
+        if started is not None and started != name:
+            self._end(started)
+        return name
+
+    def _end(self, name: bytes) -> None:
+        with contextlib.suppress(*FAILURES, QueueError):
+            self._run(lambda tr: sessions.end(tr, self._root, name), writes=False)
 
     def unregister(self, keys: QueueKeys, consumer: ConsumerRef) -> None:
         """Unregister a consumer; the last one ends the session."""
@@ -97,8 +112,7 @@ class ProcessSession:
                 if last:
                     self._name = None
             if last and name is not None:
-                with contextlib.suppress(*FAILURES, QueueError):
-                    self._run(lambda tr: sessions.end(tr, self._root, name), writes=False)
+                self._end(name)
 
     def lost(self, consumer: ConsumerRef) -> None:
         """Forget a consumer that was evicted."""

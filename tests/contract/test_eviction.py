@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from fdbqueue import Delivery, Queue, Worker, verify
-from fdbqueue.consumers import eviction, sessions
+from fdbqueue.consumers import eviction, registry, sessions
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import LeaseLost, TransactionTooLarge
 from fdbqueue.messages.delivery import lease_shortening
+from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.schema.codec.leases import holder_of
 from fdbqueue.schema.keys import Kind, RootKeys
 from fdbqueue.store.binding import fdb
@@ -597,3 +598,35 @@ def test_a_worker_that_could_not_unregister_gives_signs_of_life_while_it_finishe
     clock.seconds += 14
     session.beat(always=True)
     assert [one.id for one in queue.consumers(db)] == [other.id]
+
+
+def test_threads_that_register_at_once_share_a_session(
+    db: Database, queue: Queue, root: RootKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = ProcessSession(db, root, queue._clock)
+    start, found = sessions.start, list[ConsumerRef]()
+
+    def register() -> None:
+        scope = queue._scope(db.create_transaction())
+        found.append(
+            session.register(
+                lambda tr, name: registry.register(tr, scope, name, "worker", 0, acquiring=True)
+            )
+        )
+
+    def slow(*given: Any) -> bytes:
+        # While one thread begins a session, another comes, and does not wait for it.
+        if not found:
+            monkeypatch.setattr(sessions, "start", start)
+            other = threading.Thread(target=register)
+            other.start()
+            other.join(DEADLINE)
+            assert found
+        return start(*given)
+
+    monkeypatch.setattr(sessions, "start", slow)
+    register()
+    assert len(found) == 2
+    assert found[0].session == found[1].session
+    every = root.session.under()
+    assert len(list(db.get_range(every.start, every.stop))) == 1

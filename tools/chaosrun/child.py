@@ -13,7 +13,7 @@ from typing import Any
 from fdbqueue import fdb
 from fdbqueue.errors import StoreError
 from fdbqueue.schema import once
-from fdbqueue.store import embedded
+from fdbqueue.store import binding, embedded
 
 from .actors import ROLES, Actor
 from .history import Recorder
@@ -59,7 +59,7 @@ def _open(job: Job) -> Place:
     """The place of the run, as soon as the disk has room for opening it."""
     while True:
         try:
-            return Place(job.store, job.root, Skewed(job.skew_ms))
+            return Place(binding.open(job.store), job.root, Skewed(job.skew_ms))
         except StoreError:
             time.sleep(0.1)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import fdbqueue
 from fdbqueue import fdb
 from fdbqueue.schema.keys import Kind, QueueKeys
+from fdbqueue.store import world
 
 from . import groups, planned
 from .actors import row
@@ -41,7 +41,7 @@ DEAD_SECONDS = 45.0
 
 def look_at_the_dead(place: Place, recorder: Recorder, killed: Mapping[str, float]) -> None:
     """Write down what killed workers still hold, while others work. killed: by process, when."""
-    now = time.monotonic()
+    now = world.monotonic()
     long_dead = {name for name, at in killed.items() if now - at > DEAD_SECONDS}
     for one in place.queues["worked"].leases(place.db):
         process = one.consumer.rpartition(".")[0]
@@ -56,7 +56,7 @@ def drain(place: Place, recorder: Recorder) -> None:
         _look_to_the_end(place, name)
     planned.give_back(place, recorder, DRAINER)
     for name, queue in place.queues.items():
-        deadline = time.monotonic() + PATIENCE
+        deadline = world.monotonic() + PATIENCE
         while True:
             queue.sweep(place.db)
             n = recorder.begin(DRAINER, "receive", name, wait=0.1, limit=100, drains=True)
@@ -73,7 +73,7 @@ def drain(place: Place, recorder: Recorder) -> None:
             over = depth.ready == depth.leased == depth.delayed == 0
             if not held and over and not _count(place, queue._keys.kind(Kind.EXPIRY)):
                 break
-            if time.monotonic() > deadline:
+            if world.monotonic() > deadline:
                 recorder.note(DRAINER, "stuck", name, depth=str(depth))
                 break
         while queue.evict(place.db):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from fdbqueue.store import world
 
 FILE_BYTES = 1 << 19
 
@@ -62,7 +62,7 @@ class Recorder:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._lock = threading.Lock()
+        self._lock = world.Lock()
         self._n = self._files = self._size = 0
         self._file = self._open()
 
@@ -82,8 +82,8 @@ class Recorder:
             name=name,
             queue=queue,
             what=what,
-            began=time.monotonic_ns(),
-            wall=time.time_ns() // 1_000_000,
+            began=world.monotonic_ns(),
+            wall=world.store_time_ns() // 1_000_000,
         )
         return n
 
@@ -92,8 +92,8 @@ class Recorder:
         self._write(
             who=who,
             n=n,
-            ended=time.monotonic_ns(),
-            wall=time.time_ns() // 1_000_000,
+            ended=world.monotonic_ns(),
+            wall=world.store_time_ns() // 1_000_000,
             result=result,
             error=error,
         )
@@ -114,8 +114,13 @@ class Recorder:
 
 def read(paths: Iterable[Path]) -> list[Operation]:
     """The operations of several files, by when they began."""
+    return assembled(_lines(paths))
+
+
+def assembled(lines: Iterable[dict[str, Any]]) -> list[Operation]:
+    """The operations that lines tell about, by when they began."""
     found: dict[tuple[str, int], Operation] = {}
-    for line in _lines(paths):
+    for line in lines:
         key = (line["who"], line["n"])
         if "began" in line:
             found[key] = Operation(

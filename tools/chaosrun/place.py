@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import fdbqueue
 from fdbqueue import Producer, Queue, Subscription, fdb
 from fdbqueue.schema.scope import Scheme
+from fdbqueue.store import world
 from fdbqueue.store.clocks import Clock
 
 LEASE = 2.0
@@ -101,8 +100,8 @@ class Later(Clock):
 class Place:
     """The queues and marks of a run, below one prefix."""
 
-    def __init__(self, store: str, root: str, clock: Clock | None = None) -> None:
-        self.db = fdbqueue.open(store)
+    def __init__(self, db: fdb.Database, root: str, clock: Clock | None = None) -> None:
+        self.db = db
         self.space = fdb.Subspace(rawPrefix=bytes.fromhex(root))
         self.root = self.space.subspace(("queues",))
         self.queues = {name: Queue(name, self.root, clock=clock or Clock()) for name in QUEUES}
@@ -111,7 +110,7 @@ class Place:
         self.callbacks = Queue(CALLBACKS, self.root, clock=clock or Clock())
         self._producers: dict[str, Producer[Any]] = {}
         self._filters: dict[str, Subscription] = {}
-        self._making = threading.Lock()
+        self._making = world.Lock()
 
     def producer(self, name: str) -> Producer[Any]:
         """The producer of a queue that the threads of this process share."""
@@ -123,11 +122,11 @@ class Place:
     def filter(self, name: str) -> Subscription:
         """A subscription of the filtered queue that the threads of this process share: a handle
         remembers whether it leads the line."""
-        with self._making:
-            if name not in self._filters:
-                opened = self.queues["filtered"].subscriptions.open(self.db, name)
-                self._filters[name] = opened
-            return self._filters[name]
+        if name not in self._filters:
+            opened = self.queues["filtered"].subscriptions.open(self.db, name)
+            with self._making:
+                self._filters.setdefault(name, opened)
+        return self._filters[name]
 
     def create(self) -> None:
         """Make the queues and their subscriptions."""

@@ -89,7 +89,7 @@ class Run:
 
     def run(self) -> int:
         """From the beginning to the verdict."""
-        place = Place(self.store, self.root)
+        place = Place(binding.open(self.store), self.root)
         place.create()
         victims = []
         crew = [CREW[n % len(CREW)] for n in range(self.options.processes)]
@@ -132,7 +132,7 @@ class Run:
             "seconds": round(seconds, 1),
             **nemesis.counts,
         }
-        later = Place(self.store, self.root, Later(600))
+        later = Place(binding.open(self.store), self.root, Later(600))
         final.drain(later, self.recorder)
         final.describe(later, self.recorder)
         place.db.clear_range_startswith(place.space.key())

@@ -165,20 +165,25 @@ class Watches:
             self._wake.set()
 
     def _look(self) -> bool:
-        """Wait a moment, and complete the watches whose keys have changed."""
-        shared = self._file.shared
-        if shared.closed:
+        """Wait a moment, and look."""
+        if self._file.shared.closed:
             return self._end()
+        self._wait()
+        self.look()
+        return False
+
+    def look(self) -> None:
+        """Complete the watches whose keys have changed."""
+        shared = self._file.shared
         if self._gone:
             with self._lock:
                 self._forget_gone()
-        self._wait()
         woken = self._wake.is_set()
         if woken:
             self._wake.clear()
         touched = shared.words[TOUCHED]
         if touched == self._seen and not woken:
-            return False
+            return
         self._looked = touched
         raised = self._raised()
         cleared = shared.words[RANGES], shared.words[UNLOGGED]
@@ -187,13 +192,12 @@ class Watches:
             announced = shared.words[ANNOUNCED]
             try:
                 if not self._examine(raised, cleared, announced):
-                    return False
+                    return
             except (sqlite3.Error, StoreError) as error:
                 self._try_again(error)
-                return False
+                return
         self._failing_since = self._waiting_since = 0.0
         self._seen, self._cleared = touched, cleared
-        return False
 
     def _wait(self) -> None:
         """Sleep until there may be something to see, and it is time to look again."""
