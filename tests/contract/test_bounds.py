@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Depth, NewMessage, Queue, verify
+from fdbqueue import Depth, Queue, verify
 from fdbqueue.errors import InvalidArgument, InvalidOptions, QueueFull
 from fdbqueue.messages.enqueue import admission, back_pressure
 from fdbqueue.store import world
@@ -115,18 +115,6 @@ def test_the_bound_is_exceeded_by_those_that_commit_at_once_and_no_more(
 # -- drop-oldest ------------------------------------------------------------------------------
 
 
-def test_the_oldest_of_the_least_urgent_make_room(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, **DROPPING)
-    queue.enqueue_many(db, [NewMessage(b"low", 1), NewMessage(b"a"), NewMessage(b"b")])
-    queue.enqueue(db, b"c")
-    assert stored(db, queue) == [b"a", b"b", b"c"]
-    queue.enqueue_many(db, [b"d", b"e"])
-    assert stored(db, queue) == [b"c", b"d", b"e"]
-    queue.enqueue(db, b"urgent", priority=9)
-    assert stored(db, queue) == [b"urgent", b"d", b"e"]
-    assert queue.depth(db) == Depth(enqueued=7, ready=3, purged=4, ready_bytes=8)
-
-
 def test_dropped_messages_become_dead_letters_where_the_queue_says_so(
     db: Database, space: Subspace
 ) -> None:
@@ -138,35 +126,6 @@ def test_dropped_messages_become_dead_letters_where_the_queue_says_so(
         (b"a", "the queue was full")
     ]
     assert verify(db, queue).ok
-
-
-def test_nothing_more_urgent_is_dropped(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, **DROPPING)
-    queue.enqueue_many(db, [NewMessage(b"x", 9)] * 2 + [NewMessage(b"y", 3)])
-    with pytest.raises(QueueFull):
-        queue.enqueue(db, b"low", priority=2)
-    with pytest.raises(QueueFull):
-        queue.enqueue_many(db, [NewMessage(b"z", 3)] * 2)
-    queue.enqueue(db, b"z", priority=3)
-    assert stored(db, queue) == [b"x", b"x", b"z"]
-
-
-def test_a_leased_message_is_not_dropped(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, **DROPPING)
-    queue.enqueue_many(db, [b"a", b"b", b"c"])
-    assert len(queue.receive_many(db, 3)) == 3
-    with pytest.raises(QueueFull):
-        queue.enqueue(db, b"d")
-
-
-def test_as_many_are_dropped_as_the_bytes_ask_for(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, max_bytes=300_000, when_full="drop-oldest")
-    queue.enqueue_many(db, [bytes(10), bytes(150_000), bytes(149_000)])
-    queue.enqueue(db, bytes(1_000))
-    assert [len(payload) for payload in stored(db, queue)] == [150_000, 149_000, 1_000]
-    queue.enqueue(db, bytes(1))
-    assert [len(payload) for payload in stored(db, queue)] == [149_000, 1_000, 1]
-    assert verify(db, queue).ok, "the dropped chunks are gone"
 
 
 def test_what_exceeds_the_bound_by_itself_drops_nothing(db: Database, space: Subspace) -> None:

@@ -75,48 +75,6 @@ def left(db: Database, *queues: Queue) -> int:
     return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
 
 
-def test_queues_share_the_slots_and_messages_come_in_the_order_of_arrival(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    one, two = queues
-    for n in range(4):
-        one.enqueue(db, b"one %d" % n, limits=STRIPE)
-        two.enqueue(db, b"two %d" % n, limits=STRIPE, priority=9)
-    one.enqueue(db, b"free", limits={"api": "other"})
-    one.enqueue(db, b"none")
-    assert counts(db, stripe) == (3, 5)
-    held = one.receive_many(db, 10)
-    assert payloads(held) == [b"one 0", b"one 1", b"free", b"none"]
-    assert [each.message.limits for each in held] == [STRIPE, STRIPE, {"api": "other"}, None]
-    (other,) = two.receive_many(db, 10)
-    sound(db, *queues)
-    # Whatever queue's message ends, the next one in line becomes ready
-    one.ack(db, held[0])
-    (another,) = two.receive_many(db, 10)
-    assert another.payload == b"two 1"
-    two.ack_many(db, [other, another])
-    assert payloads(one.receive_many(db, 10)) == [b"one 2"]
-    assert payloads(two.receive_many(db, 10)) == [b"two 2"]
-    assert counts(db, stripe) == (3, 2)
-    sound(db, *queues)
-
-
-def test_a_limit_that_drains_leaves_nothing(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    one, two = queues
-    one.enqueue_many(db, some(5))
-    two.enqueue_many(db, some(5))
-    done = 0
-    while found := [(queue, d) for queue in queues if (d := queue.receive(db))]:
-        for queue, delivery in found:
-            queue.ack(db, delivery)
-            done += 1
-    assert (done, left(db, *queues)) == (10, 0)
-    stripe.delete(db)
-    assert one.limits.list(db) == []
-
-
 def test_a_limit_that_is_not_set_limits_nothing(
     db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
 ) -> None:
@@ -166,52 +124,6 @@ def test_what_waits_for_whom_can_be_seen(
 # -- every way out ----------------------------------------------------------------------------
 
 
-WAYS: dict[str, Callable[[Queue, Database, Delivery], object]] = {
-    "ack": lambda queue, db, one: queue.ack(db, one),
-    "reject": lambda queue, db, one: queue.reject(db, one, "bad"),
-    "drop": lambda queue, db, one: queue.reject(db, one, "bad", drop=True),
-    "cancel": lambda queue, db, one: (queue.cancel(db, one.id), queue.release(db, one)),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_whatever_ends_a_message_hands_its_slot_to_the_other_queue(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, way: str
-) -> None:
-    one, two = queues
-    one.enqueue_many(db, some(3))
-    two.enqueue(db, b"next", limits=STRIPE)
-    held = one.receive(db)
-    assert held is not None
-    WAYS[way](one, db, held)
-    assert payloads(two.receive_many(db, 10)) == [b"next"]
-    assert counts(db, stripe) == (3, 0)
-    sound(db, *queues)
-
-
-def test_a_message_keeps_its_slot_until_its_end(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
-) -> None:
-    one, two = queues
-    one.enqueue_many(db, some(3))
-    two.enqueue(db, b"next", limits=STRIPE)
-    one.release(db, one.receive_many(db, 1)[0])
-    one.release(db, one.receive_many(db, 1)[0], delay=60)
-    assert one.receive(db) is not None
-    assert counts(db, stripe) == (3, 1)
-    # When the leases have expired twice, the messages die
-    for _ in range(2):
-        clock.seconds += 61
-        one.sweep(db)
-        one.receive_many(db, 10)
-        one.receive_many(db, 10)
-        assert counts(db, stripe)[0] == 3
-    clock.seconds += 61
-    one.sweep(db)
-    assert payloads(two.receive_many(db, 10)) == [b"next"]
-    sound(db, *queues)
-
-
 def test_a_message_that_expires_while_it_waits_or_is_out_hands_on(
     db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
 ) -> None:
@@ -238,21 +150,6 @@ def test_a_delayed_message_takes_a_slot_or_waits_when_it_is_due(
     assert counts(db, stripe) == (3, 2)
     one.ack_many(db, one.receive_many(db, 10))
     assert len(two.receive_many(db, 10)) == 1
-    sound(db, *queues)
-
-
-def test_a_redriven_message_takes_a_slot_again(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    one, two = queues
-    one.enqueue_many(db, some(3))
-    two.enqueue_many(db, some(1))
-    one.reject(db, one.receive_many(db, 1)[0], "bad")
-    assert counts(db, stripe) == (3, 0)
-    one.dead.redrive(db)
-    assert counts(db, stripe) == (3, 1)
-    two.ack_many(db, two.receive_many(db, 1))
-    assert counts(db, stripe) == (3, 0)
     sound(db, *queues)
 
 
@@ -286,27 +183,6 @@ def test_a_move_to_another_queue_keeps_the_limit(
         two.ack_many(db, found)
     assert got == [b"%d" % n for n in range(7)]
     assert left(db, *queues) == 0
-    sound(db, *queues)
-
-
-def test_messages_that_wait_can_be_cancelled_edited_and_purged(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    one, two = queues
-    held = one.enqueue_many(db, some(3))
-    ids = two.enqueue_many(db, some(3))
-    assert two.cancel(db, ids[0])
-    assert two.edit(db, ids[2], priority=9)
-    assert counts(db, stripe) == (3, 2)
-    assert two.edit(db, ids[2], delay=5)
-    assert counts(db, stripe) == (3, 1)
-    assert two.edit(db, ids[2], delay=0)
-    assert counts(db, stripe) == (3, 2)
-    assert one.cancel(db, held[0])
-    assert payloads(two.receive_many(db, 10)) == [b"1"]
-    assert two.purge(db) == 1
-    assert one.purge(db) == 2
-    assert counts(db, stripe) == (1, 0)
     sound(db, *queues)
 
 
@@ -375,33 +251,6 @@ def test_a_queue_that_waits_for_another_is_not_deleted_as_unused(
 
 
 # -- changes ----------------------------------------------------------------------------------
-
-
-def test_a_limit_changes_while_queues_run(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    one, two = queues
-    for n in range(5):
-        one.enqueue_many(db, some(1, n))
-        two.enqueue_many(db, some(1, 10 + n))
-    assert stripe.set(db, concurrency=5).waiting == 5
-    assert counts(db, stripe) == (5, 5)
-    assert stripe.set(db, concurrency=2).concurrency == 2
-    held = one.receive_many(db, 10)
-    one.ack_many(db, held[:3])
-    assert counts(db, stripe) == (2, 5), "none follows until fewer are out"
-    two.ack_many(db, two.receive_many(db, 1))
-    assert counts(db, stripe) == (2, 4)
-    assert stripe.pause(db).paused
-    two.ack_many(db, two.receive_many(db, 10))
-    one.ack_many(db, one.receive_many(db, 10))
-    assert counts(db, stripe)[1] == 4
-    stripe.resume(db)
-    assert counts(db, stripe) == (2, 2)
-    sound(db, *queues)
-    stripe.delete(db)
-    assert counts(db, stripe)[1] == 0
-    sound(db, *queues)
 
 
 def test_a_higher_limit_lets_out_more_than_one_transaction_can(
@@ -482,86 +331,6 @@ def test_limits_that_make_no_sense_are_refused(db: Database, queues: tuple[Queue
 
 
 # -- rates ------------------------------------------------------------------------------------
-
-
-def test_messages_of_all_queues_together_come_at_the_rate(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
-) -> None:
-    one, two = queues
-    stripe.set(db, concurrency=None, rate="6/min, burst 2")
-    for n in range(4):
-        one.enqueue_many(db, some(1, n))
-        two.enqueue_many(db, some(1, 10 + n))
-    state = stripe.state(db)
-    assert (state.rate, state.waiting) == ("6/min, burst 2", 6)
-    assert state.next_ms is not None
-
-    def took(queue: Queue) -> list[bytes]:
-        found = queue.receive_many(db, 10)
-        if found:
-            queue.ack_many(db, found)
-        return payloads(found)
-
-    assert took(one) == [b"0"]
-    assert took(two) == [b"10"]
-    # Whichever queue's consumers look, the next in line comes, of any queue
-    clock.seconds += 10.1
-    assert two.receive(db) is None
-    assert took(one) == [b"1"]
-    clock.seconds += 10
-    assert one.receive(db) is None
-    assert took(two) == [b"11"]
-    clock.seconds += 20
-    assert took(two) == [b"12"]
-    assert took(one) == [b"2"]
-    sound(db, *queues)
-    # A change counts from the next message on
-    stripe.set(db, rate=None)
-    assert stripe.state(db).waiting == 0
-    assert (took(one), took(two)) == ([b"3"], [b"13"])
-    sound(db, *queues)
-
-
-def test_a_rate_goes_with_slots_and_a_message_that_comes_back_was_counted(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
-) -> None:
-    one, two = queues
-    stripe.set(db, concurrency=1, rate="6/min")
-    one.enqueue_many(db, some(2))
-    two.enqueue_many(db, some(1, 10))
-    held = one.receive(db)
-    assert held is not None
-    clock.seconds += 10.1
-    assert (one.receive(db), counts(db, stripe)) == (None, (1, 2)), "the slot is held"
-    one.release(db, held)
-    held = one.receive(db)
-    assert held is not None
-    one.ack(db, held)
-    assert counts(db, stripe) == (1, 1), "its time had come"
-    one.ack_many(db, one.receive_many(db, 1))
-    assert counts(db, stripe) == (0, 1), "the slot is free, but its time has not come"
-    sound(db, *queues)
-    clock.seconds += 10.1
-    assert payloads(two.receive_many(db, 10)) == [b"10"]
-    sound(db, *queues)
-
-
-def test_a_rate_leaves_nothing_when_its_limit_rests(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
-) -> None:
-    one, two = queues
-    stripe.set(db, concurrency=None, rate="6/min")
-    one.enqueue_many(db, some(1))
-    two.enqueue_many(db, some(1))
-    for _ in range(3):
-        clock.seconds += 30
-        for queue in queues:
-            queue.ack_many(db, queue.receive_many(db, 10))
-    root = one._root_keys.limits
-    for of in (root.rate, root.timer):
-        every = within(of.prefix)
-        assert db.get_range(every.start, every.stop) == []
-    assert left(db, *queues) == 0
 
 
 def test_a_consumer_that_sleeps_gets_what_the_rate_lets_come(

@@ -71,80 +71,6 @@ def drained(db: Database, *queues: Queue) -> list[bytes]:
     return got
 
 
-def test_a_message_waits_at_one_gate_after_the_other_and_holds_those_before(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
-) -> None:
-    one, two = queues
-    two.enqueue(db, b"region", limits=REGION)
-    one.enqueue_many(db, some("0", "1", key="k", limits=BOTH))
-    one.enqueue(db, b"2", limits=API)
-    # The first holds the key and the first limit, and waits for the second
-    assert of_key(db, one) == (1, 1)
-    assert (counts(db, api), counts(db, region)) == ((1, 1), (1, 1))
-    assert one.receive(db) is None
-    sound(db, *queues)
-    # What it waits for lets it out
-    assert payloads(two.receive_many(db, 9)) == [b"region"]
-    two.purge(db)
-    two.delete(db)
-    (first,) = one.receive_many(db, 9)
-    assert first.payload == b"0"
-    # Its end lets out one that waits for the limit alone, and the next of the key waits behind that
-    one.ack(db, first)
-    (second,) = one.receive_many(db, 9)
-    assert second.payload == b"2"
-    assert (of_key(db, one), counts(db, api)) == ((1, 0), (1, 1))
-    one.ack(db, second)
-    assert drained(db, one) == [b"1"]
-
-
-def test_messages_pass_their_gates_in_one_order_however_they_name_them(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
-) -> None:
-    one, two = queues
-    for n in range(3):
-        one.enqueue(db, b"%d" % n, limits={**API, **REGION})
-        two.enqueue(db, b"%d" % n, limits={**REGION, **API})
-    assert (counts(db, api), counts(db, region)) == ((1, 5), (1, 0))
-    assert drained(db, one, two) == [b"0", b"0", b"1", b"1", b"2", b"2"]
-
-
-WAYS: dict[str, Callable[[Database, Queue, Queue, str], object]] = {
-    "cancelled": lambda db, one, two, message_id: one.cancel(db, message_id),
-    "purged": lambda db, one, two, message_id: one.purge(db),
-    "moved": lambda db, one, two, message_id: one.move(db, two),
-    "replaced": lambda db, one, two, message_id: one.enqueue(
-        db, b"new", unique="u", on_conflict="replace"
-    ),
-    "deleted with its queue": lambda db, one, two, message_id: one.delete(db),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_whatever_ends_a_message_that_waits_frees_the_gates_that_it_holds(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit, way: str
-) -> None:
-    # Given one that holds its key and the first limit, and others that wait for these
-    one, two = queues
-    two.enqueue(db, b"region", limits=REGION)
-    (held,) = two.receive_many(db, 9)
-    message_id = one.enqueue(db, b"", key="k", limits=BOTH, unique="u")
-    two.enqueue(db, b"api", limits=API)
-    assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 0), (1, 1), (1, 1))
-    # When it ends
-    WAYS[way](db, one, two, message_id)
-    # Then they go on
-    if way != "deleted with its queue":
-        assert of_key(db, one) == (0, 0)
-        sound(db, one)
-    assert payloads(two.receive_many(db, 9)) == [b"api"]
-    assert counts(db, region) == (1, 0)
-    assert (counts(db, api), of_key(db, two)) == ((1, 1), (1, 0)) if way == "moved" else ((1, 0))
-    sound(db, two)
-    two.ack(db, held)
-    sound(db, two)
-
-
 def test_a_message_that_expires_at_a_later_gate_lets_the_next_of_its_key_go_on(
     db: Database,
     queues: tuple[Queue, Queue],
@@ -160,19 +86,6 @@ def test_a_message_that_expires_at_a_later_gate_lets_the_next_of_its_key_go_on(
     assert payloads(one.receive_many(db, 9)) == [b"1"]
     assert counts(db, api) == (1, 0)
     sound(db, *queues)
-
-
-def test_the_deletion_of_a_queue_lets_none_of_its_messages_take_slots(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
-) -> None:
-    one, two = queues
-    region.set(db, concurrency=3)
-    one.enqueue_many(db, some("0", "1", "2", key="k", limits=BOTH))
-    one.enqueue_many(db, some("0", "1", "2", key="l", limits=BOTH))
-    two.enqueue_many(db, some("a", "b", limits=BOTH))
-    one.delete(db)
-    assert (counts(db, api), counts(db, region)) == ((1, 1), (1, 0))
-    assert drained(db, two) == [b"a", b"b"]
 
 
 def test_a_waiting_message_keeps_what_it_holds_when_it_is_edited_or_replaced(
@@ -191,33 +104,6 @@ def test_a_waiting_message_keeps_what_it_holds_when_it_is_edited_or_replaced(
     assert (counts(db, api), counts(db, region)) == ((1, 0), (1, 1))
     sound(db, *queues)
     assert drained(db, two, one) == [b"region", b"new", b"next"]
-
-
-def test_a_message_that_comes_back_keeps_all_of_its_slots(
-    db: Database,
-    queues: tuple[Queue, Queue],
-    api: SharedLimit,
-    region: SharedLimit,
-    clock: ManualClock,
-) -> None:
-    one, _ = queues
-    one.enqueue_many(db, some("0", "1", key="k", limits=BOTH))
-    for again in ("release", "delay", "lapse"):
-        (found,) = one.receive_many(db, 9)
-        if again != "lapse":
-            one.release(db, found, delay=9 if again == "delay" else 0)
-        assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 1), (1, 0), (1, 0))
-        clock.seconds += 61
-        one.sweep(db)
-        sound(db, *queues)
-    (found,) = one.receive_many(db, 9)
-    assert found.payload == b"0"
-    one.reject(db, found, "bad")
-    assert payloads([each.message for each in one.dead.list(db)]) == [b"0"]
-    assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 0), (1, 0), (1, 0))
-    assert one.dead.redrive(db) == 1
-    assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 1), (1, 0), (1, 0))
-    assert drained(db, one) == [b"1", b"0"]
 
 
 def test_a_dead_letter_in_another_queue_leaves_its_gates_and_passes_them_when_it_returns(
@@ -250,42 +136,6 @@ def test_a_move_keeps_the_order_of_a_key_of_which_the_first_waits_at_a_limit(
     assert one.move(db, two).taken == 4
     assert (of_key(db, one), of_key(db, two)) == ((0, 0), (1, 3))
     assert drained(db, two, one) == [b"other", b"0", b"1", b"2", b"3"]
-
-
-def test_a_message_that_waits_for_a_rate_holds_the_gates_before(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, clock: ManualClock
-) -> None:
-    one, two = queues
-    api.set(db, concurrency=None, rate="6/min")
-    one.keys["k"].set(db, rate="1/s")
-    two.enqueue(db, b"first", limits=API)
-    one.enqueue_many(db, some(*"012", key="k", limits=API))
-    assert of_key(db, one) == (1, 2)
-    got = []
-    for _ in range(20):
-        clock.seconds += 2
-        for queue in queues:
-            found = queue.receive_many(db, 9)
-            got.append(payloads(found))
-            queue.ack_many(db, found)
-            sound(db, queue)
-    assert [each for each in got if each] == [[b"first"], [b"0"], [b"1"], [b"2"]]
-
-
-def test_a_higher_limit_lets_those_go_on_that_wait_for_it_alone(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
-) -> None:
-    one, _ = queues
-    one.set_options(db, key_concurrency=150)
-    one.enqueue_many(db, some(*map(str, range(150)), key="k", limits=BOTH))
-    assert (counts(db, api), counts(db, region)) == ((1, 149), (1, 0))
-    # More than one transaction can, and none of them becomes ready
-    api.set(db, concurrency=140)
-    assert (counts(db, api), counts(db, region)) == ((140, 10), (1, 139))
-    region.set(db, concurrency=100)
-    assert (counts(db, api), counts(db, region)) == ((140, 10), (100, 40))
-    sound(db, one)
-    assert drained(db, one) == [b"%d" % n for n in range(150)]
 
 
 def test_a_schedule_has_a_key_and_several_limits(

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fdbqueue import Delivery, Depth, NewMessage, Queue, verify
 from fdbqueue.errors import InvalidName
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.values.states import State
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
 
@@ -41,18 +37,6 @@ def take(db: Database, queue: Queue) -> Delivery:
     delivery = queue.receive(db)
     assert delivery is not None
     return delivery
-
-
-def test_messages_of_a_key_come_one_at_a_time_and_in_order(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, keyed("a", b"1", b"2"))
-    queue.enqueue(db, b"3", key="a")
-    for payload in (b"1", b"2", b"3"):
-        delivery = take(db, queue)
-        assert delivery.payload == payload
-        assert queue.receive(db) is None, "another one of the key is out"
-        queue.ack(db, delivery)
-    assert queue.receive(db) is None
-    assert queue.depth(db) == Depth(enqueued=3, done=3)
 
 
 @pytest.mark.parametrize("composed", [False, True], ids=["by itself", "in a transaction"])
@@ -96,37 +80,9 @@ def test_a_key_keeps_its_order_whatever_the_priorities(db: Database, queue: Queu
     assert got == [b"other", b"1", b"2"]
 
 
-def fail(db: Database, queue: Queue, delivery: Delivery) -> None:
-    queue.release(db, delivery, error="failed", delay=0)
-    queue.release(db, take(db, queue), error="failed again")
-
-
 def cancel(db: Database, queue: Queue, delivery: Delivery) -> None:
     queue.release(db, delivery)
     assert queue.cancel(db, delivery.id)
-
-
-def dequeue(db: Database, queue: Queue, delivery: Delivery) -> None:
-    queue.release(db, delivery)
-    assert queue.dequeue_at_most_once(db) is not None
-
-
-ENDS: dict[str, Callable[[Database, Queue, Delivery], None]] = {
-    "ack": lambda db, queue, d: queue.ack(db, d),
-    "drop": lambda db, queue, d: queue.reject(db, d, "bad", drop=True),
-    "dead": lambda db, queue, d: queue.reject(db, d, "bad"),
-    "last attempt": fail,
-    "cancel": cancel,
-    "dequeue": dequeue,
-}
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_every_end_lets_the_next_one_go(db: Database, queue: Queue, end: str) -> None:
-    queue.enqueue_many(db, keyed("a", b"1", b"2"))
-    ENDS[end](db, queue, take(db, queue))
-    assert take(db, queue).payload == b"2"
-    assert verify(db, queue).deviations == ()
 
 
 def test_a_message_whose_time_is_over_lets_the_next_one_go(
@@ -194,45 +150,6 @@ def test_a_delayed_message_takes_its_turn_when_it_is_due(
     assert got == [b"2", b"late"]
 
 
-def test_a_redriven_message_goes_to_the_end_of_its_line(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, keyed("a", b"1", b"2", b"3"))
-    queue.reject(db, take(db, queue), "bad")
-    queue.dead.redrive(db)
-    got = []
-    for _ in range(3):
-        delivery = take(db, queue)
-        got.append(delivery.payload)
-        queue.ack(db, delivery)
-    assert got == [b"2", b"3", b"1"]
-    assert verify(db, queue).deviations == ()
-
-
-def test_who_waits_for_a_turn_can_be_seen_and_cancelled(db: Database, queue: Queue) -> None:
-    ids = queue.enqueue_many(db, [*keyed("a", b"1", b"2"), *keyed("a", b"3")])
-    found = queue.get(db, ids[1])
-    assert found is not None
-    assert (found.state, found.message.payload, found.message.id) == (State.READY, b"2", ids[1])
-    assert queue.depth(db).ready == 3
-    assert [message.payload for message in queue.peek(db, 9)] == [b"1"]
-    assert queue.cancel(db, ids[1])
-    assert queue.get(db, ids[1]) is None
-    queue.ack(db, take(db, queue))
-    delivery = take(db, queue)
-    assert (delivery.payload, delivery.id) == (b"3", ids[2]), "an id stays, wherever it goes"
-    queue.ack(db, delivery)
-    assert verify(db, queue).deviations == ()
-    assert queue.depth(db) == Depth(enqueued=3, done=2, purged=1)
-
-
-def test_a_purge_takes_the_lines_too(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, keyed("a", *[b"x"] * 20) + keyed("b", bytes(200_000), b"y"))
-    assert queue.purge(db) == 22
-    assert queue.depth(db) == Depth(enqueued=22, purged=22)
-    assert verify(db, queue).deviations == ()
-    queue.enqueue(db, b"new", key="a")
-    assert take(db, queue).payload == b"new"
-
-
 def code(tr: fdb.Transaction) -> int:
     """What a commit ends with."""
     try:
@@ -291,58 +208,3 @@ def test_a_key_is_a_name(db: Database, queue: Queue, key: Any) -> None:
     with pytest.raises(InvalidName):
         queue.enqueue(db, b"1", key=key)
     assert queue.depth(db) == Depth()
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("enqueue"), st.sampled_from(["a", "b", "c", None]), st.integers(0, 9)),
-        st.tuples(st.sampled_from(["receive", "ack", "release", "reject", "drop", "lapse"])),
-    ),
-    max_size=30,
-)
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(STEPS)
-def test_whatever_happens_a_key_keeps_its_order(
-    db: Database, space: Subspace, clock: ManualClock, steps: list[Any]
-) -> None:
-    del db[space.range()]
-    queue = Queue.create(db, "orders", root=space, max_attempts=None, clock=clock)
-    lines: dict[str | None, list[bytes]] = {"a": [], "b": [], "c": [], None: []}
-    out: list[Delivery] = []
-    for n, step in enumerate(steps):
-        match step:
-            case ("enqueue", key, priority):
-                payload = f"{key or '-'}{n}".encode()
-                queue.enqueue(db, payload, key=key, priority=priority)
-                lines[key].append(payload)
-            case ("receive",):
-                delivery = queue.receive(db)
-                free = {key for key in "abc" if lines[key]} - {key_of(d) for d in out}
-                loose = set(lines[None]) - {d.payload for d in out}
-                assert (delivery is not None) == bool(free or loose)
-                if delivery is not None:
-                    out.append(delivery)
-                    if (key := key_of(delivery)) is not None:
-                        assert key in free
-                        assert delivery.payload == lines[key][0]
-            case ("lapse",):
-                clock.seconds += 61
-                out.clear()
-            case (action,) if out:
-                delivery = out.pop(n % len(out))
-                if action == "release":
-                    queue.release(db, delivery)
-                    continue
-                if action == "ack":
-                    queue.ack(db, delivery)
-                else:
-                    queue.reject(db, delivery, "bad", drop=action == "drop")
-                lines[key_of(delivery)].remove(delivery.payload)
-    assert verify(db, queue).deviations == ()
-
-
-def key_of(delivery: Delivery) -> str | None:
-    letter = delivery.payload[:1].decode()
-    return None if letter == "-" else letter

@@ -15,7 +15,6 @@ from fdbqueue.schema.codec.slots import Timer, pack_paced, unpack_paced
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.values.limits import KeyLimits
 from tests.patience import DEADLINE
 from tests.still_clock import StillClock
 
@@ -65,95 +64,7 @@ def sound(db: Database, queue: Queue) -> None:
     assert verify(db, queue).deviations == ()
 
 
-def test_messages_of_a_key_come_at_even_intervals(
-    db: Database, queue: Queue, clock: StillClock
-) -> None:
-    queue.enqueue_many(db, [*keyed(4), *keyed(1, 10, "b"), *keyed(1, 20, None)])
-    assert come(db, queue) == [0, 10, 20]
-    sound(db, queue)
-    for n in (1, 2, 3):
-        clock.seconds += 9.999
-        assert come(db, queue) == []
-        clock.seconds += 0.001
-        assert come(db, queue) == [n]
-        sound(db, queue)
-    # And the next one waits for its time, whether or not others are there
-    queue.enqueue(db, b"4", key="a")
-    assert come(db, queue) == []
-    clock.seconds += 10
-    assert come(db, queue) == [4]
-
-
-def test_as_many_as_the_burst_come_at_once_after_a_rest(
-    db: Database, queue: Queue, clock: StillClock
-) -> None:
-    queue.set_options(db, key_rate="6/min, burst 3")
-    queue.enqueue_many(db, keyed(8))
-    assert come(db, queue) == [0, 1, 2]
-    clock.seconds += 25
-    assert come(db, queue) == [3, 4]
-    clock.seconds += 5
-    assert come(db, queue) == [5]
-    clock.seconds += 1_000
-    assert come(db, queue) == [6, 7]
-    queue.enqueue_many(db, keyed(8, 10))
-    assert come(db, queue) == [10]
-    sound(db, queue)
-
-
-def test_a_key_that_rests_leaves_nothing(db: Database, queue: Queue, clock: StillClock) -> None:
-    queue.enqueue_many(db, [*keyed(3), *keyed(2, 10, "b")])
-    assert left(db, queue) > 0
-    for _ in range(4):
-        come(db, queue)
-        clock.seconds += 10
-    assert come(db, queue) == []
-    queue.sweep(db)
-    assert left(db, queue) == 0
-    sound(db, queue)
-
-
 # -- what counts ------------------------------------------------------------------------------
-
-
-def test_a_message_that_comes_back_was_counted_already(
-    db: Database, queue: Queue, clock: StillClock
-) -> None:
-    queue.keys["a"].set(db, concurrency=2)
-    queue.enqueue_many(db, keyed(3))
-    (held,) = queue.receive_many(db, 9)
-    queue.release(db, held)
-    (held,) = queue.receive_many(db, 9)
-    queue.release(db, held, delay=5)
-    clock.seconds += 5
-    (held,) = queue.receive_many(db, 9)
-    clock.seconds += 31  # its lease lapses, and three intervals pass
-    # (After it has lapsed it is delivered alone)
-    assert [int(queue.receive_many(db, 9)[0].payload) for _ in range(2)] == [0, 1]
-    sound(db, queue)
-
-
-def test_a_message_that_waits_for_its_time_holds_no_slot(
-    db: Database, queue: Queue, clock: StillClock
-) -> None:
-    queue.keys["a"].set(db, concurrency=2, window=1)
-    queue.enqueue_many(db, keyed(4))
-    state = queue.keys["a"].state(db)
-    assert (len(state.out), state.in_window, state.waiting) == (1, 1, 3)
-    clock.seconds += 30
-    assert queue.sweep(db).promoted == 0
-    # Then the window is full, and the next comes when its place is free, since its time has come
-    (first,) = queue.receive_many(db, 9)
-    (second,) = queue.receive_many(db, 9)
-    assert [first.payload, second.payload] == [b"0", b"1"]
-    sound(db, queue)
-    # And when its time has not come, nor does it come when a slot is free
-    queue.ack_many(db, [first, second])
-    assert queue.receive_many(db, 9) == []
-    sound(db, queue)
-    clock.seconds += 10
-    assert [int(each.payload) for each in queue.receive_many(db, 9)] == [2]
-    sound(db, queue)
 
 
 def test_an_ordering_key_with_a_rate_keeps_its_order(
@@ -258,22 +169,6 @@ def test_one_that_waits_ends_when_the_next_might_come_already(
     sound(db, queue)
 
 
-def test_a_paused_key_lets_none_come_whatever_its_rate(
-    db: Database, queue: Queue, clock: StillClock
-) -> None:
-    queue.enqueue_many(db, keyed(3))
-    assert come(db, queue) == [0]
-    queue.keys["a"].pause(db)
-    clock.seconds += 60
-    assert come(db, queue) == []
-    sound(db, queue)
-    queue.keys["a"].resume(db)
-    assert come(db, queue) == [1]
-    clock.seconds += 10
-    assert come(db, queue) == [2]
-    sound(db, queue)
-
-
 def test_keys_that_waited_long_all_come(db: Database, queue: Queue, clock: StillClock) -> None:
     many = rates.MAX_TIDIED + 20
     queue.set_options(db, key_rate=f"6/min, burst {hand_over.MAX_DUE + 5}")
@@ -370,77 +265,6 @@ def test_producers_of_a_rated_key_without_a_backlog_never_exceed_the_rate(
 
 
 # -- changes of rates -------------------------------------------------------------------------
-
-
-def test_a_key_that_waited_for_a_slow_rate_does_not_wait_for_its_old_time(
-    db: Database, queue: Queue, clock: StillClock
-) -> None:
-    tenant = queue.keys["a"]
-    tenant.set(db, rate="1/day")
-    queue.enqueue_many(db, keyed(9))
-    assert come(db, queue) == [0]
-    assert tenant.set(db, rate="6/min, burst 2") == KeyLimits(None, rate="6/min, burst 2")
-    for n in (1, 2, 3):
-        clock.seconds += 10
-        assert come(db, queue) == [n]
-    # And back to a slower one: what was owed stays owed
-    tenant.set(db, rate="1/hour")
-    clock.seconds += 20
-    assert come(db, queue) == [4]
-    clock.seconds += 3_599
-    assert come(db, queue) == []
-    clock.seconds += 1
-    assert come(db, queue) == [5]
-    sound(db, queue)
-    tenant.set(db, rate=None)
-    assert come(db, queue) == [6, 7, 8]
-    clock.seconds += 3_600
-    queue.sweep(db)
-    assert left(db, queue) == 0
-    tenant.reset(db)
-    assert queue.keys.limited(db) == {}
-
-
-@pytest.mark.parametrize("composed", [False, True], ids=["by itself", "in a transaction"])
-def test_the_rate_of_the_queue_changes_for_all_keys(
-    db: Database, queue: Queue, clock: StillClock, composed: bool
-) -> None:
-    queue.set_options(db, key_rate="1/day")
-    queue.enqueue_many(db, [*keyed(4), *keyed(2, 10, "b")])
-    assert come(db, queue) == [0, 10]
-    if composed:
-        tr = db.create_transaction()
-        queue.set_options(tr, key_rate="6/min")
-        tr.commit().wait()
-        queue.sweep(db)
-    else:
-        queue.set_options(db, key_rate="6/min")
-    assert come(db, queue) == []
-    clock.seconds += 10
-    assert sorted(come(db, queue)) == [1, 11]
-    sound(db, queue)
-    queue.set_options(db, key_rate=None)
-    assert come(db, queue) == [2, 3]
-    sound(db, queue)
-
-
-def test_a_rate_where_there_was_none_counts_from_then_on(
-    db: Database, space: fdb.Subspace, clock: StillClock
-) -> None:
-    plain = Queue.create(db, "plain", root=space, key_concurrency=2, clock=clock)
-    plain.enqueue_many(db, keyed(6))
-    plain.keys["a"].set(db, rate="6/min")
-    held = plain.receive_many(db, 9)
-    assert [each.payload for each in held] == [b"0", b"1"]
-    plain.ack_many(db, held)
-    (held_,) = plain.receive_many(db, 9)
-    assert held_.payload == b"2"
-    sound(db, plain)
-    plain.keys["a"].reset(db)
-    assert [each.payload for each in plain.receive_many(db, 9)] == [b"3"]
-    clock.seconds += 10
-    plain.sweep(db)
-    assert db.get_range(plain._keys.kind(Kind.RATE).start, plain._keys.kind(Kind.RATE).stop) == []
 
 
 def test_rates_that_make_no_sense_are_refused(db: Database, queue: Queue) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Depth, Message, NewMessage, Queue, transactional, verify
+from fdbqueue import Delivery, Message, NewMessage, Queue, transactional, verify
 from fdbqueue.errors import InvalidArgument, InvalidName, InvalidOptions
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -54,40 +54,6 @@ def left(db: Database, queue: Queue) -> int:
 
 def sound(db: Database, queue: Queue) -> None:
     assert verify(db, queue).deviations == ()
-
-
-def test_as_many_messages_of_a_key_are_out_as_it_has_slots(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [*keyed("a", 5), *keyed("b", 1, 10), *keyed(None, 1, 20)])
-    assert counts(db, queue) == (3, 2)
-    found = queue.receive_many(db, 10)
-    assert payloads(found) == [b"0", b"1", b"2", b"10", b"20"]
-    # Then whoever ends one hands its slot to the next, whichever it was
-    queue.ack(db, found[1])
-    assert payloads(queue.receive_many(db, 10)) == [b"3"]
-    queue.reject(db, found[0], "bad")
-    assert payloads(queue.receive_many(db, 10)) == [b"4"]
-    queue.reject(db, found[2], "bad", drop=True)
-    assert counts(db, queue) == (2, 0)
-    assert queue.receive_many(db, 10) == []
-    sound(db, queue)
-
-
-def test_messages_that_end_together_hand_all_their_slots_over(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [*keyed("a", 7), *keyed("b", 4, 10)])
-    queue.ack_many(db, queue.receive_many(db, 10))
-    assert payloads(queue.peek(db, 10)) == [b"3", b"4", b"5", b"13"]
-    assert counts(db, queue) == (3, 1)
-    sound(db, queue)
-
-
-def test_a_key_that_drains_leaves_nothing(db: Database, queue: Queue) -> None:
-    for key in ("a", "b", "c"):
-        queue.enqueue_many(db, keyed(key, 8))
-    assert left(db, queue) > 0
-    while found := queue.receive_many(db, 100):
-        queue.ack_many(db, found)
-    assert queue.depth(db) == Depth(enqueued=24, done=24)
-    assert left(db, queue) == 0
 
 
 @pytest.mark.parametrize("many", [500, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -308,15 +274,6 @@ def test_ends_without_a_backlog_conflict_with_nobody(db: Database, queue: Queue)
 # -- changes of limits ------------------------------------------------------------------------
 
 
-def test_a_higher_limit_lets_messages_out_at_once(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, keyed("a", 10))
-    assert queue.keys["a"].set(db, concurrency=5) == KeyLimits(5)
-    assert counts(db, queue) == (5, 5)
-    assert queue.keys["a"].set(db, concurrency=None) == KeyLimits(None)
-    assert (counts(db, queue)[1], len(queue.peek(db, 20))) == (0, 10)
-    sound(db, queue)
-
-
 def test_a_higher_limit_lets_out_more_than_one_transaction_can(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, keyed("a", 260))
     queue.keys["a"].set(db, concurrency=250)
@@ -327,85 +284,6 @@ def test_a_higher_limit_lets_out_more_than_one_transaction_can(db: Database, que
     assert counts(db, queue) == (250, 10)
     queue.ack_many(db, queue.receive_many(db, 2))
     assert counts(db, queue) == (250, 8)
-    sound(db, queue)
-
-
-def test_a_lower_limit_lets_none_out_until_fewer_are(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, keyed("a", 8))
-    held = queue.receive_many(db, 3)
-    queue.keys["a"].set(db, concurrency=1)
-    for out, each in zip((2, 1, 1), held, strict=True):
-        queue.ack(db, each)
-        assert counts(db, queue)[0] == out
-    assert payloads(queue.receive_many(db, 9)) == [b"3"]
-    sound(db, queue)
-
-
-def test_a_lower_limit_holds_for_a_key_whose_backlog_begins_later(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue_many(db, keyed("a", 3))
-    held = queue.receive_many(db, 3)
-    queue.keys["a"].set(db, concurrency=2)
-    queue.enqueue_many(db, keyed("a", 2, 10))
-    assert counts(db, queue) == (3, 2)
-    queue.ack(db, held[0])
-    assert counts(db, queue) == (2, 2)
-    queue.ack(db, held[1])
-    assert counts(db, queue) == (2, 1)
-    sound(db, queue)
-
-
-def test_a_paused_key_lets_none_out(db: Database, queue: Queue) -> None:
-    key = queue.keys["a"]
-    queue.enqueue_many(db, keyed("a", 5))
-    assert key.pause(db) == KeyLimits(3, paused=True)
-    queue.enqueue(db, b"other", key="b")
-    found = queue.receive_many(db, 9)
-    assert payloads(found) == [b"0", b"1", b"2", b"other"], "what is ready is delivered"
-    queue.ack_many(db, found)
-    assert counts(db, queue) == (0, 2)
-    queue.enqueue(db, b"5", key="a")
-    assert queue.receive(db) is None
-    sound(db, queue)
-    assert key.resume(db) == KeyLimits(3)
-    assert payloads(queue.receive_many(db, 9)) == [b"3", b"4", b"5"]
-    assert queue.keys.limited(db) == {}
-    sound(db, queue)
-
-
-def test_a_key_that_was_paused_before_its_first_message_waits(db: Database, queue: Queue) -> None:
-    queue.keys["a"].set(db, paused=True, concurrency=1)
-    queue.enqueue_many(db, keyed("a", 2))
-    assert counts(db, queue) == (0, 2)
-    queue.keys["a"].set(db, paused=False)
-    assert counts(db, queue) == (1, 1)
-    queue.keys["a"].reset(db)
-    assert counts(db, queue) == (2, 0)
-    sound(db, queue)
-
-
-@pytest.mark.parametrize("composed", [False, True], ids=["by itself", "in a transaction"])
-def test_the_limit_of_the_queue_changes_for_all_keys(
-    db: Database, queue: Queue, composed: bool
-) -> None:
-    for key in "abc":
-        queue.enqueue_many(db, keyed(key, 6))
-    queue.keys["c"].set(db, concurrency=1)
-    if composed:
-        tr = db.create_transaction()
-        queue.set_options(tr, key_concurrency=5)
-        tr.commit().wait()
-        assert counts(db, queue, "a") == (3, 3)
-        sound(db, queue)
-        # Then a key follows after one of its messages has ended, and the others at a sweep
-        queue.ack(db, queue.receive_many(db, 1)[0])
-        queue.sweep(db)
-        assert counts(db, queue, "a") == (5, 0)
-    else:
-        queue.set_options(db, key_concurrency=5)
-        assert counts(db, queue, "a") == (5, 1)
-    assert [counts(db, queue, key) for key in "bc"] == [(5, 1), (3, 3)]
     sound(db, queue)
 
 
@@ -430,47 +308,6 @@ def test_limits_that_make_no_sense_are_refused(db: Database, queue: Queue) -> No
 
 
 # -- windows ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("concurrency", [None, 4])
-def test_a_window_lets_the_next_message_come_when_one_is_taken(
-    db: Database, queue: Queue, concurrency: int | None
-) -> None:
-    queue.set_options(db, key_concurrency=concurrency, key_window=2)
-    queue.enqueue_many(db, keyed("a", 7))
-    queue.enqueue_many(db, [*keyed("b", 1, 10), *keyed(None, 1, 20)])
-    # Then keys take turns: what comes next stands behind what is there
-    assert payloads(queue.peek(db, 9)) == [b"0", b"1", b"10", b"20"]
-    first = queue.receive_many(db, 2)
-    assert payloads(queue.peek(db, 9)) == [b"10", b"20", b"2", b"3"]
-    sound(db, queue)
-    # And what comes back stands where it stood, beside the window
-    queue.release_many(db, first)
-    assert payloads(queue.peek(db, 9)) == [b"0", b"1", b"10", b"20", b"2", b"3"]
-    assert queue.keys["a"].state(db).waiting == 3
-    held = queue.receive_many(db, 9)
-    sound(db, queue)
-    more = queue.receive_many(db, 9)
-    assert payloads(more) == ([b"4", b"5"] if concurrency is None else [])
-    queue.ack_many(db, [*held, *more])
-    while found := queue.receive(db):
-        queue.ack(db, found)
-    assert left(db, queue) == 0
-    sound(db, queue)
-
-
-def test_a_window_of_its_own_gives_a_key_as_many_more_turns(db: Database, queue: Queue) -> None:
-    queue.set_options(db, key_concurrency=None, key_window=1)
-    queue.keys["b"].set(db, window=3)
-    queue.enqueue_many(db, [*keyed("a", 20), *keyed("b", 30, 100)])
-    got = []
-    for _ in range(24):
-        delivery = queue.receive(db)
-        assert delivery is not None
-        got.append(len(delivery.payload) == 3)
-        queue.ack(db, delivery)
-    assert (got.count(True), got.count(False)) == (18, 6)
-    sound(db, queue)
 
 
 @pytest.mark.parametrize("concurrency", [None, 3])
@@ -538,42 +375,6 @@ def test_weights_that_make_no_sense_are_refused(db: Database, queue: Queue) -> N
     assert queue.keys["a"].state(db).limits.places == 1_000
 
 
-@pytest.mark.parametrize("way", ["dequeue", "cancel", "put off", "purge"])
-def test_what_is_ready_no_more_leaves_the_window(db: Database, queue: Queue, way: str) -> None:
-    queue.set_options(db, key_concurrency=None, key_window=1)
-    ids = queue.enqueue_many(db, keyed("a", 3))
-    match way:
-        case "dequeue":
-            assert queue.dequeue_at_most_once(db) is not None
-        case "cancel":
-            assert queue.cancel(db, ids[0])
-        case "put off":
-            assert queue.edit(db, ids[0], delay=60)
-        case "purge":
-            assert queue.purge(db) == 3
-    assert payloads(queue.peek(db, 9)) == ([] if way == "purge" else [b"1"])
-    sound(db, queue)
-
-
-def test_windows_change_while_the_queue_runs(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, keyed("a", 9))
-    queue.keys["a"].set(db, window=1, concurrency=None)
-    # Then what was ready before does not count
-    assert len(queue.peek(db, 9)) == 4
-    queue.set_options(db, key_window=2)
-    assert len(queue.peek(db, 9)) == 4
-    queue.keys["a"].set(db, window=3)
-    assert len(queue.peek(db, 9)) == 6
-    queue.keys["a"].set(db, window=1)
-    held = queue.receive_many(db, 6)
-    assert payloads(queue.peek(db, 9)) == [b"6"]
-    queue.keys["a"].reset(db)
-    assert payloads(queue.peek(db, 9)) == [b"6"], "three slots are taken"
-    queue.ack_many(db, held)
-    assert payloads(queue.peek(db, 9)) == [b"6", b"7"]
-    sound(db, queue)
-
-
 @pytest.mark.parametrize("concurrency", [None, 8])
 def test_takers_of_a_key_with_a_window_do_not_disturb_its_producers(
     db: Database, queue: Queue, concurrency: int | None
@@ -598,39 +399,6 @@ def test_takers_of_a_key_with_a_window_do_not_disturb_its_producers(
 # -- every way out ----------------------------------------------------------------------------
 
 
-def test_a_message_keeps_its_slot_until_its_end(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue_many(db, keyed("a", 4))
-    queue.release(db, queue.receive_many(db, 1)[0])
-    queue.release(db, queue.receive_many(db, 1)[0], delay=60)
-    assert counts(db, queue) == (3, 1)
-    assert payloads(queue.receive_many(db, 9)) == [b"1", b"2"]
-    # Also when their leases expire
-    clock.seconds += 61
-    again = [one for _ in range(3) for one in queue.receive_many(db, 1)]
-    assert payloads(again) == [b"0", b"1", b"2"]
-    assert counts(db, queue) == (3, 1)
-    for delivery in again:
-        queue.reject(db, delivery, "bad")
-    assert counts(db, queue) == (1, 0)
-    sound(db, queue)
-
-
-def test_a_redriven_message_takes_a_slot_again(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, keyed("a", 5))
-    queue.reject(db, queue.receive_many(db, 1)[0], "bad")
-    assert counts(db, queue) == (3, 1)
-    queue.dead.redrive(db)
-    assert counts(db, queue) == (3, 2)
-    got = []
-    while found := queue.receive(db):
-        got.append(found.payload)
-        queue.ack(db, found)
-    assert got == [b"1", b"2", b"3", b"4", b"0"]
-    assert left(db, queue) == 0
-
-
 def test_a_dead_letter_that_is_removed_frees_no_slot(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, keyed("a", 5))
     for _ in range(2):
@@ -638,22 +406,6 @@ def test_a_dead_letter_that_is_removed_frees_no_slot(db: Database, queue: Queue)
     assert counts(db, queue) == (3, 0)
     queue.dead.purge(db)
     assert counts(db, queue) == (3, 0)
-    sound(db, queue)
-
-
-def test_messages_that_wait_can_be_cancelled_and_purged(db: Database, queue: Queue) -> None:
-    ids = queue.enqueue_many(db, keyed("a", 6))
-    assert queue.cancel(db, ids[4])
-    assert queue.cancel(db, ids[5])
-    assert counts(db, queue) == (3, 1)
-    assert queue.cancel(db, ids[0]), "one that holds a slot"
-    assert counts(db, queue) == (3, 0)
-    queue.enqueue_many(db, keyed("a", 2, 10))
-    held = queue.receive_many(db, 1)
-    assert queue.purge(db) == 4
-    assert counts(db, queue) == (1, 0)
-    queue.ack_many(db, held)
-    assert left(db, queue) == 0
     sound(db, queue)
 
 
