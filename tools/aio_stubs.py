@@ -28,56 +28,40 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Collection,
+    Coroutine,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from datetime import datetime
-from typing import Any, Generic, Literal, Self, Unpack, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, Unpack, overload
 
 from typing_extensions import TypeVar
 
-from ..consumers.line import Ticket
-from ..consumers.registry import Consumer
 from ..messages.delivery.lease_rows import Held
 from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
 from ..queue.dead_letters import Wanted, Which
 from ..queue.handle import Creating, Opening
-from ..queue.limits import Shared
 from ..queue.subscriptions import Terms
 from ..schema.codec.sinks import Attempt, SinkState
-from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
 from ..values.groups import Group, Grouped, ThenOn
 from ..values.limits import (
-    KeyBacklog,
-    KeyLimits,
-    KeyState,
     Limit,
-    LimitState,
-    LimitSummary,
-    OwnLimits,
 )
 from ..values.model import (
-    DeadMessage,
     Delivery,
-    Depth,
     Enqueued,
-    Event,
     Headers,
-    LeasedMessage,
     Message,
-    MessageState,
     NewMessage,
     OnConflict,
-    PlanConsumer,
     Progress,
-    Swept,
 )
 from ..values.options import Options, QueueOptions
 from ..values.schedules import CatchUp, Overlap, Schedule
@@ -85,12 +69,28 @@ from ..values.serializers import Serializer
 from .transactions import Database, Transaction
 from .twins import Twin
 
+P = ParamSpec("P")
+R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T", default=Any)
 Transactor = Database | Transaction
 _Bytes = Literal["bytes"]
 _Named = str | type | Serializer[Any]
 _Of = Serializer[S] | type[S]
+
+# What the twin of a method is, by what it takes first: the other arguments are the same.
+def _both(
+    method: Callable[Concatenate[Any, Any, P], R],
+) -> Callable[Concatenate[Any, Transactor, P], Coroutine[Any, Any, R]]: ...
+def _db(
+    method: Callable[Concatenate[Any, Any, P], R],
+) -> Callable[Concatenate[Any, Database, P], Coroutine[Any, Any, R]]: ...
+def _tr(
+    method: Callable[Concatenate[Any, Any, P], R],
+) -> Callable[Concatenate[Any, Transaction, P], Coroutine[Any, Any, R]]: ...
+def _rows(
+    method: Callable[Concatenate[Any, Any, P], Iterator[R]],
+) -> Callable[Concatenate[Any, Database, P], AsyncIterator[R]]: ...
 '''
 EXCHANGED = [
     (r"\bfdb\.Database\b", "Database"),
@@ -102,6 +102,8 @@ EXCHANGED = [
 ]
 """What stands in annotations of the blocking API, and what in those of its twin."""
 GENERIC = {"Queue", "Batch", "Producer"}
+FIRST = {"Transactor": "_both", "fdb.Database": "_db", "fdb.Transaction": "_tr"}
+"""By the type of the first argument of a method, what makes its twin."""
 
 
 SPECIAL = {
@@ -125,9 +127,38 @@ def stubs() -> str:
         for original, made in twins._twins.items()
         if made.__module__ == queues.__name__
     ]
-    text = HEADER + "".join("\n" + "\n".join(_class(*both)) + "\n" for both in classes)
-    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(TARGET), "-"]
-    return subprocess.run(command, input=text, capture_output=True, check=True, text=True).stdout
+    imports = "".join(
+        f"from {original.__module__.replace('fdbqueue', '.', 1)} import {_name(original)}\n"
+        for original, _ in classes
+    )
+    text = HEADER.replace("from .transactions", imports + "from .transactions")
+    text += "".join("\n" + "\n".join(_class(*both)) + "\n" for both in classes)
+    # The header may import more than is left.
+    for how in (["check", "--fix-only", "--quiet", "--select", "F401,I"], ["format"]):
+        command = [sys.executable, "-m", "ruff", *how, "--stdin-filename", str(TARGET), "-"]
+        done = subprocess.run(command, input=text, capture_output=True, check=True, text=True)
+        text = done.stdout
+    return text
+
+
+def _name(original: type) -> str:
+    return f"{original.__name__} as _{original.__name__}"
+
+
+def _same(original: type, name: str, given: Any) -> str | None:
+    """The twin of a method in one line, if the types of its arguments and its result are those of
+    the original."""
+    signature = inspect.signature(given)
+    first, *others = list(signature.parameters.values())[1:] or [None]
+    maker = None if first is None else FIRST.get(str(first.annotation))
+    types = " ".join(str(each.annotation) for each in others) + f" {signature.return_annotation}"
+    twins_too = [made.__name__ for made in twins._twins.values()]
+    own = re.search(rf"\b(T|S|Self|Handle|Enqueuing|{'|'.join(twins_too)})\b", types)
+    if maker is None or own or typing.get_overloads(given):
+        return None
+    if str(signature.return_annotation).startswith("Iterator"):
+        maker = "_rows"
+    return f"    {name} = {maker}(_{original.__name__}.{name})"
 
 
 def _class(original: type, made: type) -> Iterator[str]:
@@ -148,6 +179,9 @@ def _class(original: type, made: type) -> Iterator[str]:
             yield from _function(each, given.__func__, decorator="@classmethod")
         elif inspect.isfunction(given):
             twin = inspect.getattr_static(made, each)
+            if (same := _same(original, each, given)) is not None:
+                yield same
+                continue
             rows = str(inspect.signature(given).return_annotation).startswith("Iterator")
             yield from _function(each, given, plain=rows or not inspect.iscoroutinefunction(twin))
         else:

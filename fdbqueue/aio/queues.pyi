@@ -6,69 +6,81 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Collection,
+    Coroutine,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from datetime import datetime
-from typing import Any, Generic, Literal, Self, Unpack, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, Unpack, overload
 
 from typing_extensions import TypeVar
 
-from ..consumers.line import Ticket
-from ..consumers.registry import Consumer
 from ..messages.delivery.lease_rows import Held
+from ..queue.batch import Batch as _Batch
+from ..queue.bulk.imports import Import as _Import
 from ..queue.bulk.planner import Planner
+from ..queue.bulk.plans import Plans as _Plans
 from ..queue.bulk.producer import Producing
-from ..queue.dead_letters import Wanted, Which
+from ..queue.bulk.sinks import Sink as _Sink
+from ..queue.continuations.groups import Groups as _Groups
+from ..queue.dead_letters import DeadLetters as _DeadLetters
+from ..queue.dead_letters import Wanted
 from ..queue.handle import Creating, Opening
-from ..queue.limits import Shared
+from ..queue.keys.keys import Key as _Key
+from ..queue.keys.keys import Keys as _Keys
+from ..queue.limits import Limits as _Limits
+from ..queue.limits import SharedLimit as _SharedLimit
+from ..queue.queue import Queue as _Queue
+from ..queue.schedules.schedules import Schedules as _Schedules
+from ..queue.subscription.handle import Subscription as _Subscription
+from ..queue.subscriptions import Subscriptions as _Subscriptions
 from ..queue.subscriptions import Terms
-from ..schema.codec.sinks import Attempt, SinkState
-from ..schema.subscription_definitions import Definition
+from ..schema.codec.sinks import Attempt
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
-from ..values.groups import Group, Grouped, ThenOn
+from ..values.groups import Grouped, ThenOn
 from ..values.limits import (
-    KeyBacklog,
-    KeyLimits,
-    KeyState,
     Limit,
-    LimitState,
-    LimitSummary,
-    OwnLimits,
 )
 from ..values.model import (
-    DeadMessage,
     Delivery,
-    Depth,
     Enqueued,
-    Event,
     Headers,
-    LeasedMessage,
     Message,
-    MessageState,
     NewMessage,
     OnConflict,
-    PlanConsumer,
     Progress,
-    Swept,
 )
-from ..values.options import Options, QueueOptions
-from ..values.schedules import CatchUp, Overlap, Schedule
 from ..values.serializers import Serializer
 from .transactions import Database, Transaction
 from .twins import Twin
 
+P = ParamSpec("P")
+R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T", default=Any)
 Transactor = Database | Transaction
 _Bytes = Literal["bytes"]
 _Named = str | type | Serializer[Any]
 _Of = Serializer[S] | type[S]
+
+# What the twin of a method is, by what it takes first: the other arguments are the same.
+def _both(
+    method: Callable[Concatenate[Any, Any, P], R],
+) -> Callable[Concatenate[Any, Transactor, P], Coroutine[Any, Any, R]]: ...
+def _db(
+    method: Callable[Concatenate[Any, Any, P], R],
+) -> Callable[Concatenate[Any, Database, P], Coroutine[Any, Any, R]]: ...
+def _tr(
+    method: Callable[Concatenate[Any, Any, P], R],
+) -> Callable[Concatenate[Any, Transaction, P], Coroutine[Any, Any, R]]: ...
+def _rows(
+    method: Callable[Concatenate[Any, Any, P], Iterator[R]],
+) -> Callable[Concatenate[Any, Database, P], AsyncIterator[R]]: ...
 
 class Queue(Twin, Generic[T]):
     """As ``fdbqueue.Queue``."""
@@ -94,25 +106,13 @@ class Queue(Twin, Generic[T]):
         clock: Clock = ...,
         serializer: _Named,
     ) -> None: ...
-    async def ack(self, tr: Transactor, delivery: Delivery, *, result: object = ...) -> None: ...
-    async def ack_many(self, tr: Transactor, deliveries: Sequence[Delivery]) -> None: ...
-    def browse(
-        self, db: Database, *, levels: Iterable[int] | None = ...
-    ) -> AsyncIterator[Message]: ...
-    async def cancel(self, tr: Transactor, message_id: str) -> bool: ...
-    async def collect(
-        self, db: Database, ticket: Ticket, *, wait: Seconds | None = ...
-    ) -> builtins.list[Delivery]: ...
-    def consume(
-        self,
-        db: Database,
-        *,
-        max_messages: int = ...,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-    ) -> AsyncIterator[Delivery]: ...
-    async def consumers(self, tr: Transactor) -> builtins.list[Consumer]: ...
+    ack = _both(_Queue.ack)
+    ack_many = _both(_Queue.ack_many)
+    browse = _rows(_Queue.browse)
+    cancel = _both(_Queue.cancel)
+    collect = _db(_Queue.collect)
+    consume = _rows(_Queue.consume)
+    consumers = _both(_Queue.consumers)
     async def copy(
         self,
         db: Database,
@@ -123,15 +123,7 @@ class Queue(Twin, Generic[T]):
         resume: bytes = ...,
         progress: Callable[[Progress], object] | None = ...,
     ) -> Progress: ...
-    async def count(
-        self,
-        db: Database,
-        selector: Wanted = ...,
-        *,
-        state: str = ...,
-        resume: bytes = ...,
-        progress: Callable[[Progress], object] | None = ...,
-    ) -> Progress: ...
+    count = _db(_Queue.count)
     @overload
     @classmethod
     async def create(
@@ -154,30 +146,16 @@ class Queue(Twin, Generic[T]):
     ) -> Queue[Any]: ...
     @property
     def dead(self) -> DeadLetters: ...
-    async def delete(self, tr: Transactor) -> None: ...
-    async def delivery(self, tr: Transactor, token: bytes) -> Delivery | None: ...
-    async def depth(self, tr: Transactor) -> Depth: ...
-    async def depths(self, tr: Transactor) -> dict[int, Depth]: ...
-    async def dequeue(self, tr: Transaction) -> Message | None: ...
-    async def dequeue_at_most_once(
-        self, db: Database, *, wait: Seconds = ...
-    ) -> Message | None: ...
-    async def dequeue_many_at_most_once(
-        self, db: Database, max_messages: int, *, wait: Seconds = ...
-    ) -> builtins.list[Message]: ...
-    async def dequeue_matching(self, tr: Transaction, selector: str) -> Message | None: ...
-    async def dequeue_matching_at_most_once(
-        self, db: Database, selector: str
-    ) -> Message | None: ...
-    async def edit(
-        self,
-        tr: Transactor,
-        message_id: str,
-        *,
-        priority: int | None = ...,
-        delay: Seconds | None = ...,
-        at: datetime | None = ...,
-    ) -> bool: ...
+    delete = _both(_Queue.delete)
+    delivery = _both(_Queue.delivery)
+    depth = _both(_Queue.depth)
+    depths = _both(_Queue.depths)
+    dequeue = _tr(_Queue.dequeue)
+    dequeue_at_most_once = _db(_Queue.dequeue_at_most_once)
+    dequeue_many_at_most_once = _db(_Queue.dequeue_many_at_most_once)
+    dequeue_matching = _tr(_Queue.dequeue_matching)
+    dequeue_matching_at_most_once = _db(_Queue.dequeue_matching_at_most_once)
+    edit = _both(_Queue.edit)
     async def enqueue(
         self,
         tr: Transactor,
@@ -213,31 +191,19 @@ class Queue(Twin, Generic[T]):
     async def enqueue_many(
         self, tr: Transactor, messages: Iterable[NewMessage[T] | T], *, room: Seconds = ...
     ) -> Enqueued: ...
-    async def evict(
-        self, tr: Transactor, consumer: Consumer | None = ...
-    ) -> builtins.list[bytes]: ...
-    async def extend(
-        self, tr: Transactor, delivery: Delivery, lease: Seconds | None = ...
-    ) -> Delivery: ...
-    async def extend_many(
-        self, tr: Transactor, deliveries: Sequence[Delivery], lease: Seconds | None = ...
-    ) -> builtins.list[Delivery]: ...
-    async def get(self, tr: Transactor, message_id: str) -> MessageState | None: ...
+    evict = _both(_Queue.evict)
+    extend = _both(_Queue.extend)
+    extend_many = _both(_Queue.extend_many)
+    get = _both(_Queue.get)
     @property
     def groups(self) -> Groups: ...
-    async def history(
-        self, tr: Transactor, limit: int = ..., after: bytes = ...
-    ) -> builtins.list[Event]: ...
+    history = _both(_Queue.history)
     @property
     def keys(self) -> Keys: ...
-    async def leases(
-        self, tr: Transactor, limit: int = ..., after: bytes | None = ...
-    ) -> builtins.list[LeasedMessage]: ...
+    leases = _both(_Queue.leases)
     @property
     def limits(self) -> Limits: ...
-    async def messages(
-        self, tr: Transactor, state: str = ..., limit: int = ..., after: str | None = ...
-    ) -> builtins.list[MessageState]: ...
+    messages = _both(_Queue.messages)
     async def move(
         self,
         db: Database,
@@ -268,25 +234,15 @@ class Queue(Twin, Generic[T]):
     async def open(
         cls, tr: Transactor, name: str, *, serializer: _Named, **given: Unpack[Opening]
     ) -> Queue[Any]: ...
-    async def options(self, tr: Transactor) -> QueueOptions: ...
-    async def pause(self, tr: Transactor) -> None: ...
-    async def peek(self, tr: Transactor, limit: int = ...) -> builtins.list[Message]: ...
+    options = _both(_Queue.options)
+    pause = _both(_Queue.pause)
+    peek = _both(_Queue.peek)
     @property
     def plans(self) -> Plans: ...
     async def producer(self, db: Database, **terms: Unpack[Producing]) -> Producer[T]: ...
-    async def purge(
-        self, db: Database, *, progress: Callable[[int], object] | None = ...
-    ) -> int: ...
-    async def ready_since_ms(self, tr: Transactor) -> int | None: ...
-    async def receive(
-        self,
-        tr: Transactor,
-        *,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-        ack: Sequence[Delivery] = ...,
-    ) -> Delivery | None: ...
+    purge = _db(_Queue.purge)
+    ready_since_ms = _both(_Queue.ready_since_ms)
+    receive = _both(_Queue.receive)
     async def receive_batch(
         self,
         tr: Transactor,
@@ -297,230 +253,133 @@ class Queue(Twin, Generic[T]):
         consumer: str = ...,
         ack: Sequence[Delivery] = ...,
     ) -> Batch[T]: ...
-    async def receive_many(
-        self,
-        tr: Transactor,
-        max_messages: int,
-        *,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-        ack: Sequence[Delivery] = ...,
-    ) -> builtins.list[Delivery]: ...
-    async def receive_matching(
-        self, tr: Transactor, selector: str, *, lease: Seconds | None = ..., consumer: str = ...
-    ) -> Delivery | None: ...
-    async def reject(
-        self, tr: Transactor, delivery: Delivery, reason: str, *, drop: bool = ...
-    ) -> None: ...
-    async def reject_many(
-        self, tr: Transactor, deliveries: Sequence[Delivery], reason: str, *, drop: bool = ...
-    ) -> None: ...
-    async def release(
-        self,
-        tr: Transactor,
-        delivery: Delivery,
-        *,
-        delay: Seconds | None = ...,
-        error: str | None = ...,
-    ) -> None: ...
-    async def release_many(
-        self,
-        tr: Transactor,
-        deliveries: Sequence[Delivery],
-        *,
-        delay: Seconds | None = ...,
-        error: str | None = ...,
-    ) -> None: ...
-    async def remove(
-        self,
-        db: Database,
-        selector: Which,
-        *,
-        state: str = ...,
-        resume: bytes = ...,
-        progress: Callable[[Progress], object] | None = ...,
-    ) -> Progress: ...
-    async def request(
-        self,
-        tr: Transactor,
-        *,
-        max_messages: int = ...,
-        lease: Seconds | None = ...,
-        wait: bool = ...,
-        consumer: str = ...,
-    ) -> Ticket: ...
-    async def result(self, tr: Transactor, message_id: str, *, wait: Seconds = ...) -> Any: ...
-    async def resume(self, tr: Transactor) -> None: ...
+    receive_many = _both(_Queue.receive_many)
+    receive_matching = _both(_Queue.receive_matching)
+    reject = _both(_Queue.reject)
+    reject_many = _both(_Queue.reject_many)
+    release = _both(_Queue.release)
+    release_many = _both(_Queue.release_many)
+    remove = _db(_Queue.remove)
+    request = _both(_Queue.request)
+    result = _both(_Queue.result)
+    resume = _both(_Queue.resume)
     @property
     def schedules(self) -> Schedules: ...
-    async def set_options(self, tr: Transactor, **changes: Unpack[Options]) -> QueueOptions: ...
+    set_options = _both(_Queue.set_options)
     async def subscribe(
         self, tr: Transactor, name: str, **terms: Unpack[Terms]
     ) -> Subscription: ...
     @property
     def subscriptions(self) -> Subscriptions: ...
-    async def sweep(self, db: Database) -> Swept: ...
+    sweep = _db(_Queue.sweep)
     def value(self, message: Message | Delivery) -> T: ...
-    async def withdraw(self, tr: Transactor, ticket: Ticket) -> builtins.list[Delivery]: ...
+    withdraw = _both(_Queue.withdraw)
     def within(self, seconds: Seconds | None) -> Self: ...
 
 class Subscription(Twin):
     """As ``fdbqueue.Subscription``."""
-    async def browse(
-        self, tr: Transactor, limit: int = ..., *, wait: Seconds = ...
-    ) -> builtins.list[Message]: ...
-    async def close(self, tr: Transactor) -> None: ...
-    async def definition(self, tr: Transactor) -> Definition: ...
-    async def get(self, tr: Transaction) -> Message | None: ...
-    async def get_at_most_once(self, db: Database) -> Message | None: ...
-    async def positions(self, tr: Transactor) -> dict[int, int]: ...
-    async def receive(
-        self,
-        tr: Transactor,
-        *,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-        ack: Sequence[Delivery] = ...,
-    ) -> Delivery | None: ...
-    async def receive_many(
-        self,
-        tr: Transactor,
-        max_messages: int,
-        *,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-        ack: Sequence[Delivery] = ...,
-    ) -> builtins.list[Delivery]: ...
-    async def remove(self, tr: Transactor) -> None: ...
-    async def seek(self, tr: Transactor, to: str) -> None: ...
-    async def set_selector(self, tr: Transactor, selector: str | None) -> None: ...
+
+    browse = _both(_Subscription.browse)
+    close = _both(_Subscription.close)
+    definition = _both(_Subscription.definition)
+    get = _tr(_Subscription.get)
+    get_at_most_once = _db(_Subscription.get_at_most_once)
+    positions = _both(_Subscription.positions)
+    receive = _both(_Subscription.receive)
+    receive_many = _both(_Subscription.receive_many)
+    remove = _both(_Subscription.remove)
+    seek = _both(_Subscription.seek)
+    set_selector = _both(_Subscription.set_selector)
 
 class Subscriptions(Twin):
     """The subscriptions of a queue."""
-    async def list(self, tr: Transactor) -> builtins.list[Definition]: ...
+
+    list = _both(_Subscriptions.list)
     async def open(self, tr: Transactor, name: str) -> Subscription: ...
-    async def remove(self, tr: Transactor, name: str) -> None: ...
+    remove = _both(_Subscriptions.remove)
     async def subscribe(
         self, tr: Transactor, name: str, **terms: Unpack[Terms]
     ) -> Subscription: ...
 
 class DeadLetters(Twin):
     """The dead letters of a queue."""
-    async def list(
-        self, tr: Transactor, limit: int = ..., after: str | None = ...
-    ) -> builtins.list[DeadMessage]: ...
+
+    list = _both(_DeadLetters.list)
     async def move_ids(
         self, db: Database, target: Queue[Any] | str, message_ids: Iterable[str]
     ) -> int: ...
-    async def purge(
-        self, db: Database, wanted: Wanted = ..., *, progress: Callable[[int], object] | None = ...
-    ) -> int: ...
-    async def purge_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int: ...
-    async def redrive(
-        self,
-        db: Database,
-        wanted: Wanted = ...,
-        *,
-        at_once: int | None = ...,
-        progress: Callable[[int], object] | None = ...,
-    ) -> int: ...
-    async def redrive_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int: ...
-    async def show(self, tr: Transactor, message_id: str) -> DeadMessage | None: ...
+    purge = _db(_DeadLetters.purge)
+    purge_ids = _both(_DeadLetters.purge_ids)
+    redrive = _db(_DeadLetters.redrive)
+    redrive_ids = _both(_DeadLetters.redrive_ids)
+    show = _both(_DeadLetters.show)
     def within(self, seconds: Seconds | None) -> Self: ...
 
 class Plans(Twin):
     """The plans of a queue."""
-    async def forget(self, tr: Transactor, consumer: str) -> None: ...
-    async def list(self, tr: Transactor) -> builtins.list[PlanConsumer]: ...
-    async def messages(
-        self, tr: Transactor, consumer: str, limit: int = ...
-    ) -> builtins.list[Message]: ...
+
+    forget = _both(_Plans.forget)
+    list = _both(_Plans.list)
+    messages = _both(_Plans.messages)
     def planner(self, consumer: str, *, lenient: bool = ...) -> Planner: ...
-    async def release(
-        self, db: Database, consumer: str, *, progress: Callable[[int], object] | None = ...
-    ) -> int: ...
-    async def show(self, tr: Transactor, consumer: str) -> PlanConsumer: ...
+    release = _db(_Plans.release)
+    show = _both(_Plans.show)
 
 class Keys(Twin):
     """The keys of a queue."""
-    async def limited(
-        self, tr: Transactor, limit: int = ..., *, after: str | None = ...
-    ) -> dict[str, OwnLimits]: ...
-    async def waiting(
-        self, tr: Transactor, limit: int = ..., *, after: str | None = ...
-    ) -> builtins.list[KeyBacklog]: ...
+
+    limited = _both(_Keys.limited)
+    waiting = _both(_Keys.waiting)
     def __getitem__(self, key: str) -> Key: ...
 
 class Key(Twin):
     """One key of a queue."""
-    async def pause(self, tr: Transactor) -> KeyLimits: ...
-    async def reset(self, tr: Transactor) -> KeyLimits: ...
-    async def resume(self, tr: Transactor) -> KeyLimits: ...
-    async def set(self, tr: Transactor, **own: Unpack[OwnLimits]) -> KeyLimits: ...
-    async def state(self, tr: Transactor) -> KeyState: ...
+
+    pause = _both(_Key.pause)
+    reset = _both(_Key.reset)
+    resume = _both(_Key.resume)
+    set = _both(_Key.set)
+    state = _both(_Key.state)
 
 class Limits(Twin):
     """The limits that the queues of a root share."""
     def __init__(
         self, root: fdb.Subspace = ..., *, clock: Clock = ..., timeout: Seconds | None = ...
     ) -> None: ...
-    async def list(
-        self, tr: Transactor, limit: int = ..., *, after: Limit | None = ...
-    ) -> builtins.list[LimitSummary]: ...
+    list = _both(_Limits.list)
     def __getitem__(self, limit: Limit) -> SharedLimit: ...
 
 class SharedLimit(Twin):
     """One limit that queues share."""
-    async def delete(self, tr: Transactor) -> LimitState: ...
-    async def pause(self, tr: Transactor) -> LimitState: ...
-    async def resume(self, tr: Transactor) -> LimitState: ...
-    async def set(self, tr: Transactor, **shared: Unpack[Shared]) -> LimitState: ...
-    async def state(self, tr: Transactor) -> LimitState: ...
+
+    delete = _both(_SharedLimit.delete)
+    pause = _both(_SharedLimit.pause)
+    resume = _both(_SharedLimit.resume)
+    set = _both(_SharedLimit.set)
+    state = _both(_SharedLimit.state)
 
 class Schedules(Twin):
     """The schedules of a queue."""
-    async def delete(self, tr: Transactor, name: str) -> bool: ...
-    async def get(self, tr: Transactor, name: str) -> Schedule | None: ...
-    async def list(
-        self, tr: Transactor, limit: int = ..., *, after: str | None = ...
-    ) -> builtins.list[Schedule]: ...
-    async def pause(self, tr: Transactor, name: str) -> Schedule: ...
-    async def resume(self, tr: Transactor, name: str) -> Schedule: ...
-    async def run(self, tr: Transactor, name: str) -> str: ...
-    async def set(
-        self,
-        tr: Transactor,
-        name: str,
-        payload: Any = ...,
-        *,
-        cron: str | None = ...,
-        every: Seconds | None = ...,
-        timezone: str = ...,
-        overlap: Overlap = ...,
-        catch_up: CatchUp = ...,
-        priority: int = ...,
-        headers: Headers | None = ...,
-        ttl: Seconds | None = ...,
-        max_attempts: int | None = ...,
-        backoff: backoffs.Given = ...,
-        key: str | None = ...,
-        limits: Mapping[str, str] | None = ...,
-    ) -> Schedule: ...
+
+    delete = _both(_Schedules.delete)
+    get = _both(_Schedules.get)
+    list = _both(_Schedules.list)
+    pause = _both(_Schedules.pause)
+    resume = _both(_Schedules.resume)
+    run = _both(_Schedules.run)
+    set = _both(_Schedules.set)
 
 class Groups(Twin):
     """The groups of a queue."""
-    async def forget(self, tr: Transactor, name: str) -> bool: ...
-    async def get(self, tr: Transactor, name: str) -> Group | None: ...
-    async def list(
-        self, tr: Transactor, limit: int = ..., *, after: str | None = ...
-    ) -> builtins.list[Group]: ...
+
+    forget = _both(_Groups.forget)
+    get = _both(_Groups.get)
+    list = _both(_Groups.list)
 
 class Batch(Twin, Generic[T]):
     """As ``fdbqueue.Batch``: a sequence of deliveries, for ``async with``."""
-    async def ack(self, tr: Transactor) -> None: ...
+
+    ack = _both(_Batch.ack)
     def count(self, value: Any) -> Any: ...
     @property
     def expires_at_ms(self) -> int | None: ...
@@ -530,11 +389,9 @@ class Batch(Twin, Generic[T]):
     def index(self, value: Any, start: Any = ..., stop: Any = ...) -> Any: ...
     @property
     def payloads(self) -> builtins.list[bytes]: ...
-    async def reject(self, tr: Transactor, reason: str, *, drop: bool = ...) -> None: ...
-    async def release(
-        self, tr: Transactor, *, delay: Seconds | None = ..., error: str | None = ...
-    ) -> None: ...
-    async def settle(self, tr: Transactor, verdicts: Mapping[str, BaseException]) -> None: ...
+    reject = _both(_Batch.reject)
+    release = _both(_Batch.release)
+    settle = _both(_Batch.settle)
     @property
     def values(self) -> builtins.list[T]: ...
     def without(self, ids: Collection[str]) -> Self: ...
@@ -550,41 +407,19 @@ class Batch(Twin, Generic[T]):
 class Sink(Twin):
     """As ``fdbqueue.Sink``."""
     def __init__(self, queue: Queue, name: str) -> None: ...
-    async def discard(self, db: Database, batch: int, attempts: Iterable[Attempt]) -> None: ...
-    async def finish(
-        self,
-        db: Database,
-        *,
-        room: Seconds = ...,
-        progress: Callable[[SinkState], object] | None = ...,
-    ) -> SinkState: ...
-    async def forget(self, tr: Transactor) -> None: ...
-    async def publish(
-        self,
-        db: Database,
-        batch: int,
-        attempts: Iterable[Attempt],
-        *,
-        room: Seconds = ...,
-        progress: Callable[[SinkState], object] | None = ...,
-    ) -> SinkState: ...
+    discard = _db(_Sink.discard)
+    finish = _db(_Sink.finish)
+    forget = _both(_Sink.forget)
+    publish = _db(_Sink.publish)
     async def stage(self, db: Database, batch: int, content_type: str = ...) -> Stager: ...
-    async def state(self, tr: Transactor) -> SinkState: ...
+    state = _both(_Sink.state)
 
 class Import(Twin):
     """As ``fdbqueue.Import``."""
     def __init__(self, queue: Queue, name: str) -> None: ...
-    async def enqueue(
-        self,
-        db: Database,
-        messages: Iterable[NewMessage | Any],
-        *,
-        since: bytes,
-        until: bytes,
-        room: Seconds = ...,
-    ) -> Enqueued: ...
-    async def forget(self, tr: Transactor) -> None: ...
-    async def place(self, tr: Transactor) -> bytes: ...
+    enqueue = _db(_Import.enqueue)
+    forget = _both(_Import.forget)
+    place = _both(_Import.place)
 
 class Stager(Twin):
     """One attempt to stage rows of a batch, see ``Sink.stage``."""
