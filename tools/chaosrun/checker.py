@@ -13,12 +13,15 @@ from .violations import Violation, violation
 
 MIN_LEASE_NS = 800_000_000
 """A little less than the shortest lease of a run."""
-EARLY_MS = 2 * MAX_SKEW_MS + 50
+EARLY_MS = 50
 
 
-def check(history: list[Operation]) -> list[Violation]:
-    """Every violation that the history shows, the first of each guarantee first."""
-    view = View(history)
+def check(history: list[Operation], skew_ms: float = MAX_SKEW_MS) -> list[Violation]:
+    """Every violation that the history shows, the first of each guarantee first.
+
+    skew_ms: by how much a wall clock was wrong at most.
+    """
+    view = View(history, skew_ms)
     return [found for each in CHECKS for found in each(view)]
 
 
@@ -101,7 +104,7 @@ def attempts(view: View) -> Iterator[Violation]:
 def delays(view: View) -> Iterator[Violation]:
     """Nothing is delivered before its delay is over, but for what clocks may differ by."""
     for key, told in view.told.items():
-        due = told.operation.wall_ms + told.delay * 1000 - EARLY_MS
+        due = told.operation.wall_ms + told.delay * 1000 - 2 * view.skew_ms - EARLY_MS
         for one in view.taken.get(key, []):
             ended = one.operation.ended_wall_ms
             drains = one.operation.what.get("drains")

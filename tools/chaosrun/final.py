@@ -53,7 +53,7 @@ def look_at_the_dead(place: Place, recorder: Recorder, killed: Mapping[str, floa
 def drain(place: Place, recorder: Recorder) -> None:
     """See every browser to the end, and take everything that is left."""
     for name in BROWSERS:
-        _look_to_the_end(place, name)
+        look_to_the_end(place, name)
     planned.give_back(place, recorder, DRAINER)
     for name, queue in place.queues.items():
         deadline = world.monotonic() + PATIENCE
@@ -83,7 +83,9 @@ def drain(place: Place, recorder: Recorder) -> None:
                 assert queue.subscriptions.open(place.db, taker).receive(place.db) is None
 
 
-def _look_to_the_end(place: Place, browser: str) -> None:
+def look_to_the_end(place: Place, browser: str) -> None:
+    """See a browser to its end."""
+
     @fdb.transactional
     def look(tr: fdb.Transaction) -> int:
         subscription = place.queues["watched"].subscriptions.open(tr, browser)

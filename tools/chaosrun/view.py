@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .history import Operation
-from .place import LEASE
+from .place import LEASE, MAX_SKEW_MS
 
 STORE = "store"
 NOTHING_WRITTEN = ("LeaseLost", "StoreFull")
@@ -100,6 +100,7 @@ class View:
     """A history, sorted out."""
 
     operations: list[Operation]
+    skew_ms: float = MAX_SKEW_MS
     told: dict[tuple[str, str], Told] = field(default_factory=dict)
     taken: dict[tuple[str, str], list[Taken]] = field(default_factory=lambda: defaultdict(list))
     done: dict[tuple[str, str], list[Operation]] = field(default_factory=lambda: defaultdict(list))

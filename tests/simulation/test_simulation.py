@@ -1,0 +1,70 @@
+"""Simulated processes keep every guarantee, whatever the seed; see docs/simulation.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent.parent
+FRESH_MINUTES = 0.3
+CORPUS = [
+    line
+    for line in (HERE / "corpus.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+
+pytestmark = pytest.mark.long
+
+
+def simulate(*arguments: str, **environment: str) -> list[dict[str, Any]]:
+    """What came of each seed."""
+    found = subprocess.run(
+        [sys.executable, "-m", "simulation", "--json", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        env={
+            **os.environ,
+            "FDBQUEUE_STORE": "embedded:/nonexistent/simulated",
+            "PYTHONPATH": "tools",
+            **environment,
+        },
+    )
+    assert found.stdout, found.stderr
+    return [json.loads(line) for line in found.stdout.splitlines()]
+
+
+def sound(outcomes: list[dict[str, Any]]) -> None:
+    for outcome in outcomes:
+        problems = "\n".join(outcome["problems"])
+        around = "\n".join(outcome.get("around", ()))
+        assert not problems, f"{outcome['again']}\n{problems}\n{around}"
+
+
+@pytest.mark.promise(1, 2, 3, 4, 5, 6, 7)
+def test_fresh_seeds_keep_every_guarantee() -> None:
+    first = str(random.randrange(10**9))
+    sound(simulate("--seed", first, "--minutes", str(FRESH_MINUTES), "--operations", "300"))
+
+
+@pytest.mark.parametrize("line", CORPUS)
+def test_what_once_failed_does_not_fail_again(line: str) -> None:
+    sound(simulate(*line.split()))
+
+
+def test_a_seed_is_one_history_whatever_the_hash_seed() -> None:
+    first, second = (
+        simulate("--seed", "11", "--seeds", "2", "--operations", "150", PYTHONHASHSEED=seed)
+        for seed in ("1", "2")
+    )
+    assert [each["digest"] for each in first] == [each["digest"] for each in second]
+    assert first[0]["digest"] != first[1]["digest"]

@@ -1,0 +1,1 @@
+"""A deterministic simulation of processes that use queues; see docs/simulation.md."""

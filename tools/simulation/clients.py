@@ -1,0 +1,157 @@
+"""The clients of a run: what a strand of a simulated process does, and where."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from chaosrun.actors import row
+from chaosrun.history import Recorder
+from chaosrun.place import LEASE, MAX_ATTEMPTS, Place
+
+from fdbqueue import Delivery, Message, Queue, Worker
+from fdbqueue.errors import LeaseLost, OperationTimedOut, OutcomeUnknown, QueueError
+from fdbqueue.store import world
+from fdbqueue.store.binding import fdb
+
+from .driver import Process, Strand
+
+MIXED, TARGET = "mixed", "target"
+"""The queue whose options change and whose messages have every property, and where they go."""
+EXPECTED = (LeaseLost, OperationTimedOut, OutcomeUnknown)
+"""What an operation may raise by rights; anything else is a failure of the run."""
+WORKERS_LEASE = 30.0
+
+
+class Memory(Recorder):
+    """A history that is kept in memory."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        super().__init__("")
+
+    def _open(self) -> int:
+        return -1
+
+    def _write(self, **line: Any) -> None:
+        self.lines.append(line)
+
+
+class SimulatedPlace(Place):
+    """The queues of a run, and handles of a process on them."""
+
+    def __init__(self, db: fdb.Database, root: str) -> None:
+        super().__init__(db, root)
+        self.mixed = Queue(MIXED, self.root)
+        self.target = Queue(TARGET, self.root)
+
+    def create(self) -> None:
+        """Make the queues."""
+        super().create()
+        Queue.create(self.db, TARGET, root=self.root, levels=2)
+        Queue.create(
+            self.db,
+            MIXED,
+            root=self.root,
+            levels=4,
+            lease=LEASE,
+            max_attempts=MAX_ATTEMPTS,
+            key_concurrency=2,
+            dedup_window=5.0,
+        )
+
+
+class Client:
+    """One strand of a process: does one thing after another until the run is over."""
+
+    def __init__(self, place: SimulatedPlace, recorder: Memory, who: str, seed: str) -> None:
+        self.place, self.recorder, self.who = place, recorder, who
+        self.db = place.db
+        self.random = random.Random(f"{seed}:{who}")
+        self.doing = ""
+        self.done = 0
+        self.stops = False
+        self.strand: Strand
+        self.held: list[tuple[str, list[Delivery]]] = []
+        """What it took from ``MIXED``, and has not settled."""
+
+    def do(
+        self,
+        name: str,
+        queue: str,
+        body: Callable[[int], Any],
+        *,
+        rows: int = 0,
+        size: int = 0,
+        **what: Any,
+    ) -> Any:
+        """One operation with its record; None if it failed as it may.
+
+        rows, size: what the caller asks for, or hands in.
+        """
+        # A message has side records, each of its rows is removed and written, and read before.
+        self.strand.allowance = 40 * rows, 4 * size + 4_000 * rows
+        self.doing = f"{name} {queue} {what}"[:300]
+        n = self.recorder.begin(self.who, name, queue, **what)
+        try:
+            result = body(n)
+        except EXPECTED as error:
+            self.recorder.end(self.who, n, error=f"{type(error).__name__}: {error}")
+            return None
+        finally:
+            self.done += 1
+        self.recorder.end(self.who, n, result=result)
+        return result
+
+    def marked(self, n: int, body: Callable[[fdb.Transaction], Any]) -> Any:
+        """Run a body in a transaction of the caller, once: a mark tells whether it did."""
+
+        @fdb.transactional
+        def both(tr: fdb.Transaction) -> Any:
+            done = self.place.marked(tr, self.who, n)
+            if done is not None:
+                return done
+            found = body(tr)
+            self.place.mark(tr, self.who, n, found)
+            return found
+
+        return both(self.db)
+
+
+class WorkingClient(Client):
+    """Runs a ``Worker`` whose handler fails now and then."""
+
+    def work(self, concurrency: int) -> None:
+        """Work until the run is over."""
+        worker = Worker(self.db, concurrency=concurrency, name=self.who, shutdown=10)
+
+        def handle(tr: fdb.Transaction, message: Message) -> None:
+            self.recorder.note(self.who, "handle", "worked", rows=[row(message)])
+            self.place.effect(tr, "worked", message.payload.decode())
+            self.done += 1
+            if self.random.random() < 0.02:
+                raise LookupError("simulated")
+
+        worker.add(self.place.queues["worked"], handle, lease=WORKERS_LEASE)
+        self.doing = "work"
+        with worker:
+            while not self.stops:
+                world.sleep(0.5)
+            self.doing = "stop the worker"
+
+
+class Home:
+    """A simulated process with its handles and its clients."""
+
+    def __init__(self, process: Process, place: SimulatedPlace) -> None:
+        self.process, self.place = process, place
+        self.clients: list[Client] = []
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether everything that it runs has ended."""
+        return self.process.dead or not self.process.strands
+
+
+__all__ = ["EXPECTED", "Client", "Home", "Memory", "QueueError", "SimulatedPlace", "WorkingClient"]

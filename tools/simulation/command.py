@@ -1,0 +1,120 @@
+"""The command line: seeds, one after another, each in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from .run import Outcome, Run, Settings
+
+PATIENCE = 300.0
+"""Seconds of the machine after which a run is given up."""
+AROUND = 40
+"""Operations before a failure that are shown."""
+MOST_SHOWN = 10
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Simulate, and tell what is wrong; the exit code says whether anything is."""
+    parser = argparse.ArgumentParser(prog="tools/simulate", description=__doc__)
+    parser.add_argument("--seed", type=int, help="the one seed to run, or the first of several")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
+    parser.add_argument("--minutes", type=float, help="run fresh seeds for so long")
+    parser.add_argument("--operations", type=int, default=Settings.operations)
+    parser.add_argument("--no-faults", action="store_true")
+    parser.add_argument("--busy", type=float, help="virtual seconds, in place of --operations")
+    parser.add_argument("--think", type=float, help="virtual seconds between two operations")
+    parser.add_argument("--day", action="store_true", help="a day without messages follows")
+    parser.add_argument("--json", action="store_true", help="one line of JSON for each seed")
+    chosen = parser.parse_args(arguments)
+    settings = Settings(
+        seed=0,
+        operations=chosen.operations,
+        faults=not chosen.no_faults,
+        seconds=chosen.busy,
+        think=chosen.think,
+        day=chosen.day,
+    )
+    failed = 0
+    for seed in _seeds(chosen):
+        begun = time.monotonic()
+        outcome = _apart(replace(settings, seed=seed))
+        outcome["again"] = _again(chosen, seed)
+        failed += bool(outcome["problems"])
+        if chosen.json:
+            print(json.dumps(outcome), flush=True)
+        else:
+            _tell(outcome, time.monotonic() - begun)
+    return 1 if failed else 0
+
+
+def _again(chosen: argparse.Namespace, seed: int) -> str:
+    """The command that repeats the run of a seed."""
+    command: str = f"tools/simulate --seed {seed} --operations {chosen.operations}"
+    for name in ("busy", "think"):
+        if getattr(chosen, name) is not None:
+            command += f" --{name} {getattr(chosen, name)}"
+    return command + " --no-faults" * bool(chosen.no_faults) + " --day" * bool(chosen.day)
+
+
+def _seeds(chosen: argparse.Namespace) -> Iterator[int]:
+    first = chosen.seed
+    if first is None:
+        first = int.from_bytes(os.urandom(4), "big")
+    if chosen.minutes is None:
+        yield from range(first, first + chosen.seeds)
+        return
+    end = time.monotonic() + chosen.minutes * 60
+    while time.monotonic() < end:
+        yield first
+        first += 1
+
+
+def _apart(settings: Settings) -> dict[str, Any]:
+    """Run in a fork: a run leaves behind clients that must not end."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        signal.alarm(int(PATIENCE))
+        try:
+            told = _told(Run(settings).execute())
+        except BaseException as error:
+            told = {"seed": settings.seed, "problems": [f"the run itself: {error!r}"]}
+        with open(writing, "w") as out:
+            json.dump(told, out)
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    if not text:
+        return {"seed": settings.seed, "problems": ["the run died"]}
+    return dict(json.loads(text))
+
+
+def _told(outcome: Outcome) -> dict[str, object]:
+    told = asdict(replace(outcome, history=[]))
+    if outcome.problems:
+        told["around"] = [str(one) for one in outcome.history[-AROUND:]]
+    return told
+
+
+def _tell(outcome: dict[str, Any], seconds: float) -> None:
+    problems, rate = outcome["problems"], outcome.get("operations", 0) / seconds
+    print(
+        f"seed {outcome['seed']}: {outcome.get('operations')} operations in {seconds:.1f} s, "
+        f"{rate:.0f}/s; {outcome.get('virtual_seconds', 0):,.0f} virtual seconds; "
+        f"{len(problems)} problems",
+        flush=True,
+    )
+    if problems:
+        print(f"again: {outcome['again']}\n\nthe end of the history:")
+        print("\n".join(outcome.get("around", ())))
+        print("\nwhat is wrong:\n" + "\n".join(problems[:MOST_SHOWN]))

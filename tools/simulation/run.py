@@ -1,0 +1,325 @@
+"""One run: from a seed to a history, and what is wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import json
+import logging
+import os
+import random
+import shutil
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
+
+from chaosrun import final
+from chaosrun.checker import check
+from chaosrun.history import Operation, assembled
+
+from fdbqueue.store import world
+from fdbqueue.store.binding import fdb
+
+from . import invariants
+from .clients import Client, Home, Memory, SimulatedPlace, WorkingClient
+from .driver import SECOND, Process, Scheduler, Strand
+from .operations import TABLE
+from .seam import Rates, Seam
+
+ROOT = b"simulated".hex()
+BEGIN_NS = 1_000 * SECOND
+LIVE_SECONDS = 120.0
+"""Within so long after the faults every call returns."""
+REST_SECONDS = 90.0
+"""After so long every lease and every delay of a run is over."""
+DRAIN_SECONDS = 900.0
+MOST = {
+    "read": 0.003,
+    "death": 0.0003,
+    "pause": 0.0005,
+    "watch_late": 0.3,
+    "watch_spurious": 0.1,
+}
+"""How often a fault happens at most, where not at a twentieth of the calls."""
+DRIFT = 1e-4
+"""By how much more a clock that drifts is wrong, each second."""
+STEPS = 40_000_000
+"""Calls of the store after which a run that goes in circles is given up."""
+
+
+@dataclass
+class Settings:
+    """What a run does; what is None comes from its seed."""
+
+    seed: int
+    operations: int = 2_000
+    faults: bool = True
+    verify_every: int = 500
+    seconds: float | None = None
+    """Virtual seconds of the busy part, where it does not end by operations."""
+    think: float | None = None
+    day: bool = False
+    """Whether a virtual day without messages follows."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    seed: int
+    problems: list[str]
+    digest: str
+    operations: int
+    virtual_seconds: float
+    counts: dict[str, int] = field(default_factory=dict)
+    history: list[Operation] = field(default_factory=list)
+
+
+class Run:
+    """The simulated machine park of one seed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.scheduler = Scheduler(f"schedule:{settings.seed}")
+        self.scheduler.now_ns = BEGIN_NS
+        self.random = chance = random.Random(f"run:{settings.seed}")
+        self.recorder = Memory()
+        self.problems: list[str] = []
+        self.homes: list[Home] = []
+        self._opened = 0
+        thinks = chance.choice([0.0, 0.005, 0.05, 0.5])
+        self.think: float = thinks if settings.think is None else settings.think
+        latency = chance.choice([0.0002, 0.001, 0.005, 0.02])
+        self.seam = Seam(self.scheduler, latency, on_death=self._died)
+        self.rates = self._rates(chance) if settings.faults else Rates()
+        self.weights = [
+            weight * chance.choice([0.0, 0.3, 1.0, 1.0, 3.0]) for weight, _ in TABLE.values()
+        ]
+        if not any(self.weights):
+            self.weights[0] = 1.0
+        self.skew = chance.choice([0.0, 0.0, 0.4, 30.0]) if settings.faults else 0.0
+        self._stopping = False
+
+    @staticmethod
+    def _rates(chance: random.Random) -> Rates:
+        chosen = Rates()
+        for each in fields(Rates):
+            if chance.random() < 0.5:
+                rate = MOST.get(each.name, 0.05) * 10 ** -chance.uniform(0, 2)
+                setattr(chosen, each.name, rate)
+        return chosen
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def _open(self) -> fdb.Database:
+        # The bindings keep one database for each path, and a process has its own.
+        self._opened += 1
+        return fdb.open(f"{self.directory}{'/.' * self._opened}/store")
+
+    def _process(self, name: str) -> Home:
+        process = Process(self.scheduler, name)
+        process.skew = self.random.uniform(-self.skew, self.skew)
+        process.drift = self.random.choice([0.0, 0.0, DRIFT]) if self.skew else 0.0
+        before = world.current
+        world.enter(process.world)
+        home = Home(process, SimulatedPlace(self._open(), ROOT))
+        world.enter(before)
+        self.homes.append(home)
+        return home
+
+    def _start(self, name: str) -> None:
+        if self._stopping:
+            return
+        home = self._process(name)
+        chance = self.random
+        for thread in range(chance.choice([1, 2, 4])):
+            self._spawn(home, Client(home.place, self.recorder, f"{name}.{thread}", self._seed))
+        if chance.random() < 0.4:
+            who = f"{name}.worker"
+            working = WorkingClient(home.place, self.recorder, who, self._seed)
+            concurrency = chance.choice([1, 4])
+            self._spawn(home, working, partial(working.work, concurrency))
+
+    @property
+    def _seed(self) -> str:
+        return str(self.settings.seed)
+
+    def _spawn(self, home: Home, client: Client, body: Any = None) -> None:
+        home.clients.append(client)
+        client.strand = home.process.spawn(body or partial(self._live, client), client.who)
+
+    def _live(self, client: Client) -> None:
+        bodies = [body for _, body in TABLE.values()]
+        while not client.stops:
+            client.random.choices(bodies, self.weights)[0](client)
+            client.doing = ""
+            # Never nothing: an operation may have found nothing to do.
+            world.sleep(client.random.random() * 2 * self.think + 0.002)
+
+    def _died(self, strand: Strand) -> None:
+        process = strand.process
+        process.kill()
+        self.recorder.note("nemesis", "killed", process=process.name)
+        name, _, life = process.name.rpartition("-")
+        again = partial(self._start, f"{name}-{int(life) + 1}")
+        self.scheduler.call_later(10 * self.random.random(), again)
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    def execute(self) -> Outcome:
+        """Run, and check."""
+        self.hub = Process(self.scheduler, "hub")
+        world.enter(self.hub.world)
+        logging.getLogger("fdbqueue").setLevel(logging.CRITICAL)
+        gc.collect()
+        gc.disable()
+        with _directory() as self.directory:
+            self.seam.install(f"{self.directory}/store")
+            self.place = SimulatedPlace(self._open(), ROOT)
+            try:
+                self._all()
+            except Exception:
+                self.problems.append(f"the run itself: {traceback.format_exc()}")
+        return self._outcome()
+
+    def _all(self) -> None:
+        self.place.create()
+        self.seam.rates = self.rates
+        for n in range(self.random.choice([1, 2, 3, 5])):
+            self._start(f"p{n}-0")
+        self._busy()
+        self._calm()
+        if not self.problems:
+            self._drain()
+        if not self.problems and self.settings.day:
+            self._idle_day()
+
+    def _operations(self) -> int:
+        return sum(client.done for home in self.homes for client in home.clients)
+
+    def _busy(self) -> None:
+        settings, seconds = self.settings, self.settings.seconds
+        end = BEGIN_NS + int((seconds or 1e7) * SECOND)
+        while self.scheduler.now_ns < end and not self._broken():
+            wanted = self._operations() + settings.verify_every
+            if seconds is None:
+                wanted = min(wanted, settings.operations)
+            self._advance(end, lambda wanted=wanted: self._operations() >= wanted)
+            self._verify()
+            if seconds is None and self._operations() >= settings.operations:
+                return
+
+    def _broken(self) -> bool:
+        return bool(self.problems or self.scheduler.crashes or self.seam.problems)
+
+    def _advance(self, until_ns: int, over: Any) -> None:
+        begun = self.seam.counts["calls"]
+        found = 0
+
+        def ends() -> bool:
+            nonlocal found
+            found += 1
+            if found % 64:
+                return False
+            if not found % 65_536:
+                gc.collect()
+            if self.seam.counts["calls"] - begun > STEPS:
+                raise RuntimeError("the run goes in circles")
+            return self._broken() or bool(over())
+
+        self.scheduler.run(until_ns, ends)
+
+    def _verify(self) -> None:
+        world.enter(self.hub.world)
+        self.problems += invariants.audit(self.place)
+
+    def _calm(self) -> None:
+        """End the faults: every call must return within bounded time."""
+        self.seam.rates = Rates()
+        self._stopping = True
+        for home in self.homes:
+            home.process.paused_until = 0
+            for client in home.clients:
+                client.stops = True
+        until = self.scheduler.now_ns + int(LIVE_SECONDS * SECOND)
+        self._advance(until, lambda: all(home.at_rest for home in self.homes))
+        for home in self.homes:
+            if home.at_rest or self._broken():
+                continue
+            for client in home.clients:
+                if not client.strand.over:
+                    self.problems.append(f"liveness: {client.who} is still at: {client.doing}")
+        self._verify()
+
+    def _drain(self) -> None:
+        """Take everything that is left, in a process of its own, and look at what stays."""
+        home = self._process("drainer-0")
+        client = Client(home.place, self.recorder, "drain.0", self._seed)
+
+        def drain() -> None:
+            world.sleep(REST_SECONDS)
+            invariants.drain(home.place, self.recorder)
+
+        home.clients.append(client)
+        client.strand = home.process.spawn(drain, "drain.0")
+        client.strand.allowance = 10**9, 10**9
+        until = self.scheduler.now_ns + int(DRAIN_SECONDS * SECOND)
+        self._advance(until, lambda: client.strand.over)
+        if not client.strand.over and not self._broken():
+            left = ", ".join(invariants.left(self.place))
+            self.problems.append(f"liveness: the queues could not be drained: {left}")
+        if self._broken():
+            return
+        world.enter(self.hub.world)
+        final.describe(self.place, self.recorder)
+        self.problems += invariants.audit(self.place, at_rest=True)
+
+    def _idle_day(self) -> None:
+        world.enter(self.hub.world)
+        self.problems += invariants.idle_day(self)
+
+    @property
+    def virtual_seconds(self) -> float:
+        """How much time has passed."""
+        return (self.scheduler.now_ns - BEGIN_NS) / SECOND
+
+    def _outcome(self) -> Outcome:
+        problems = [*self.problems]
+        for name, error in self.scheduler.crashes:
+            shown = "".join(traceback.format_exception(error)[-6:])
+            problems.append(f"crashed: {name}: {shown}")
+        problems += [f"{kind}: {detail}" for kind, detail in self.seam.problems]
+        lines = self.recorder.lines
+        history = assembled(lines)
+        if not problems:
+            problems += [
+                str(found)
+                for found in check(
+                    history, skew_ms=1000 * (self.skew + DRIFT * self.virtual_seconds)
+                )
+            ]
+        digest = hashlib.sha256(json.dumps(lines).encode())
+        digest.update(repr((self.scheduler.now_ns, sorted(self.seam.counts.items()))).encode())
+        return Outcome(
+            self.settings.seed,
+            problems,
+            digest.hexdigest(),
+            self._operations(),
+            self.virtual_seconds,
+            dict(self.seam.counts),
+            history,
+        )
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[str]:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    directory = tempfile.mkdtemp(prefix="fdbqueue-simulate-", dir=memory)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
