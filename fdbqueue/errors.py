@@ -228,13 +228,7 @@ class MissingJava(StoreError):
 # -- the catalogue ----------------------------------------------------------------------------
 
 
-class CatalogueError(QueueError):
-    """Raised when a queue cannot be created or opened."""
-
-    text = "queue {name!r} cannot be opened"
-
-
-class QueueNotFound(CatalogueError):
+class QueueNotFound(QueueError):
     """Raised when a queue does not exist or has been deleted."""
 
     text = "there is no queue {name!r}: create it first"
@@ -249,13 +243,13 @@ class QueueReplaced(QueueNotFound):
     text = "queue {name!r} was deleted and created again: start the operation over"
 
 
-class QueueExists(CatalogueError):
+class QueueExists(QueueError):
     """Raised when a queue to be created already exists."""
 
     text = "queue {name!r} already exists"
 
 
-class OptionsMismatch(CatalogueError):
+class OptionsMismatch(QueueError):
     """Raised when a queue is opened with options other than the stored ones."""
 
     text = (
@@ -276,13 +270,7 @@ class LevelsFixed(OptionsMismatch):
 # -- subscriptions ----------------------------------------------------------------------------
 
 
-class SubscriptionError(QueueError):
-    """Raised when a subscription cannot be used."""
-
-    text = "subscription {name!r} cannot be used"
-
-
-class SubscriptionNotFound(SubscriptionError):
+class SubscriptionNotFound(QueueError):
     """Raised when a subscription does not exist, was removed, or has closed itself."""
 
     text = "queue {queue!r} has no subscription {name!r}: it was never created, or is closed"
@@ -294,7 +282,7 @@ class ScheduleNotFound(QueueError):
     text = "queue {queue!r} has no schedule {name!r}"
 
 
-class SubscriptionMismatch(SubscriptionError):
+class SubscriptionMismatch(QueueError):
     """Raised when a subscription is opened with properties other than the stored ones."""
 
     text = (
@@ -303,7 +291,7 @@ class SubscriptionMismatch(SubscriptionError):
     )
 
 
-class SubscriptionHeld(SubscriptionError):
+class SubscriptionHeld(QueueError):
     """Raised when an exclusive subscription serves another consumer."""
 
     text = (
@@ -434,13 +422,7 @@ class ImportMoved(QueueError):
     text = "another process has continued import {name!r}: read its position again"
 
 
-class ProducerError(QueueError):
-    """Raised when a producer cannot take or store messages."""
-
-    text = "the producer cannot be used"
-
-
-class ProducerFull(ProducerError, TimeoutError):
+class ProducerFull(QueueError, TimeoutError):
     """Raised when a producer holds as many messages as it may, and none was stored in time.
 
     The message was not taken.
@@ -455,14 +437,14 @@ class ProducerFull(ProducerError, TimeoutError):
     max_messages: int
 
 
-class ProducerClosed(ProducerError):
+class ProducerClosed(QueueError):
     """Raised when a message is sent to a closed producer, and set on one that it had not begun to
     store when its time to close was over. The message is not stored."""
 
     text = "the producer is closed: the message is not stored"
 
 
-class ProducerUnfinished(ProducerError, TimeoutError):
+class ProducerUnfinished(QueueError, TimeoutError):
     """Raised when messages were not stored within the time for ``flush`` or ``close``.
 
     ``messages`` of them are under way; their futures tell what becomes of them.
@@ -514,15 +496,7 @@ class ResultTooLarge(InvalidPayload):
     text = "the result of message {message_id} has {size:,} bytes; at most {limit:,} can be kept"
 
 
-class SinkError(QueueError):
-    """Raised when rows from many tasks cannot be published as one batch."""
-
-    text = "sink {sink!r} cannot be used"
-
-    sink: str
-
-
-class SinkBehind(SinkError):
+class SinkBehind(QueueError):
     """Raised when a batch is published before the previous one is complete. Nothing was written.
 
     This happens when a query starts over with a new checkpoint under the id of an older one.
@@ -534,7 +508,7 @@ class SinkBehind(SinkError):
     )
 
 
-class SinkLost(SinkError):
+class SinkLost(QueueError):
     """Raised when staged rows were removed before they were published. Nothing was enqueued."""
 
     text = (
@@ -543,12 +517,13 @@ class SinkLost(SinkError):
     )
 
 
-class SinkUnfinished(SinkError):
+class SinkUnfinished(QueueError):
     """Raised when publishing stopped halfway. What is enqueued stays, and the rest is kept.
 
     Publish the same batch of the same sink again to continue.
     """
 
+    sink: str
     text = (
         "{published:,} of {rows:,} rows of sink {sink!r} are enqueued, and the rest is kept: "
         "{problem}"

@@ -161,18 +161,10 @@ def composed(
     *terms: *Ts,
     wrote: Callable[[R], bool] | None = None,
 ) -> R:
-    """Run ``body`` in the caller's transaction; given a database, as a ``once.Operation``."""
+    """Run ``body`` in the caller's transaction; given a database, exactly once."""
     if isinstance(tr, fdb.Transaction):
         return body(tr, *terms)
-    # The loop of ``once.run``, which would call up from its floor.
-    operation: once.Operation[R] = once.Operation(tr, keys)
-    while not operation.done:
-        try:
-            result = body(operation.tr, *terms)
-            operation.commit(result, wrote is None or wrote(result))
-        except fdb.FDBError as error:
-            operation.recover(error)
-    return operation.result
+    return once.run(tr, keys, body, *terms, wrote=wrote)
 
 
 def _never(_: object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict
 
 from ..errors import InvalidArgument
 from .durations import Seconds
@@ -112,6 +112,25 @@ class NewMessage(Generic[T_co]):
     max_delay: Seconds | None = None
     keep_result: Seconds | None = None
     limits: Mapping[str, str] | None = None
+
+
+class MessageTerms(TypedDict, total=False):
+    """What ``NewMessage`` takes besides the payload, where it is enqueued as it is."""
+
+    priority: int
+    headers: Headers | None
+    delay: Seconds
+    at: datetime | None
+    ttl: Seconds | None
+    max_attempts: int | None
+    backoff: Any
+    dedup_id: str | None
+    unique: str | None
+    on_conflict: OnConflict
+    max_delay: Seconds | None
+    key: str | None
+    keep_result: Seconds | None
+    limits: Mapping[str, str] | None
 
 
 class Enqueued(list[str]):

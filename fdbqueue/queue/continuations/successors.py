@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from ...errors import InvalidArgument
 from ...messages.enqueue.admission import Draft
 from ...store.binding import fdb
-from ...values import backoff as backoffs
-from ...values.durations import Seconds
-from ...values.model import Headers, Message, NewMessage, OnConflict, T
-from ...values.options import DEFAULT_PRIORITY
+from ...values.model import Message, MessageTerms, NewMessage, T
 from ...values.serializers import BytesSerializer, dumps
 from ..enqueue import Enqueuing
 from ..validation import draft
@@ -134,21 +130,7 @@ class Context:
         self,
         queue: Enqueuing[T],
         payload: T,
-        *,
-        priority: int = DEFAULT_PRIORITY,
-        headers: Headers | None = None,
-        delay: Seconds = 0.0,
-        at: datetime | None = None,
-        ttl: Seconds | None = None,
-        max_attempts: int | None = None,
-        backoff: backoffs.Given = None,
-        dedup_id: str | None = None,
-        unique: str | None = None,
-        on_conflict: OnConflict = "keep",
-        max_delay: Seconds | None = None,
-        key: str | None = None,
-        keep_result: Seconds | None = None,
-        limits: Mapping[str, str] | None = None,
+        **terms: Unpack[MessageTerms],
     ) -> None:
         """Enqueue a message in the transaction that acknowledges the one that is handled.
 
@@ -170,24 +152,7 @@ class Context:
                 problem="no acknowledgement comes here: call it in the handler of a worker, which "
                 "neither browses nor settles before",
             )
-        message = NewMessage(
-            payload,
-            priority,
-            headers,
-            delay=delay,
-            at=at,
-            ttl=ttl,
-            max_attempts=max_attempts,
-            backoff=backoff,
-            dedup_id=dedup_id,
-            unique=unique,
-            key=key,
-            on_conflict=on_conflict,
-            max_delay=max_delay,
-            keep_result=keep_result,
-            limits=limits,
-        )
-        found.add(queue, message)
+        found.add(queue, NewMessage(payload, **terms))
 
 
 context = Context()
