@@ -25,16 +25,7 @@ def advance(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: in
     the same cursors, and with messages added to a level before the last one read there; never with
     takers. If the subscription closes itself as a result, also with any arrival.
     """
-    messages = CursorScan(tr, scope, definition.name, limit)
-    now_ms = scope.now_ms(tr)
-    seen: list[StoredMessage] = []
-    for message in messages:
-        if message.envelope.expired(now_ms):
-            continue
-        if definition.matches(message.envelope.properties(message.position), now_ms):
-            seen.append(message)
-            if enough(seen, limit):
-                break
+    messages, seen = _seen(tr, scope, definition, limit)
     for level in messages.passed:
         messages.move(level)
     found = Found(seen, messages.ended, messages.reached)
@@ -60,16 +51,7 @@ def look(
     Nothing is enqueued in front of them any more once this has committed. A message that returns
     there is not found if the cursor then passes it. Round trips and conflicts as ``advance``.
     """
-    messages = CursorScan(tr, scope, definition.name, limit)
-    now_ms = scope.now_ms(tr)
-    seen: list[StoredMessage] = []
-    for message in messages:
-        if message.envelope.expired(now_ms):
-            continue
-        if definition.matches(message.envelope.properties(message.position), now_ms):
-            seen.append(message)
-            if enough(seen, limit):
-                break
+    messages, seen = _seen(tr, scope, definition, limit)
     last = {message.position.level: message.position for message in seen}
     for level, index in messages.passed.items():
         if level in last:
@@ -101,3 +83,20 @@ def page(tr: fdb.Transaction, keys: QueueKeys, level: int, place: bytes) -> list
         within.start, within.stop, limit=PAGE, streaming_mode=fdb.StreamingMode.want_all
     )
     return scan.batch(keys, found, PAGE, begin=within.start)
+
+
+def _seen(
+    tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
+) -> tuple[CursorScan, list[StoredMessage]]:
+    """The next messages that match, and the scan that has come to them."""
+    messages = CursorScan(tr, scope, definition.name, limit)
+    now_ms = scope.now_ms(tr)
+    seen: list[StoredMessage] = []
+    for message in messages:
+        if message.envelope.expired(now_ms):
+            continue
+        if definition.matches(message.envelope.properties(message.position), now_ms):
+            seen.append(message)
+            if enough(seen, limit):
+                break
+    return messages, seen

@@ -50,7 +50,7 @@ def test_nothing_that_is_stored_is_ever_evaluated() -> None:
                 assert node.module not in FORBIDDEN_MODULES, path
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(TEXT, TEXT)
 def test_the_keys_of_two_queues_never_meet(one: str, other: str) -> None:
     # Given two names that are allowed

@@ -750,7 +750,7 @@ def test_verification_finds_wrong_records_of_last_values(
         clean(db, prices)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=30, suppress_health_check=list(HealthCheck), deadline=None)
 @given(
     st.lists(
         st.one_of(

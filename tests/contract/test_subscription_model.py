@@ -226,7 +226,7 @@ class Subscribed(RuleBasedStateMachine):
 
 TestSubscribed = Subscribed.TestCase
 TestSubscribed.settings = settings(
-    max_examples=60,
+    max_examples=30,
     stateful_step_count=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

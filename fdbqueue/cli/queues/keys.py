@@ -193,9 +193,9 @@ def set_(
     """
     own: OwnLimits = {}
     if concurrency is not None:
-        own["concurrency"] = _number("--concurrency", concurrency)
+        own["concurrency"] = number("--concurrency", concurrency)
     if window is not None:
-        own["window"] = _number("--window", window)
+        own["window"] = number("--window", window)
     if weight is not None:
         own["weight"] = _whole("--weight", weight)
     if rate is not None:
@@ -206,7 +206,8 @@ def set_(
     _print(as_json, name, queue.keys[key], queue.keys[key].set(db, **own))
 
 
-def _number(option: str, text: str) -> int | None:
+def number(option: str, text: str) -> int | None:
+    """A number of an option, or none."""
     return None if text == "none" else _whole(option, text, ", or none")
 
 

@@ -11,6 +11,7 @@ import fdbqueue
 from ...values.limits import LimitState, LimitSummary
 from .. import context, json_schema, listings, terminal
 from ..parameters import AsJson, Change, ListOutput, Output, Page, grouped, pair
+from .keys import number
 
 if TYPE_CHECKING:
     from ...queue.limits import Limits, Shared, SharedLimit
@@ -178,12 +179,8 @@ def set_(
       fdbq enqueue orders 'order 17' --limit api=stripe
     """
     shared: Shared = {}
-    if concurrency == "none":
-        shared["concurrency"] = None
-    elif concurrency is not None:
-        if not concurrency.isascii() or not concurrency.isdigit() or len(concurrency) > 9:
-            raise terminal.CommandError(f"--concurrency {concurrency}: write a number, or none")
-        shared["concurrency"] = int(concurrency)
+    if concurrency is not None:
+        shared["concurrency"] = number("--concurrency", concurrency)
     if rate is not None:
         shared["rate"] = None if rate == "none" else rate
     if not shared:

@@ -39,7 +39,7 @@ SHORT = """
     large_payloads_move_whole
     what_matches_is_moved_and_the_rest_stays
     lines_of_ordering_keys_move_in_their_order
-    what_is_called_plainly_is_done_and_tells_its_progress
+    it_is_done_and_tells_its_progress
 
     one_round_serves_all_who_stand_in_line
     requests_are_served_in_the_order_in_which_they_came
