@@ -68,3 +68,27 @@ def test_a_seed_is_one_history_whatever_the_hash_seed() -> None:
     )
     assert [each["digest"] for each in first] == [each["digest"] for each in second]
     assert first[0]["digest"] != first[1]["digest"]
+
+
+MUTANTS = ("forgets_outcomes", "keeps_expired_leases", "miscounts", "keeps_slots", "holds_a_lock")
+IN_THE_SUITE = ("forgets_outcomes", "miscounts")
+
+
+def finds(mutant: str, first: int, most: int) -> None:
+    outcomes = simulate(
+        *("--seed", str(first), "--seeds", str(most // 300), "--operations", "300"),
+        *("--mutant", mutant, "--until-found"),
+    )
+    assert outcomes[-1]["problems"]
+
+
+@pytest.mark.parametrize("mutant", IN_THE_SUITE)
+def test_a_planted_fault_is_found(mutant: str) -> None:
+    finds(mutant, random.randrange(10**9), 20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("time", range(3))
+def test_a_planted_fault_is_found_from_any_seed(mutant: str, time: int) -> None:
+    finds(mutant, random.randrange(10**9), 20_000)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from . import mutants
 from .run import Outcome, Run, Settings
 
 PATIENCE = 300.0
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--busy", type=float, help="virtual seconds, in place of --operations")
     parser.add_argument("--think", type=float, help="virtual seconds between two operations")
     parser.add_argument("--day", action="store_true", help="a day without messages follows")
+    parser.add_argument("--mutant", choices=sorted(mutants.TABLE), help="a fault to plant")
+    parser.add_argument("--until-found", action="store_true", help="end with the first failure")
     parser.add_argument("--json", action="store_true", help="one line of JSON for each seed")
     chosen = parser.parse_args(arguments)
     settings = Settings(
@@ -41,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         think=chosen.think,
         day=chosen.day,
     )
+    if chosen.mutant:
+        mutants.TABLE[chosen.mutant]()
     failed = 0
     for seed in _seeds(chosen):
         begun = time.monotonic()
@@ -51,13 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(outcome), flush=True)
         else:
             _tell(outcome, time.monotonic() - begun)
+        if failed and chosen.until_found:
+            break
     return 1 if failed else 0
 
 
 def _again(chosen: argparse.Namespace, seed: int) -> str:
     """The command that repeats the run of a seed."""
     command: str = f"tools/simulate --seed {seed} --operations {chosen.operations}"
-    for name in ("busy", "think"):
+    for name in ("busy", "think", "mutant"):
         if getattr(chosen, name) is not None:
             command += f" --{name} {getattr(chosen, name)}"
     return command + " --no-faults" * bool(chosen.no_faults) + " --day" * bool(chosen.day)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chaosrun import final
 from chaosrun.actors import row
-from chaosrun.place import BROWSERS
+from chaosrun.place import BROWSERS, FILTERS
 
 import fdbqueue
 from fdbqueue import Queue
@@ -16,28 +16,33 @@ from fdbqueue.store import world
 from .clients import Memory, SimulatedPlace
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .seam import Seam
 
 DRAINER = "drain.0"
 PAUSE_SECONDS = 5.0
 """How long to wait where nothing can be taken, and something is left."""
 OF_THE_DEAD = ("request of the dead", "consumer dead")
 """Deviations that there may be until somebody finds out that a process is dead."""
+MANY = 1_000
 STAYS = {
-    Kind.META,
-    Kind.TAIL,
-    Kind.SUBSCRIPTION,
-    Kind.CURSOR,
-    Kind.COUNT,
-    Kind.CHANGE,
-    Kind.ONCE,
-    Kind.DEAD,
-    Kind.LIMITS,
-    Kind.EVENT,
-    Kind.IN_FLIGHT,
-    Kind.CANCELS,
+    Kind.META: 1,
+    Kind.TAIL: 10,
+    Kind.SUBSCRIPTION: 2,
+    Kind.CURSOR: 10,
+    Kind.COUNT: 10,
+    Kind.CHANGE: 3,
+    # One for each operation that ran at once with others, until the next that sweeps.
+    Kind.ONCE: 50,
+    Kind.LIMITS: MANY,
+    Kind.EVENT: MANY,
+    Kind.IN_FLIGHT: 1,
+    Kind.CANCELS: 1,
+    Kind.PLANNER: 1,
 }
-"""What a queue keeps without messages, but its dead letters and what these keep."""
+"""How many rows of each kind a queue keeps without messages, at most."""
+BEATS = "extender"
+"""In the name of the thread of a worker that gives signs of life."""
+ASKING_SECONDS = 10.0
 
 
 def queues(place: SimulatedPlace) -> list[Queue]:
@@ -79,6 +84,10 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
     for queue in queues(place):
         while queue.evict(place.db):
             pass
+        # Who waits does away with a leader that is dead.
+        queue.receive(place.db, wait=0.1)
+    for taker in FILTERS:
+        place.filter(taker).receive(place.db, wait=0.1)
 
 
 def _take(place: SimulatedPlace, recorder: Memory, name: str, queue: Queue) -> int:
@@ -104,6 +113,28 @@ def _left(place: SimulatedPlace, queue: Queue) -> bool:
     return depth.ready + depth.leased + depth.delayed > 0
 
 
-def idle_day(run: Run) -> list[str]:
-    """A day without messages: what is asked of the store, and what is left in it."""
-    return []
+def purge(place: SimulatedPlace) -> None:
+    """Remove the dead letters, with all that they keep."""
+    for queue in queues(place):
+        queue.dead.purge(place.db)
+
+
+def asked(seam: Seam, seconds: float) -> list[str]:
+    """Who has asked the store too often in so many seconds without messages."""
+    return [
+        f"idle: {name} asks the store every {seconds / count:.1f} s"
+        for name, count in sorted(seam.asked.items())
+        if BEATS not in name and count > seconds / ASKING_SECONDS
+    ]
+
+
+def rows_left(place: SimulatedPlace) -> list[str]:
+    """Rows that do not belong to a queue without messages."""
+    found = []
+    for queue in queues(place):
+        for kind in Kind:
+            every = queue._keys.kind(kind)
+            count = len(list(place.db.get_range(every.start, every.stop, limit=1000)))
+            if count > STAYS.get(kind, 0):
+                found.append(f"left: {queue.name}: {count} rows of {kind.name}")
+    return found

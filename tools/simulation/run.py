@@ -39,12 +39,13 @@ REST_SECONDS = 90.0
 DRAIN_SECONDS = 900.0
 MOST = {
     "read": 0.003,
-    "death": 0.0003,
-    "pause": 0.0005,
+    "death": 0.002,
+    "pause": 0.002,
     "watch_late": 0.3,
     "watch_spurious": 0.1,
 }
-"""How often a fault happens at most, where not at a twentieth of the calls."""
+"""How often a fault happens at most, where not at a tenth of the calls."""
+DAY_SECONDS = 86_400.0
 DRIFT = 1e-4
 """By how much more a clock that drifts is wrong, each second."""
 STEPS = 40_000_000
@@ -109,7 +110,7 @@ class Run:
         chosen = Rates()
         for each in fields(Rates):
             if chance.random() < 0.5:
-                rate = MOST.get(each.name, 0.05) * 10 ** -chance.uniform(0, 2)
+                rate = MOST.get(each.name, 0.1) * 10 ** -chance.uniform(0, 1.3)
                 setattr(chosen, each.name, rate)
         return chosen
 
@@ -279,8 +280,27 @@ class Run:
         self.problems += invariants.audit(self.place, at_rest=True)
 
     def _idle_day(self) -> None:
+        """A day in which a worker and a consumer wait for messages that do not come."""
         world.enter(self.hub.world)
-        self.problems += invariants.idle_day(self)
+        invariants.purge(self.place)
+        home = self._process("idle-0")
+        working = WorkingClient(home.place, self.recorder, "idle-0.worker", self._seed)
+        self._spawn(home, working, partial(working.work, 2))
+        waiting = Client(home.place, self.recorder, "idle-0.0", self._seed)
+
+        def wait() -> None:
+            while not waiting.stops:
+                home.place.queues["auto"].receive(home.place.db, wait=3600.0)
+
+        self._spawn(home, waiting, wait)
+        self._advance(self.scheduler.now_ns + 3600 * SECOND, lambda: False)
+        self.seam.asked.clear()
+        self._advance(self.scheduler.now_ns + int(DAY_SECONDS * SECOND), lambda: False)
+        self.problems += invariants.asked(self.seam, DAY_SECONDS)
+        working.stops = waiting.stops = True
+        self._advance(self.scheduler.now_ns + 7200 * SECOND, lambda: home.at_rest)
+        world.enter(self.hub.world)
+        self.problems += invariants.rows_left(self.place)
 
     @property
     def virtual_seconds(self) -> float:

@@ -82,8 +82,8 @@ class Seam:
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[tuple[str, str]] = field(default_factory=list)
     """What broke a rule at the seam: its kind, and the detail."""
-    requests: Counter[str] = field(default_factory=Counter)
-    """By process: how many transactions it has begun to read in."""
+    asked: Counter[str] = field(default_factory=Counter)
+    """By strand: in how many transactions it has read."""
 
     def __post_init__(self) -> None:
         self._usage: dict[Any, Usage] = {}
@@ -153,8 +153,7 @@ class Seam:
         tr = live[handle]
         if tr.read_version is None:
             self.give_way("get_read_version")
-            if (strand := self.scheduler.strand) is not None:
-                self.requests[strand.process.name] += 1
+            self._count(handle, 0, 0)
         return inner(handle)
 
     def _get(self, inner: Any, handle: Any, *arguments: Any) -> Any:
@@ -187,7 +186,11 @@ class Seam:
         return future
 
     def _count(self, handle: Any, rows: int, size: int) -> None:
-        used = self._usage.setdefault(handle, Usage())
+        used = self._usage.get(handle)
+        if used is None:
+            used = self._usage[handle] = Usage()
+            if self.scheduler.strand is not None:
+                self.asked[self.scheduler.strand.name] += 1
         used.rows += rows
         used.bytes += size
         self._bound("reads", used.rows, used.bytes)
