@@ -246,13 +246,13 @@ def test_producers_of_a_rated_key_with_a_backlog_conflict_with_nobody(
     assert held is not None
     clock.seconds += 10
     # Neither with a receive that lets the next one come
-    producers = [partial(enqueuing, queue, "a") for _ in range(20)]
+    producers = [partial(enqueuing, queue, "a") for _ in range(4)]
     assert not conflicts(db, [*producers, queue.receive, *producers])
-    assert queue.keys["a"].state(db).waiting == 3 + 40
+    assert queue.keys["a"].state(db).waiting == 3 + 8
     # Nor with an end
     assert not conflicts(db, [*producers, partial(acking, queue, held), *producers])
     # Nor do those of different keys
-    assert not conflicts(db, [partial(enqueuing, queue, f"key {n}") for n in range(20)])
+    assert not conflicts(db, [partial(enqueuing, queue, f"key {n}") for n in range(8)])
     sound(db, queue)
 
 
