@@ -439,8 +439,8 @@ def test_what_a_worker_held_when_the_connection_was_lost_is_begun_only_anew(
     states: list[ConnectionState] = []
     worker.connection.interval = 0.02
     worker.connection.lost_after = 0.1
-    worker.connection.listen(states.append)
     with worker:
+        worker.connection.listen(states.append)  # It is told after the worker.
         recorder.wait_for(1)
         eventually(lambda: queue.depth(db).leased == 2)
         store.cut = True
