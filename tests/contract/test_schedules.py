@@ -674,7 +674,7 @@ def test_a_schedule_that_has_lost_its_tick_is_found_and_repaired(
     assert come(db, queue, clock) == []
 
 
-def test_a_schedule_of_a_later_release_waits_for_a_process_that_can_read_it(
+def test_a_schedule_that_cannot_be_read_waits_until_it_can(
     db: fdb.Database, queue: Queue, clock: StoppedClock
 ) -> None:
     queue.schedules.set(db, "a", every=60)

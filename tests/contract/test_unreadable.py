@@ -78,7 +78,7 @@ def test_a_message_that_cannot_be_read_is_skipped_to_the_dead_letters(
     assert queue.depth(db).ready == queue.depth(db).dead == 0
 
 
-def test_what_is_skipped_comes_back_whole_for_a_release_that_can_read_it(
+def test_what_is_skipped_comes_back_whole_once_it_can_be_read(
     db: fdb.Database, queue: Queue
 ) -> None:
     queue.enqueue(db, b"a", headers={"region": "eu"})

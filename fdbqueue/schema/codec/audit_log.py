@@ -38,7 +38,7 @@ def pack_audit(line: AuditLine) -> bytes:
 
 
 def unpack_audit(value: bytes, stamp: bytes = b"") -> AuditLine:
-    """A line as it was stored; names that a later release adds are left out."""
+    """A line as it was stored."""
     try:
         stored: dict[str, Any] = json.loads(value)
         return AuditLine(stamp, *(stored[name] for name in AuditLine.__match_args__[1:]))
