@@ -34,12 +34,11 @@ from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery.redelivery import release_delay
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
-from fdbqueue.store.clocks import Clock
+from fdbqueue.store.clocks import SYSTEM_CLOCK, Clock
 from fdbqueue.values.model import HeaderValue, OnConflict
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
-START_MS = 1_700_000_000_000
 LEASE = 60.0
 REST = 20.0
 WINDOW = 300.0
@@ -51,15 +50,21 @@ SELDOM = 3
 
 @dataclass
 class FrozenClock(Clock):
-    """The wall clock stands still but for the tests, and they move the version as far."""
+    """The wall clock stands still but for the tests, and they move the version as far.
 
-    ms: int = START_MS
+    It begins now, so that it is believed: else a delay would end while a slow test runs.
+    """
+
+    began: int = field(default_factory=SYSTEM_CLOCK.wall_ms)
+
+    def __post_init__(self) -> None:
+        self.ms = self.began
 
     def wall_ms(self) -> int:
         return self.ms
 
     def versions_ahead(self) -> int:
-        return (self.ms - START_MS) * 1000
+        return (self.ms - self.began) * 1000
 
 
 @dataclass

@@ -72,7 +72,7 @@ class Troubled(Life):
     ) -> None:
         super().create(expired, backoff, elsewhere, order)
         self.plain, self.source = self.db, random.Random(number)
-        self.clock.now_ms(self.plain)  # Asked before there are faults: its clock is years behind.
+        self.clock.now_ms(self.plain)  # Asked before there are faults.
         self.db = FlakyDatabase(self.plain, self.troubles())  # type: ignore[assignment]
         handles = [Queue("q", self.space, clock=self.clock) for _ in range(3)]
         self.queue = Handles(handles, self.source)  # type: ignore[assignment]
