@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeAlias
 
-from ..store import connection, tasks, world
+from ..store import connection, tasks
 from ..store.connection import ConnectionState, Listener
 from ..values.durations import Seconds
 from ..values.records import record
@@ -45,7 +45,7 @@ class Connection(Twin):
         interval: Seconds = connection.INTERVAL_SECONDS,
         timeout: Seconds = connection.TIMEOUT_SECONDS,
         lost_after: Seconds = connection.LOST_SECONDS,
-        now: Callable[[], float] = lambda: world.monotonic(),
+        now: Callable[[], float] = connection.monotonic,
     ) -> None:
         super().__init__(
             connection.Connection(

@@ -59,6 +59,11 @@ def next_state(
     return ConnectionState.SUSPENDED if usable or silent < lost_after else ConnectionState.LOST
 
 
+def monotonic() -> float:
+    """Seconds of the world's clock, whichever world it is."""
+    return world.monotonic()
+
+
 class Connection:
     """Asks the store every ``interval`` seconds, between ``start`` and ``stop``.
 
@@ -80,7 +85,7 @@ class Connection:
         interval: Seconds = INTERVAL_SECONDS,
         timeout: Seconds = TIMEOUT_SECONDS,
         lost_after: Seconds = LOST_SECONDS,
-        now: Callable[[], float] = lambda: world.monotonic(),
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self.db = db
         self.interval = patience("interval", interval)

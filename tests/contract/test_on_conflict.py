@@ -313,7 +313,7 @@ def test_a_bounded_queue_has_room_for_what_replaces(
     replaced(db, queue, b"old")
     replaced(db, queue, b"x" * 100)
     with pytest.raises(QueueFull):
-        replaced(db, queue, b"x" * 101, timeout=0)
+        replaced(db, queue, b"x" * 101, room=0)
     assert taken(db, queue) == [b"x" * 100]
 
 
