@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.expected import agenda, consumer
+
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
 FRESH_MINUTES = 0.3
@@ -53,7 +55,11 @@ def sound(outcomes: list[dict[str, Any]]) -> None:
 @pytest.mark.promise(1, 2, 3, 4, 5, 6, 7)
 def test_fresh_seeds_keep_every_guarantee() -> None:
     first = str(random.randrange(10**9))
-    sound(simulate("--seed", first, "--minutes", str(FRESH_MINUTES), "--operations", "300"))
+    sound(
+        simulate(
+            "--seed", first, "--minutes", str(FRESH_MINUTES), "--operations", "300", "--idle", "300"
+        )
+    )
 
 
 @pytest.mark.parametrize("line", CORPUS)
@@ -61,13 +67,30 @@ def test_what_once_failed_does_not_fail_again(line: str) -> None:
     sound(simulate(*line.split()))
 
 
-def test_a_seed_is_one_history_whatever_the_hash_seed() -> None:
-    first, second = (
-        simulate("--seed", "11", "--seeds", "2", "--operations", "150", PYTHONHASHSEED=seed)
-        for seed in ("1", "2")
-    )
-    assert [each["digest"] for each in first] == [each["digest"] for each in second]
-    assert first[0]["digest"] != first[1]["digest"]
+def test_a_seed_is_one_history_whatever_the_hash_seed_and_what_ran_before() -> None:
+    several = simulate("--seed", "11", "--seeds", "3", "--operations", "100", PYTHONHASHSEED="1")
+    (alone,) = simulate("--seed", "13", "--operations", "100", PYTHONHASHSEED="2")
+    assert several[-1]["digest"] == alone["digest"]
+    assert len({each["digest"] for each in several}) == 3
+
+
+@pytest.fixture(scope="module")
+def idle() -> list[str]:
+    """What is known to be wrong, too, after some time without messages."""
+    (found,) = simulate("--seed", "5", "--operations", "100", "--idle", "900", "--known")
+    problems: list[str] = found["problems"]
+    assert all(one.startswith(("idle: ", "left: ")) for one in problems), problems
+    return problems
+
+
+@consumer
+def test_who_waits_for_messages_asks_the_store_at_most_every_ten_seconds(idle: list[str]) -> None:
+    assert not [one for one in idle if one.startswith("idle: ")]
+
+
+@agenda
+def test_a_store_without_messages_has_only_rows_that_stay(idle: list[str]) -> None:
+    assert not [one for one in idle if one.startswith("left: ")]
 
 
 MUTANTS = ("forgets_outcomes", "keeps_expired_leases", "miscounts", "keeps_slots", "holds_a_lock")

@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--busy", type=float, help="virtual seconds, in place of --operations")
     parser.add_argument("--think", type=float, help="virtual seconds between two operations")
-    parser.add_argument("--day", action="store_true", help="a day without messages follows")
+    parser.add_argument("--idle", type=float, help="virtual seconds without messages that follow")
+    parser.add_argument("--known", action="store_true", help="count what is known to fail, too")
     parser.add_argument("--mutant", choices=sorted(mutants.TABLE), help="a fault to plant")
     parser.add_argument("--until-found", action="store_true", help="end with the first failure")
     parser.add_argument("--json", action="store_true", help="one line of JSON for each seed")
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         faults=not chosen.no_faults,
         seconds=chosen.busy,
         think=chosen.think,
-        day=chosen.day,
+        idle=chosen.idle or 0.0,
+        known=chosen.known,
     )
     if chosen.mutant:
         mutants.TABLE[chosen.mutant]()
@@ -64,10 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _again(chosen: argparse.Namespace, seed: int) -> str:
     """The command that repeats the run of a seed."""
     command: str = f"tools/simulate --seed {seed} --operations {chosen.operations}"
-    for name in ("busy", "think", "mutant"):
+    for name in ("busy", "think", "idle", "mutant"):
         if getattr(chosen, name) is not None:
             command += f" --{name} {getattr(chosen, name)}"
-    return command + " --no-faults" * bool(chosen.no_faults) + " --day" * bool(chosen.day)
+    return command + " --no-faults" * bool(chosen.no_faults) + " --known" * bool(chosen.known)
 
 
 def _seeds(chosen: argparse.Namespace) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from chaosrun.actors import QUEUE_LEVEL, row
@@ -10,6 +11,7 @@ from chaosrun.place import BROWSERS, FILTERS, KEYS, LIMITS, REGIONS, TAKEN
 
 from fdbqueue import Delivery, NewMessage, Queue
 from fdbqueue.store import world
+from fdbqueue.values.groups import ThenOn
 
 from .clients import MIXED, TARGET, Client
 
@@ -209,7 +211,7 @@ def pause_and_resume(c: Client) -> None:
 
 @operation(5)
 def enqueue_anything(c: Client) -> None:
-    count = c.random.choice([1, 1, 1, 10, 200])
+    count = c.random.choice([1, 1, 1, 10, 200, 2_000 if c.random.random() < 0.2 else 1])
     messages = [_anything(c, small=count > 10) for _ in range(count)]
 
     def all_of_them(n: int) -> int:
@@ -307,6 +309,12 @@ def change_options(c: Client) -> None:
             {"key_window": 2},
             {"key_window": None},
             {"expired": "dead"},
+            {"max_in_flight": 5},
+            {"max_in_flight": None},
+            {"rate": "20/s"},
+            {"rate": None},
+            {"key_rate": "5/s"},
+            {"key_rate": None},
             {"expired": "drop"},
         ]
     )
@@ -316,6 +324,51 @@ def change_options(c: Client) -> None:
         lambda n: c.place.mixed.set_options(c.db, **changes) and None,
         changes=changes,
     )
+
+
+@operation(0.5)
+def enqueue_a_group(c: Client) -> None:
+    messages = [_anything(c, small=True) for _ in range(c.random.choice([1, 5, 50]))]
+    messages = [replace(each, dedup_id=None, unique=None) for each in messages]
+    then_on: ThenOn = c.random.choice(["done", "settled"])
+    queue, target = c.place.mixed, c.place.target
+
+    def group(n: int) -> int:
+        return len(
+            queue.enqueue_group(c.db, messages, then=b"then", then_queue=target, then_on=then_on)
+        )
+
+    c.do("group", MIXED, group, rows=len(messages), size=_size(messages), then_on=then_on)
+
+
+@operation(1)
+def receive_what_matches(c: Client) -> None:
+    def take(n: int) -> list[str]:
+        found = c.place.mixed.receive_matching(c.db, "region = 'eu'")
+        if found is not None:
+            c.held.append((MIXED, [found]))
+        return [] if found is None else [found.id]
+
+    c.do("match", MIXED, take, rows=1, size=1_100_000)
+
+
+@operation(1)
+def change_one(c: Client) -> None:
+    state = c.random.choice(["ready", "delayed", "waiting"])
+
+    def change(n: int) -> str:
+        queue = c.place.mixed
+        found = queue.messages(c.db, state, 5)
+        if not found:
+            return ""
+        one = c.random.choice(found).message.id
+        if c.random.random() < 0.5:
+            queue.cancel(c.db, one)
+        else:
+            queue.edit(c.db, one, priority=c.random.randrange(10))
+        return one
+
+    c.do("change", MIXED, change, rows=10, size=11_000_000, state=state)
 
 
 @operation(0.2)

@@ -45,7 +45,6 @@ MOST = {
     "watch_spurious": 0.1,
 }
 """How often a fault happens at most, where not at a tenth of the calls."""
-DAY_SECONDS = 86_400.0
 DRIFT = 1e-4
 """By how much more a clock that drifts is wrong, each second."""
 STEPS = 40_000_000
@@ -63,8 +62,10 @@ class Settings:
     seconds: float | None = None
     """Virtual seconds of the busy part, where it does not end by operations."""
     think: float | None = None
-    day: bool = False
-    """Whether a virtual day without messages follows."""
+    idle: float = 0.0
+    """Virtual seconds without messages that follow."""
+    known: bool = False
+    """Whether also what is known to fail counts."""
 
 
 @dataclass
@@ -196,8 +197,8 @@ class Run:
         self._calm()
         if not self.problems:
             self._drain()
-        if not self.problems and self.settings.day:
-            self._idle_day()
+        if not self.problems and self.settings.idle:
+            self._idle(self.settings.idle)
 
     def _operations(self) -> int:
         return sum(client.done for home in self.homes for client in home.clients)
@@ -279,8 +280,8 @@ class Run:
         final.describe(self.place, self.recorder)
         self.problems += invariants.audit(self.place, at_rest=True)
 
-    def _idle_day(self) -> None:
-        """A day in which a worker and a consumer wait for messages that do not come."""
+    def _idle(self, seconds: float) -> None:
+        """Let a worker and a consumer wait for messages that do not come."""
         world.enter(self.hub.world)
         invariants.purge(self.place)
         home = self._process("idle-0")
@@ -290,17 +291,18 @@ class Run:
 
         def wait() -> None:
             while not waiting.stops:
-                home.place.queues["auto"].receive(home.place.db, wait=3600.0)
+                home.place.queues["auto"].receive(home.place.db, wait=600.0)
 
         self._spawn(home, waiting, wait)
-        self._advance(self.scheduler.now_ns + 3600 * SECOND, lambda: False)
+        self._advance(self.scheduler.now_ns + int(REST_SECONDS * SECOND), lambda: False)
         self.seam.asked.clear()
-        self._advance(self.scheduler.now_ns + int(DAY_SECONDS * SECOND), lambda: False)
-        self.problems += invariants.asked(self.seam, DAY_SECONDS)
+        self._advance(self.scheduler.now_ns + int(seconds * SECOND), lambda: False)
+        asked = invariants.asked(self.seam, seconds, known=self.settings.known)
         working.stops = waiting.stops = True
         self._advance(self.scheduler.now_ns + 7200 * SECOND, lambda: home.at_rest)
         world.enter(self.hub.world)
-        self.problems += invariants.rows_left(self.place)
+        self.problems += asked
+        self.problems += invariants.rows_left(self.place, known=self.settings.known)
 
     @property
     def virtual_seconds(self) -> float:

@@ -42,6 +42,9 @@ OLD_VERSIONS = 5_000_000
 """So many versions after its reads a commit is refused, as on a cluster."""
 _LOG_BYTES = 8 << 20
 
+PIPELINED = ("get", "get_range", "get_key", "watch")
+WAITED_FOR = 0.1
+"""How many of them take a round trip, and not only a turn."""
 READS = ("get", "get_range", "get_key", "get_read_version", "watch")
 
 
@@ -143,10 +146,12 @@ class Seam:
             self.counts["pause"] += 1
             pause = 10 ** (chance() * 3 - 1)  # from a tenth of a second to 100 seconds
             strand.process.paused_until = self.scheduler.now_ns + int(pause * SECOND)
-        strand.park(self.latency * 2 * chance() ** 3)
+        # The reads of a transaction are under way together: few of them are waited for.
+        waits = name not in PIPELINED or chance() < WAITED_FOR
+        strand.park(self.latency * 2 * chance() ** 3 if waits else 0.0)
 
     def _read(self, inner: Any, handle: Any, *arguments: Any) -> Any:
-        self.give_way(inner.__name__)
+        self.give_way(inner.__name__.removeprefix("fdb_transaction_"))
         return inner(handle, *arguments)
 
     def _get_read_version(self, inner: Any, handle: Any) -> Any:

@@ -77,8 +77,9 @@ class Watches:
     def _reset(self) -> None:
         self._lock = world.Lock()
         self._reading = world.Lock()
-        self._by_key: dict[bytes, set[Watch]] = {}
-        self._by_slot: dict[int, set[bytes]] = {}
+        # In the order in which they came: sets would complete them in any.
+        self._by_key: dict[bytes, dict[Watch, None]] = {}
+        self._by_slot: dict[int, dict[bytes, None]] = {}
         # What the slots of watched keys were when their values were compared; None: some never.
         self._noted: dict[int, int | None] = {}
         self._cleared = (0, 0)
@@ -114,11 +115,11 @@ class Watches:
         with self._lock:
             if watch.ready:
                 return
-            self._by_key.setdefault(watch.key, set()).add(watch)
+            self._by_key.setdefault(watch.key, {})[watch] = None
             self._armed_at = world.monotonic()
             slot = slot_of(watch.key)
-            keys = self._by_slot.setdefault(slot, set())
-            keys.add(watch.key)
+            keys = self._by_slot.setdefault(slot, {})
+            keys[watch.key] = None
             writes, clears = watch.seen
             if not own or self.count(watch.key) != (writes + 1, clears):
                 self._noted[slot] = None
@@ -138,7 +139,7 @@ class Watches:
             watch = self._gone.popleft()
             watches = self._by_key.get(watch.key)
             if watches is not None:
-                watches.discard(watch)
+                watches.pop(watch, None)
                 if not watches:
                     del self._by_key[watch.key]
                     self._forget_key(watch.key)
@@ -146,7 +147,7 @@ class Watches:
     def _forget_key(self, key: bytes) -> None:
         slot = slot_of(key)
         keys = self._by_slot[slot]
-        keys.discard(key)
+        keys.pop(key, None)
         if not keys:
             del self._by_slot[slot], self._noted[slot]
 
@@ -295,7 +296,7 @@ class Watches:
             for slot, count in raised.items() if complete else ():
                 keys = self._by_slot.get(slot)
                 # Not those of a watch that was armed meanwhile.
-                if keys and keys <= values.keys():
+                if keys and keys.keys() <= values.keys():
                     self._noted[slot] = count
         for watch in changed:
             watch.complete()
@@ -315,11 +316,11 @@ class Watches:
             newest: int = cursor.execute("SELECT max(version) FROM recent").fetchone()[0]
             ranges = self._cleared_ranges(cursor, cleared)
             with self._lock:
-                keys = {key for slot in raised for key in self._by_slot.get(slot, ())}
+                keys = {key: None for slot in raised for key in self._by_slot.get(slot, ())}
                 if ranges is None:
-                    keys.update(self._by_key)
+                    keys.update(dict.fromkeys(self._by_key))
                 elif ranges:
-                    keys.update(key for key in self._by_key if key in ranges)
+                    keys.update((key, None) for key in self._by_key if key in ranges)
             values: dict[bytes, bytes | None] = {}
             for key in keys:
                 row = cursor.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
