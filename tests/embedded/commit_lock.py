@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from fdbqueue.store.embedded.storage.versions import Shared
 
 
 @contextmanager
 def held(path: str) -> Iterator[None]:
     """The lock of a store, as another process would hold it."""
-    other = Shared(path + "-lock")
-    other.lock()
-    try:
+    with open(path + "-lock", "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
         yield
-    finally:
-        other.unlock()

@@ -190,14 +190,14 @@ def test_a_commit_that_was_slower_than_anyone_expects_still_fires_watches(
     watch = db.get_and_watch(b"watched")[1]
     eventually(lambda: None not in its_watches._noted.values())
     newest = shared.words[ANNOUNCED]
-    looks: list[bool] = []
-    try_lock = shared.try_lock
+    looks: list[object] = []
+    hold = shared.hold
 
-    def look() -> bool:
-        looks.append(try_lock())
+    def look(*work: Any, **options: Any) -> Any:
+        looks.append(hold(*work, **options))
         return looks[-1]
 
-    monkeypatch.setattr(shared, "try_lock", look)
+    monkeypatch.setattr(shared, "hold", look)
     worker = Worker(str(tmp_path / "a.store"), "change_slowly", "them")
     try:
         assert worker.process.stdin is not None

@@ -1,9 +1,22 @@
-"""The engine's helper threads: each survives failures, and can start again."""
+"""The engine's helper threads, and what wakes them.
+
+A signal handler that raises, and `PyThreadState_SetAsyncExc`, interrupt a thread of the program
+anywhere in the engine. CPython (since 3.10) lets that happen at the beginning of a function, on the
+way back of a loop, and after a call has returned, and nowhere else. So a `with` statement with a
+lock of `threading`, which is written in C, never leaves it held; nor is a call of C lost that is
+the first in a `finally`. What stands in Python, such as `threading.Event`, can be left half. So the
+engine uses no such thing where a thread of the program comes along, and gives what an interrupted
+one has left to do to a thread of its own, which nothing interrupts.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import queue
 from collections.abc import Callable
+from typing import Any
 
 from .. import world
 from .errors import EngineError
@@ -26,18 +39,33 @@ class Helper:
         self._name = name
         self._work = work
         self._lock = world.Lock()
+        self._newest: object = None
         self.running = False
 
     def start(self) -> None:
         """Start the thread, unless it runs.
 
+        The finisher does it: what `PyThreadState_SetAsyncExc` sends to a thread while it starts
+        another, CPython may give to that other, which then dies while the first waits for it.
+
         Raises:
             EngineError: no thread can be started, for instance while the interpreter ends.
         """
+        if self.running:
+            return
+        if self is finisher.helper or finisher.is_current():
+            self._start()
+        else:
+            finisher.start()
+            finisher.call(self._start)
+
+    def _start(self) -> None:
         with self._lock:
             if self.running:
                 return
-            thread = world.Thread(target=self._run, name=self._name, daemon=True)
+            # A thread whose start was interrupted finds that it is not the newest, or not running.
+            self._newest = number = object()
+            thread = world.Thread(target=self._run, args=(number,), name=self._name, daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:
@@ -51,7 +79,10 @@ class Helper:
             self.running = unless()
             return not self.running
 
-    def _run(self) -> None:
+    def _run(self, number: object) -> None:
+        with self._lock:
+            if not self.running or number is not self._newest:
+                return
         while True:
             try:
                 if self._work():
@@ -59,3 +90,102 @@ class Helper:
             except BaseException:
                 log.exception("%s failed, and continues", self._name)
                 world.sleep(_PAUSE_SECONDS)
+
+
+class Worker:
+    """A thread that makes the calls it is given, one after another; it waits for more until told to
+    stop.
+
+    Attributes:
+        put: gives it a call: a tuple of a function and its arguments. It is written in C: once it
+            is called, nothing interrupts it.
+        helper: the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        calls: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self.put = calls.put
+        self._get = calls.get
+        self._ident = 0
+        self.helper = Helper(name, self._make_next)
+
+    def start(self) -> None:
+        """Start the thread, unless it runs. Raises ``EngineError`` if it cannot be started."""
+        if not self.helper.running:
+            self.helper.start()
+
+    def is_current(self) -> bool:
+        """Whether this is the thread."""
+        return self._ident == world.get_ident()
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Let the thread call a function, and wait until it has; raises what that raises."""
+        errors: list[BaseException] = []
+        done = world.Lock()
+
+        def make() -> None:
+            try:
+                function()
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                done.release()
+
+        done.acquire()
+        self.put((make,))
+        done.acquire()
+        if errors:
+            raise errors[0]
+
+    def stop(self) -> None:
+        """Let the thread end after the calls that it has; `start` starts another."""
+        self.put(None)
+
+    def _make_next(self) -> bool:
+        self._ident = world.get_ident()
+        call = self._get()
+        if call is None:
+            return self.helper.leave(unless=lambda: False)
+        call[0](*call[1:])
+        return False
+
+
+class Signal:
+    """As `threading.Event`, but whatever interrupts `set`, others can use it."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def set(self) -> None:
+        """Wake who waits, or will."""
+        self._queue.put(None)
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return not self._queue.empty()
+
+    def clear(self) -> None:
+        """Undo every `set` until now."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._queue.get_nowait()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it is set, for so many seconds at most; returns whether it is."""
+        try:
+            self._queue.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        self._queue.put(None)
+        return True
+
+
+finisher = Worker("fdbqueue-finisher")
+"""Finishes what an interrupted thread has left; its calls do not wait."""
+
+
+def _after_fork() -> None:
+    finisher.__init__("fdbqueue-finisher")  # type: ignore[misc]
+
+
+os.register_at_fork(after_in_child=_after_fork)

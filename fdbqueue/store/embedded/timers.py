@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 
 from .. import world
-from .helpers import Helper
+from .helpers import Helper, Signal
 
 # Calls that were cancelled are swept out of the heap when there are more of them than others.
 _FEW = 64
@@ -34,7 +34,8 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Call]] = []
-        self._changed = world.Condition(world.Lock())
+        self._lock = world.Lock()
+        self._changed = Signal()
         self._order = itertools.count()
         self._cancelled = 0
         self._helper = Helper("fdbqueue-timers", self._make_next)
@@ -55,7 +56,7 @@ class Timers:
         if not self._helper.running:
             self._helper.start()
         call = Call(self, function)
-        with self._changed:
+        with self._lock:
             if self._cancelled > _FEW and self._cancelled * 2 > len(self._heap):
                 self._heap = [item for item in self._heap if item[2].function is not None]
                 heapq.heapify(self._heap)
@@ -63,7 +64,7 @@ class Timers:
             item = (when, next(self._order), call)
             heapq.heappush(self._heap, item)
             if self._heap[0] is item:
-                self._changed.notify()
+                self._changed.set()
         return call
 
     def note_cancelled(self) -> None:
@@ -73,16 +74,14 @@ class Timers:
 
     def _make_next(self) -> bool:
         """Wait for the next call, and make it."""
-        with self._changed:
-            while True:
-                if not self._heap:
-                    self._changed.wait()
-                    continue
-                delay = self._heap[0][0] - world.monotonic()
-                if delay <= 0:
+        while True:
+            self._changed.clear()
+            with self._lock:
+                delay = self._heap[0][0] - world.monotonic() if self._heap else None
+                if delay is not None and delay <= 0:
+                    call = heapq.heappop(self._heap)[2]
                     break
-                self._changed.wait(delay)
-            call = heapq.heappop(self._heap)[2]
+            self._changed.wait(delay)
         function, call.function = call.function, None
         if function is None:
             self._cancelled = max(0, self._cancelled - 1)

@@ -15,7 +15,7 @@ import sqlite3
 
 from ... import world
 from ..errors import EngineError, StoreError
-from ..helpers import Helper
+from ..helpers import Helper, Signal
 from ..transactions.commit_requests import CommitRequest
 from .file import PAGE_BYTES, StoreFile
 from .snapshots import Snapshots
@@ -51,7 +51,7 @@ class Checkpointer:
         self._pages = 0
         self._rest, self._rest_until = _FIRST_REST, 0.0
         self._moving = world.Lock()
-        self._wake = world.Event()
+        self._wake = Signal()
         self._helper = Helper("fdbqueue-checkpoint", self._turn)
         self._connection: sqlite3.Connection | None = None
 
@@ -109,13 +109,13 @@ class Checkpointer:
 
     def _start_over(self, milliseconds: int) -> bool:
         """Let the log start over; returns whether no reader was in the way for so long."""
-        self._file.shared.lock()
-        try:
+
+        def start_over() -> bool:
             self._snapshots.drop_idle(also_kept=True)
             # It keeps its size: overwriting costs less than extending.
             return self._checkpoint("RESTART", milliseconds)
-        finally:
-            self._file.shared.unlock()
+
+        return bool(self._file.shared.hold(start_over))
 
     def _checkpoint(self, mode: str, milliseconds: int = 0) -> bool:
         """Move as much of the log as possible; returns whether that was all."""

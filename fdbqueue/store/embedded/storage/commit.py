@@ -6,18 +6,28 @@ group. A request that conflicts is left out of its group, and a
 failure of SQLite in a group is retried request by request, so that it hits only its cause.
 
 A request with a deadline may be withdrawn until its group has the commit lock, which another
-process can hold for long. So its thread never waits for that lock itself: if it leads and the lock
-is not free, another thread waits in its place.
+process can hold for long. So its thread never waits for that lock itself, nor does an event loop:
+if it leads and the lock is not free, the committer's own thread, its lane, leads in its place.
+
+A leader may be interrupted anywhere (see `helpers`). `_leader` says who leads, and changes in the
+same breath as somebody is told: so there is always a thread that leads, or was interrupted while
+it led. What that one leaves is finished by a thread that nothing interrupts (`_rescue`): if nothing
+was written yet, the lane leads in its place, and its own commit is made, too. Else all is as if
+the process had died there: what was begun is undone, and the outcomes are unknown.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from typing import Any
 
 from ... import world
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
-from ..errors import StoreMisplaced
+from ..errors import EngineError, StoreError, StoreMisplaced
+from ..helpers import Worker, finisher
 from ..transactions.commit_requests import CommitRequest, Turn
 from .file import StoreFile, store_error
 from .mailbox import Mailbox, Post
@@ -31,6 +41,7 @@ _GATHER_SECONDS = 0.001
 _LEAST_SHARE = 1 / 32
 _GATHER_STEP = 0.00005
 _LOOK_SECONDS = 0.005
+_LOOKS = 100
 QUICK_SECONDS = 0.0005
 """How long commits may take that a caller makes who does not wait."""
 QUICK_COMMITS = 8
@@ -42,6 +53,11 @@ class Committer:
 
     Args:
         made: called after each group, outside of all locks, with the commits that were made.
+
+    Attributes:
+        section: held by whoever uses the file under the commit lock, and by whoever keeps all
+            threads of this process from that.
+        lane: the thread that leads where no other can.
     """
 
     def __init__(
@@ -58,11 +74,17 @@ class Committer:
         self._reset()
 
     def _reset(self) -> None:
+        self.section = world.Lock()
+        self.lane = Worker("fdbqueue-commits")
         self._writer = Writer(self._file, self._clock, self._snapshots)
         self._mailbox = Mailbox(self._file.shared, durable=self._file.synchronous == "full")
         self._mutex = world.Lock()
         self._waiting: list[CommitRequest] = []
-        self._leading = False
+        # The request whose thread leads, or the lane, and what it commits.
+        self._leader: CommitRequest | Worker | None = None
+        self._group: list[CommitRequest] = []
+        # Whether some of the group may be written.
+        self._writing = False
         # How many threads took part in the last group or waited behind it.
         self._expected = 1
         # For how many seconds the next commit waits for those of other processes.
@@ -74,58 +96,60 @@ class Committer:
 
     def commit(self, request: CommitRequest) -> None:
         """Commit a request; returns when it is done, with its outcome in the request."""
-        turn = None
-        with self._mutex:
-            if self._leading:
-                request.turn = turn = _taken()
+        if not finisher.helper.running:
+            with contextlib.suppress(EngineError):
+                finisher.start()
+        try:
+            with self._mutex:
                 self._waiting.append(request)
-            else:
-                self._leading = request.leads = True
-        if turn is not None:
-            try:
-                self._wait(request, turn)
-            except BaseException:
-                # Interrupted. If it leads by now, the others still need a leader.
-                if not self.withdraw(request) and request.leads:
-                    self._pass_on([])
-                raise
-        if request.leads:
-            self.lead(request)
+                if self._leader is None:
+                    self._leader = request
+                else:
+                    request.turn = _taken()
+            if request.turn is not None:
+                self._wait(request)
+            if self._leader is request and not self._lead(wait=not request.deadline):
+                request.turn = _taken()
+                self._lead_elsewhere()
+                self._wait(request)
+        except BaseException:
+            finisher.put((self._rescue, request))
+            raise
 
     def begin(self, request: CommitRequest, turn: Turn) -> bool:
-        """Begin to commit a request that no thread waits for; whether it is to ``lead`` at once.
+        """Begin to commit a request of a caller who does not wait; returns whether it is done.
 
-        turn: released when the request is done, or is to lead.
+        It is, if that was likely to take but a moment: commits have been quick, and nobody else in
+        any process commits now. Otherwise `turn` is released when it is done, or is to lead.
         """
-        request.turn = turn
-        with self._mutex:
-            if self._leading:
-                self._waiting.append(request)
-            else:
-                self._leading = request.leads = True
-        return request.leads
-
-    def commit_at_once(self, request: CommitRequest) -> bool:
-        """Commit a request of a caller who does not wait, if that is likely to take but a moment:
-        commits have been quick, and nobody else in any process commits now."""
         alone = self._expected == 1 and self._file.shared.words[GATHERED] <= 1
-        if self._quick < QUICK_COMMITS or not alone:
-            return False
-        with self._mutex:
-            if self._leading:
-                return False
-            self._leading = True
-        group: list[CommitRequest] = []
+        quick = alone and self._quick >= QUICK_COMMITS
+        self.lane.start()
+        finisher.start()
         try:
-            if self._file.shared.try_lock():
-                group.append(request)
-                self._commit_locked(group)
-        finally:
-            self._pass_on(group)
-        return bool(group)
+            with self._mutex:
+                self._waiting.append(request)
+                leads = self._leader is None
+                if leads:
+                    self._leader = request
+                else:
+                    request.turn = turn
+            if leads and not (quick and self._lead(wait=False)):
+                request.turn = turn
+                self._lead_elsewhere()
+        except BaseException:
+            finisher.put((self._rescue, request))
+            raise
+        return request.turn is None
 
-    def _wait(self, request: CommitRequest, turn: world.Lock) -> None:
+    def lead(self) -> None:
+        """Lead on the lane, for a request whose turn it is and that no thread waits for."""
+        self._leader = self.lane
+        self._lead_for_others()
+
+    def _wait(self, request: CommitRequest) -> None:
         """Wait until a request is done, or withdrawn, or it is its thread's turn to lead."""
+        turn: Any = request.turn
         if request.deadline:
             remaining = max(request.deadline - world.monotonic(), 0.0)
             if turn.acquire(timeout=remaining) or self.withdraw(request):
@@ -135,121 +159,175 @@ class Committer:
     def withdraw(self, request: CommitRequest) -> bool:
         """Take back a request, unless it is being committed or its thread must lead."""
         with self._mutex:
-            if request.begun or request.leads or request.done:
+            if request.begun or request.done or self._leader is request:
                 return False
-            if request in self._waiting:
-                self._waiting.remove(request)
             request.withdrawn = request.done = True
             request.error = Fault(TIMED_OUT)
+            if request in self._waiting:
+                self._waiting.remove(request)
             return True
 
-    def lead(self, request: CommitRequest) -> None:
-        """Commit a group for a request whose turn it is; then it is done."""
-        group = [request]
-        deputy: world.Thread | None = None
-        turn = None
+    def _lead_elsewhere(self) -> None:
+        """Let the lane lead in place of this thread."""
         try:
-            if self._expected > 1:
-                self._join(group)
-            if self._file.shared.try_lock():
-                self._commit_locked(group)
-            elif not request.deadline:
-                self._post_and_wait(group)
-            else:
-                request.turn = turn = _taken()
-                request.leads = False
-                deputy = world.Thread(
-                    target=self._deputise, args=(group,), name="fdbqueue-commit", daemon=True
-                )
-        finally:
-            if deputy is None:
-                self._pass_on(group)
-        if deputy is not None and turn is not None:
-            try:
-                deputy.start()
-            except RuntimeError:
-                # No thread available: better late than never.
-                self._deputise(group)
-            self._wait(request, turn)
-
-    def _join(self, group: list[CommitRequest]) -> None:
-        """Add to a group the requests that wait, and of those that took part last time who comes in
-        a moment: else two half groups alternate, and each pays for a whole fsync."""
-        if self._file.synchronous == "full":
-            deadline = world.monotonic() + self._writer.seconds * _GATHER_SHARE
-            while len(self._waiting) + 1 < self._expected and world.monotonic() < deadline:
-                world.sleep(_GATHER_STEP)
-        with self._mutex:
-            group += self._waiting
-            self._waiting = []
-
-    def _post_and_wait(self, group: list[CommitRequest]) -> None:
-        """Commit a group when the lock becomes free, unless its holder does."""
-        # An open snapshot would block a checkpoint that holds the lock and waits for readers.
-        self._snapshots.drop_idle(also_kept=False)
-        sleep = self._mailbox.sleeper()
-        if not self._mailbox.post(group):
-            self._file.shared.lock()
-            self._commit_locked(group)
-        elif self._file.shared.lock_unless(self._mailbox.is_answered, sleep):
-            self._commit_locked(group, posted=True)
+            self.lane.start()
+        except EngineError:
+            # No thread available: better late than never.
+            self._lead_for_others()
         else:
-            self._mailbox.take_answer(group, self._writer.made)
-            self._made([request for request in group if request.error is None])
+            self._leader = self.lane
+            self.lane.put((self._lead_for_others,))
 
-    def _deputise(self, group: list[CommitRequest]) -> None:
-        """Commit a group in place of a leader that must not wait for the lock."""
+    def _lead_for_others(self) -> None:
+        """Lead, on a thread that nothing interrupts, for whoever cannot."""
         try:
-            self._file.shared.lock()
-            self._commit_locked(group)
-        finally:
-            self._pass_on(group)
+            self._lead(wait=True)
+        except BaseException as error:
+            for request in self._group:
+                if request.version < 0 and request.error is None:
+                    request.error = error
+            self._start_over()
 
-    def _pass_on(self, group: list[CommitRequest]) -> None:
-        """Let the next thread lead, and release the threads of the group."""
-        with self._mutex:
-            self._expected = len(group) + len(self._waiting)
-            successor = self._waiting.pop(0) if self._waiting else None
-            if successor is not None:
-                successor.leads = True
-            self._leading = successor is not None
-        if successor is not None and successor.turn is not None:
-            successor.turn.release()
-        for member in group:
-            if not member.done:
-                member.done = True
-                if member.version < 0 and member.error is None:
-                    member.error = Fault(COMMIT_UNKNOWN)
-            if member.turn is not None:
-                member.turn.release()
+    def _lead(self, wait: bool) -> bool:
+        """Commit those that wait as one group; returns False if somebody else must lead it.
 
-    def _commit_locked(self, group: list[CommitRequest], posted: bool = False) -> None:
-        """Commit a group under the commit lock, and release the lock.
-
-        posted: whether another process may have committed it by now.
+        wait: whether to wait for the commit lock.
         """
-        shares = self._mailbox.is_used()
-        gathered = 1
+        shared, mailbox = self._file.shared, self._mailbox
+        if not self._group:
+            if self._expected > 1:
+                self._expect()
+            with self._mutex:
+                self._group, self._waiting = self._waiting, []
+        made: list[CommitRequest] = []
+        wakes = False
         try:
-            if posted and self._mailbox.take_answer(group, self._writer.made):
-                made = [request for request in group if request.error is None]
-            else:
-                for request in group:
-                    if request.deadline:
-                        group = self._begin(group)
-                        break
-                made = self._write(group, shares) if group else []
+            locked = self._lock(wait)
+            if locked:
+                with self.section:
+                    made, wakes = self._commit_locked()
+            elif wait:
+                mailbox.take_answer(self._group, self._writer.made)
+                made = [request for request in self._group if request.error is None]
         finally:
-            if shares:
-                self._file.shared.words[GATHERED] += self._mailbox.waiting()
-                gathered = self._file.shared.words[GATHERED]
-            self._file.shared.unlock()
-            # Who has no company wakes nobody.
-            if shares and (gathered > 1 or self._mailbox.waiting()):
-                self._mailbox.wake()
-        self._quick = self._quick + 1 if self._writer.seconds < QUICK_SECONDS else 0
+            # At once, and if it was not locked, too: nothing can come between.
+            if not shared.closed:
+                flock(shared.descriptor, LOCK_UN)
+        if not locked and not wait:
+            return False
+        if wakes:
+            mailbox.wake()
         if made:
             self._made(made)
+        self._finish()
+        return True
+
+    def _expect(self) -> None:
+        """Wait for those that took part last time, and come in a moment: else two half groups
+        alternate, and each pays for a whole fsync."""
+        if self._file.synchronous == "full":
+            deadline = world.monotonic() + self._writer.seconds * _GATHER_SHARE
+            while len(self._waiting) < self._expected and world.monotonic() < deadline:
+                world.sleep(_GATHER_STEP)
+
+    def _lock(self, wait: bool) -> bool:
+        """Take the commit lock; returns False if it is taken and not waited for, or its holder has
+        made the commits of this process."""
+        shared, mailbox = self._file.shared, self._mailbox
+        if shared.closed:
+            return True
+        try:
+            flock(shared.descriptor, LOCK_EX | LOCK_NB)
+            return True
+        except BlockingIOError:
+            if not wait:
+                return False
+        # An open snapshot would block a checkpoint that holds the lock and waits for readers.
+        self._snapshots.drop_idle(also_kept=False)
+        sleep = mailbox.sleeper()
+        if mailbox.is_posted() or mailbox.post(self._group):
+            # Not in line for the lock: who stands there is woken only to see it taken again by the
+            # one that left it, and would learn late that it has nothing to do. After many looks all
+            # the same: the holder may be paused for long.
+            for _ in range(_LOOKS):
+                if mailbox.is_answered(len(self._group)):
+                    return False
+                with contextlib.suppress(BlockingIOError):
+                    flock(shared.descriptor, LOCK_EX | LOCK_NB)
+                    return True
+                sleep()
+        flock(shared.descriptor, LOCK_EX)
+        return True
+
+    def _finish(self) -> None:
+        """Release the threads of the group, and let the next thread lead.
+
+        If it is interrupted, it can be called again.
+        """
+        for member in self._group:
+            if not member.done:
+                if member.version < 0 and member.error is None:
+                    member.error = Fault(COMMIT_UNKNOWN)
+                member.done = True
+            if member.turn is not None and member.turn.locked():
+                member.turn.release()
+        with self._mutex:
+            self._expected = len(self._group) + len(self._waiting)
+            self._group, self._writing, self._mailbox.before = [], False, None
+            if not self._waiting:
+                self._leader = None
+            else:
+                self._leader = successor = self._waiting[0]
+                if successor.turn is not None:
+                    successor.turn.release()
+
+    def _rescue(self, request: CommitRequest) -> None:
+        """Finish what an interrupted thread has left; called where nothing interrupts."""
+        with self._mutex:
+            if request is not self._leader:
+                if request in self._waiting:
+                    self._waiting.remove(request)
+                return
+        if self._writing:
+            self._start_over()
+        else:
+            self._lead_elsewhere()
+
+    def _start_over(self) -> None:
+        """End a group as if the process had died in its middle."""
+        try:
+            self._writer.give_up()
+        finally:
+            self._writer = Writer(self._file, self._clock, self._snapshots)
+            self._finish()
+
+    def _commit_locked(self) -> tuple[list[CommitRequest], bool]:
+        """Commit the group under the commit lock; returns what was made, and whether others wait to
+        be told."""
+        group, mailbox, words = self._group, self._mailbox, self._file.shared.words
+        shares = mailbox.is_used()
+        gathered = 1
+        made: list[CommitRequest] = []
+        # Another process may have committed it by now.
+        if (
+            mailbox.before is not None
+            and mailbox.is_posted()
+            and mailbox.take_answer(group, self._writer.made)
+        ):
+            made = [request for request in group if request.error is None]
+        else:
+            for request in group:
+                if request.deadline:
+                    group = self._begin(group)
+                    break
+            if group:
+                made = self._write(group, shares)
+        if shares:
+            words[GATHERED] += mailbox.waiting()
+            gathered = words[GATHERED]
+        self._quick = self._quick + 1 if self._writer.seconds < QUICK_SECONDS else 0
+        # Who has no company wakes nobody.
+        return made, shares and (gathered > 1 or bool(mailbox.waiting()))
 
     def _begin(self, group: list[CommitRequest]) -> list[CommitRequest]:
         """Close a group to withdrawals; returns what is left of it."""
@@ -265,6 +343,7 @@ class Committer:
         shares: whether other processes may have.
         """
         mailbox, writer = self._mailbox, self._writer
+        self._writing = True
         misplaced = self._misplaced()
         if misplaced is not None:
             for request in group:
@@ -285,6 +364,11 @@ class Committer:
             if len(group) > 1 or posts:
                 return self._write_singly(group)
             group[0].error = store_error(self._file.path, error)
+            return []
+        except StoreError as error:
+            mailbox.answer(posts, done=False)
+            for request in group:
+                request.error = error
             return []
 
     def _misplaced(self) -> StoreMisplaced | None:

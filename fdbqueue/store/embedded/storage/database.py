@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 
 from ... import world
 from ..codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
+from ..errors import EngineError
+from ..helpers import finisher
 from ..options import (
     ABSOLUTE_WATCHES,
     DEFAULT_WATCHES,
@@ -28,13 +31,14 @@ from .versions import Clock
 from .watches import Watch, Watches
 
 SYNCHRONOUS_VARIABLE = "FDBQUEUE_SYNCHRONOUS"
-_LEAVE_SECONDS = 1.0
 
 
 class OpenStore:
     """What one process keeps for one store file."""
 
     def __init__(self, path: str, synchronous: str) -> None:
+        with contextlib.suppress(EngineError):
+            finisher.start()
         self.file = StoreFile(path, synchronous)
         self.clock = Clock(self.file.created, self.file.newest)
         self.snapshots = Snapshots(self.file, self.clock)
@@ -53,7 +57,7 @@ class OpenStore:
         are not. With nothing open at the moment of the fork, the account is empty on both sides.
         A transaction that was reading finds itself too old, and is retried.
         """
-        self.file.shared.lock()
+        self.committer.section.acquire()
         self.snapshots.before_fork()
         self.watches.before_fork()
         self.checkpointer.before_fork()
@@ -67,7 +71,7 @@ class OpenStore:
         if in_child:
             self.file.shared.reopen()
         else:
-            self.file.shared.unlock()
+            self.committer.section.release()
 
     def close(self) -> None:
         """Release all files and threads; open transactions and watches fail."""
@@ -76,6 +80,7 @@ class OpenStore:
         self.after_fork(in_child=False)
         self.watches.wake()
         self.checkpointer.wake()
+        self.committer.lane.stop()
 
 
 def open_store(path: str, synchronous: str | None = None) -> OpenStore:
@@ -115,15 +120,10 @@ def close_store(path: str) -> None:
 
 
 def _leave() -> None:
-    """Close all stores when the process ends: SQLite empties the log of whoever closes last.
-
-    Not of a store whose lock somebody holds for long; what is committed stays in its log.
-    """
+    """Close all stores when the process ends: SQLite empties the log of whoever closes last."""
     with open_stores.lock:
         for store in open_stores.stores.values():
-            if store.file.shared.lock_within(_LEAVE_SECONDS):
-                store.file.shared.unlock()
-                store.close()
+            store.close()
         open_stores.stores.clear()
 
 

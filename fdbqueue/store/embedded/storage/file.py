@@ -13,6 +13,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 
 from ... import world
 from ..errors import (
@@ -26,14 +27,11 @@ from ..errors import (
     StoreFull,
     StoreMisplaced,
 )
-from ..transactions import atomic
 from . import sampling
 from .versions import ANNOUNCED, LOG_ROOM, Shared
 
 APPLICATION_ID = 0x46445151
 FORMAT = 2
-APPLY = "apply_mutation"
-"""A function of each connection: type of mutation, value, operand; gives the new value."""
 SYNCHRONOUS_MODES = ("full", "normal")
 # How long SQLite itself waits for a lock. The commit lock keeps writers apart, so only a
 # checkpoint that restarts the log, or recovery after a crash, is ever waited for here.
@@ -221,7 +219,6 @@ class StoreFile:
             f"journal_size_limit = {_LOG_LIMIT_BYTES}",
         ):
             connection.execute(f"PRAGMA {setting}")
-        connection.create_function(APPLY, 3, atomic.apply)
         return connection
 
     def misplaced(self) -> StoreMisplaced | None:
@@ -253,8 +250,7 @@ class StoreFile:
         commit in its log. Call this only in a transaction that writes: then nobody else does.
         """
         words = self.shared.words
-        # If there is no room, commits extend the log as long as they can.
-        with contextlib.suppress(OSError):
+        try:
             log = os.open(self.path + "-wal", os.O_WRONLY | os.O_CLOEXEC)
             try:
                 # Not by `stat`: after one, Linux notes the precise time of the next write, and its
@@ -272,6 +268,11 @@ class StoreFile:
                     words[LOG_ROOM] = size
             finally:
                 os.close(log)
+        except OSError as error:
+            # If there is no room, commits extend the log as long as they can. What a signal handler
+            # raises, such as a TimeoutError, is no error of the system, and has no number.
+            if error.errno is None:
+                raise
 
     def _prepare(self) -> None:
         # A file that is something else must be refused before a sidecar appears beside it.
@@ -286,14 +287,17 @@ class StoreFile:
         found = os.stat(self.path)
         self._identity = found.st_dev, found.st_ino
         self.shared = Shared(self.path + "-lock", found)
-        # Whoever holds the lock may be stopped; a store that is prepared is opened all the same.
-        locked = self.shared.try_lock()
+        descriptor, locked = self.shared.descriptor, False
         try:
+            # Its holder may be stopped; a store that is prepared is opened all the same.
+            with contextlib.suppress(BlockingIOError):
+                flock(descriptor, LOCK_EX | LOCK_NB)
+                locked = True
             connection = self.connect()
             try:
                 found = connection.execute("PRAGMA user_version").fetchone()[0]
                 if found < FORMAT and not locked:
-                    self.shared.lock()
+                    flock(descriptor, LOCK_EX)
                     locked = True
                     found = connection.execute("PRAGMA user_version").fetchone()[0]
                 if found == 0:
@@ -304,8 +308,7 @@ class StoreFile:
             finally:
                 connection.close()
         finally:
-            if locked:
-                self.shared.unlock()
+            flock(descriptor, LOCK_UN)
 
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")

@@ -35,6 +35,7 @@ import msgpack
 
 from ... import world
 from ..codes import Fault
+from ..transactions import atomic
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import KeySet
 from .conflicts import decode
@@ -42,8 +43,10 @@ from .futex import Futex
 from .versions import BOX_BYTES, BOXES, EXPECTED, FIRST_BOX, MOST_BOXES, POSTS, ROUND, Shared
 
 # The words of a box: the newest post and answer, by number; the newest post that a holder has
-# taken, and the version that it was to get; the length and checksum of what is posted; outcomes.
-_POSTED, _ANSWERED, _TAKEN, _VERSION, _LENGTH, _CHECKSUM, _OUTCOMES = range(7)
+# taken; a checksum of the answer; the length and checksum of what is posted; the version that the
+# holder's commit was to get, or _WITHDRAWN; outcomes.
+_POSTED, _ANSWERED, _TAKEN, _SUM, _LENGTH, _CHECKSUM, _VERSION, _OUTCOMES = range(8)
+_WITHDRAWN = -1
 _MOST_REQUESTS = 32
 _DATA = 8 * (_OUTCOMES + _MOST_REQUESTS)
 _ORDER_BITS = 16
@@ -51,11 +54,13 @@ _PAUSE_SECONDS, _POLL_SECONDS = 0.001, 0.0001
 # struct flock of 64-bit Linux. Its locks on open files, unlike those of POSIX, are kept when the
 # process closes another descriptor of the file.
 _FLOCK = struct.Struct("hhqqi4x")
-# A poster writes its data before its number, and a holder the outcomes before its own; the other
-# side reads them in the reverse order, without a barrier. That is sound where the processor keeps
-# the order of stores and that of loads, as x86-64 does and Arm does not. An aligned word of eight
-# bytes is never half written.
-AVAILABLE = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 1 << 32
+# A poster writes its data before its number, and a holder its answer before its own. The other side
+# reads without a lock, and may see them in another order where the processor keeps none, as Arm
+# does. So a checksum goes with the data, and with the answer, that covers the number, too: until it
+# fits, there is no post, or no answer. An aligned word of eight bytes is never half written. What
+# is read and written under the lock needs nothing more: the system's own locks keep the order.
+_MACHINES = ("x86_64", "aarch64")
+AVAILABLE = sys.platform == "linux" and platform.machine() in _MACHINES and sys.maxsize > 1 << 32
 
 
 class Post(NamedTuple):
@@ -71,12 +76,17 @@ class Mailbox:
 
     Args:
         durable: whether the commits of this process survive a crash of the machine.
+
+    Attributes:
+        before: the number of the last post before the group that is committed now, or None if it
+            was not to be posted.
     """
 
     def __init__(self, shared: Shared, durable: bool) -> None:
         self._shared = shared
         self._durable = durable
         self._own: int | None = None
+        self.before: int | None = None
 
     def _claim(self) -> int | None:
         """The box of this process, or None if there is none left."""
@@ -149,7 +159,8 @@ class Mailbox:
         words, at = self._shared.words, _words_of(box)
         begin = _bytes_of(box) + _DATA
         self._shared.map[begin : begin + len(data)] = data
-        number = words[at + _POSTED] + 1
+        self.before = words[at + _POSTED]
+        number = self.before + 1
         words[at + _LENGTH] = len(data)
         words[at + _CHECKSUM] = crc32(data, number)
         words[at + _POSTED] = number
@@ -160,6 +171,12 @@ class Mailbox:
         if expected and posts is not None and self.waiting() + 1 >= expected:
             posts.wake()
         return True
+
+    def is_posted(self) -> bool:
+        """Whether the group that is committed now is posted."""
+        if self.before is None or self._own is None:
+            return False
+        return self._shared.words[_words_of(self._own) + _POSTED] != self.before
 
     def is_used(self) -> bool:
         """Whether another process may have a box."""
@@ -234,6 +251,7 @@ class Mailbox:
             for index, request in enumerate(requests, at + _OUTCOMES):
                 code = request.error.code if isinstance(request.error, Fault) else 0
                 words[index] = code << _ORDER_BITS | request.order
+            words[at + _SUM] = self._sum_of(box, number, len(requests))
             words[at + _TAKEN] = number
 
     def answer(self, posts: Sequence[Post], done: bool) -> None:
@@ -244,32 +262,45 @@ class Mailbox:
             else:
                 self._shared.words[_words_of(box) + _TAKEN] = 0
 
-    def is_answered(self) -> bool:
-        """Whether the own post is answered, which stays so."""
+    def is_answered(self, requests: int) -> bool:
+        """Whether the own post, of so many requests, is answered, which stays so."""
         assert self._own is not None
         words, at = self._shared.words, _words_of(self._own)
-        return words[at + _ANSWERED] == words[at + _POSTED]
+        number = words[at + _ANSWERED]
+        if number != words[at + _POSTED]:
+            return False
+        return bool(words[at + _SUM] == self._sum_of(self._own, number, requests))
+
+    def _sum_of(self, box: int, number: int, requests: int) -> int:
+        """The checksum of an answer."""
+        begin = _bytes_of(box) + 8 * _VERSION
+        return crc32(self._shared.map[begin : begin + 8 * (1 + requests)], number & 0xFFFFFFFF)
 
     def take_answer(self, group: Sequence[CommitRequest], was_made: Callable[[int], bool]) -> bool:
         """Give the requests of the own post their outcomes; under the lock, or once answered.
 
-        Returns whether they have been committed or refused. If not, the post is withdrawn.
+        Returns whether they have been committed or refused. If not, the post is withdrawn. Whoever
+        was interrupted in it calls it again.
         """
         assert self._own is not None
         words, at = self._shared.words, _words_of(self._own)
         number = words[at + _POSTED]
-        known = words[at + _ANSWERED] == number or self._was_taken(self._own, number, was_made)
-        words[at + _ANSWERED] = number
+        if words[at + _ANSWERED] != number:
+            if not self._was_taken(self._own, number, was_made):
+                words[at + _VERSION] = _WITHDRAWN
+            words[at + _ANSWERED] = number
         if self._shared.has_boxes:
             self._wipe(self._own)
-        if known:
-            for index, request in enumerate(group, at + _OUTCOMES):
-                code, request.order = divmod(words[index], 1 << _ORDER_BITS)
-                if code:
-                    request.error = Fault(code)
-                else:
-                    request.version = words[at + _VERSION]
-        return known
+        version = words[at + _VERSION]
+        if version == _WITHDRAWN:
+            return False
+        for index, request in enumerate(group, at + _OUTCOMES):
+            code, request.order = divmod(words[index], 1 << _ORDER_BITS)
+            if code:
+                request.error = Fault(code)
+            else:
+                request.version = version
+        return True
 
     def _was_taken(self, box: int, number: int, was_made: Callable[[int], bool]) -> bool:
         """Whether a holder of the lock has committed a post, and died before it answered."""
@@ -317,6 +348,7 @@ def _request(fields: tuple[Any, ...]) -> CommitRequest:
         reads.add_range(begin, end)
     request = CommitRequest(read_version, reads, decode(record), (), size)
     request.rows, request.clears, request.slots = rows, clears, slots
+    request.only_sets = all(op == atomic.SET for op, _, _ in rows)
     request.sampled, request.record = sampled, record
     request.plain = True
     return request

@@ -218,7 +218,8 @@ class Snapshots:
     def _reset(self) -> None:
         self._lock = world.Lock()
         self.current: Snapshot | None = None
-        self._open: list[Snapshot] = []
+        # In order of their beginning.
+        self._open: dict[Snapshot, None] = {}
         self._released: deque[Snapshot] = deque()
         self._kept: deque[Snapshot] = deque()
         # Cursors, each on a connection of its own.
@@ -324,8 +325,8 @@ class Snapshots:
             self._drop_released()
             snapshot = self.current
             if snapshot is not None and snapshot.users == 0 and snapshot.cursor is not None:
-                self._open.remove(snapshot)
                 self.current = None
+                self._open.pop(snapshot, None)
                 cursor, snapshot.cursor = snapshot.cursor, None
                 return cursor, snapshot.newest
             return (self._pool.pop() if self._pool else self._file.connect().cursor()), 0
@@ -345,20 +346,19 @@ class Snapshots:
     def _begin(self, now: float) -> Snapshot:
         if len(self._open) >= _FEWEST_OPEN and len(self._open) >= _most_open():
             # Its transactions find themselves too old, and are retried.
-            self._close(self._open[0])
+            self._close(next(iter(self._open)))
         try:
             cursor = self._pool.pop() if self._pool else self._file.connect().cursor()
             snapshot = Snapshot(cursor, self._file.path, now)
         except sqlite3.Error as error:
             raise store_error(self._file.path, error) from error
-        self._open.append(snapshot)
+        self._open[snapshot] = None
         return snapshot
 
     def _close(self, snapshot: Snapshot) -> None:
-        if snapshot in self._open:
-            self._open.remove(snapshot)
         if snapshot is self.current:
             self.current = None
+        self._open.pop(snapshot, None)
         cursor = snapshot.end()
         if cursor is None:
             return
@@ -379,6 +379,7 @@ class Snapshots:
     def _sweep(self) -> None:
         now = world.monotonic()
         with self._lock:
+            self._sweeping = False
             if self._kept and self._file.log_bytes() > _LARGE_LOG_BYTES:
                 self._drop_kept()
             while self._kept and now > self._kept[0].expires:
@@ -388,7 +389,6 @@ class Snapshots:
                 unused = 0.0 if snapshot.users else LIFETIME - _IDLE_SECONDS
                 if now > snapshot.expires - unused:
                     self._close(snapshot)
-            self._sweeping = False
             if self._open:
                 self._sweep_later()
 
@@ -403,12 +403,7 @@ class Snapshots:
     def _tick(self) -> None:
         """Advance the floor to the present, unless someone is committing just now."""
         shared = self._file.shared
-        if not shared.try_lock():
-            return
-        try:
-            shared.raise_floor(self._clock.now())
-        finally:
-            shared.unlock()
+        shared.hold(lambda: shared.raise_floor(self._clock.now()), wait=False)
 
     def close_pool(self) -> None:
         """Close the connections that no snapshot uses."""

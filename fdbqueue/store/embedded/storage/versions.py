@@ -4,6 +4,11 @@ A sidecar file beside the store does two jobs. It is the lock that lets one proc
 time: `flock` queues in the kernel without polling, and is freed when its holder dies. And it is
 mapped into memory, so that a process sees in nanoseconds what the others have committed.
 
+The lock belongs to an open file, not to a thread or a process. The thread that leads the commits of
+a process takes it on `descriptor`, and all others on an open file of their own (`hold`): so it
+separates threads as it does processes. To release it where it is not held does no harm; so a
+`finally` that begins with that leaves it held in no case.
+
 Three rules make read versions correct without asking SQLite:
 
 * `announced` is raised, under the lock, before SQLite commits. While it equals the newest version
@@ -22,11 +27,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
+import io
 import mmap
 import os
 import stat
 from collections.abc import Callable
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from typing import TypeVar
 from zlib import crc32
 
 from ... import world
@@ -39,13 +46,13 @@ TICK_AFTER = VERSIONS_PER_SECOND // 20
 # A new store starts out older than any transaction, so that no version before it can be read.
 _FIRST_VERSION = 100 * VERSIONS_PER_SECOND
 
+_Result = TypeVar("_Result")
 _MAGIC = int.from_bytes(b"fdbqlock", "little")
 _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM, GATHERED = range(8)
 FIRST_SLOT = 8
 SLOTS = 4096
 ROUND = FIRST_SLOT + SLOTS
 UNLOGGED, SLEEPERS, POSTS, EXPECTED = range(ROUND + 1, ROUND + 5)
-_LOOKS = 100
 
 MOST_BOXES = 32
 BOX_BYTES = 8 << 10
@@ -57,6 +64,7 @@ class Shared:
     """The sidecar file: a lock between processes and shared memory.
 
     Attributes:
+        descriptor: the open file on which the leader of this process locks.
         words: the shared memory. `words[ANNOUNCED]` is the version of the newest commit that is
             made or under way, `words[FLOOR]` a version that every later commit will be above.
             `words[TOUCHED]` is the newest commit whose slots are raised, `words[RANGES]` the slot
@@ -77,11 +85,10 @@ class Shared:
     def __init__(self, path: str, store: os.stat_result | None = None) -> None:
         self.path = path
         self.closed = False
+        self._held: set[io.FileIO] = set()
         self._open(store)
 
     def _open(self, store: os.stat_result | None = None) -> None:
-        # Threads share one descriptor, and so one flock; this keeps them apart.
-        self._mutex = world.Lock()
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self.descriptor = os.open(self.path, flags, 0o600)
@@ -96,13 +103,13 @@ class Shared:
             raise
         if os.fstat(self.descriptor).st_size >= _SIZE and self._map(has_boxes=True):
             return
-        self.lock()
         try:
+            flock(self.descriptor, LOCK_EX)
             if not self._map(self._make_room()):
                 self.words[ANNOUNCED] = self.words[FLOOR] = 0
                 self.words[_WORD_MAGIC] = _MAGIC
         finally:
-            self.unlock()
+            flock(self.descriptor, LOCK_UN)
 
     def _map(self, has_boxes: bool) -> bool:
         """Map the file into memory; returns whether it is prepared."""
@@ -155,62 +162,24 @@ class Shared:
                 return False
         return True
 
-    def lock(self) -> None:
-        """Wait for the commit lock."""
-        self._mutex.acquire()
-        if self.closed:
-            return
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX)
-        except BaseException:
-            self._mutex.release()
-            raise
+    def hold(self, work: Callable[[], _Result], wait: bool = True) -> _Result | None:
+        """Do some work under the commit lock; None if it is not done.
 
-    def lock_unless(self, is_over: Callable[[], bool], wait: Callable[[], object]) -> bool:
-        """Wait for the commit lock, unless its holder ends what is waited for.
-
-        Looks again after each `wait`: who queues for the lock is woken only to see it taken again
-        by the one that left it, and would learn late that it has nothing to do. After many looks it
-        queues all the same: the holder may be paused for long.
-
-        Returns: whether the caller has the lock.
+        wait: whether to wait while somebody else has the lock.
         """
-        for _ in range(_LOOKS):
-            if is_over():
-                return False
-            if self.try_lock():
-                return True
-            wait()
-        self.lock()
-        return True
-
-    def lock_within(self, seconds: float) -> bool:
-        """Wait for the commit lock for so long; returns whether the caller has it."""
-        until = world.monotonic() + seconds
-        while not self.try_lock():
-            if world.monotonic() > until:
-                return False
-            world.sleep(0.001)
-        return True
-
-    def try_lock(self) -> bool:
-        """Take the commit lock if it is free."""
-        if not self._mutex.acquire(blocking=False):
-            return False
-        if self.closed:
-            return True
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._mutex.release()
-            return False
-        return True
-
-    def unlock(self) -> None:
-        """Release the commit lock."""
-        if not self.closed:
-            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
-        self._mutex.release()
+        gone = contextlib.suppress(FileNotFoundError, BlockingIOError)
+        with gone, open(self.path, "rb", buffering=0) as own:
+            try:
+                # A forked child closes it.
+                self._held.add(own)
+                flock(own, LOCK_EX if wait else LOCK_EX | LOCK_NB)
+                # Else processes that have opened the store at another time do not meet here.
+                if not self.closed and os.path.sameopenfile(own.fileno(), self.descriptor):
+                    return work()
+            finally:
+                flock(own, LOCK_UN)
+                self._held.discard(own)
+        return None
 
     def raise_floor(self, version: int) -> None:
         """Raise the floor; only under the lock."""
@@ -235,7 +204,7 @@ class Shared:
             self.made.wake()
 
     def close(self) -> None:
-        """Close the file; only under the lock, which then separates only threads.
+        """Close the file, while no thread of this process commits.
 
         Running threads find copies of the numbers, and can commit nothing.
         """
@@ -253,6 +222,9 @@ class Shared:
         self.words.release()
         self.map.close()
         os.close(self.descriptor)
+        for file in self._held:
+            file.close()
+        self._held.clear()
         self._open()
 
 

@@ -14,11 +14,12 @@ import logging
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from ... import world
 from ..errors import EngineError, StoreError, StoreFailed
 from ..futures import Pending
-from ..helpers import Helper
+from ..helpers import Helper, Signal
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import NO_RANGES, RangeSet
 from .conflicts import decode, has_ranges
@@ -84,7 +85,7 @@ class Watches:
         self._noted: dict[int, int | None] = {}
         self._cleared = (0, 0)
         self._gone: deque[Watch] = deque()
-        self._wake = world.Event()
+        self._wake = Signal()
         self._asleep = True
         self._sleeping = False
         self._armed_at = 0.0
@@ -146,10 +147,12 @@ class Watches:
 
     def _forget_key(self, key: bytes) -> None:
         slot = slot_of(key)
-        keys = self._by_slot[slot]
+        # An arming that was interrupted has left less.
+        keys = self._by_slot.get(slot, {})
         keys.pop(key, None)
         if not keys:
-            del self._by_slot[slot], self._noted[slot]
+            self._by_slot.pop(slot, None)
+            self._noted.pop(slot, None)
 
     def committed(self, requests: list[CommitRequest]) -> None:
         """Note what this process has just committed."""
@@ -278,14 +281,10 @@ class Watches:
         shared = self._file.shared
         overdue = bool(self._waiting_since)
         overdue = overdue and world.monotonic() - self._waiting_since > _LOST_COMMIT_SECONDS
-        locked = overdue and shared.try_lock()
-        try:
-            with self._reading:
-                newest, values = self._read(raised, cleared)
-        finally:
-            if locked:
-                shared.unlock()
-        complete = locked or newest >= announced
+        look = partial(self._read, raised, cleared)
+        found = shared.hold(look, wait=False) if overdue else None
+        newest, values = found or look()
+        complete = found is not None or newest >= announced
         changed: list[Watch] = []
         with self._lock:
             for key, value in values.items():
@@ -308,6 +307,12 @@ class Watches:
         self, raised: Iterable[int], cleared: tuple[int, int]
     ) -> tuple[int, dict[bytes, bytes | None]]:
         """The newest version, and the values that the keys that may have changed have at it."""
+        with self._reading:
+            return self._read_all(raised, cleared)
+
+    def _read_all(
+        self, raised: Iterable[int], cleared: tuple[int, int]
+    ) -> tuple[int, dict[bytes, bytes | None]]:
         if self._connection is None:
             self._connection = self._file.connect()
         cursor = self._connection.cursor()

@@ -5,6 +5,7 @@ Everything here happens under the commit lock.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from ..transactions import atomic
 from ..transactions.commit_requests import CommitRequest
 from . import sampling
 from .conflicts import RecentCommits, encode, has_ranges
-from .file import APPLY, StoreFile, store_error
+from .file import StoreFile, store_error
 from .snapshots import Snapshots
 from .versions import (
     ANNOUNCED,
@@ -39,11 +40,8 @@ _EXTEND_EVERY = 8
 
 _GET = "SELECT v FROM kv WHERE k = ?"
 _SET = "INSERT INTO kv VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
-# Sets a key, or changes its value: type of mutation, key, operand.
-_MERGE = (
-    "INSERT INTO kv VALUES (?2, ?3) ON CONFLICT (k) DO UPDATE "
-    f"SET v = CASE ?1 WHEN {atomic.SET} THEN excluded.v ELSE {APPLY}(?1, v, excluded.v) END"
-)
+# The same, given a whole mutation.
+_SET_ROW = "INSERT INTO kv VALUES (?2, ?3) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
 _CLEAR = "DELETE FROM kv WHERE k = ?"
 _CLEAR_RANGE = "DELETE FROM kv WHERE k >= ? AND k < ?"
 _LOG = "INSERT INTO recent VALUES (?, ?)"
@@ -63,6 +61,7 @@ class Writer:
         self._snapshots = snapshots
         self._recent = RecentCommits(file.newest)
         self._groups = 0
+        self._lent: sqlite3.Cursor | None = None
         self.seconds = 0.0
         """How long SQLite took for the last commit."""
 
@@ -109,20 +108,34 @@ class Writer:
         Raises:
             sqlite3.Error: nothing of the group is committed.
         """
-        cursor, sees = self._snapshots.lend()
         words = self._file.shared.words
+        # No call stands between these two: else whom an interruption hits here would leave the
+        # cursor to nobody.
+        self._lent, sees = self._snapshots.lend()
+        cursor = self._lent
         try:
             if sees != words[ANNOUNCED]:
                 _begin(cursor)
             accepted = self._write(cursor, group, note)
         except BaseException:
-            if cursor.connection.in_transaction:
-                _roll_back(cursor)
-                words[ANNOUNCED] = self._recent.newest
-            cursor.connection.close()
+            self.give_up()
             raise
+        self._lent = None
         self._snapshots.take_back(cursor)
         return accepted
+
+    def give_up(self) -> None:
+        """Undo what was begun and not committed, as if this process had died there."""
+        cursor = self._lent
+        if cursor is None:
+            return
+        # Unless it was closed, and the rest interrupted.
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            if cursor.connection.in_transaction:
+                _roll_back(cursor)
+                self._file.shared.words[ANNOUNCED] = self._recent.newest
+            cursor.connection.close()
+        self._lent = None
 
     def _write(
         self,
@@ -210,8 +223,11 @@ def _store(cursor: sqlite3.Cursor, accepted: list[CommitRequest], version: int) 
         if request.plain:
             if request.clears:
                 cursor.executemany(_CLEAR, request.clears)
-            if request.rows:
-                cursor.executemany(_MERGE, request.rows)
+            if request.only_sets:
+                cursor.executemany(_SET_ROW, request.rows)
+            else:
+                for row in request.rows:
+                    _change(cursor, *row)
             if request.sampled:
                 sampling.note(cursor, request.sampled)
         else:
@@ -246,23 +262,29 @@ def _slots(request: CommitRequest) -> Iterable[int]:
 def _apply(cursor: sqlite3.Cursor, request: CommitRequest) -> None:
     """Apply mutations of any type one by one."""
     for op, key, operand in request.mutations:
-        value = operand
-        if op == atomic.SET:
-            pass
-        elif op == atomic.CLEAR_RANGE:
-            if operand is not None:
-                cursor.execute(_CLEAR_RANGE, (key, operand))
-                sampling.note_clear_range(cursor, key, operand)
-                continue
-        else:
-            row = cursor.execute(_GET, (key,)).fetchone()
-            old = None if row is None else row[0]
-            value = atomic.apply(op, old, operand)
-            if value == old:
-                continue
-        if value is None:
-            cursor.execute(_CLEAR, (key,))
-        else:
-            cursor.execute(_SET, (key, value))
+        if op == atomic.CLEAR_RANGE and operand is not None:
+            cursor.execute(_CLEAR_RANGE, (key, operand))
+            sampling.note_clear_range(cursor, key, operand)
+            continue
+        value = _change(cursor, op, key, operand)
         if sampling.chosen(key):
             sampling.note(cursor, [(key, None if value is None else len(key) + len(value))])
+
+
+def _change(cursor: sqlite3.Cursor, op: int, key: bytes, operand: bytes | None) -> bytes | None:
+    """Apply a mutation of one key; returns its new value.
+
+    Not as a function that SQLite calls: that would swallow what a signal handler raises in it.
+    """
+    value = operand
+    if op not in (atomic.SET, atomic.CLEAR_RANGE):
+        row = cursor.execute(_GET, (key,)).fetchone()
+        old = None if row is None else row[0]
+        value = atomic.apply(op, old, operand)
+        if value == old:
+            return value
+    if value is None:
+        cursor.execute(_CLEAR, (key,))
+    else:
+        cursor.execute(_SET, (key, value))
+    return value

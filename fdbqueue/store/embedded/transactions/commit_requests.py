@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 from zlib import crc32
 
@@ -19,10 +19,18 @@ _PLAIN = {atomic.SET} | atomic.PLAIN_TYPES - {atomic.COMPARE_AND_CLEAR}
 
 
 class Turn(Protocol):
-    """What a request waits for: a lock that is held, or what is called instead."""
+    """What a request waits for: a lock that is held, or what stands in its place.
 
-    def release(self) -> None:
-        """The request is done, or it is its turn to lead."""
+    Attributes:
+        release: tells that the request is done, or is to lead. It is written in C: once it is
+            called, nothing interrupts it.
+    """
+
+    @property
+    def release(self) -> Callable[[], object]: ...
+
+    def locked(self) -> bool:
+        """Whether it is not released."""
 
 
 class CommitRequest:
@@ -36,13 +44,13 @@ class CommitRequest:
         plain: whether `prepare` found mutations that need nothing but the values they change. Then
             the next four say what to do, and `record` is the line for the log.
         rows: the mutations that set a key or change its value.
+        only_sets: whether each of these sets its key.
         clears: keys to clear, each as the argument of a statement.
         slots: what to raise for watches.
         sampled: the keys of the sample with their sizes; None for those that are cleared.
         report: whether to find out which ranges conflict.
         deadline: when to give up waiting for the commit lock, by the monotonic clock; 0 for never.
         turn: held until the request is done, or it is its thread's turn to lead.
-        leads: whether its thread is to commit the next group.
         begun: whether its group holds the lock; kept only if there is a deadline.
         withdrawn: whether its thread gave up waiting before that.
     """
@@ -55,6 +63,7 @@ class CommitRequest:
     done = False
     plain = False
     rows: Sequence[Mutation] = ()
+    only_sets = True
     clears: Sequence[tuple[bytes]] = ()
     slots: Iterable[int] = ()
     sampled: Sequence[tuple[bytes, int | None]] = ()
@@ -62,7 +71,6 @@ class CommitRequest:
     report = False
     deadline = 0.0
     turn: Turn | None = None
-    leads = False
     begun = False
     withdrawn = False
 
@@ -118,6 +126,8 @@ class CommitRequest:
             slots[FIRST_SLOT + checksum % SLOTS] = None
             if operand is None:
                 clears = True
+            elif op != atomic.SET:
+                self.only_sets = False
             if checksum * sampling.SPREAD % sampling.BITS < sampling.BOUND:
                 if op != atomic.SET:
                     # Its size depends on the old value.

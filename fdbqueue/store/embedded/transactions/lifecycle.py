@@ -122,7 +122,8 @@ def _commit(
         if faults.active is None:
             background.commit(store.committer, request, then)
         else:
-            background.run(partial(_commit_with_faults, tr, request, then))
+            store.committer.lane.start()
+            store.committer.lane.put((_commit_with_faults, tr, request, then))
         return
     if faults.active is not None:
         faults.active.commit(store.committer, request)
