@@ -231,7 +231,7 @@ def test_a_write_that_stopped_halfway_goes_on_with_its_id(
     # Given a queue that is too small, and a write that does not wait
     queue.set_options(db, max_messages=20, when_full="block")
     frame = spark.range(50).selectExpr("CAST(id AS STRING) AS payload").coalesce(1)
-    said = refused(frame, source, timeout="0")
+    said = refused(frame, source, room="0")
     name = re.search(r"with the option id set to '([^']+)'", said)
     assert name is not None, said
     begun = [int(payload) for payload in payloads(db, queue)]
