@@ -281,7 +281,6 @@ def _tell(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
 def _signals(
     loop: asyncio.AbstractEventLoop, handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Handle SIGTERM and SIGINT, which is possible only in the main thread."""
     if not world.in_main_thread():
         yield
         return

@@ -197,7 +197,6 @@ def _suggestion(error: QueueError) -> str:
 
 
 def _report(error: BaseException) -> int:
-    """Print an error; returns the exit code."""
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _interrupted()
     if isinstance(error, BrokenPipeError):

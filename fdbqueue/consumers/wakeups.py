@@ -308,7 +308,6 @@ def _held(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> fdb.Va
 
 
 def _state(keys: QueueKeys, consumer: ConsumerRef, state: ConsumerState) -> bytes:
-    """The key of a consumer on a list."""
     return keys.state(consumer.subscription, state, consumer.priority, consumer.id)
 
 
@@ -352,7 +351,6 @@ def since_of(listed: bytes | None) -> int | None:
 def _leave_lists(
     tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef, held: fdb.Value
 ) -> None:
-    """Remove a consumer from all lists."""
     since = since_of(held.value)
     if since is not None:
         del tr[Sleeper(consumer, since).key(keys)]

@@ -176,7 +176,6 @@ class DeadLetters(Handle):
         step: Step,
         at_once: int,
     ) -> Iterator[int]:
-        """Apply a step to the present dead letters, a page in each transaction."""
         begin, until, total = b"", None, 0
 
         def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:

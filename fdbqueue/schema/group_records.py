@@ -69,7 +69,6 @@ class Record(NamedTuple):
 
 
 def pack_record(record: Record) -> bytes:
-    """The stored form of a group."""
     callback, end = record.callback, record.end
     return pack(
         [
@@ -82,7 +81,6 @@ def pack_record(record: Record) -> bytes:
 
 
 def unpack_record(value: object) -> Record:
-    """What ``pack_record`` stored."""
     return unpack_fields(
         value,
         "a group",
@@ -98,12 +96,10 @@ def unpack_record(value: object) -> Record:
 
 
 def pack_pause(pause_ms: int) -> bytes:
-    """The stored form of how long a blocked group waits."""
     return pack([pause_ms])
 
 
 def unpack_pause(value: object) -> int:
-    """What ``pack_pause`` stored."""
     return unpack_fields(value, "a pause", int)
 
 

@@ -86,7 +86,6 @@ def _store(store: str | None) -> Store:
 
 @transactional
 def _identify(tr: fdb.Transaction, handle: Queue) -> tuple[int, str, int]:
-    """The read version, the queue's identity, and how many levels it has."""
     scope = handle._scope(tr)
     return tr.get_read_version().wait(), scope.identity, scope.options.levels
 

@@ -90,7 +90,6 @@ class CursorScan:
     def _level(
         self, level: int, place: bytes, page: fdb.FDBRange
     ) -> Iterator[tuple[StoredMessage, int]]:
-        """The messages of a level, each with its stored size in bytes."""
         keys, limit = self._scope.keys, self._page
         if self._subscription and not self._glances:
             self._tr.add_read_conflict_key(keys.cursor(self._subscription, level))

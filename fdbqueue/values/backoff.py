@@ -135,7 +135,6 @@ def check_delay(argument: str, given: object, low: float = 0.0) -> float:
 
 
 def _plain(strategy: object, depth: int) -> Stored:
-    """The stored form of a strategy of tenacity."""
     # By name, so that tenacity need not be imported.
     kind = type(strategy)
     name = kind.__name__ if kind.__module__ == "tenacity.wait" else None

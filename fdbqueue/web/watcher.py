@@ -228,7 +228,6 @@ class Watcher:
         return moved
 
     def _all(self, *, watch: bool) -> frozenset[str]:
-        """Look at every queue; returns which have changed."""
         began = time.monotonic()
         moved = self._take_moved()
         before = self._look.views

@@ -221,7 +221,6 @@ class Fetcher:
             self.state.work.notify_all()
 
     def _leave(self) -> None:
-        """Give back what is prefetched and unregister; other consumers are woken for it."""
         buffer, state = self.buffer, self.state
         self._loop.end()
         with state.lock:

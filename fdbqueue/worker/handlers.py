@@ -156,7 +156,6 @@ def _accepts(function: Callable[..., Any], count: int) -> bool:
 
 
 def _last_annotation(function: Callable[..., Any], count: int) -> Any:
-    """The annotation of the last of so many parameters."""
     try:
         signature = inspect.signature(function, eval_str=True)
     except Exception as error:

@@ -316,7 +316,6 @@ class Worker:
         return self
 
     def _called(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """What the threads call for a handler."""
         return handler
 
     def _handlers(self, state: State) -> HandlerThreads:
@@ -324,7 +323,6 @@ class Worker:
         return HandlerThreads(state)
 
     def _window(self, batch: int | None) -> int:
-        """The most messages of a queue that the worker holds."""
         window = self.concurrency * (batch or 1) + self.prefetch
         if window > MAX_MESSAGES:
             raise InvalidArgument(
@@ -453,7 +451,6 @@ class Worker:
 
 @contextmanager
 def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle SIGTERM and SIGINT, which is possible only in the main thread."""
     if not world.in_main_thread():
         yield
         return

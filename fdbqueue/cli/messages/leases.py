@@ -155,7 +155,6 @@ def _parsed(text: str) -> bytes:
 
 
 def _from_input() -> list[bytes]:
-    """The tokens on standard input."""
     from . import json_lines
 
     if sys.stdin.isatty():

@@ -72,7 +72,6 @@ def pass_on(access: Access) -> None:
 
 
 def _lead(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> None:
-    """Ask for a call, and for those behind it."""
     group = [call]
     try:
         call.leads = True

@@ -286,7 +286,6 @@ class _Waiter:
     def _round(
         self, tr: fdb.Transaction, *, answered: bool, done: bool, overdue: bool = False
     ) -> _Round:
-        """One round of fulfilment, and the step that follows, in one transaction."""
         scope, supply, me = self.access.scope(tr), self.supply, self.ticket.claim
         leads, led = tr.get(self.line.leader), tr.snapshot.get(self.line.led)
         issued = fulfilment.reads(tr, supply, self.expected)

@@ -282,7 +282,6 @@ def leases(audit: Audit, begin: bytes) -> bytes:
 
 
 def _expire(audit: Audit, expiry: bytes, until: Moment, lease: Lease) -> None:
-    """Let an expiry name a lease."""
     _, places = _named(audit.tr.get(expiry).value)
     audit.tr[expiry] = pack_expiry(until.wall_ms, dict.fromkeys((*places, lease.place)))
 

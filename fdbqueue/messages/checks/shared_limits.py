@@ -42,7 +42,6 @@ def _compare(
     finding: str,
     does: str,
 ) -> None:
-    """Compare rows below the root with those of the queue, by their elements the ids."""
     rest, name = dict(known), audit.scope.name
     for row, holder in _below_root(audit, within(kind.prefix)):
         one = kind.parse(row)

@@ -206,7 +206,6 @@ def _permits(audit: Audit, messages: Messages) -> None:
 
 
 def _last_values(audit: Audit, messages: Messages) -> None:
-    """Of each value the newest message is known, no older one is ready, and others are marked."""
     keys = audit.scope.keys
     newest: dict[bytes, str] = {}
     marked: dict[bytes, set[str]] = {}

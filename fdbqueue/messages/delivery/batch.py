@@ -354,7 +354,6 @@ def _fitting(part: Part, limit: int, room: int, each: int, *, first: bool) -> in
 
 
 def _remove(tr: fdb.Transaction, scope: Scope, parts: Sequence[Part], tried: once.Attempt) -> None:
-    """Remove messages from READY, and write what is left of the last block."""
     begin, end = parts[0].row_key(0), parts[-1].key + b"\x00"
     tr.add_read_conflict_range(scope.keys.ready_begin, end)
     if tried.ours and not tried.taken and not scope.subscriptions:

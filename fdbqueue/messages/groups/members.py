@@ -142,7 +142,6 @@ def _rely_on_another(
     message_ids: Sequence[str],
     left: Iterable[fdb.FDBRange],
 ) -> bool:
-    """Whether another member is left; relies on that one."""
     ended = {scope.keys.groups.member(name, message_id) for message_id in message_ids}
     for rows in left:
         for kv in rows:

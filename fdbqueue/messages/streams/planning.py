@@ -288,7 +288,6 @@ class _Room:
         self._left -= len(values)
 
     def _goes_on(self, position: Position, count: int, size: int) -> bool:
-        """Whether messages of a block go on with those of the last row, and fit there."""
         rows = self.taken.rows
         if not rows or self._row_bytes + size > blocks.MAX_BYTES:
             return False

@@ -43,7 +43,6 @@ class Part(NamedTuple):
 
 
 def _of_row(scope: Scope, row: fdb.KeyValue, position: Position) -> Iterator[Part]:
-    """The messages of a row of READY."""
     silent = scope.options.history_seconds is None
     block = blocks.open_block(row.key, position, row.value) if silent else None
     if block is not None:

@@ -253,7 +253,6 @@ class Producer(Generic[T]):
             self._failed, self._error = 0, None
 
     def _store(self, batch: Sequence[Sent]) -> None:
-        """Store messages together, and tell their senders."""
         batch = self._timely(batch)
         if not batch:
             return

@@ -32,7 +32,6 @@ class AuditLine:
 
 
 def pack_audit(line: AuditLine) -> bytes:
-    """The stored form of a line; its key has the stamp."""
     names = AuditLine.__match_args__[1:]
     return json.dumps({name: getattr(line, name) for name in names}, sort_keys=True).encode()
 

@@ -53,7 +53,6 @@ AnyRow = fdb.KeyValue | Row
 
 
 def pack_block(envelopes: Sequence[bytes]) -> bytes:
-    """The stored form of a block, given the stored forms of its envelopes."""
     return SHARED + bytes(msgpack.packb(envelopes))
 
 
@@ -87,7 +86,6 @@ def may_share(place: bytes) -> bool:
 
 
 def number_in(place: bytes) -> int:
-    """The number in a place."""
     return number(_at(place))
 
 
@@ -184,12 +182,10 @@ class Block:
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys of what is left."""
         return [self.key(n) for n in self.left]
 
     @property
     def ids(self) -> list[str]:
-        """The ids that name the positions of what is left."""
         return ids(self.position, self.left)
 
     def keep(self, within: slice) -> None:

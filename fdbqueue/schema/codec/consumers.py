@@ -117,7 +117,6 @@ pack_holder, unpack_holder = codec("a holder", Holder)
 
 
 def pack_state(session: bytes, since: int = 0) -> bytes:
-    """The stored form of a consumer's state: its session, and since which version it waits."""
     return pack_index(since) + session
 
 

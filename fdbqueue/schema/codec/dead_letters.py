@@ -18,13 +18,11 @@ class DeadLetter(NamedTuple):
     died_at_ms: int
 
     def death(self, queue: str, message_id: str) -> Death:
-        """How the message died, for those who ask."""
         attempts = self.envelope.attempts
         return Death(self.reason, self.died_at_ms, attempts, queue, message_id)
 
 
 def pack_dead(letter: DeadLetter, position: Position) -> bytes:
-    """The stored form of a dead letter and the position that it had."""
     packed = pack_envelope(letter.envelope)
     return pack(
         [position.level, position.index, position.random, letter.reason, letter.died_at_ms, packed]
@@ -32,7 +30,6 @@ def pack_dead(letter: DeadLetter, position: Position) -> bytes:
 
 
 def unpack_dead(value: bytes) -> tuple[Position, DeadLetter]:
-    """A dead letter from its stored form."""
     position, reason, died_at_ms, packed = open_dead(value)
     return position, DeadLetter(open_envelope(packed), reason, died_at_ms)
 
@@ -72,5 +69,4 @@ def pack_kept(kept: Kept) -> bytes:
 
 
 def unpack_kept(value: object) -> Kept:
-    """What ``pack_kept`` stored."""
     return unpack_fields(value, "a result", lambda state, *others: Kept(State(state), *others))

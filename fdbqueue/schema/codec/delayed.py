@@ -8,7 +8,6 @@ from .envelopes import Envelope, open_envelope, pack_envelope
 
 
 def pack_delayed(position: Position, envelope: Envelope) -> bytes:
-    """The stored form of a delayed message; its index is 0 if it never had a position."""
     return pack_message(position, pack_envelope(envelope))
 
 
@@ -18,7 +17,6 @@ def pack_message(position: Position, packed: bytes) -> bytes:
 
 
 def unpack_delayed(value: bytes) -> tuple[Position, Envelope]:
-    """A delayed message from its stored form."""
     position, packed = open_delayed(value)
     return position, open_envelope(packed)
 

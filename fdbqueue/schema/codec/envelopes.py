@@ -291,7 +291,6 @@ BESIDE = frozenset(FIELDS[name] for name in _BESIDE)
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """The stored form of an envelope."""
     if envelope.opaque is not None:
         return envelope.opaque
     return pack(
@@ -328,7 +327,6 @@ def pack_plain(
 
 
 def unpack_envelope(value: bytes) -> Envelope:
-    """An envelope from its stored form."""
     stored = unpack(value, "an envelope")
     try:
         fields = {_NAMES[number]: field for number, field in stored.items()}

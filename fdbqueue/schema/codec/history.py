@@ -27,14 +27,12 @@ EventFields = tuple[str, str, int, int, str, int, str]
 
 
 def pack_line(transition: str, consumer: str, at_ms: int, moved: Iterable[Moved]) -> bytes:
-    """The stored form of a line, without its stamp."""
     # The id of most messages names their place.
     each = [one if one.place != one.id else one[:3] for one in moved]
     return pack((transition, consumer, at_ms, each))
 
 
 def unpack_line(value: bytes) -> list[EventFields]:
-    """The events in a line."""
     match unpack(value, "a line of history"):
         case [str(transition), str(consumer), int(at), [_, *_] as moved]:
             return [_event(transition, consumer, at, one) for one in moved]

@@ -91,7 +91,6 @@ def leasing(keys: QueueKeys, ready: bytes) -> Leasing:
 
 
 def expiries_end(keys: QueueKeys, version: int) -> bytes:
-    """Where the EXPIRY keys of versions before this one end."""
     return keys.expiry_prefix + pack_int(version)
 
 
@@ -101,7 +100,6 @@ def lease_key(keys: QueueKeys, token: bytes) -> bytes:
 
 
 def claim_keys(keys: QueueKeys, claim: bytes, version: int) -> tuple[bytes, bytes]:
-    """The keys UNTIL and EXPIRY of a claim that expires at a version."""
     packed = pack_bytes(claim)
     return keys.until_prefix + packed, keys.expiry_prefix + pack_int(version) + packed
 
@@ -209,18 +207,15 @@ def message_of(stored: Mapping[int, Any], place: str, level: int) -> Message:
 
 
 def pack_lease(lease: Lease) -> bytes:
-    """The stored form of a lease."""
     position, *terms = lease
     return pack_terms(position.level, position.index, position.random, *terms)
 
 
 def pack_terms(level: int, index: int, random: bytes, *terms: object) -> bytes:
-    """The stored form of a lease, given the elements of its position and its other fields."""
     return _VERSION + bytes(msgpack.packb((level, index, random, *terms)))
 
 
 def unpack_lease(value: bytes) -> Lease:
-    """A lease from its stored form."""
     try:
         if value[0] != VERSION:
             unpack(value, "a lease")  # raises
@@ -231,7 +226,6 @@ def unpack_lease(value: bytes) -> Lease:
 
 
 def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> bytes:
-    """The stored form of a lease of a plan, which never expires."""
     return pack([position.level, position.index, position.random, 0, 0, consumer, envelope])
 
 
@@ -246,7 +240,6 @@ def unpack_expiry(value: bytes) -> tuple[int, bytes]:
 
 
 def pack_until(ends: Mapping[bytes, Moment]) -> bytes:
-    """The stored form of the ends of a claim's leases by place."""
     places: dict[Moment, bytes] = {}
     for place, end in ends.items():
         places[end] = places.get(end, b"") + place

@@ -37,7 +37,6 @@ Place = Position | Due | DeadRecord | Turn | PlannedPlace
 
 
 def pack_place(place: Place) -> bytes:
-    """The stored form of a place that a message's id does not name."""
     match place:
         case Position():
             return pack(["ready", place.level, place.index, place.random])
@@ -52,7 +51,6 @@ def pack_place(place: Place) -> bytes:
 
 
 def unpack_place(value: bytes) -> Place:
-    """A place from its stored form."""
     match unpack(value, "a place"):
         case ["ready", int(level), int(index), bytes(random)]:
             return Position(level, index, random)
@@ -70,12 +68,10 @@ def unpack_place(value: bytes) -> Place:
 
 
 def pack_known(message_id: str, until_ms: int) -> bytes:
-    """The stored form of a message id, and until when it is valid."""
     return pack([message_id, until_ms])
 
 
 def unpack_known(value: bytes) -> tuple[str, int]:
-    """What ``pack_known`` stored."""
     match unpack(value, "a known id"):
         case [str(message_id), int(until_ms)]:
             return message_id, until_ms

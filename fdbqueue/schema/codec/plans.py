@@ -74,12 +74,10 @@ class Planned(NamedTuple):
 
 
 def pack_planner(state: PlannerState) -> bytes:
-    """The stored form of how far plans have come."""
     return pack(list(state))
 
 
 def unpack_planner(value: bytes) -> PlannerState:
-    """What ``pack_planner`` stored."""
     match unpack(value, "a planner"):
         case [bytes(line), bytes(owner), int(acknowledged), int(last)]:
             return PlannerState(line, owner, acknowledged, last)
@@ -87,13 +85,11 @@ def unpack_planner(value: bytes) -> PlannerState:
 
 
 def pack_plan(plan: Planned) -> bytes:
-    """The stored form of a plan."""
     claims = [each if each.joined else each[:3] for each in plan.claims]
     return pack([plan.planned_at_ms, int(plan.stage), plan.messages, plan.size, claims, plan.key])
 
 
 def unpack_plan(value: bytes) -> Planned:
-    """A plan from its stored form."""
     return unpack_fields(
         value,
         "a plan",

@@ -40,7 +40,6 @@ class Progress(NamedTuple):
 
 
 def pack_definition(definition: Definition) -> bytes:
-    """The stored form of a definition."""
     timing = definition.timing
     return pack(
         [
@@ -52,7 +51,6 @@ def pack_definition(definition: Definition) -> bytes:
 
 
 def unpack_definition(value: bytes) -> Definition:
-    """What ``pack_definition`` stored."""
     return unpack_fields(
         value,
         "a schedule",

@@ -31,7 +31,6 @@ class SinkState(NamedTuple):
 
 
 def pack_sink(state: SinkState) -> bytes:
-    """The stored form of how far a sink has come."""
     counts = (state.done, state.batch, state.rows, state.published, state.new)
     return pack([*counts, state.changed_at_ms, *state.place])
 
@@ -60,12 +59,10 @@ class StagedAttempt(NamedTuple):
 
 
 def pack_attempt(attempt: StagedAttempt) -> bytes:
-    """The stored form of what an attempt has staged."""
     return pack(list(attempt))
 
 
 def unpack_attempt(value: bytes) -> StagedAttempt:
-    """What ``pack_attempt`` stored."""
     match unpack(value, "an attempt"):
         case [int(pieces), int(rows), int(size), int(changed_at_ms)]:
             return StagedAttempt(pieces, rows, size, changed_at_ms)
@@ -84,12 +81,10 @@ class Attempt(NamedTuple):
 
 
 def pack_attempts(attempts: Sequence[Attempt]) -> bytes:
-    """The stored form of attempts."""
     return pack([list(attempt) for attempt in attempts])
 
 
 def unpack_attempts(value: bytes) -> list[Attempt]:
-    """What ``pack_attempts`` stored."""
     return unpack_fields(
         value, "attempts", lambda *stored: [Attempt(*attempt) for attempt in stored]
     )
@@ -128,7 +123,6 @@ class StagedRun(NamedTuple):
 
 
 def pack_staged_run(run: StagedRun) -> bytes:
-    """The stored form of a run; those of several can be joined."""
     return bytes(msgpack.packb(run[:4] if run.plain else run[:6]))
 
 

@@ -23,14 +23,12 @@ class Backlog(NamedTuple):
 
 
 def pack_backlog(backlog: Backlog) -> bytes:
-    """The stored form of a backlog."""
     if backlog.settled is None:
         return pack([backlog.since_ms])
     return pack([backlog.since_ms, *backlog.settled.numbers, *(backlog.settled.rate or ())])
 
 
 def unpack_backlog(value: bytes | None) -> Backlog:
-    """What ``pack_backlog`` stored."""
     match unpack(value, "a backlog"):
         case [int(since_ms)]:
             return Backlog(since_ms, None)
@@ -49,12 +47,10 @@ class Limited(NamedTuple):
 
 
 def pack_limited(holder: Limited) -> bytes:
-    """The stored form of a message of a limit."""
     return pack(holder)
 
 
 def unpack_limited(value: bytes) -> Limited:
-    """What ``pack_limited`` stored."""
     match unpack(value, "a message of a limit"):
         case [str(queue), str(message_id)]:
             return Limited(queue, message_id)
@@ -62,7 +58,6 @@ def unpack_limited(value: bytes) -> Limited:
 
 
 def pack_limits(own: OwnLimits) -> bytes:
-    """The stored form of a key's own limits."""
     return pack(own)
 
 
@@ -126,12 +121,10 @@ class Reached(NamedTuple):
 
 
 def pack_reached(reached: Reached) -> bytes:
-    """The stored form of how far a queue has come."""
     return pack([reached.tat_us, *reached.rate])
 
 
 def unpack_reached(value: bytes) -> Reached:
-    """What ``pack_reached`` stored."""
     match unpack(value, "the pace of a queue"):
         case [int(tat_us), int(us), int(burst)]:
             return Reached(tat_us, Rate(us, burst))
@@ -151,12 +144,10 @@ class Paced(NamedTuple):
 
 
 def pack_paced(paced: Paced) -> bytes:
-    """The stored form of how far a key has come."""
     return pack([paced.tat_us, *paced.rate, *paced.timer])
 
 
 def unpack_paced(value: bytes) -> Paced:
-    """What ``pack_paced`` stored."""
     match unpack(value, "the rate of a key"):
         case [int(tat_us), int(us), int(burst), 0 | 1 as rests, int(due_ms)]:
             return Paced(tat_us, Rate(us, burst), Timer(rests, due_ms))

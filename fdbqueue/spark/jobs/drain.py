@@ -177,7 +177,6 @@ def _name(queue: Queue, path: str) -> str:
 
 
 def _follow(query: StreamingQuery, batches: dict[int, Row], report: Callable[[], object]) -> None:
-    """Wait for a query to end, and note the metrics of each of its batches."""
     over = False
     try:
         while not over:

@@ -62,7 +62,6 @@ EVERYTHING = RowFilter()
 def _messages(
     packed: Sequence[bytes], ids: Sequence[str | None], levels: Sequence[int | None], **others: Any
 ) -> Rows:
-    """Messages with the ids of their places, unless their envelopes have other ids."""
     fields = open_fields(packed)
     ids = [each.get(_ID, place) for each, place in zip(fields, ids, strict=True)]
     return Rows(id=ids, level=levels, fields=fields, packed=packed, **others)

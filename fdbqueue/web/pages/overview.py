@@ -52,7 +52,6 @@ class Overview:
         self._rows: dict[tuple[str, str], tuple[View, int | None, str]] = {}
 
     def __call__(self, request: Request) -> Response:
-        """The page."""
         look = self._site.watcher.look()
         query, url = request.query_params, link(request)
         shown = self._selected(look, selection(query))
@@ -90,7 +89,6 @@ class Overview:
         return self._once(look, (*query.values(),), lambda: select(look, query))
 
     def _once(self, look: Look, key: Hashable, make: Callable[[], T]) -> T:
-        """What is made of a look, made once."""
         with self._lock:
             if self._made_of is not look:
                 self._made_of, self._made = look, {}

@@ -43,7 +43,6 @@ def load(target: str) -> Worker:
 
 
 def _why(module: str, error: Exception) -> str:
-    """Why a module cannot be imported."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing and f"{module}.".startswith(f"{missing}."):
         return f"there is no module {missing!r}"
