@@ -152,7 +152,7 @@ class Process:
         self.scheduler, self.name = scheduler, name
         self.skew = self.drift = 0.0
         self.paused_until = 0
-        self.dead = False
+        self.dead = self.immortal = False
         self.strands: dict[Strand, None] = {}
         """In the order in which they began."""
         self.world = SimulatedWorld(self)

@@ -191,8 +191,8 @@ def browse(c: Client) -> None:
     c.do("browse", "watched", lambda n: c.marked(n, look), rows=20, size=2_000_000, browser=name)
 
 
-@operation(0.3)
 def pause_and_resume(c: Client) -> None:
+    """No row: whoever dies between the two would leave the queue paused."""
     name = c.random.choice(TAKEN)
     queue: Queue = c.place.queues[name]
 

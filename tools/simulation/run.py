@@ -27,7 +27,7 @@ from fdbqueue.store.binding import fdb
 from . import invariants
 from .clients import Client, Home, Memory, SimulatedPlace, WorkingClient
 from .driver import SECOND, Process, Scheduler, Strand
-from .operations import TABLE
+from .operations import TABLE, pause_and_resume
 from .seam import Rates, Seam
 
 ROOT = b"simulated".hex()
@@ -154,6 +154,19 @@ class Run:
         home.clients.append(client)
         client.strand = home.process.spawn(body or partial(self._live, client), client.who)
 
+    def _operate(self) -> None:
+        """Start the operator, who pauses queues now and then and does not die."""
+        home = self._process("operator-0")
+        home.process.immortal = True
+        client = Client(home.place, self.recorder, "operator-0.0", self._seed)
+
+        def operate() -> None:
+            while not client.stops:
+                world.sleep(client.random.random() * 20)
+                pause_and_resume(client)
+
+        self._spawn(home, client, operate)
+
     def _live(self, client: Client) -> None:
         bodies = [body for _, body in TABLE.values()]
         while not client.stops:
@@ -193,11 +206,12 @@ class Run:
         self.seam.rates = self.rates
         for n in range(self.random.choice([1, 2, 3, 5])):
             self._start(f"p{n}-0")
+        self._operate()
         self._busy()
         self._calm()
-        if not self.problems:
+        if not self._broken():
             self._drain()
-        if not self.problems and self.settings.idle:
+        if not self._broken() and self.settings.idle:
             self._idle(self.settings.idle)
 
     def _operations(self) -> int:

@@ -138,7 +138,8 @@ class Seam:
             where = "".join(traceback.format_stack(limit=12))
             detail = f"{strand.name} calls {name} while it has a lock\n{where}"
             self.problems.append(("lock held", detail))
-        if self.rates.death and chance() < self.rates.death:
+        mortal = not strand.process.immortal
+        if mortal and self.rates.death and chance() < self.rates.death:
             self.counts["death"] += 1
             self.on_death(strand)
             self.scheduler.switch()
