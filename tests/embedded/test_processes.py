@@ -333,3 +333,18 @@ def test_what_a_process_reads_after_a_long_rest_is_not_too_old(db: Any, store: s
     tr[b"mine"] = b"1"
     tr.commit().wait()
     assert db[b"mine"] == b"1"
+
+
+def test_whoever_conflicts_again_and_again_gets_its_turn(path: str) -> None:
+    workers = [Worker(path, "increment", str(number), "100") for number in range(4)]
+    for worker in workers:
+        worker.wait_for_lines(1)
+    for worker in workers:
+        assert worker.process.stdin is not None
+        worker.process.stdin.write("go\n")
+        worker.process.stdin.flush()
+    for worker in workers:
+        assert worker.finish() == 0
+    # Four conflicts, its turn, and two more if the machine is busy, as each is twice as long
+    assert max(int(worker.lines[1]) for worker in workers) <= 7
+    assert fdb.open(path)[b"hot"] == b"400"

@@ -106,6 +106,27 @@ def fill(db: Any, name: str, size: str) -> None:
     say("recovered")
 
 
+def increment(db: Any, name: str, times: str) -> None:
+    """Increment one key; say how many attempts the longest of them took."""
+    most = 0
+    say("ready")
+    sys.stdin.readline()
+    for _ in range(int(times)):
+        tr, attempts = db.create_transaction(), 0
+        while True:
+            attempts += 1
+            try:
+                before = int(tr[b"hot"].value or b"0")
+                time.sleep(0.002)
+                tr[b"hot"] = b"%d" % (before + 1)
+                tr.commit().wait()
+                break
+            except fdb.FDBError as error:
+                tr.on_error(error.code).wait()
+        most = max(most, attempts)
+    say(str(most))
+
+
 def change(db: Any, name: str) -> None:
     """Set the key that each line of input names."""
     for line in sys.stdin:
@@ -136,6 +157,7 @@ if __name__ == "__main__":
         "append_until": append_until,
         "transfer": transfer,
         "fill": fill,
+        "increment": increment,
         "change": change,
         "change_slowly": change_slowly,
         "change_unheard": change_unheard,

@@ -32,7 +32,7 @@ from ..transactions.commit_requests import CommitRequest, Turn
 from .file import StoreFile, store_error
 from .mailbox import Mailbox, Post
 from .snapshots import Snapshots
-from .versions import GATHERED, Clock
+from .versions import GATHERED, TURN, Clock
 from .writer import Writer
 
 _GATHER_SHARE = 0.5
@@ -40,6 +40,7 @@ _GATHER_SECONDS = 0.001
 """How long others are waited for at most: a part of a commit's time, or so long if that is more."""
 _LEAST_SHARE = 1 / 32
 _GATHER_STEP = 0.00005
+_TURN_STEP = 0.0005
 _LOOK_SECONDS = 0.005
 _LOOKS = 100
 QUICK_SECONDS = 0.0005
@@ -203,6 +204,11 @@ class Committer:
         wakes = False
         try:
             locked = self._lock(wait)
+            while locked and shared.words[TURN] and not self._may_commit():
+                flock(shared.descriptor, LOCK_UN)
+                if wait:
+                    world.sleep(_TURN_STEP)
+                locked = wait and self._lock(wait)
             if locked:
                 with self.section:
                     made, wakes = self._commit_locked()
@@ -220,6 +226,17 @@ class Committer:
         if made:
             self._made(made)
         self._finish()
+        return True
+
+    def _may_commit(self) -> bool:
+        """Whether no transaction has its turn, or one of the group has; that one is then first."""
+        shared, group = self._file.shared, self._group
+        turn = shared.words[TURN]
+        found = [request for request in group if request.its_turn == turn]
+        if not found and shared.is_turn():
+            return False
+        self._group = found + [request for request in group if request.its_turn != turn]
+        shared.words[TURN] = 0
         return True
 
     def _expect(self) -> None:

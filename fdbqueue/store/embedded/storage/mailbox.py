@@ -150,7 +150,7 @@ class Mailbox:
         if len(group) > _MOST_REQUESTS or self._shared.closed:
             return False
         for request in group:
-            if not request.plain or request.report or request.deadline:
+            if not request.plain or request.report or request.deadline or request.its_turn:
                 return False
         data = msgpack.packb((self._durable, [_fields(request) for request in group]))
         box = self._claim() if len(data) <= BOX_BYTES - _DATA else None

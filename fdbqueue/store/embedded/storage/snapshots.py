@@ -23,7 +23,7 @@ from ..timers import timers
 from ..transactions.limits import METADATA_VERSION
 from . import sampling
 from .file import StoreFile, store_error
-from .versions import ANNOUNCED, FLOOR, TICK_AFTER, Clock
+from .versions import ANNOUNCED, FLOOR, TICK_AFTER, TURN, Clock
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
@@ -34,6 +34,8 @@ _SWEEP_SECONDS = 0.25
 _POOLED_CONNECTIONS = 16
 _FEWEST_OPEN = 16
 _KEPT = 16
+# How long to try to get a turn, and how often.
+_TURN_SECONDS, _TURN_PAUSE_SECONDS = 1.0, 0.0002
 _LARGE_LOG_BYTES = 4 << 20
 _LARGEST_CHUNK = 4096
 _CHUNK_BYTES = 256 << 10
@@ -257,6 +259,24 @@ class Snapshots:
             if not self._sweeping:
                 self._sweep_later()
             return snapshot, max(snapshot.newest, floor)
+
+    def take_turn(self, seconds: float) -> int:
+        """Let no commit be made for so long, but those that give what this returns; 0 if that could
+        not be had. A snapshot that is taken then stays the newest."""
+        shared, until = self._file.shared, world.monotonic() + _TURN_SECONDS
+
+        def take() -> int:
+            if shared.is_turn():
+                return 0
+            shared.words[TURN] = world.monotonic_ns() + int(seconds * 1e9)
+            return shared.words[TURN]
+
+        while world.monotonic() < until:
+            turn = shared.hold(take, wait=False)
+            if turn or shared.closed:
+                return turn or 0
+            world.sleep(_TURN_PAUSE_SECONDS)
+        return 0
 
     def acquire_at(self, version: int) -> Snapshot | None:
         """An open snapshot that is exactly the state at a version, if there is one.

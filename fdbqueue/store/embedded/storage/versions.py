@@ -41,6 +41,7 @@ from ..errors import NotAStore, NotWritable
 from .futex import futex
 
 VERSIONS_PER_SECOND = 1_000_000
+_LONGEST_TURN_NS = 1_000_000_000
 # A read version older than this is advanced first, as a cluster's empty commit batches do.
 TICK_AFTER = VERSIONS_PER_SECOND // 20
 # A new store starts out older than any transaction, so that no version before it can be read.
@@ -52,11 +53,11 @@ _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM, GATHERED = rang
 FIRST_SLOT = 8
 SLOTS = 4096
 ROUND = FIRST_SLOT + SLOTS
-UNLOGGED, SLEEPERS, POSTS, EXPECTED = range(ROUND + 1, ROUND + 5)
+UNLOGGED, SLEEPERS, POSTS, EXPECTED, TURN = range(ROUND + 1, ROUND + 6)
 
 MOST_BOXES = 32
 BOX_BYTES = 8 << 10
-FIRST_BOX = -(-8 * (EXPECTED + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+FIRST_BOX = -(-8 * (TURN + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
 
@@ -75,7 +76,8 @@ class Shared:
             `words[UNLOGGED]`, how many ranges were cleared that the log of commits lacks,
             `words[SLEEPERS]`, whether some process may sleep until the next commit,
             `words[POSTS]`, which moves with each post, `words[EXPECTED]`, for how many posts the
-            holder of the lock waits, and then the boxes.
+            holder of the lock waits, `words[TURN]`, until when one transaction alone may commit,
+            in nanoseconds of the monotonic clock, or 0, and then the boxes.
         has_boxes: whether there are boxes.
         made: `words[TOUCHED]` as what watches sleep on. None where the system has no futex, and
             once the store is closed.
@@ -180,6 +182,10 @@ class Shared:
                 flock(own, LOCK_UN)
                 self._held.discard(own)
         return None
+
+    def is_turn(self) -> bool:
+        """Whether some transaction has its turn. A number that is far off is of another boot."""
+        return -_LONGEST_TURN_NS < world.monotonic_ns() - self.words[TURN] < 0
 
     def raise_floor(self, version: int) -> None:
         """Raise the floor; only under the lock."""

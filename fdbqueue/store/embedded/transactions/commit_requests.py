@@ -50,6 +50,7 @@ class CommitRequest:
         sampled: the keys of the sample with their sizes; None for those that are cleared.
         report: whether to find out which ranges conflict.
         deadline: when to give up waiting for the commit lock, by the monotonic clock; 0 for never.
+        its_turn: what `Snapshots.take_turn` gave; 0 if it has none.
         turn: held until the request is done, or it is its thread's turn to lead.
         begun: whether its group holds the lock; kept only if there is a deadline.
         withdrawn: whether its thread gave up waiting before that.
@@ -70,6 +71,7 @@ class CommitRequest:
     record = b""
     report = False
     deadline = 0.0
+    its_turn = 0
     turn: Turn | None = None
     begun = False
     withdrawn = False

@@ -100,6 +100,7 @@ def _request(tr: Transaction) -> CommitRequest | None:
         request.report = True
     if tr.deadline:
         request.deadline = tr.deadline
+    request.its_turn = tr.turn
     return request
 
 
@@ -236,6 +237,7 @@ def fdb_transaction_on_error(handle: Handle, code: int) -> Future:
             if exhausted:
                 raise Fault(code)
             delay = _next_delay(tr, code)
+            tr.conflicts = tr.conflicts + 1 if code == codes.NOT_COMMITTED else 0
         except Fault as error:
             if not tr.fault:
                 tr.fail_all(codes.CANCELLED)
@@ -292,7 +294,7 @@ def fdb_transaction_reset(handle: Handle) -> None:
         _start_over(tr)
         tr.clear()
         tr.persistent = NONE
-        tr.retries = 0
+        tr.retries = tr.conflicts = 0
         tr.delay = FIRST_DELAY
         tr.begun = world.monotonic()
         tr.restore_options()

@@ -11,6 +11,10 @@ from ..storage.versions import VERSIONS_PER_SECOND
 from .transaction import Handle, Transaction, live
 
 _FUTURE_PATIENCE = 1.0
+# After how many conflicts in a row a transaction gets its turn, and how long the first one lasts;
+# each further one lasts twice as long.
+_CONFLICTS = 4
+_TURN_SECONDS = 0.02
 
 
 def fdb_transaction_set_read_version(handle: Handle, version: int) -> None:
@@ -65,6 +69,8 @@ def _open(tr: Transaction) -> Snapshot:
     if faults.active is not None:
         faults.active.before_read()
     if tr.read_version is None:
+        if tr.conflicts >= _CONFLICTS:
+            tr.turn = snapshots.take_turn(_TURN_SECONDS * 2 ** min(tr.conflicts - _CONFLICTS, 5))
         tr.snapshot, tr.read_version = snapshots.acquire()
         tr.read_until = tr.snapshot.expires
     else:

@@ -37,7 +37,7 @@ NO_VERSION = -1
 NONE: list[Any] = []
 # What a retry does not change.
 _LASTING = frozenset(
-    {"database", "store", "lock", "options", "begun", "persistent", "retries", "delay"}
+    {"database", "store", "lock", "options", "begun", "persistent", "retries", "delay", "conflicts"}
     | {"committed_version", "conflicting"}
 )
 
@@ -95,6 +95,10 @@ class Transaction:
     persistent: list[tuple[int, bytes | None]] = NONE
     retries = 0
     delay = FIRST_DELAY
+    conflicts = 0
+    """How many attempts in a row have conflicted."""
+    turn = 0
+    """See ``Snapshots.take_turn``."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
