@@ -18,12 +18,19 @@ import pytest
 
 _OWN_SPARK = "tests/spark/processes/"
 _TOGETHER = (
+    "tests/simulation/test_simulation.py::test_idle_",
     "tests/docs/test_site.py",
     "tests/acceptance/test_curator.py",
     "tests/acceptance/test_package.py",
 )
-"""Files whose tests share what takes seconds to build or to start."""
-_LONGEST_FIRST = ("tests/spark/", "tests/docs/", "tests/acceptance/", "tests/contract/")
+"""Tests that share what takes seconds to build or to start."""
+_LONGEST_FIRST = (
+    "tests/spark/",
+    "tests/simulation/",
+    "tests/docs/",
+    "tests/acceptance/",
+    "tests/contract/",
+)
 _SHARED = os.environ.get("FDBQUEUE_TESTS_DIRECTORY")
 _TEMPORARY: str | None = None
 if not os.environ.get("FDBQUEUE_STORE") and not os.environ.get("FDB_CLUSTER_FILE"):

@@ -115,7 +115,7 @@ def test_two_streams_and_a_browser_on_one_block(db: Database, fresh: Callable[..
     assert explore(db, start) >= 6
 
 
-@pytest.mark.parametrize("claim", [3, 8])
+@pytest.mark.parametrize("claim", [pytest.param(3, marks=pytest.mark.slow), 8])
 def test_giving_a_plan_back_against_its_acknowledgement(
     db: Database, fresh: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch, claim: int
 ) -> None:

@@ -5,22 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fdbqueue.schema.keys import Kind
-
 ROOT = Path(__file__).parent.parent.parent
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-
-
-def test_only_pages_for_contributors_name_tests() -> None:
-    named = {page.name for page in READ if re.search(r"\btests[/.]\w", page.read_text())}
-    assert named <= {"architecture.md", "format.md"}
-
-
-def test_only_pages_for_contributors_name_kinds_of_keys() -> None:
-    kinds = re.compile(rf"\b({'|'.join(kind.name for kind in Kind)})\b")
-    named = {page.name for page in READ if kinds.search(BLOCK.sub("", page.read_text()))}
-    assert named <= {"architecture.md", "format.md", "glossary.md", "storage.md"}
 
 
 def test_every_guarantee_has_tests() -> None:

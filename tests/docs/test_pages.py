@@ -79,11 +79,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=title)
-def test_the_blocks_of_a_page_run_and_again_on_one_store(page: Path, place: Path) -> None:
+def test_the_blocks_of_a_page_run(page: Path, place: Path) -> None:
     if needs_spark(page):
         require_spark()
-    # What takes long runs twice in the test below.
-    run(page, place, times=1 if needs_spark(page) else 2)
+    run(page, place, times=1)
 
 
 @pytest.mark.slow

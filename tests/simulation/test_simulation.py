@@ -84,12 +84,12 @@ def idle() -> list[str]:
 
 
 @consumer
-def test_who_waits_for_messages_asks_the_store_at_most_every_ten_seconds(idle: list[str]) -> None:
+def test_idle_consumers_ask_the_store_at_most_every_ten_seconds(idle: list[str]) -> None:
     assert not [one for one in idle if one.startswith("idle: ")]
 
 
 @agenda
-def test_a_store_without_messages_has_only_rows_that_stay(idle: list[str]) -> None:
+def test_idle_stores_have_only_rows_that_stay(idle: list[str]) -> None:
     assert not [one for one in idle if one.startswith("left: ")]
 
 
