@@ -204,7 +204,8 @@ class StoreForked(StoreError):
 
 
 class UnsupportedVersion(StoreError):
-    """Raised when the API version, the client library and the bindings do not fit together."""
+    """Raised when the API version, the client library and the bindings do not fit together, or an
+    embedded store has another format."""
 
     text = "{problem}"
 

@@ -209,7 +209,7 @@ def _open_embedded(store: Store) -> fdb.Database:
         return fdb.open(store.path)
     except OSError as error:
         raise StoreNotWritable(store=store.path, problem=error.strerror or str(error)) from None
-    except embedded.NewerFormat as error:
+    except embedded.OtherFormat as error:
         raise UnsupportedVersion(problem=str(error)) from None
     except embedded.NotWritable as error:
         raise StoreNotWritable(store=store.path, problem=str(error)) from None

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from . import errors
 from .errors import (
     EngineError,
-    NewerFormat,
     NoDirectory,
     NotAStore,
     NotWritable,
+    OtherFormat,
     StoreCorrupt,
     StoreError,
     StoreFailed,
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EngineError",
-    "NewerFormat",
     "NoDirectory",
     "NotAStore",
     "NotWritable",
     "OpenStore",
+    "OtherFormat",
     "StoreCorrupt",
     "StoreError",
     "StoreFailed",

@@ -2,7 +2,7 @@
 
 StoreError
 ├── NotAStore       the file is something else
-├── NewerFormat     the file was written by a newer engine
+├── OtherFormat     the file has another format
 ├── NotWritable     the file or its directory cannot be written
 ├── NoDirectory     the directory of the store does not exist
 ├── StoreMisplaced  the file, or one beside it, is not where all processes find it
@@ -45,22 +45,22 @@ class NotAStore(StoreError):
     text = "the file is not an embedded store"
 
 
-class NewerFormat(StoreError):
-    """Raised when the file was written in a format newer than this engine reads.
+class OtherFormat(StoreError):
+    """Raised when the file has another format than that of this engine.
 
     Attributes:
         found: the format version in the file.
-        supported: the newest format version that this engine reads.
+        supported: the format version that this engine reads.
     """
 
-    text = "the embedded store was written by a newer version"
+    text = "the embedded store has another format"
 
     def __init__(self, path: str, found: int, supported: int) -> None:
-        super().__init__(path, f"format {found}, this version reads up to {supported}")
+        super().__init__(path, f"format {found}, this version reads {supported}")
         self.found = found
         self.supported = supported
 
-    def __reduce__(self) -> tuple[type[NewerFormat], tuple[str, int, int]]:
+    def __reduce__(self) -> tuple[type[OtherFormat], tuple[str, int, int]]:
         return type(self), (self.path, self.found, self.supported)
 
 

@@ -103,11 +103,16 @@ class Worker:
     """
 
     def __init__(self, name: str) -> None:
+        self._name = name
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the thread and its calls, as a forked child must, which has neither."""
         calls: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self.put = calls.put
         self._get = calls.get
         self._ident = 0
-        self.helper = Helper(name, self._make_next)
+        self.helper = Helper(self._name, self._make_next)
 
     def start(self) -> None:
         """Start the thread, unless it runs. Raises ``EngineError`` if it cannot be started."""
@@ -183,9 +188,4 @@ class Signal:
 finisher = Worker("fdbqueue-finisher")
 """Finishes what an interrupted thread has left; its calls do not wait."""
 
-
-def _after_fork() -> None:
-    finisher.__init__("fdbqueue-finisher")  # type: ignore[misc]
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=finisher.reset)

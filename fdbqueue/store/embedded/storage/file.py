@@ -17,10 +17,10 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 
 from ... import world
 from ..errors import (
-    NewerFormat,
     NoDirectory,
     NotAStore,
     NotWritable,
+    OtherFormat,
     StoreCorrupt,
     StoreError,
     StoreFailed,
@@ -153,8 +153,8 @@ def _check_identity(path: str) -> None:
         connection.close()
     if application != APPLICATION_ID and (application or found or tables):
         raise NotAStore(path)
-    if application == APPLICATION_ID and found > FORMAT:
-        raise NewerFormat(path, found, FORMAT)
+    if application == APPLICATION_ID and found != FORMAT:
+        raise OtherFormat(path, found, FORMAT)
 
 
 @contextlib.contextmanager
@@ -296,14 +296,12 @@ class StoreFile:
             connection = self.connect()
             try:
                 found = connection.execute("PRAGMA user_version").fetchone()[0]
-                if found < FORMAT and not locked:
+                if found == 0 and not locked:
                     flock(descriptor, LOCK_EX)
                     locked = True
                     found = connection.execute("PRAGMA user_version").fetchone()[0]
                 if found == 0:
                     self._create(connection)
-                elif found < FORMAT:
-                    self._upgrade(connection)
                 self._load(connection, locked)
             finally:
                 connection.close()
@@ -320,11 +318,6 @@ class StoreFile:
             connection.execute("INSERT INTO recent VALUES (1, x'')")
             connection.executemany("INSERT INTO kv VALUES (?, ?)", _SHARD_MAP)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
-
-    def _upgrade(self, connection: sqlite3.Connection) -> None:
-        with _all_or_nothing(connection):
-            sampling.upgrade(connection)
             connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     def _load(self, connection: sqlite3.Connection, locked: bool) -> None:

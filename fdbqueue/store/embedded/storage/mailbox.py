@@ -120,7 +120,7 @@ class Mailbox:
     def sleeper(self) -> Callable[[], None]:
         """A function that sleeps until the next ``wake``, if there was none since the last call.
 
-        Not for long: who held the lock may have died, or be of a release that does not wake.
+        Not for long: who held the lock may have died.
         """
         shared = self._shared
         seen = shared.words[ROUND]

@@ -41,10 +41,3 @@ def note(cursor: sqlite3.Cursor, changed: Iterable[tuple[bytes, int | None]]) ->
 def note_clear_range(cursor: sqlite3.Cursor, begin: bytes, end: bytes) -> None:
     """Note that a range was cleared."""
     cursor.execute(_CLEAR_RANGE, (begin, end))
-
-
-def upgrade(connection: sqlite3.Connection) -> None:
-    """Build the sample of a store without one."""
-    connection.execute(TABLE)
-    connection.create_function("chosen", 1, chosen, deterministic=True)
-    connection.execute("INSERT INTO sample SELECT k, length(k) + length(v) FROM kv WHERE chosen(k)")
