@@ -73,6 +73,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T", default=Any)
+B = TypeVar("B", bound="Batch[Any]")
 Transactor = Database | Transaction
 _Bytes = Literal["bytes"]
 _Named = str | type | Serializer[Any]
@@ -153,7 +154,7 @@ def _same(original: type, name: str, given: Any) -> str | None:
     maker = None if first is None else FIRST.get(str(first.annotation))
     types = " ".join(str(each.annotation) for each in others) + f" {signature.return_annotation}"
     twins_too = [made.__name__ for made in twins._twins.values()]
-    own = re.search(rf"\b(T|S|Self|Handle|Enqueuing|{'|'.join(twins_too)})\b", types)
+    own = re.search(rf"\b(B|T|S|Self|Handle|Enqueuing|{'|'.join(twins_too)})\b", types)
     if maker is None or own or typing.get_overloads(given):
         return None
     if str(signature.return_annotation).startswith("Iterator"):

@@ -18,7 +18,6 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, Unpack, 
 from typing_extensions import TypeVar
 
 from ..messages.delivery.lease_rows import Held
-from ..queue.batch import Batch as _Batch
 from ..queue.bulk.imports import Import as _Import
 from ..queue.bulk.planner import Planner
 from ..queue.bulk.plans import Plans as _Plans
@@ -63,6 +62,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T", default=Any)
+B = TypeVar("B", bound="Batch[Any]")
 Transactor = Database | Transaction
 _Bytes = Literal["bytes"]
 _Named = str | type | Serializer[Any]
@@ -107,7 +107,6 @@ class Queue(Twin, Generic[T]):
         serializer: _Named,
     ) -> None: ...
     ack = _both(_Queue.ack)
-    ack_many = _both(_Queue.ack_many)
     browse = _rows(_Queue.browse)
     cancel = _both(_Queue.cancel)
     collect = _db(_Queue.collect)
@@ -192,8 +191,16 @@ class Queue(Twin, Generic[T]):
         self, tr: Transactor, messages: Iterable[NewMessage[T] | T], *, room: Seconds = ...
     ) -> Enqueued: ...
     evict = _both(_Queue.evict)
-    extend = _both(_Queue.extend)
-    extend_many = _both(_Queue.extend_many)
+    @overload
+    async def extend(
+        self, tr: Transactor, deliveries: Delivery, lease: Seconds | None = ...
+    ) -> Delivery: ...
+    @overload
+    async def extend(self, tr: Transactor, deliveries: B, lease: Seconds | None = ...) -> B: ...
+    @overload
+    async def extend(
+        self, tr: Transactor, deliveries: Sequence[Delivery], lease: Seconds | None = ...
+    ) -> builtins.list[Delivery]: ...
     get = _both(_Queue.get)
     @property
     def groups(self) -> Groups: ...
@@ -256,9 +263,7 @@ class Queue(Twin, Generic[T]):
     receive_many = _both(_Queue.receive_many)
     receive_matching = _both(_Queue.receive_matching)
     reject = _both(_Queue.reject)
-    reject_many = _both(_Queue.reject_many)
     release = _both(_Queue.release)
-    release_many = _both(_Queue.release_many)
     remove = _db(_Queue.remove)
     request = _both(_Queue.request)
     result = _both(_Queue.result)
@@ -266,6 +271,7 @@ class Queue(Twin, Generic[T]):
     @property
     def schedules(self) -> Schedules: ...
     set_options = _both(_Queue.set_options)
+    settle = _both(_Queue.settle)
     async def subscribe(
         self, tr: Transactor, name: str, **terms: Unpack[Terms]
     ) -> Subscription: ...
@@ -378,20 +384,14 @@ class Groups(Twin):
 
 class Batch(Twin, Generic[T]):
     """As ``fdbqueue.Batch``: a sequence of deliveries, for ``async with``."""
-
-    ack = _both(_Batch.ack)
     def count(self, value: Any) -> Any: ...
     @property
     def expires_at_ms(self) -> int | None: ...
-    async def extend(self, tr: Transactor, lease: Seconds | None = ...) -> Self: ...
     @property
     def held(self) -> Sequence[Held]: ...
     def index(self, value: Any, start: Any = ..., stop: Any = ...) -> Any: ...
     @property
     def payloads(self) -> builtins.list[bytes]: ...
-    reject = _both(_Batch.reject)
-    release = _both(_Batch.release)
-    settle = _both(_Batch.settle)
     @property
     def values(self) -> builtins.list[T]: ...
     def without(self, ids: Collection[str]) -> Self: ...

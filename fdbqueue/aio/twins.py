@@ -15,9 +15,7 @@ from types import GenericAlias
 from typing import Any, Self, TypeVar
 
 from ..consumers.line import Ticket
-from ..queue.batch import Batch as BlockingBatch
 from ..store.binding import fdb
-from ..values.model import Delivery
 from .driver import run
 
 T = TypeVar("T", bound="type[Twin]")
@@ -152,12 +150,8 @@ def _give_back(taker: Any, db: fdb.Database, taken: Any) -> None:
         return
     if isinstance(taken, Ticket):
         taken = queue.withdraw(db, taken)
-    elif isinstance(taken, Delivery):
-        taken = [taken]
-    if isinstance(taken, BlockingBatch):
-        taken.release(db, delay=0)
-    elif taken:
-        queue.release_many(db, taken, delay=0)
+    if taken:
+        queue.release(db, taken, delay=0)
 
 
 def to_twin(value: Any) -> Any:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from ..errors import InvalidArgument, LeaseLost
 from ..messages.delivery.batch import Taken, Together
+from ..messages.delivery.lease_extension import Extended
 from ..messages.delivery.lease_rows import Held
 from ..store.binding import fdb
 from ..values import serializers
-from ..values.durations import Seconds
 from ..values.model import Delivery
 from ..values.serializers import Serializer
 from . import settlement
-from .handle import Handle, Transactor
+from .enqueue import Enqueuing
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -32,11 +32,9 @@ class Batch(Together, Generic[T]):
     A delivery is made when it is asked for. A slice is a batch, too. Batches do not change: what is
     settled stays in them.
 
-    All methods take a database, or a transaction of yours. They settle all messages or none: if the
-    lease of one is gone, they raise ``LeaseLost``, which names all that are lost, and write
-    nothing. ``without`` gives the batch of the others. Each delivery may also be settled by itself,
-    by the methods of the queue. One round trip, and one more if some of the batch were settled or
-    extended. Conflicts only with other settlements of its messages, and with their expiry.
+    ``Queue.ack``, ``release``, ``reject``, ``extend`` and ``settle`` take a batch, a slice of it or
+    one of its deliveries. ``without`` gives the batch of those that are left when ``LeaseLost``
+    names the lost ones. One round trip, and one more if some of the batch were settled or extended.
 
     As a context manager, for a batch received with a database: acknowledges it at the end of the
     block, unless you have settled all of it. If the block raises, gives back what is not yet
@@ -45,7 +43,7 @@ class Batch(Together, Generic[T]):
 
     def __init__(
         self,
-        queue: Handle,
+        queue: Enqueuing[Any],
         db: fdb.Database | None,
         deliveries: Sequence[Delivery],
         serializer: Serializer[Any],
@@ -104,66 +102,30 @@ class Batch(Together, Generic[T]):
         """The batch of all others than the messages with these ids, such as ``LeaseLost.lost``."""
         return self._of([each for each in self if each.id not in ids])
 
-    def ack(self, tr: Transactor) -> None:
-        """Acknowledge all messages. Commit it together with their effects."""
-        settlement.ack_many(self._queue, tr, self)
-        self._settled = True
-
-    def settle(
-        self,
-        tr: Transactor,
-        verdicts: Mapping[str, BaseException],
-    ) -> None:
-        """Settle each message by its verdict; acknowledge those that have none.
-
-        verdicts: by message id, what a handler of a worker would raise: ``Reject``, ``Retry``,
-            ``Snooze``, or any other exception, which fails the attempt.
-
-        Raises ``InvalidArgument`` for an id that is not in the batch.
-        """
-        settlement.settle(self._queue, tr, self, verdicts)
-        self._settled = True
-
-    def release(
-        self,
-        tr: Transactor,
-        *,
-        delay: Seconds | None = None,
-        error: str | None = None,
-    ) -> None:
-        """Give all messages back, to their old positions. As ``Queue.release``."""
-        settlement.release_many(self._queue, tr, self, delay=delay, error=error)
-        self._settled = True
-
-    def reject(self, tr: Transactor, reason: str, *, drop: bool = False) -> None:
-        """Refuse all messages for good. As ``Queue.reject``."""
-        settlement.reject_many(self._queue, tr, self, reason, drop=drop)
-        self._settled = True
-
-    def extend(self, tr: Transactor, lease: Seconds | None = None) -> Self:
-        """Let the leases end ``lease`` seconds from now; returns the batch with its new end.
-
-        As ``Queue.extend``. This batch can still be settled.
-        """
-        extended = settlement.extended_until(self._queue, tr, self, lease)
+    def _extended(self, extended: Extended) -> Self:
+        """The same batch after an extension of all of it."""
         found = self._deliveries
         if isinstance(found, Taken) and not extended.cancelled:
             return self._of(found.until(extended.until_ms))
         return self._of([extended.of(each) for each in found])
+
+    def _ended(self) -> None:
+        """Called when all of it has been settled together."""
+        self._settled = True
 
     def __enter__(self) -> Self:
         if self._db is None:
             raise InvalidArgument(
                 argument="batch",
                 value=self,
-                problem="was received in a transaction of yours: settle it by its methods",
+                problem="was received in a transaction of yours: settle it there",
             )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._db is not None
         if kind is None and not self._settled:
-            self.ack(self._db)
+            settlement.ack(self._queue, self._db, self)
         elif kind is not None:
             self._give_back(self._db)
 
@@ -171,7 +133,7 @@ class Batch(Together, Generic[T]):
         left = self
         while left:
             try:
-                left.release(db)
+                settlement.release(self._queue, db, left)
                 break
             except LeaseLost as error:
                 left = left.without(error.lost)

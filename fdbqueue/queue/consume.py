@@ -35,7 +35,7 @@ from .batch import Batch
 from .enqueue import Enqueuing
 from .handle import Handle, Transactor, check_transaction, checked
 from .housekeeping import past_backlog
-from .settlement import ack_many, extend_many, release_many
+from .settlement import carry_out, extend, release
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -175,7 +175,7 @@ def consume(
             renewed = queue._clock.monotonic()
             for n in range(len(held)):
                 if n and lasts and queue._clock.monotonic() > renewed + lasts / 3:
-                    renewed, held = queue._clock.monotonic(), extend_many(queue, db, held, lease)
+                    renewed, held = queue._clock.monotonic(), extend(queue, db, held, lease)
                 yielded = n + 1
                 yield held[n]
     except Exception:
@@ -183,7 +183,7 @@ def consume(
     except BaseException:  # The loop is left, or its task cancelled.
         with contextlib.suppress(*FAILURES, QueueError):  # Else their leases expire.
             if yielded < len(held):
-                release_many(queue, db, held[yielded:], delay=0)
+                release(queue, db, held[yielded:], delay=0)
         raise
 
 
@@ -289,7 +289,7 @@ def dequeue_many_at_most_once(
         held = receive_many(queue, db, max_messages, wait=left)
         while held and not found:
             try:
-                ack_many(queue, db, held)
+                carry_out(queue, db, held, {})
                 found = [each.message for each in held]
             except LeaseLost as error:
                 held = [each for each in held if each.id not in error.lost]

@@ -118,14 +118,12 @@ class Handle:
         return self._entry.scope(tr)
 
 
-def checked(given: Sequence[Delivery]) -> Sequence[Held]:
+def checked(given: Delivery | Sequence[Delivery]) -> Sequence[Held]:
     """What is to be settled, of deliveries; raises ``InvalidArgument`` for anything else."""
     if isinstance(given, Together):
         return given.held
-    if isinstance(given, Delivery) or not isinstance(given, Collection):
-        raise InvalidArgument(
-            argument="deliveries", value=type(given).__name__, problem="give a list of deliveries"
-        )
+    if isinstance(given, Delivery | bytes) or not isinstance(given, Collection):
+        given = (given,)
     for each in given:
         match each:
             case Delivery():

@@ -300,13 +300,10 @@ class Queue(Enqueuing[T]):
     delivery = settlement.delivery
     ack = settlement.ack
     result = results.result
-    ack_many = settlement.ack_many
     extend = settlement.extend
-    extend_many = settlement.extend_many
     release = settlement.release
-    release_many = settlement.release_many
     reject = settlement.reject
-    reject_many = settlement.reject_many
+    settle = settlement.settle
 
     def value(self, message: Message | Delivery) -> T:
         """The payload of a message, decoded by the serializer of its content type.

@@ -4,21 +4,22 @@ Every operation takes one round trip, and conflicts only with another settlement
 lease, or with its expiry: exactly one of them commits. An extension makes no settlement fail.
 Messages that were enqueued and received together share a row until the first of them is settled
 without the others; that one settlement conflicts with others of the row.
-All raise ``InvalidArgument`` for anything but a delivery, such as a message, and ``LeaseLost``
-if a lease is gone: then nothing is written, and the effect of the delivery must not be
-committed. The ``_many`` operations settle all deliveries or none.
+Each takes one delivery, several, or a batch, and settles all or none. All raise ``InvalidArgument``
+for anything else, such as a message, and ``LeaseLost``, which names all that are lost, if a lease
+is gone: then nothing is written, and the effects of the deliveries must not be committed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, overload
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages.delivery import lease as leases
 from ..messages.delivery import lease_extension
 from ..messages.delivery import settle as settling
+from ..messages.delivery.batch import Together
 from ..messages.delivery.lease_extension import Extended
 from ..messages.delivery.settle import Refuse, Return, Verdict
 from ..store.binding import fdb
@@ -30,6 +31,8 @@ from ..values.verdicts import Reject, Retry, Snooze, text
 from .continuations import results
 from .enqueue import Enqueuing
 from .handle import Handle, Transactor, checked, composed
+
+B = TypeVar("B", bound=Together)
 
 MAX_REASON_CHARACTERS = 500
 
@@ -48,68 +51,63 @@ def delivery(queue: Handle, tr: Transactor, token: bytes) -> Delivery | None:
     return queue._read(tr, read)
 
 
+Deliveries: TypeAlias = Delivery | Sequence[Delivery]
+"""One delivery, several, or a ``Batch``."""
+
+
 def ack(
     queue: Enqueuing[Any],
     tr: Transactor,
-    delivery: Delivery,
+    deliveries: Deliveries,
     *,
     result: object = None,
 ) -> None:
-    """Acknowledge a delivery: the message is done. Commit it together with its effect.
+    """Acknowledge one delivery, several, or a batch: the messages are done. Commit it together
+    with their effects.
 
-    result: what came of it, for ``Queue.result``, if the message was enqueued with
+    result: what came of one delivery, for ``Queue.result``, if the message was enqueued with
         ``keep_result``; else it is ignored. Whatever the serializer takes; at most 10 kB then, else
         raises ``ResultTooLarge``, or ``InvalidPayload``, before anything is written.
     """
-    if type(delivery) is not Delivery:
-        checked([delivery])
-    if result is not None:
-        kept = results.encoded(queue, delivery.message, result)
-        if kept is not None:
-            queue._run(tr, results.ack, queue, delivery, kept)
-            return
-    composed(tr, queue._keys.once, settling.ack, queue._entry, (delivery,))
+    if result is None:
+        held = (deliveries,) if type(deliveries) is Delivery else checked(deliveries)
+        composed(tr, queue._keys.once, settling.ack, queue._entry, held)
+        mark_settled(deliveries)
+        return
+    if not isinstance(deliveries, Delivery):
+        checked(deliveries)
+        raise InvalidArgument(
+            argument="result", value=result, problem="belongs to one delivery: settle that alone"
+        )
+    kept = results.encoded(queue, deliveries.message, result)
+    if kept is None:
+        ack(queue, tr, deliveries)
+    else:
+        queue._run(tr, results.ack, queue, deliveries, kept)
 
 
-def ack_many(queue: Handle, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
-    """Acknowledge several deliveries. As ``ack``."""
-    queue._run(tr, settling.ack, queue._entry, checked(deliveries))
-
-
+@overload
 def extend(
-    queue: Handle,
-    tr: Transactor,
-    delivery: Delivery,
-    lease: Seconds | None = None,
-) -> Delivery:
-    """Let a lease end ``lease`` seconds from now (None: the queue's own lease time).
+    queue: Handle, tr: Transactor, deliveries: Delivery, lease: Seconds | None = None
+) -> Delivery: ...
+@overload
+def extend(  # type: ignore[overload-overlap]  # a batch is a sequence, too
+    queue: Handle, tr: Transactor, deliveries: B, lease: Seconds | None = None
+) -> B: ...
+@overload
+def extend(
+    queue: Handle, tr: Transactor, deliveries: Sequence[Delivery], lease: Seconds | None = None
+) -> list[Delivery]: ...
+def extend(
+    queue: Handle, tr: Transactor, deliveries: Deliveries, lease: Seconds | None = None
+) -> Deliveries:
+    """Let leases end ``lease`` seconds from now (None: the queue's own lease time).
 
-    Returns the delivery with its new expiry, and whether it was cancelled. Raises
-    ``InvalidOptions``.
+    Returns what was given, with its new expiry, and whether each was cancelled. What was given can
+    still be settled. Raises ``InvalidOptions``.
     """
-    return extend_many(queue, tr, [delivery], lease)[0]
-
-
-def extend_many(
-    queue: Handle,
-    tr: Transactor,
-    deliveries: Sequence[Delivery],
-    lease: Seconds | None = None,
-) -> list[Delivery]:
-    """Let several leases end later. As ``extend``."""
-    extended = extended_until(queue, tr, deliveries, lease)
-    return [extended.of(delivery) for delivery in deliveries]
-
-
-def extended_until(
-    queue: Handle,
-    tr: Transactor,
-    deliveries: Sequence[Delivery],
-    lease: Seconds | None,
-) -> Extended:
-    """Let several leases end later."""
     checked(deliveries)
-    each = list(deliveries)
+    each = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
     wanted = None if lease is None else check_lease("lease", lease)
 
     def extend(tr: fdb.Transaction) -> Extended:
@@ -117,18 +115,22 @@ def extended_until(
         seconds = scope.options.lease if wanted is None else wanted
         return lease_extension.extend(tr, scope, each, seconds)
 
-    return queue._run(tr, extend)
+    extended = queue._run(tr, extend)
+    if isinstance(deliveries, Together):
+        return deliveries._extended(extended)
+    again = [extended.of(one) for one in each]
+    return again[0] if isinstance(deliveries, Delivery) else again
 
 
 def release(
     queue: Handle,
     tr: Transactor,
-    delivery: Delivery,
+    deliveries: Deliveries,
     *,
     delay: Seconds | None = None,
     error: str | None = None,
 ) -> None:
-    """Give a message back, to its old position.
+    """Give one delivery, several, or a batch back, each to its old position.
 
     delay: seconds until then, 0 to ten years. None takes the backoff for a failed attempt.
         Without an error, None means at once for the first three times that a message is given
@@ -140,18 +142,6 @@ def release(
 
     Raises ``InvalidArgument``.
     """
-    release_many(queue, tr, [delivery], delay=delay, error=error)
-
-
-def release_many(
-    queue: Handle,
-    tr: Transactor,
-    deliveries: Sequence[Delivery],
-    *,
-    delay: Seconds | None = None,
-    error: str | None = None,
-) -> None:
-    """Give several messages back. As ``release``."""
     rest = None if delay is None else check_delay("delay", delay)
     verdict = Return(rest, None if error is None else _text("error", error))
     carry_out(queue, tr, deliveries, {}, verdict)
@@ -160,27 +150,16 @@ def release_many(
 def reject(
     queue: Handle,
     tr: Transactor,
-    delivery: Delivery,
+    deliveries: Deliveries,
     reason: str,
     *,
     drop: bool = False,
 ) -> None:
-    """Refuse a message for good: it becomes a dead letter with a reason, or ends if ``drop``.
+    """Refuse one delivery, several, or a batch for good: each becomes a dead letter with a reason,
+    or ends if ``drop``.
 
     reason: up to 500 characters are kept. Raises ``InvalidArgument``.
     """
-    reject_many(queue, tr, [delivery], reason, drop=drop)
-
-
-def reject_many(
-    queue: Handle,
-    tr: Transactor,
-    deliveries: Sequence[Delivery],
-    reason: str,
-    *,
-    drop: bool = False,
-) -> None:
-    """Refuse several messages for good. As ``reject``."""
     verdict = Refuse(_text("reason", reason), drop)
     carry_out(queue, tr, deliveries, {}, verdict)
 
@@ -191,9 +170,12 @@ def settle(
     deliveries: Sequence[Delivery],
     verdicts: Mapping[str, BaseException],
 ) -> None:
-    """Settle several deliveries, each by its verdict; acknowledge those that have none.
+    """Settle several deliveries, or a batch, each by its verdict; acknowledge those that have none.
 
-    verdicts: by message id, what a handler of a worker would raise.
+    verdicts: by message id, what a handler of a worker would raise: ``Reject``, ``Retry``,
+        ``Snooze``, or any other exception, which fails the attempt.
+
+    Raises ``InvalidArgument`` for an id that is not among them.
     """
     check_verdicts(verdicts, deliveries)
     meant = {each: judged(error) for each, error in verdicts.items()}
@@ -233,19 +215,21 @@ def judged(error: BaseException, delay: float | None = None) -> Verdict:
 def carry_out(
     queue: Handle,
     tr: Transactor,
-    deliveries: Sequence[Delivery],
+    deliveries: Deliveries,
     verdicts: Mapping[str, Verdict],
     others: Verdict | None = None,
 ) -> None:
-    """Settle several deliveries by their verdicts, given by message id.
+    """Settle deliveries by their verdicts, given by message id.
 
     others: the verdict of all others; None if they are done.
     """
     if not verdicts and others is None:
-        ack_many(queue, tr, deliveries)
+        composed(tr, queue._keys.once, settling.ack, queue._entry, checked(deliveries))
+        mark_settled(deliveries)
         return
     held = checked(deliveries)
-    returned = len(deliveries) if isinstance(others, Return) else len(verdicts)
+    count = 1 if isinstance(deliveries, Delivery) else len(deliveries)
+    returned = count if isinstance(others, Return) else len(verdicts)
 
     def settle(tr: fdb.Transaction) -> None:
         scope = queue._scope(tr)
@@ -256,6 +240,13 @@ def carry_out(
             wakeups.wake(tr, queue._keys, waiting)
 
     queue._run(tr, settle)
+    mark_settled(deliveries)
+
+
+def mark_settled(deliveries: Deliveries) -> None:
+    """Tell a batch that it is settled as a whole."""
+    if isinstance(deliveries, Together):
+        deliveries._ended()
 
 
 def _text(argument: str, text: object) -> str:

@@ -57,7 +57,7 @@ class Drain:
             return None
         ended = attempt(db, self.queue, self._policy, found)
         if ended is None and not failures:
-            self.queue.release_many(db, found)
+            self.queue.release(db, found)
         if ended is None:
             alone = found if failures else []
             ended = [

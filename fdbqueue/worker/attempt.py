@@ -63,7 +63,7 @@ def attempt(
             if handler.batch is None:
                 successors.returned(queue, messages[0], found)
     except Snooze as asked:
-        rest = partial(queue.release_many, db, delay=asked.seconds)
+        rest = partial(queue.release, db, delay=asked.seconds)
         return _settle(deliveries, rest, dict.fromkeys(_ids(deliveries), Outcome.SNOOZED))
     except Abandoned:
         return []
@@ -107,7 +107,7 @@ def handle_settled(queue: Queue, policy: Policy, deliveries: Sequence[Delivery])
 
 def acknowledge(db: fdb.Database, queue: Queue, deliveries: Sequence[Delivery]) -> Ended:
     """Acknowledge all whose lease still holds, in one transaction."""
-    return _settle(deliveries, partial(queue.ack_many, db), {})
+    return _settle(deliveries, partial(queue.ack, db), {})
 
 
 def follow(
@@ -157,7 +157,7 @@ def _ack(
     deliveries: Sequence[Delivery],
 ) -> None:
     def body(tr: fdb.Transaction) -> None:
-        queue.ack_many(tr, deliveries)
+        queue.ack(tr, deliveries)
         for delivery in deliveries:
             if delivery.token in successors:
                 try:
@@ -289,7 +289,7 @@ def _with_ack(
     messages = [delivery.message for delivery in deliveries]
     if policy.handler.batch is None:
         # The acknowledgement first, so that a lost lease is known before the handler runs.
-        queue.ack_many(tr, deliveries)
+        queue.ack(tr, deliveries)
     with successors.recorded():
         found = policy.handler.call(messages, tr)
     if policy.handler.batch is None:

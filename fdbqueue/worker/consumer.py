@@ -302,7 +302,7 @@ class QueueConsumer:
         room = credit.room(most)
         returned = self._outranked(tr, prefetched, room)
         if returned:
-            self.queue.release_many(tr, returned, delay=0)
+            self.queue.release(tr, returned, delay=0)
             credit = credit.returned(*(len(each.payload) for each in returned))
             room = credit.room(most + len(returned))
         looked = self._look(tr, scope, credit, room, begins, finished, strict)
@@ -384,7 +384,7 @@ class QueueConsumer:
         leases still hold."""
         while deliveries:
             try:
-                self.queue.release_many(self.db, deliveries, delay=0)
+                self.queue.release(self.db, deliveries, delay=0)
                 return
             except LeaseLost as error:
                 deliveries = [each for each in deliveries if each.id != error.message_id]

@@ -30,7 +30,7 @@ def test_keys_are_listed_shown_and_limited(db: fdb.Database, fdbq: Fdbq, name: s
 
     # And when it is paused, none follows
     assert fdbq.ok("key", "pause", name, "tenant-17", "--json").json["paused"] is True
-    queue.ack_many(db, queue.receive_many(db, 10))
+    queue.ack(db, queue.receive_many(db, 10))
     assert "the key is paused" in fdbq.ok("key", "show", name, "tenant-17").out
     assert "concurrency 3, paused" in fdbq.ok("key", "list", name).out
     fdbq.ok("key", "resume", name, "tenant-17")

@@ -55,7 +55,7 @@ def test_limits_are_set_listed_shown_and_deleted(
     # When it is paused, none follows
     assert fdbq.ok("limit", "pause", *limit, "--json").json["paused"] is True
     assert "the limit is paused" in fdbq.ok("limit", "show", *limit).out
-    queue.ack_many(db, queue.receive_many(db, 10))
+    queue.ack(db, queue.receive_many(db, 10))
     assert fdbq.ok("limit", "show", *limit, "--json").json["waiting"] == 2
     assert fdbq.ok("limit", "resume", *limit, "--json").json["waiting"] == 0
 

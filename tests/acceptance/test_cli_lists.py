@@ -35,8 +35,8 @@ def test_dead_letters_show_their_cause_and_say_that_there_are_more(
     queue.set_options(db, max_attempts=1)
     queue.enqueue_many(db, [b"x"] * 5)
     held = queue.receive_many(db, 5)
-    queue.release_many(db, held[:3], error=ERRORS[0])
-    queue.release_many(db, held[3:], error=ERRORS[1])
+    queue.release(db, held[:3], error=ERRORS[0])
+    queue.release(db, held[3:], error=ERRORS[1])
 
     first = fdbq.ok("dead", "list", name, "--max", "2")
     order = [letter.id for letter in queue.dead.list(db)]

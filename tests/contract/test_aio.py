@@ -350,7 +350,7 @@ def test_a_take_that_had_committed_is_given_back(
                 cancelled += 1
             else:
                 assert [each.id for each in found] == ids[: len(found)]
-                await orders.release_many(adb, found, delay=0)
+                await orders.release(adb, found, delay=0)
             depth = await orders.depth(adb)
             assert (depth.ready, depth.leased, depth.dead) == (2, 0, 0)
             assert in_line(db, orders.blocking) == 0
@@ -395,7 +395,7 @@ def test_what_a_task_was_given_in_line_is_given_back(
             assert (depth.ready, depth.leased) == (2 - in_hand, in_hand)
             assert in_line(db, orders.blocking) == 0
             cancelled += found is None
-            await orders.ack_many(adb, found or [])
+            await orders.ack(adb, found or [])
             await orders.purge(adb)
         assert cancelled > 1
 
@@ -426,7 +426,7 @@ def test_a_loop_that_ends_gives_back_what_it_had_not_yielded(
             assert {each.delivery.id for each in leased} <= seen
             assert ready == ids - seen
             kinds.add((len(leased), len(ready)))
-            await orders.ack_many(adb, [each.delivery for each in leased])
+            await orders.ack(adb, [each.delivery for each in leased])
             seen.clear()
             ids = {*ready, *[await orders.enqueue(adb, b"more") for _ in range(5 - len(ready))]}
         assert ends == [None] * (len(ends) - 1) + ["all"]

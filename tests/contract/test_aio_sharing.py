@@ -45,7 +45,7 @@ def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
     found = []
     while taken := queue.receive_many(db, 100):
         found += [each.payload for each in taken]
-        queue.ack_many(db, taken)
+        queue.ack(db, taken)
     return found
 
 

@@ -114,7 +114,7 @@ def test_the_first_taker_cuts_a_block_into_parts_of_its_size(
     assert len(rows(db, queue)) == len(left) - 1, "what was cut is not written again"
     assert waiting(db, queue) == HUNDRED[most + len(later) :]
     clean(db, queue)
-    queue.release_many(db, [*later, *taken])
+    queue.release(db, [*later, *taken])
     assert waiting(db, queue) == HUNDRED
     clean(db, queue)
 
@@ -125,7 +125,7 @@ def test_a_block_that_is_taken_whole_is_one_row_less(db: Database, queue: Queue)
     held = queue.receive_many(db, 100)
     assert [each.payload for each in held] == HUNDRED
     assert len(rows(db, queue)) == 1
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     assert queue.depth(db).done == 100
     clean(db, queue)
 
@@ -141,7 +141,7 @@ def test_every_way_of_receiving_takes_them_once_in_order(
         found = queue.receive_many(db, most)
         if not found:
             break
-        queue.ack_many(db, found)
+        queue.ack(db, found)
         seen += [each.payload for each in found]
     assert sorted(seen) == sorted(HUNDRED)
     assert seen == HUNDRED
@@ -189,7 +189,7 @@ def select(db: Database, queue: Queue, message_id: str) -> None:
     taker = queue.subscribe(db, "taker", selector="n = 5")
     held = taker.receive_many(db, 9)
     assert [each.id for each in held] == [message_id]
-    queue.ack_many(db, held)
+    queue.ack(db, held)
 
 
 def move(db: Database, queue: Queue, message_id: str) -> None:
@@ -205,7 +205,7 @@ def test_one_of_them_leaves_and_the_others_stay_in_order(
 ) -> None:
     ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, headers={"n": n}) for n in range(12)])
     if cut:
-        queue.release_many(db, queue.receive_many(db, cut), delay=0)
+        queue.release(db, queue.receive_many(db, cut), delay=0)
     act(db, queue, ids[5])
     expected = [b"%d" % n for n in range(12) if n != 5]
     assert waiting(db, queue) == expected
@@ -217,7 +217,7 @@ def test_one_of_them_leaves_and_the_others_stay_in_order(
         assert more
         held += more
     assert [each.payload for each in held] == expected
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     clean(db, queue)
 
 
@@ -235,7 +235,7 @@ def test_an_id_leads_to_one_row_wherever_its_message_is(db: Database, queue: Que
         assert found.message.payload == HUNDRED[n]
         assert found.state is (State.LEASED if n < 3 else State.READY)
     assert queue.get(db, other[99]) is not None
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     assert queue.get(db, ids[0]) is None
     assert not queue.cancel(db, ids[0])
 
@@ -279,16 +279,16 @@ def test_what_is_taken_of_a_block_is_one_lease_and_each_is_found(
 
 @pytest.mark.parametrize("own", [True, False])
 def test_some_of_a_lease_are_settled_each_in_its_way(db: Database, queue: Queue, own: bool) -> None:
-    queue.ack_many(db, [])
+    queue.ack(db, [])
     queue.enqueue_many(db, HUNDRED)
     held = queue.receive_many(db, 50)
 
     def settle(tr: Any) -> None:
         queue.ack(tr, held[0])
-        queue.ack_many(tr, held[10:30])
+        queue.ack(tr, held[10:30])
         queue.reject(tr, held[5], "bad")
-        queue.release_many(tr, held[40:])
-        queue.extend_many(tr, [held[7]], 600)
+        queue.release(tr, held[40:])
+        queue.extend(tr, [held[7]], 600)
 
     if own:
         settle(db)
@@ -298,8 +298,8 @@ def test_some_of_a_lease_are_settled_each_in_its_way(db: Database, queue: Queue,
     assert (depth.done, depth.dead, depth.leased, depth.ready) == (21, 1, 18, 60)
     clean(db, queue)
     with pytest.raises(LeaseLost):
-        queue.ack_many(db, held)
-    queue.ack_many(db, [*held[1:5], *held[6:10], *held[30:40]])
+        queue.ack(db, held)
+    queue.ack(db, [*held[1:5], *held[6:10], *held[30:40]])
     assert rows(db, queue, Kind.LEASE) == []
     assert waiting(db, queue) == HUNDRED[40:]
     clean(db, queue)
@@ -310,13 +310,13 @@ def test_what_is_left_of_a_lease_comes_back(db: Database, space: fdb.Subspace) -
     queue = Queue.create(db, "lapsing", root=space, clock=clock, lease=30)
     queue.enqueue_many(db, HUNDRED)
     held = queue.receive_many(db, 100)
-    queue.ack_many(db, held[20:90])
-    queue.extend_many(db, held[95:], 600)
+    queue.ack(db, held[20:90])
+    queue.extend(db, held[95:], 600)
     clock.seconds += 31
     queue.sweep(db)
     assert waiting(db, queue) == [*HUNDRED[:20], *HUNDRED[90:95]]
     clean(db, queue)
-    queue.ack_many(db, held[95:])
+    queue.ack(db, held[95:])
     clean(db, queue)
 
 
@@ -326,7 +326,7 @@ def test_a_lease_that_two_expiries_name_comes_back_once(db: Database, space: fdb
     queue.enqueue_many(db, HUNDRED)
     held = queue.receive_many(db, 100)
     # Some end before the others, and both ends are over
-    queue.extend_many(db, held[:10], 15)
+    queue.extend(db, held[:10], 15)
     clock.seconds += 31
     queue.sweep(db)
     depth = queue.depth(db)
@@ -346,7 +346,7 @@ def test_a_browser_stops_among_them_and_goes_on(db: Database, queue: Queue) -> N
     assert held
     seen += [each.id for each in browser.browse(db, 5)]
     # They are taken and come back: those that it has seen do not come again
-    queue.release_many(db, held)
+    queue.release(db, held)
     while found := browser.browse(db, 13):
         seen += [each.id for each in found]
     assert len(seen) == len(set(seen))
@@ -362,7 +362,7 @@ def test_a_browser_within_a_block_does_not_disturb_who_takes_from_it(
     browser.browse(db, 30)
     looking = db.create_transaction()
     assert browser.browse(looking, 5)
-    queue.ack_many(db, queue.receive_many(db, 1))
+    queue.ack(db, queue.receive_many(db, 1))
     looking.commit().wait()
 
 
@@ -403,8 +403,8 @@ def test_a_transaction_sees_its_own_cuts(db: Database, queue: Queue) -> None:
         taken = [*queue.receive_many(tr, 3), *queue.receive_many(tr, 2)]
         queue.cancel(tr, ids[50])
         queue.cancel(tr, ids[51])
-        queue.release_many(tr, taken[:1])
-        queue.ack_many(tr, taken[1:])
+        queue.release(tr, taken[:1])
+        queue.ack(tr, taken[1:])
         return [each.payload for each in queue.receive_many(tr, 2)]
 
     assert all_of_it(db) == [b"0", b"5"]
@@ -441,7 +441,7 @@ def test_one_that_cannot_be_read_stops_none_of_its_block(db: Database, queue: Qu
     found = queue.receive_many(db, 10)
     assert [each.payload for each in found] == HUNDRED[1 : 1 + len(found)]
     assert queue.depth(db).dead == 1
-    queue.release_many(db, found, delay=0)
+    queue.release(db, found, delay=0)
     assert waiting(db, queue) == HUNDRED[1:]
 
 
@@ -568,7 +568,7 @@ def test_a_settlement_of_some_of_a_lease_against_another_and_its_end(
                 assert other is None
                 done = [given[0], *done]
                 assert len(done) == 4
-            queue.release_many(db, [each.delivery for each in queue.leases(db)], delay=0)
+            queue.release(db, [each.delivery for each in queue.leases(db)], delay=0)
             later.sweep(db)
             assert waiting(db, later) == [each for each in given if each not in done]
             clean(db, queue)
@@ -581,7 +581,7 @@ def test_a_settlement_of_some_of_a_lease_against_another_and_its_end(
 
         # When some of them are acknowledged, while another is, or while somebody looks
         return [
-            lambda db: queue.ack_many(db, held[3:6]),
+            lambda db: queue.ack(db, held[3:6]),
             settle if against == "settlement" else look,
         ], check
 

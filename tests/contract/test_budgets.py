@@ -21,7 +21,7 @@ def drained(db: fdb.Database, queue: Queue, most: int) -> int:
     """How many messages come, by so many, until there are none."""
     count = 0
     while found := queue.receive_many(db, most):
-        queue.ack_many(db, found)
+        queue.ack(db, found)
         count += len(found)
     return count
 
@@ -58,8 +58,8 @@ def test_a_batch_of_any_size_is_taken_and_settled_where_a_large_message_waits_be
         queue.enqueue_many(db, keyed(200, LARGE)[n : n + 50])
     first = queue.receive_many(db, 200)
     assert [each.payload for each in first] == [b"first"] * 200
-    queue.reject_many(db, first[:100], "no")
-    queue.ack_many(db, first[100:])
+    queue.reject(db, first[:100], "no")
+    queue.ack(db, first[100:])
     assert drained(db, queue, 100) == 200
     assert verify(db, queue).deviations == ()
 
@@ -78,7 +78,7 @@ def test_slots_of_limits_go_to_large_messages_of_other_queues(
     for dimension in limits:
         two.enqueue_many(db, [NewMessage(LARGE, limits={dimension: "x"})] * 25)
     ends: dict[str, Callable[[], object]] = {
-        "ack": lambda: one.ack_many(db, held),
+        "ack": lambda: one.ack(db, held),
         "delete": lambda: one.delete(db),
     }
     ends[end]()
@@ -109,9 +109,9 @@ def test_many_groups_end_at_once_with_large_callbacks(
     held = parts.receive_many(db, 60)
     assert len(held) == 60
     if end == "ack":
-        parts.ack_many(db, held)
+        parts.ack(db, held)
     else:
-        parts.reject_many(db, held, "no")
+        parts.reject(db, held, "no")
     assert parts.receive(db) is None  # Whoever looks for messages goes on.
     assert {each.state for each in parts.groups.list(db)} == {"complete"}
     assert drained(db, wholes, 10) == 60
@@ -234,11 +234,11 @@ def test_no_transaction_does_more_than_its_budget_and_none_fails_for_size(
                 given = count * 130_000
                 end = random.randrange(4)
                 if end == 0:
-                    queue.ack_many(db, held)
+                    queue.ack(db, held)
                 elif end == 1:
-                    queue.reject_many(db, held, error)
+                    queue.reject(db, held, error)
                 elif end == 2:
-                    queue.release_many(db, held, error=error, delay=random.choice([0, 10]))
+                    queue.release(db, held, error=error, delay=random.choice([0, 10]))
             case 5:
                 clock.seconds += random.choice([1, 40, 200])
             case 6:
@@ -282,7 +282,7 @@ def test_a_limit_that_is_due_does_not_make_receives_of_other_queues_conflict(
     one.limits["api", "x"].set(db, rate="60/min")
     for queue in (one, two, three):
         queue.enqueue_many(db, [NewMessage(b"x", limits={"api": "x"})] * 3)
-        queue.ack_many(db, queue.receive_many(db, 9))
+        queue.ack(db, queue.receive_many(db, 9))
         queue.enqueue(db, b"y")
     clock.seconds += 60
     transactions = [db.create_transaction() for _ in range(2)]

@@ -88,7 +88,7 @@ def test_whatever_ends_its_lease_it_is_never_delivered_again(
     state = queue.get(db, job)
     assert state is not None
     assert (state.state, state.cancelled) == (State.LEASED, True)
-    queue.ack_many(db, rest)
+    queue.ack(db, rest)
     end(queue, db, delivery)
     assert queue.get(db, job) is None
     assert queue.depth(db) == Depth(enqueued=others + 1, done=others, purged=1)
@@ -127,9 +127,9 @@ def test_others_of_its_row_stay_as_they_are(db: Database, queue: Queue, count: i
     assert {each.delivery.id for each in queue.leases(db) if each.delivery.cancelled} == gone
     named = {each.token: each.id for each in held}
     assert {named[token] for token in requested(db, queue, held)} == gone
-    renewed = queue.extend_many(db, held)
+    renewed = queue.extend(db, held)
     assert {each.id for each in renewed if each.cancelled} == gone
-    queue.release_many(db, renewed)
+    queue.release(db, renewed)
     assert queue.depth(db) == Depth(
         enqueued=count,
         ready=count - len(gone),
@@ -171,13 +171,15 @@ def test_cancellations_of_two_messages_do_not_conflict(db: Database, queue: Queu
 def test_a_batch_learns_it_and_is_settled_by_its_verdicts(db: Database, queue: Queue) -> None:
     ids = queue.enqueue_many(db, [b"%d" % n for n in range(20)])
     batch = queue.receive_batch(db, 20)
-    assert not any(each.cancelled for each in batch.extend(db))
+    assert not any(each.cancelled for each in queue.extend(db, batch))
     for each in ids[:4]:
         queue.cancel(db, each)
-    batch = batch.extend(db)
+    batch = queue.extend(db, batch)
     assert [each.id for each in batch if each.cancelled] == ids[:4]
-    batch.settle(
-        db, {ids[0]: Retry(), ids[1]: Reject("bad"), ids[2]: Snooze(1), ids[9]: Retry(seconds=0)}
+    queue.settle(
+        db,
+        batch,
+        {ids[0]: Retry(), ids[1]: Reject("bad"), ids[2]: Snooze(1), ids[9]: Retry(seconds=0)},
     )
     depth = queue.depth(db)
     assert (depth.done, depth.purged, depth.ready, depth.dead) == (16, 3, 1, 0)

@@ -102,27 +102,27 @@ def test_each_message_of_a_claim_has_a_life_of_its_own(
                 verdicts = {each.id: Snooze(0) for each in batch[1:number:2]} if own else {}
                 if lost:
                     with pytest.raises(LeaseLost) as raised:
-                        batch.settle(db, verdicts)
+                        queue.settle(db, batch, verdicts)
                     assert {*raised.value.lost} == lost
                 else:
-                    batch.settle(db, verdicts)
+                    queue.settle(db, batch, verdicts)
                     gone += [held.pop(each.id).delivery for each in batch]
                     ready |= verdicts.keys()
                     done += len(batch) - len(verdicts)
             case "ack":
                 tr = db.create_transaction() if own else None
-                queue.ack_many(tr or db, given)
+                queue.ack(tr or db, given)
                 if tr is not None:
                     tr.commit().wait()
                 done += len(some)
                 gone += [held.pop(each).delivery for each in some]
             case "release":
-                queue.release_many(db, given, delay=0)
+                queue.release(db, given, delay=0)
                 gone += [held.pop(each).delivery for each in some]
                 ready |= {*some}
             case "extend":
                 seconds = 15 * number
-                for one in queue.extend_many(db, given, seconds):
+                for one in queue.extend(db, given, seconds):
                     # Its holder may not learn of it
                     known = one if own else held[one.id].delivery
                     held[one.id] = Held(known, clock.seconds + seconds)
@@ -130,7 +130,7 @@ def test_each_message_of_a_claim_has_a_life_of_its_own(
                 clock.seconds += 10 * number
         if gone:
             with pytest.raises(LeaseLost):
-                queue.ack_many(db, [*given, gone[chosen % len(gone)]] if step == "wait" else gone)
+                queue.ack(db, [*given, gone[chosen % len(gone)]] if step == "wait" else gone)
         over = [each for each, one in held.items() if one.until <= clock.seconds]
         depth = queue.depth(db)
         assert (depth.ready, depth.leased, depth.done) == (len(ready), len(held), done)
@@ -142,7 +142,7 @@ def test_each_message_of_a_claim_has_a_life_of_its_own(
     clock.seconds += 1_000
     queue.sweep(db)
     while found := queue.receive_many(db, 10):
-        queue.ack_many(db, found)
+        queue.ack(db, found)
         done += len(found)
     assert done == len(order)
     for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY):

@@ -51,7 +51,7 @@ def returned(db: fdb.Database, queue: Queue) -> list[bytes]:
     queue.sweep(db)
     found: list[bytes] = []
     while more := queue.receive_many(db, 10):
-        queue.ack_many(db, more)
+        queue.ack(db, more)
         found += payloads(more)
     return found
 
@@ -64,7 +64,7 @@ def test_a_hundred_messages_are_taken_and_settled_by_one_write_each_and_a_few_mo
     db: fdb.Database, queue: Queue, mutations: Callable[[Callable[[], Any]], int], enqueued: str
 ) -> None:
     queue.enqueue_many(db, [b"x"] * 10)
-    queue.ack_many(db, queue.receive_many(db, 10))
+    queue.ack(db, queue.receive_many(db, 10))
     if enqueued == "together":
         queue.enqueue_many(db, [b"x"] * 100)
     else:
@@ -75,8 +75,8 @@ def test_a_hundred_messages_are_taken_and_settled_by_one_write_each_and_a_few_mo
     received = mutations(lambda: held.extend(queue.receive_many(db, 100)))
     assert received <= rows + 4
     assert len(held) == 100
-    assert mutations(lambda: queue.extend_many(db, held)) <= 5
-    acknowledged = mutations(lambda: queue.ack_many(db, held))
+    assert mutations(lambda: queue.extend(db, held)) <= 5
+    acknowledged = mutations(lambda: queue.ack(db, held))
     assert acknowledged <= 6
     assert enqueued == "one by one" or received + acknowledged <= 12
     assert queue.depth(db) == Depth(enqueued=110, done=110)
@@ -86,7 +86,7 @@ def test_a_message_alone_is_taken_and_settled_by_ten_writes(
     db: fdb.Database, queue: Queue, mutations: Callable[[Callable[[], Any]], int]
 ) -> None:
     queue.enqueue_many(db, [b"x"] * 3)
-    queue.ack_many(db, queue.receive_many(db, 1))
+    queue.ack(db, queue.receive_many(db, 1))
     held: list[Delivery] = []
     received = mutations(lambda: held.extend(queue.receive_many(db, 1)))
     assert received + mutations(lambda: queue.ack(db, held[0])) <= 10
@@ -106,10 +106,10 @@ def test_a_settlement_of_some_writes_no_more_than_their_leases(
 
 def test_a_claim_that_is_settled_whole_leaves_nothing(db: fdb.Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"%d" % n for n in range(24)])
-    queue.ack_many(db, queue.receive_many(db, 12))
+    queue.ack(db, queue.receive_many(db, 12))
     held = queue.receive_many(db, 12)
-    some = queue.extend_many(db, held[:5], 90)
-    queue.ack_many(db, some + held[5:])
+    some = queue.extend(db, held[:5], 90)
+    queue.ack(db, some + held[5:])
     assert stored(db, queue) == [0, 0, 0]
 
 
@@ -118,7 +118,7 @@ def test_what_is_left_of_a_claim_comes_back_and_nothing_stays(
 ) -> None:
     queue.enqueue_many(db, [b"%d" % n for n in range(10)])
     held = queue.receive_many(db, 10)
-    queue.ack_many(db, held[2:9])
+    queue.ack(db, held[2:9])
     queue.release(db, held[9])
     assert stored(db, queue) == [2, 0, 1]
     assert verify(db, queue).ok
@@ -136,8 +136,8 @@ def test_those_of_a_claim_that_are_extended_stay_and_the_others_come_back(
     queue.enqueue_many(db, [b"%d" % n for n in range(10)])
     held = queue.receive_many(db, 10)
     clock.seconds += 30
-    queue.extend_many(db, held[4:8], 60)
-    queue.extend_many(db, [held[5], held[9]], 100)
+    queue.extend(db, held[4:8], 60)
+    queue.extend(db, [held[5], held[9]], 100)
     assert verify(db, queue).ok
     ends = {one.delivery.id: one.delivery.expires_at_ms for one in queue.leases(db)}
     for one, seconds in ((held[0], 0), (held[4], 30), (held[5], 70), (held[9], 70)):
@@ -188,9 +188,9 @@ def test_more_than_a_claim_holds_is_taken_in_several(
     held = queue.receive_many(db, 20)
     assert stored(db, queue) == [20, 0, 3]
     assert verify(db, queue).ok
-    queue.ack_many(db, held[7:14])
+    queue.ack(db, held[7:14])
     assert stored(db, queue) == [13, 0, 2]
-    queue.ack_many(db, held[:6])
+    queue.ack(db, held[:6])
     clock.seconds += 61
     assert returned(db, queue) == [b"06", *(b"%02d" % n for n in range(14, 20))]
 
@@ -200,9 +200,9 @@ def test_the_largest_batch_is_taken_extended_and_settled(db: fdb.Database, queue
         queue.enqueue_many(db, [b"x"] * 1_000)
     held = queue.receive_many(db, 3_000)
     assert len(held) == 3_000
-    held = queue.extend_many(db, held)
-    queue.ack_many(db, held[500:])
-    queue.ack_many(db, held[:500])
+    held = queue.extend(db, held)
+    queue.ack(db, held[500:])
+    queue.ack(db, held[:500])
     assert queue.depth(db) == Depth(enqueued=3_000, done=3_000)
     assert verify(db, queue).ok
 
@@ -213,9 +213,9 @@ def test_a_delivery_given_twice_is_settled_once_or_not_at_all(
     queue.enqueue_many(db, [b"1", b"2"])
     held = queue.receive_many(db, 2)
     with pytest.raises(LeaseLost):
-        queue.ack_many(db, [held[0], held[0]])
+        queue.ack(db, [held[0], held[0]])
     assert queue.depth(db).leased == 2
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     assert queue.depth(db) == Depth(enqueued=2, done=2)
 
 
@@ -284,7 +284,7 @@ def test_a_batch_that_is_taken_leaves_what_others_put_between_it(
     queue.release(db, held[10], delay=0)
     # When another takes that one, while the others are settled
     settle = db.create_transaction()
-    queue.ack_many(settle, held[:10] + held[11:])
+    queue.ack(settle, held[:10] + held[11:])
     other = queue.receive(db)
     settle.commit().wait()
     # Then it keeps it

@@ -22,7 +22,7 @@ Subspace = fdb.Subspace
 def kill(db: Database, queue: Queue, *payloads: bytes, reason: str = "no") -> list[str]:
     """Enqueue messages, numbered in a header, and reject them; returns their ids."""
     ids = [queue.enqueue(db, p, headers={"n": n}) for n, p in enumerate(payloads)]
-    queue.reject_many(db, queue.receive_many(db, len(payloads)), reason)
+    queue.reject(db, queue.receive_many(db, len(payloads)), reason)
     return ids
 
 
@@ -44,7 +44,7 @@ def test_redriven_letters_start_anew_behind_all_others(db: Database, queue: Queu
     found = queue.receive_many(db, 9)
     assert {d.id for d in found[1:]} == set(ids)
     assert {d.attempt for d in found} == {1}
-    queue.ack_many(db, found)
+    queue.ack(db, found)
     assert queue.depth(db) == Depth(enqueued=3, done=3)
 
 
@@ -89,7 +89,7 @@ def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
     db: Database, queue: Queue
 ) -> None:
     ids = queue.enqueue_many(db, [b"%d" % n for n in range(20)])
-    queue.reject_many(db, queue.receive_many(db, 20), "broken")
+    queue.reject(db, queue.receive_many(db, 20), "broken")
     # When they are redriven
     assert queue.dead.redrive(db) == 20
     # Then they are one row, and each is found by its id
@@ -108,9 +108,9 @@ def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
     leased = queue.get(db, ids[10])
     assert leased is not None
     assert leased.state is State.LEASED
-    queue.release_many(db, held[5:7])
-    queue.ack_many(db, [*held[:5], *held[7:]])
-    queue.ack_many(db, queue.receive_many(db, 10))
+    queue.release(db, held[5:7])
+    queue.ack(db, [*held[:5], *held[7:]])
+    queue.ack(db, queue.receive_many(db, 10))
     # Then nothing is left of them
     assert verify(db, queue).ok
     assert queue.depth(db) == Depth(enqueued=30, done=29, purged=1)

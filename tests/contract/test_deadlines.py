@@ -444,7 +444,7 @@ class Known:
 
     def __init__(self, db: fdb.Database, space: fdb.Subspace, queue: Queue) -> None:
         self.done = queue.enqueue(db, b"a", keep_result=60)
-        queue.ack_many(db, queue.receive_many(db, 1))
+        queue.ack(db, queue.receive_many(db, 1))
         queue.enqueue_many(db, [b"a", b"a"])
         delivery = queue.receive(db)
         assert delivery is not None

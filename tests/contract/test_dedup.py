@@ -108,7 +108,7 @@ def test_a_unique_message_is_there_once_until_it_ends(
 
 def test_a_dead_letter_frees_its_key_and_takes_it_again(db: Database, queue: Queue) -> None:
     first = queue.enqueue(db, b"a", unique="report")
-    queue.reject_many(db, queue.receive_many(db, 1), "no")
+    queue.reject(db, queue.receive_many(db, 1), "no")
     second = queue.enqueue(db, b"b", unique="report")
     assert second != first
     assert queue.dead.redrive(db) == 0, "another message has the key"

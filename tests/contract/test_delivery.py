@@ -114,20 +114,20 @@ def test_every_batch_settles_all_or_nothing(db: Database, queue: Queue) -> None:
     queue.ack(db, found[3])
     before = stored(db, queue)
     for settle in (
-        lambda: queue.ack_many(db, found),
-        lambda: queue.extend_many(db, found, 30),
-        lambda: queue.release_many(db, found, delay=5),
-        lambda: queue.release_many(db, found, error="no"),
-        lambda: queue.reject_many(db, found, "no"),
-        lambda: queue.reject_many(db, found, "no", drop=True),
+        lambda: queue.ack(db, found),
+        lambda: queue.extend(db, found, 30),
+        lambda: queue.release(db, found, delay=5),
+        lambda: queue.release(db, found, error="no"),
+        lambda: queue.reject(db, found, "no"),
+        lambda: queue.reject(db, found, "no", drop=True),
     ):
         with pytest.raises(LeaseLost, match=found[3].id):
             settle()
     assert stored(db, queue) == before
-    longer = queue.extend_many(db, found[:3], 600)
+    longer = queue.extend(db, found[:3], 600)
     assert all(d.expires_at_ms > found[0].expires_at_ms for d in longer)
-    queue.release_many(db, longer[:2])
-    queue.reject_many(db, longer[2:], "no")
+    queue.release(db, longer[:2])
+    queue.reject(db, longer[2:], "no")
     assert queue.depth(db) == Depth(enqueued=4, ready=2, dead=1, done=1, ready_bytes=2)
 
 
@@ -219,7 +219,7 @@ def test_a_delayed_message_takes_its_place_when_it_is_due(
     found = queue.receive_many(db, 9)
     assert [d.payload for d in found] == [b"urgent", b"before", b"soon", b"late"]
     assert [found[0].id, found[2].id, found[3].id] == [urgent, soon, late]
-    queue.ack_many(db, found)
+    queue.ack(db, found)
     assert queue.depth(db) == Depth(enqueued=5, done=5)
 
 
@@ -564,7 +564,7 @@ def test_messages_that_are_handled_together_have_one_line_of_history(
     count = history.MAX_EVENTS + 10
     ids = queue.enqueue_many(db, [b"%d" % n for n in range(count)])
     held = queue.receive_many(db, count, consumer="me")
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     lines = queue._keys.kind(Kind.EVENT)
     assert len(db.get_range(lines.start, lines.stop)) == 6
     events = queue.history(db, 10_000)

@@ -104,26 +104,26 @@ def with_acknowledgements(member: QueueConsumer) -> list[Delivery]:
     done = member.fetch(Credit(), 1).deliveries
     fetched = member.settle_and_fetch(Credit(), 5, done)
     if fetched is None:  # through the line, both are done by themselves
-        member.queue.ack_many(member.db, done)
+        member.queue.ack(member.db, done)
         fetched = member.fetch(Credit(), 5)
     return fetched.deliveries
 
 
 def extended(member: QueueConsumer) -> list[Delivery]:
     found = member.fetch(Credit(), 5).deliveries
-    return [*member.queue.extend_many(member.db, found, 2 * LEASE)]
+    return [*member.queue.extend(member.db, found, 2 * LEASE)]
 
 
 def partly_extended(member: QueueConsumer) -> list[Delivery]:
     found = member.fetch(Credit(), 5).deliveries
-    member.queue.extend_many(member.db, found[1:3], 2 * LEASE)
-    member.queue.extend_many(member.db, found[2:3], 3 * LEASE)
+    member.queue.extend(member.db, found[1:3], 2 * LEASE)
+    member.queue.extend(member.db, found[2:3], 3 * LEASE)
     return found
 
 
 def partly_settled(member: QueueConsumer) -> list[Delivery]:
     found = member.fetch(Credit(), 7).deliveries
-    member.queue.ack_many(member.db, found[::3])
+    member.queue.ack(member.db, found[::3])
     return [one for n, one in enumerate(found) if n % 3]
 
 
@@ -158,11 +158,11 @@ def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
     assert {one.attempt for one in found} == {1}
     # And its late acknowledgement finds nothing
     with pytest.raises(LeaseLost) as lost:
-        queue.ack_many(db, held)
+        queue.ack(db, held)
     assert len(lost.value.lost) == len(held)
     clean(db, queue)
     # And nothing stays behind
-    queue.ack_many(db, found)
+    queue.ack(db, found)
     clock.seconds += 4 * LEASE
     queue.sweep(db)
     for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY):
@@ -250,7 +250,7 @@ def test_leases_of_others_and_of_plans_stay(
     queue.sweep(db)
     # Then they can still be settled
     assert queue.depth(db).leased == 10 + 5 + 5
-    queue.ack_many(db, [*lives, *plain])
+    queue.ack(db, [*lives, *plain])
     run.acknowledge(db, end)
     assert queue.depth(db).done == 20
     clean(db, queue)
@@ -270,7 +270,7 @@ def test_a_clock_that_is_a_day_off_returns_nobodys_leases(
     wrong.sweep(db)
     # Then nothing has changed
     assert [one.id for one in queue.consumers(db)] == [alive.ref.id]
-    queue.ack_many(db, held)
+    queue.ack(db, held)
 
 
 @pytest.mark.parametrize("seconds", [-86_400, 86_400])
@@ -303,10 +303,10 @@ def test_a_worker_that_stands_still_for_less_than_fifteen_seconds_keeps_its_leas
     paused.session.beat(always=True)
     assert paused.evicted
     assert len(paused.fetch(Credit(), 1).deliveries) == 1
-    held = queue.extend_many(db, held, LEASE)
+    held = queue.extend(db, held, LEASE)
     clock.seconds += 100
     queue.sweep(db)
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     clean(db, queue)
 
 
@@ -422,7 +422,7 @@ def test_a_new_end_that_is_the_original_one_of_other_leases_of_a_claim_keeps_the
     filled(db, queue, 3)
     member = consumer(db, queue, lease=60)
     held = member.fetch(Credit(), 3).deliveries
-    queue.extend_many(db, held[:1], 600)
+    queue.extend(db, held[:1], 600)
     every, keys = queue._keys.kind(Kind.EXPIRY), queue._keys
     (first, _) = [keys.parse_expiry(kv.key) for kv in db.get_range(every.start, every.stop)]
     # When the later ones are to end with the others, or a moment before
@@ -431,7 +431,7 @@ def test_a_new_end_that_is_the_original_one_of_other_leases_of_a_claim_keeps_the
     lease_shortening.shorten(db, keys, {holder_of(member.ref.id): end}, b"")
     # Then each still has its end
     clean(db, queue)
-    queue.extend_many(db, held[:2], 300)
+    queue.extend(db, held[:2], 300)
     clean(db, queue)
     clock.seconds += 61
     assert payloads(queue.receive_many(db, 3)) == [b"2"]
@@ -464,10 +464,10 @@ def test_an_eviction_against_what_its_consumer_does_and_another_receiver(
         member, held = died(db, queue, clock)
         evicting, receiving = (Queue("q", root, clock=clock) for _ in range(2))
         own = {
-            "ack": lambda db: queue.ack_many(db, held),
-            "ack one": lambda db: queue.ack_many(db, held[:1]),
-            "extend": lambda db: queue.extend_many(db, held, LEASE),
-            "release": lambda db: queue.release_many(db, held, delay=0),
+            "ack": lambda db: queue.ack(db, held),
+            "ack one": lambda db: queue.ack(db, held[:1]),
+            "extend": lambda db: queue.extend(db, held, LEASE),
+            "release": lambda db: queue.release(db, held, delay=0),
             "stop": lambda db: member.leave(),
             "take": lambda db: member.fetch(Credit(), 1),
         }
@@ -489,7 +489,7 @@ def test_an_eviction_against_what_its_consumer_does_and_another_receiver(
                 assert lost == bool(taken & {one.payload for one in mine})
             elif taken:
                 with pytest.raises(LeaseLost):
-                    queue.ack_many(db, [one for one in held if one.payload in taken])
+                    queue.ack(db, [one for one in held if one.payload in taken])
             depth = queue.depth(db)
             assert depth.ready + depth.leased + depth.done == 2
             assert {one.attempt for one in again} <= {1}

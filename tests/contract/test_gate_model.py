@@ -306,7 +306,7 @@ class Run:
             case ("ack many", name, count):
                 first = model.of(name, held)[:count]
                 if first:
-                    queues[name].ack_many(db, [held.pop(n) for n in first])
+                    queues[name].ack(db, [held.pop(n) for n in first])
                     model.end(*first)
             case (("ack" | "drop" | "reject" | "release" | "put off") as action, nth) if held:
                 n = list(held)[nth % len(held)]

@@ -92,7 +92,7 @@ def test_threads_that_ask_at_the_same_time_are_served_in_their_order_by_one_comm
 def test_an_acknowledgement_that_fails_hits_only_its_thread(db: fdb.Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"%d" % n for n in range(6)])
     lost, held = queue.receive_many(db, 1), queue.receive_many(db, 1)
-    queue.ack_many(db, lost)
+    queue.ack(db, lost)
     together = Together(db, queue)
     for ack in ([], lost, held):
         together.receives(ack)

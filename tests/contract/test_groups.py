@@ -122,7 +122,7 @@ def acknowledged(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
 def acknowledged_in_a_batch(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
     batch = queue.receive_batch(db, 10)
     assert batch is not None
-    batch.ack(db)
+    queue.ack(db, batch)
     return batch
 
 
@@ -812,16 +812,16 @@ class Model:
                     else:
                         self.held.append(delivery)
             case "ack":
-                queue.ack_many(db, given)
+                queue.ack(db, given)
                 for each in given:
                     self.becomes(each.id, "done")
             case "reject" | "drop":
-                queue.reject_many(db, given, "bad", drop=what == "drop")
+                queue.reject(db, given, "bad", drop=what == "drop")
                 for each in given:
                     failed = what == "drop" or each.id in self.doomed
                     self.becomes(each.id, "failed" if failed else "dead")
             case "release":
-                queue.release_many(db, given, delay=0)
+                queue.release(db, given, delay=0)
                 for each in given:
                     self.becomes(each.id, "failed" if each.id in self.doomed else "live")
             case "lapse":

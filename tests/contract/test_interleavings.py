@@ -52,10 +52,10 @@ def requests(db: fdb.Database, queue: Queue) -> int:
 
 def left_by_claims(db: fdb.Database, later: Queue, held: Sequence[Delivery]) -> list[str]:
     """Of which kinds keys are left when all messages have been settled and every end is past."""
-    later.ack_many(db, held)
+    later.ack(db, held)
     later.sweep(db)
     while found := later.receive_many(db, 10):
-        later.ack_many(db, found)
+        later.ack(db, found)
     Queue(later.name, later._root, clock=ManualClock(seconds=1_000)).sweep(db)
     ranges = {kind: later._keys.kind(kind) for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)}
     return [k.name for k, every in ranges.items() if db.get_range(every.start, every.stop)]
@@ -133,7 +133,7 @@ def test_expiry_against_ack_and_another_receiver(
 
         # When its holder acknowledges it while two others look for messages
         return [
-            lambda db: queue.ack_many(db, held),
+            lambda db: queue.ack(db, held),
             lambda db: first.receive_many(db, 1),
             lambda db: second.receive_many(db, 1),
         ], check
@@ -155,7 +155,7 @@ def test_an_extension_makes_no_acknowledgement_fail(
 
         def handle(tr: fdb.Transaction) -> None:
             runs[-1] += 1
-            queue.ack_many(tr, held)
+            queue.ack(tr, held)
 
         def check(results: list[Any]) -> None:
             # Then it is done at the first try, and the extension came before it or failed
@@ -171,7 +171,7 @@ def test_an_extension_makes_no_acknowledgement_fail(
         # When it is acknowledged while its lease is extended
         return [
             lambda db: once.run(db, queue._keys.once, handle),
-            lambda db: queue.extend_many(db, held, 30),
+            lambda db: queue.extend(db, held, 30),
         ], check
 
     assert explore(db, start) >= 4
@@ -184,7 +184,7 @@ def test_a_lease_is_extended_or_lapses(
         # Given a message whose lease was extended, and is over
         queue = forced(fresh(lease=10), "first")
         queue.enqueue(db, b"m")
-        held = queue.extend_many(db, queue.receive_many(db, 1), 20)
+        held = queue.extend(db, queue.receive_many(db, 1), 20)
         later = Queue(queue.name, space, clock=ManualClock(seconds=60))
 
         def check(results: list[Any]) -> None:
@@ -193,13 +193,13 @@ def test_a_lease_is_extended_or_lapses(
             lost = [isinstance(each, LeaseLost) for each in extended]
             assert all(lost) if again else not any(lost)
             assert [one.attempt for one in again] == [2] * len(again)
-            later.ack_many(db, again or held)
+            later.ack(db, again or held)
             clean(db, queue)
 
         # When it is extended twice at once while another looks for messages
         return [
-            lambda db: later.extend_many(db, held),
-            lambda db: later.extend_many(db, held),
+            lambda db: later.extend(db, held),
+            lambda db: later.extend(db, held),
             lambda db: later.receive_many(db, 1),
         ], check
 
@@ -232,7 +232,7 @@ def test_a_claim_that_is_half_settled_lapses_while_more_of_it_is_settled(
         # When one more is settled, the rest is settled at once, and another looks for messages
         return [
             lambda db: queue.ack(db, held[1]),
-            lambda db: queue.ack_many(db, held[2:]),
+            lambda db: queue.ack(db, held[2:]),
             lambda db: later.receive_many(db, 1),
         ], check
 
@@ -260,7 +260,7 @@ def test_a_claim_is_settled_whole_or_lapses(
 
         # When it is settled whole while another looks for messages
         return [
-            lambda db: queue.ack_many(db, held),
+            lambda db: queue.ack(db, held),
             lambda db: later.receive_many(db, 1),
         ], check
 
@@ -292,7 +292,7 @@ def test_some_of_a_claim_are_extended_while_it_lapses(
             assert queue.depth(db).ready == 3 - len(kept) - len(found)
             clean(db, queue)
             # And come back at their own end
-            queue.ack_many(db, found)
+            queue.ack(db, found)
             last.sweep(db)
             assert queue.depth(db).ready == 3 - len(found)
             assert left_by_claims(db, last, []) == []
@@ -323,7 +323,7 @@ def test_an_extension_of_a_claim_makes_no_settlement_of_others_fail(
 
         def handle(tr: fdb.Transaction) -> None:
             runs[-1] += 1
-            queue.ack_many(tr, settled)
+            queue.ack(tr, settled)
 
         def check(results: list[Any]) -> None:
             # Then they are done at the first try
@@ -335,8 +335,8 @@ def test_an_extension_of_a_claim_makes_no_settlement_of_others_fail(
         # When messages of it are done while others, or all of it, are extended
         return [
             lambda db: once.run(db, queue._keys.once, handle),
-            lambda db: queue.extend_many(db, held[2:], 30),
-            lambda db: queue.extend_many(db, held, 40),
+            lambda db: queue.extend(db, held[2:], 30),
+            lambda db: queue.extend(db, held, 40),
         ], check
 
     assert explore(db, start) >= 6
@@ -359,11 +359,11 @@ def test_a_batch_is_settled_while_another_takes_what_came_back_in_its_middle(
             depth = queue.depth(db)
             assert (depth.done, depth.leased) == (8, 1)
             clean(db, queue)
-            queue.ack_many(db, found)
+            queue.ack(db, found)
 
         # When it is settled while another takes that one
         return [
-            lambda db: queue.ack_many(db, held),
+            lambda db: queue.ack(db, held),
             lambda db: queue.receive_many(db, 1),
         ], check
 
@@ -734,7 +734,7 @@ def test_a_cursor_that_passes_finds_what_comes_back_behind_it(
 
         # When it is given back while the cursor passes the others
         return [
-            lambda db: queue.release_many(db, held),
+            lambda db: queue.release(db, held),
             lambda db: taker.receive_many(db, 1),
         ], check
 

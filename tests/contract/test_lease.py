@@ -65,9 +65,9 @@ def test_a_batch_is_leased_in_order_and_settled_as_one(db: Database, queue: Queu
     assert [d.payload for d in found] == [b"0", b"1", b"2"]
     queue.ack(db, found[1])
     with pytest.raises(LeaseLost):
-        queue.ack_many(db, found)
+        queue.ack(db, found)
     assert queue.depth(db).leased == 2, "a batch with one lost lease settles nothing"
-    queue.ack_many(db, [found[0], found[2]])
+    queue.ack(db, [found[0], found[2]])
     assert queue.depth(db) == Depth(enqueued=5, ready=2, done=3, ready_bytes=2)
 
 
@@ -174,21 +174,21 @@ def test_leases_settled_together_are_read_with_others_between_them(
     first = queue.receive_many(db, 120)
     kept = first[::3]
     given_back = [each for each in first if each not in kept]
-    queue.release_many(db, given_back, delay=0)
+    queue.release(db, given_back, delay=0)
     second = queue.receive_many(db, 80)
     assert {each.id for each in [*kept, *second]} == {*ids}
-    queue.extend_many(db, kept[:30], 90)
+    queue.extend(db, kept[:30], 90)
     # When one of them is settled by itself, then together they are not
     queue.ack(db, kept[7])
     with pytest.raises(LeaseLost) as lost:
-        queue.ack_many(db, kept)
+        queue.ack(db, kept)
     assert lost.value.message_id == kept[7].id
     with pytest.raises(LeaseLost):
-        queue.ack_many(db, given_back)
+        queue.ack(db, given_back)
     assert queue.depth(db) == Depth(enqueued=120, leased=119, done=1)
     # And the rest is settled, each once, whatever expires afterwards
-    queue.ack_many(db, [each for each in kept if each is not kept[7]])
-    queue.ack_many(db, second)
+    queue.ack(db, [each for each in kept if each is not kept[7]])
+    queue.ack(db, second)
     assert queue.depth(db) == Depth(enqueued=120, done=120)
     clock.seconds += 1_000
     assert queue.receive(db) is None
@@ -215,7 +215,7 @@ def test_a_settlement_of_many_leases_conflicts_with_one_of_any_of_them(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(once.Operation, "commit", settled_meanwhile)
         with pytest.raises(LeaseLost):
-            queue.ack_many(db, held)
+            queue.ack(db, held)
     assert calls == 1, "its second attempt finds that the lease is gone"
     assert queue.depth(db) == Depth(enqueued=20, leased=19, done=1)
 
@@ -370,14 +370,14 @@ def test_only_a_message_that_was_handed_over_alone_loses_an_attempt_with_its_con
         while found := queue.receive_many(db, 10):
             if any(one.payload == b"poison" for one in found):
                 break
-            queue.ack_many(db, found)
+            queue.ack(db, found)
             done += [one.payload for one in found]
         if found:
             deaths += 1
             clock.seconds += 61
             queue.sweep(db)
     while found := queue.receive_many(db, 10):
-        queue.ack_many(db, found)
+        queue.ack(db, found)
         done += [one.payload for one in found]
     # Then it alone becomes a dead letter, after its attempts and the batch in which it hid
     assert done == [b"1", b"2", b"3", b"4"]

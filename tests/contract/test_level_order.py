@@ -114,7 +114,7 @@ def test_equal_values_come_in_the_order_of_arrival_even_if_all_were_away(
     reminders.enqueue_many(db, [at(1, b"first"), at(1, b"second")])
     held = reminders.receive_many(db, 2)
     reminders.enqueue_many(db, [at(1, b"third")])
-    reminders.release_many(db, held)
+    reminders.release(db, held)
     reminders.enqueue_many(db, [at(1, b"fourth"), at(0, b"before")])
     assert ready(db, reminders) == [b"before", b"first", b"second", b"third", b"fourth"]
     clean(db, reminders)
@@ -272,8 +272,8 @@ def test_a_thousand_leases_of_the_longest_values_have_one_claim(
     # When they are taken together, extended, and returned
     held = queue.receive_many(db, 1_000)
     assert [d.payload for d in held] == [m.payload for m in messages]
-    held = queue.extend_many(db, held, lease=60)
-    queue.release_many(db, held)
+    held = queue.extend(db, held, lease=60)
+    queue.release(db, held)
     assert queue.depth(db).ready == len(messages)
     clean(db, queue)
 

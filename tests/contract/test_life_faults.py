@@ -82,7 +82,7 @@ class Scene:
         self.clock.seconds += 6 * MINUTE
         held = queue.receive_many(self.flaky, 2)
         assert [d.payload for d in held] == [b"a", b"later"]
-        held = queue.extend_many(self.flaky, held, 60 * MINUTE)
+        held = queue.extend(self.flaky, held, 60 * MINUTE)
         queue.reject(self.flaky, held[0], "bad")
         queue.ack(self.flaky, held[1])
         assert queue.dead.redrive(self.flaky) == 1

@@ -93,7 +93,7 @@ def settled(db: fdb.Database, given: Given, slots: int, at_most: int | None = No
         count = sum(len(some) for _, some in found)
         assert count <= held
         for each, some in found:
-            each.ack_many(db, some)
+            each.ack(db, some)
         held = slots
         if not count:
             break
@@ -279,7 +279,7 @@ def test_what_the_rate_lets_come_against_ends_and_enqueues_in_both_queues(
         given = fresh(1, 0, lease=600)
         clock = StillClock()
         one, two = (Queue(q.name, q._root, clock=clock) for q in (given.one, given.two))
-        given.one.ack_many(db, given.held)
+        given.one.ack(db, given.held)
         limit = one.limits["api", given.limit.name]
         limit.set(db, concurrency=None, rate="6/min")
         one.enqueue(db, b"first", limits=given.limits)
@@ -315,7 +315,7 @@ def test_what_the_rate_lets_come_against_ends_and_enqueues_in_both_queues(
                     found = [each for each in queue.receive_many(db, 9) if each.id != held.id]
                     new += len(found)
                     if found:
-                        queue.ack_many(db, found)
+                        queue.ack(db, found)
                 came += new
                 assert new <= 1, "one in ten seconds"
                 # What had come already may have been cancelled

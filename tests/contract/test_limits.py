@@ -148,7 +148,7 @@ def test_a_delayed_message_takes_a_slot_or_waits_when_it_is_due(
     clock.seconds += 11
     assert len(two.receive_many(db, 10)) == 2
     assert counts(db, stripe) == (3, 2)
-    one.ack_many(db, one.receive_many(db, 10))
+    one.ack(db, one.receive_many(db, 10))
     assert len(two.receive_many(db, 10)) == 1
     sound(db, *queues)
 
@@ -180,7 +180,7 @@ def test_a_move_to_another_queue_keeps_the_limit(
     while found := two.receive_many(db, 10):
         assert len(found) <= 3
         got += payloads(found)
-        two.ack_many(db, found)
+        two.ack(db, found)
     assert got == [b"%d" % n for n in range(7)]
     assert left(db, *queues) == 0
     sound(db, *queues)
@@ -194,7 +194,7 @@ def test_a_waiting_message_is_replaced_in_its_place(
     terms: dict[str, Any] = {"limits": STRIPE, "unique": "u", "on_conflict": "replace"}
     first = two.enqueue(db, b"old", **terms)
     assert two.enqueue(db, b"new", **terms) == first
-    one.ack_many(db, one.receive_many(db, 1))
+    one.ack(db, one.receive_many(db, 1))
     assert payloads(two.receive_many(db, 10)) == [b"new"]
     sound(db, *queues)
 
@@ -509,7 +509,7 @@ def test_the_end_of_a_message_passes_over_those_whose_queue_is_gone(
     two.enqueue_many(db, some(2))
     one.enqueue_many(db, some(2, 10))
     damage(db, "a queue was removed by hand", one, two)
-    one.ack_many(db, one.receive_many(db, 2))
+    one.ack(db, one.receive_many(db, 2))
     assert payloads(one.receive_many(db, 10)) == [b"2", b"10", b"11"]
     assert counts(db, stripe) == (3, 0)
     sound(db, one)

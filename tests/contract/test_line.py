@@ -518,7 +518,7 @@ def test_a_leader_that_finds_no_message_for_itself_alone_serves_the_line(
     monkeypatch: pytest.MonkeyPatch,
     quiet: Callable[[], bool],
 ) -> None:
-    queue.ack_many(db, queue.receive_many(db, 5, ack=[away]))
+    queue.ack(db, queue.receive_many(db, 5, ack=[away]))
     monkeypatch.setattr(returning_leader, "SERVE_SECONDS", float("inf"))
     waiting = queue.request(db, wait=False)
     assert queue.receive(db) is None
@@ -578,7 +578,7 @@ def test_a_consumer_whose_answer_is_late_is_woken(
     db: Database, queue: Queue, away: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a consumer that asks again soon, in an empty line, and looks only once
-    queue.ack_many(db, queue.receive_many(db, 5, ack=[away]))
+    queue.ack(db, queue.receive_many(db, 5, ack=[away]))
     assert queue.receive(db) is None
     monkeypatch.setattr(waiting, "LOOKS", 1)
     for name in ("FIRST_PATIENCE", "SECOND_PATIENCE", "LATER_PATIENCE"):
@@ -623,7 +623,7 @@ def test_a_leader_that_does_not_return_delays_and_does_not_block(
 def test_a_leader_that_returns_to_an_empty_queue_waits_in_line_for_all(
     db: Database, queue: Queue, away: Delivery, quiet: Callable[[], bool]
 ) -> None:
-    queue.ack_many(db, queue.receive_many(db, 5, ack=[away]))
+    queue.ack(db, queue.receive_many(db, 5, ack=[away]))
     found: list[Delivery | None] = []
     late = threading.Thread(target=lambda: found.append(queue.receive(db, wait=DEADLINE)))
     late.start()
@@ -633,7 +633,7 @@ def test_a_leader_that_returns_to_an_empty_queue_waits_in_line_for_all(
     late.join(DEADLINE)
     assert found[0] is not None
     assert sorted([found[0].payload, mine.payload]) == [b"a", b"b"]
-    queue.ack_many(db, [mine])
+    queue.ack(db, [mine])
     assert queue.receive(db, ack=[found[0]]) is None
     assert quiet()
 
@@ -720,7 +720,7 @@ def test_every_way_of_receiving_takes_effect_once(
     assert first is not None
     second = queue.receive_many(flaky(), 2, wait=5, ack=[first])
     assert sorted([first.id, *(d.id for d in second)]) == ids
-    queue.ack_many(flaky(), second)
+    queue.ack(flaky(), second)
     assert queue.receive(flaky()) is None
     assert queue.receive(flaky(), wait=0.01) is None
     assert queue.depth(db) == Depth(enqueued=3, done=3)

@@ -131,7 +131,7 @@ def settled(db: fdb.Database, given: Given) -> None:
     while found := [(each, some) for each in later if (some := each.receive_many(db, 10))]:
         assert sum(len(some) for _, some in found) <= 3
         for each, some in found:
-            each.ack_many(db, some)
+            each.ack(db, some)
             assert verify(db, each).deviations == ()
     for queue in queues:
         depth = queue.depth(db)

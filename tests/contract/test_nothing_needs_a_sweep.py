@@ -29,7 +29,7 @@ def rows(db: fdb.Database, queue: Queue, *kinds: Kind) -> int:
 def test_results_go_while_others_come(db: fdb.Database, queue: Queue, clock: StillClock) -> None:
     for _ in range(5):
         queue.enqueue_many(db, [NewMessage(b"x", keep_result=60)] * 20)
-        queue.ack_many(db, queue.receive_many(db, 20))
+        queue.ack(db, queue.receive_many(db, 20))
         clock.seconds += 100
     assert rows(db, queue, Kind.RESULT) <= 20
 
@@ -42,7 +42,7 @@ def test_dedup_ids_go_though_no_other_comes(
     for _ in range(5):
         clock.seconds += 1_000
         queue.enqueue(db, b"y")
-        queue.ack_many(db, queue.receive_many(db, 30))
+        queue.ack(db, queue.receive_many(db, 30))
     assert rows(db, queue, Kind.DEDUP) == 0
 
 
@@ -55,6 +55,6 @@ def test_resting_keys_go_behind_a_slow_one(
     queue.enqueue_many(db, [NewMessage(b"x", key="slow")] * 3)
     queue.enqueue_many(db, [NewMessage(b"x", key=f"{n}") for n in range(50)])
     for _ in range(5):
-        queue.ack_many(db, queue.receive_many(db, 60))
+        queue.ack(db, queue.receive_many(db, 60))
         clock.seconds += 600
     assert rows(db, queue, Kind.RATE) <= 5

@@ -39,7 +39,7 @@ def replaced(db: Database, queue: Queue, payload: bytes, **given: Any) -> str:
 def taken(db: Database, queue: Queue) -> list[bytes]:
     """The payloads of all ready messages, in order; they are acknowledged."""
     deliveries = queue.receive_many(db, 100)
-    queue.ack_many(db, deliveries)
+    queue.ack(db, deliveries)
     return [each.message.payload for each in deliveries]
 
 

@@ -64,7 +64,7 @@ def test_different_keys_and_messages_without_one_do_not_wait(db: Database, queue
     )
     found = queue.receive_many(db, 10)
     assert [d.payload for d in found] == [b"a1", b"b1", b"x", b"y"]
-    queue.ack_many(db, found)
+    queue.ack(db, found)
     assert [d.payload for d in queue.receive_many(db, 10)] == [b"a2"]
 
 

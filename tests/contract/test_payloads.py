@@ -151,7 +151,7 @@ def test_a_large_payload_is_compressed_out_of_sight(
     queue.set_options(db, compression="none")
     found = queue.receive_many(db, 9)
     assert [d.payload for d in found] == [TEXT, b"too small to bother" * 2, noise]
-    queue.ack_many(db, found)
+    queue.ack(db, found)
     assert queue.depth(db).ready_bytes == 0
     assert chunks(db, queue) == 0
 

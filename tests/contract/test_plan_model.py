@@ -125,7 +125,7 @@ def play(db: Database, queue: Queue, steps: Steps) -> None:
 
     def receive(count: int) -> list[Delivery]:
         held = queue.receive_many(db, count)
-        queue.ack_many(db, held)
+        queue.ack(db, held)
         seen.extend(each.payload for each in held)
         return held
 

@@ -189,7 +189,7 @@ def test_a_planned_message_is_settled_with_its_plan_alone(db: Database, queue: Q
                 settle(db, held.delivery)
         with pytest.raises(MessagePlanned):
             queue.reject(db, held.delivery, "bad")
-    for settle_many in (queue.ack_many, queue.release_many, queue.extend_many):
+    for settle_many in (queue.ack, queue.release, queue.extend):
         with pytest.raises(MessagePlanned):
             settle_many(db, [held.delivery for held in every])
     for n, message_id in enumerate(ids):

@@ -528,7 +528,7 @@ def test_a_producer_waits_for_room_and_keeps_the_order(db: Database, space: fdb.
         taken: list[bytes] = []
         while len(taken) < 60:
             found = queue.receive_many(db, 5, wait=1)
-            queue.ack_many(db, found)
+            queue.ack(db, found)
             taken += [each.payload for each in found]
             assert queue.depth(db).ready <= 10
         assert results(futures) == [future.result() for future in futures]

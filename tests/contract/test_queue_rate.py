@@ -121,7 +121,7 @@ def test_both_limits_hold(db: Database, space: fdb.Subspace) -> None:
     queue = filled(db, space, "1/s, burst 3", max_in_flight=2, clock=clock)
     held = queue.receive_many(db, 5)
     assert len(held) == 2
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     assert len(queue.receive_many(db, 5)) == 1
     clock.seconds += 3
     assert len(queue.receive_many(db, 5)) == 1

@@ -76,19 +76,19 @@ class Rated:
         assert len(held) <= came
         for _ in range(12):
             assert verify(db, queue).deviations == ()
-            queue.ack_many(db, held)
+            queue.ack(db, held)
             self.ack(db)
             if not queue.keys["a"].state(db).waiting:
                 break
             late = queue.receive_many(db, 99)  # its slot has become free
-            queue.ack_many(db, late)
+            queue.ack(db, late)
             came -= len(late)
             self.clock.seconds += seconds
             held = queue.receive_many(db, 99)
             assert len(held) == 1, "it conforms, and waits"
         else:
             raise AssertionError("they do not come")
-        queue.ack_many(db, queue.receive_many(db, 99))
+        queue.ack(db, queue.receive_many(db, 99))
         self.clock.seconds += 3_600
         queue.sweep(db)
         depth = queue.depth(db)

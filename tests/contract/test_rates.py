@@ -48,7 +48,7 @@ def come(db: Database, queue: Queue) -> list[int]:
     """What has become ready, taken and acknowledged."""
     found: list[int] = []
     while some := queue.receive_many(db, 100):
-        queue.ack_many(db, some)
+        queue.ack(db, some)
         found += (int(each.payload) for each in some)
     return found
 
@@ -79,7 +79,7 @@ def test_an_ordering_key_with_a_rate_keeps_its_order(
         if held and len(got) == 2:
             queue.release(db, held[0])
             held = queue.receive_many(db, 9)
-        queue.ack_many(db, held)
+        queue.ack(db, held)
         got += [int(each.payload) for each in held]
         sound(db, queue)
         clock.seconds += 5
@@ -181,7 +181,7 @@ def test_keys_that_waited_long_all_come(db: Database, queue: Queue, clock: Still
     # Then as many come at once as may, though nothing ends
     held = [*queue.receive_many(db, 500), *queue.receive_many(db, 500)]
     assert len(held) == 15
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     clock.seconds += 1_000
     assert len(come(db, queue)) == 1
     clock.seconds += 1_000

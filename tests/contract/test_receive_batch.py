@@ -73,7 +73,7 @@ def test_a_batch_is_a_sequence_of_deliveries(db: fdb.Database, queue: Queue[byte
     found = queue.delivery(db, batch[3].token)
     assert found is not None
     assert found.message == batch[3].message
-    queue.ack_many(db, [*batch])
+    queue.ack(db, [*batch])
     assert rows(db, queue) == 0
 
 
@@ -81,8 +81,8 @@ def test_an_empty_queue_gives_an_empty_batch(db: fdb.Database, queue: Queue[byte
     batch = queue.receive_batch(db, 5)
     assert not batch
     assert (batch.payloads, batch.expires_at_ms) == ([], None)
-    batch.ack(db)
-    batch.release(db)
+    queue.ack(db, batch)
+    queue.release(db, batch)
     with batch:
         pass
 
@@ -109,7 +109,7 @@ def test_a_hundred_messages_are_taken_and_settled_by_a_dozen_writes(
         held.append(queue.receive_batch(tr, 100))
 
     def settle(tr: Any) -> None:
-        held.pop().ack(tr)
+        queue.ack(tr, held.pop())
 
     for counted in (False, True):
         queue.enqueue_many(db, HUNDRED)
@@ -169,13 +169,13 @@ def test_an_extended_batch_is_settled_by_what_it_was_and_what_it_is(
     for knows in (True, False):
         queue.enqueue_many(db, HUNDRED)
         batch = queue.receive_batch(db, 100)
-        longer = batch.extend(db, 600)
+        longer = queue.extend(db, batch, 600)
         assert longer.expires_at_ms is not None
         assert batch.expires_at_ms is not None
         assert longer.expires_at_ms > batch.expires_at_ms
         clock.seconds += 100
         queue.sweep(db)
-        (longer if knows else batch).ack(db)
+        queue.ack(db, longer if knows else batch)
         # What the holder does not know of is removed when it falls due.
         clock.seconds += 0 if knows else 1_000
         queue.sweep(db)
@@ -191,13 +191,13 @@ def test_what_is_lost_is_named_and_nothing_is_written(
     queue.enqueue_many(db, HUNDRED)
     batch = queue.receive_batch(db, 50)
     queue.ack(db, batch[7])
-    batch[20:23].reject(db, "bad")
+    queue.reject(db, batch[20:23], "bad")
     settle: dict[str, Callable[[Batch[bytes]], object]] = {
-        "ack": lambda some: some.ack(db),
-        "release": lambda some: some.release(db),
-        "reject": lambda some: some.reject(db, "no", drop=True),
-        "settle": lambda some: some.settle(db, {some[0].id: Snooze(5)}),
-        "extend": lambda some: some.extend(db),
+        "ack": lambda some: queue.ack(db, some),
+        "release": lambda some: queue.release(db, some),
+        "reject": lambda some: queue.reject(db, some, "no", drop=True),
+        "settle": lambda some: queue.settle(db, some, {some[0].id: Snooze(5)}),
+        "extend": lambda some: queue.extend(db, some),
     }
     before = queue.depth(db)
     with pytest.raises(LeaseLost) as raised:
@@ -211,7 +211,7 @@ def test_what_is_lost_is_named_and_nothing_is_written(
     settle[how](rest)
     clean(db, queue)
     if how == "extend":
-        rest.ack(db)
+        queue.ack(db, rest)
     clock.seconds += 1_000
     queue.sweep(db)
     assert rows(db, queue) == 0
@@ -223,15 +223,15 @@ def test_nothing_is_settled_twice_at_once(db: fdb.Database, queue: Queue[bytes])
 
     @fdb.transactional
     def twice(tr: fdb.Transaction) -> None:
-        batch.ack(tr)
+        queue.ack(tr, batch)
         queue.ack(tr, batch[3])
 
     with pytest.raises(LeaseLost):
         twice(db)
     assert queue.depth(db).leased == 50
-    batch.ack(db)
+    queue.ack(db, batch)
     with pytest.raises(LeaseLost) as raised:
-        batch.ack(db)
+        queue.ack(db, batch)
     assert len(raised.value.lost) == 50
     clean(db, queue)
 
@@ -257,7 +257,7 @@ def test_each_message_is_settled_by_its_verdict(
     named = {batch[n].id: verdict for n, verdict in verdicts.items()}
 
     def settle(tr: Any) -> None:
-        batch.settle(tr, named)
+        queue.settle(tr, batch, named)
 
     (fdb.transactional(settle) if own else settle)(db)
     delayed, ready = State.DELAYED, State.READY
@@ -281,7 +281,9 @@ def test_a_failure_at_the_last_attempt_makes_a_dead_letter(
     queue.enqueue_many(db, HUNDRED[:10])
     for _ in range(2):
         batch = queue.receive_batch(db, 10)
-        batch.settle(db, {each.id: RuntimeError("down") for each in batch if each.payload == b"03"})
+        queue.settle(
+            db, batch, {each.id: RuntimeError("down") for each in batch if each.payload == b"03"}
+        )
     assert [letter.message.payload for letter in queue.dead.list(db)] == [b"03"]
     assert queue.depth(db).done == 9
 
@@ -297,7 +299,7 @@ def test_only_exceptions_for_its_own_messages_are_verdicts(
     ]
     for verdicts in wrong:
         with pytest.raises(InvalidArgument, match="verdicts"):
-            batch.settle(db, verdicts)
+            queue.settle(db, batch, verdicts)
     assert queue.depth(db).leased == 20
 
 
@@ -320,7 +322,7 @@ def test_a_block_that_raises_gives_back_what_is_not_settled(
 def test_a_block_that_settles_itself_is_left_alone(db: fdb.Database, queue: Queue[bytes]) -> None:
     queue.enqueue_many(db, HUNDRED)
     with queue.receive_batch(db, 10) as batch:
-        batch.settle(db, {batch[0].id: Snooze(0)})
+        queue.settle(db, batch, {batch[0].id: Snooze(0)})
     assert queue.depth(db).done == 9
     tr = db.create_transaction()
     with pytest.raises(InvalidArgument, match="transaction of yours"), queue.receive_batch(tr, 9):
@@ -339,11 +341,11 @@ def test_however_it_is_received_what_was_enqueued_together_is_one_lease(
     assert batch.payloads == HUNDRED[5:85]
     # Those of the first block were cut in fives, and the second is one row, of which some are left
     assert rows(db, queue, Kind.LEASE) == 1 + 9 + 1
-    batch[10:20].ack(db)
+    queue.ack(db, batch[10:20])
     with pytest.raises(LeaseLost) as raised:
-        batch.ack(db)
-    batch.without(raised.value.lost).settle(db, {batch[70].id: Reject()})
-    before.ack(db)
+        queue.ack(db, batch)
+    queue.settle(db, batch.without(raised.value.lost), {batch[70].id: Reject()})
+    queue.ack(db, before)
     assert (queue.depth(db).done, queue.depth(db).dead) == (84, 1)
     assert rows(db, queue, Kind.LEASE) == 0
     clean(db, queue)
@@ -366,14 +368,14 @@ def test_a_row_is_settled_whole_where_its_messages_follow_each_other(
     # When it settles them in another order, or in parts
     mixed = [*each[:2], *each[9:14], *each[7:9], each[3]]
     assert [*known.joined(mixed).held] == mixed
-    queue.ack_many(db, known.joined([each[0], *each[9:]]))
+    queue.ack(db, known.joined([each[0], *each[9:]]))
     assert queue.depth(db).done == 10
     # Then each message is settled, and those of a row that is gone by themselves
     known.forget(each[9:])
     with pytest.raises(LeaseLost) as raised:
-        queue.ack_many(db, known.joined(each))
+        queue.ack(db, known.joined(each))
     assert len(raised.value.lost) == 10
-    queue.release_many(db, known.joined(each[1:9]))
+    queue.release(db, known.joined(each[1:9]))
     depth = queue.depth(db)
     assert (depth.done, depth.ready) == (10, 8)
     assert rows(db, queue, Kind.LEASE) == 0
@@ -403,7 +405,7 @@ def settled_at_last(db: fdb.Database, queue: Queue[bytes]) -> list[bytes]:
     back = []
     while found := much_later.receive_many(db, 10):
         back += [each.payload for each in found]
-        much_later.ack_many(db, found)
+        much_later.ack(db, found)
     assert rows(db, queue) == 0
     clean(db, queue)
     return back
@@ -441,7 +443,7 @@ def test_a_batch_is_settled_or_lapses(
         # When it is settled while another looks for messages
         other = later(queue)
         return [
-            lambda db: batch.settle(db, verdicts),
+            lambda db: queue.settle(db, batch, verdicts),
             other.receive,
         ], check
 
@@ -463,11 +465,11 @@ def test_a_batch_of_which_another_settles_one(
         def settle(db: Any) -> object:
             match whole:
                 case "ack":
-                    batch.ack(db)
+                    queue.ack(db, batch)
                 case "settle":
-                    batch.settle(db, verdicts)
+                    queue.settle(db, batch, verdicts)
                 case _:
-                    return batch.extend(db, 100).expires_at_ms
+                    return queue.extend(db, batch, 100).expires_at_ms
             return None
 
         def check(results: list[Any]) -> None:
@@ -509,6 +511,9 @@ def test_a_batch_is_settled_while_it_is_extended(
             assert settled_at_last(db, queue) == []
 
         # When it is acknowledged while it is extended
-        return [batch.ack, lambda db: batch.extend(db, 100).expires_at_ms], check
+        return [
+            lambda db: queue.ack(db, batch),
+            lambda db: queue.extend(db, batch, 100).expires_at_ms,
+        ], check
 
     assert explore(db, start) >= 3

@@ -71,7 +71,7 @@ def come(db: fdb.Database, queue: Queue, clock: StoppedClock) -> list[float]:
     found = []
     while held := queue.receive_many(db, 100):
         found += [tick(each.message) - clock.begin_ms / 1000 for each in held]
-        queue.ack_many(db, held)
+        queue.ack(db, held)
     return found
 
 
@@ -600,7 +600,7 @@ def test_a_schedule_does_what_its_user_understands(
             model.set(now(), every)
 
         def finish() -> None:
-            queue.ack_many(db, held) if held else None
+            queue.ack(db, held) if held else None
             held.clear()
             model.last_lives = False
 
@@ -737,7 +737,7 @@ def test_a_tick_that_has_come_does_not_come_again_by_a_clock_that_is_behind(
     else:
         put("0,1")
         put("0")
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     clock.seconds += 60
     assert queue.receive_many(db, 9) == []
     clock.seconds += 3600

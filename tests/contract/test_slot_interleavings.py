@@ -64,7 +64,7 @@ def settled(db: fdb.Database, queue: Queue, slots: int, at_most: int | None = No
     held = at_most or slots
     while found := later.receive_many(db, 10):
         assert len(found) <= held
-        later.ack_many(db, found)
+        later.ack(db, found)
         held = slots
     depth = queue.depth(db)
     assert depth.enqueued == depth.done + depth.dead + depth.purged
@@ -144,7 +144,7 @@ def test_takers_of_a_window_against_an_end_and_an_enqueue(
             assert verify(db, queue).deviations == ()
             later = Queue(queue.name, queue._root, clock=ManualClock(seconds=600))
             while found := later.receive_many(db, 10):
-                later.ack_many(db, found)
+                later.ack(db, found)
             later.sweep(db)
             assert queue.keys["a"].state(db).out == {}
             assert queue.depth(db).ready == 0

@@ -71,7 +71,7 @@ def test_other_keys_cost_an_operation_nothing_and_idle_ones_are_not_stored(
         for begin in range(0, others, 500):
             idle = range(begin, min(begin + 500, others))
             queue.enqueue_many(db, [NewMessage(b"x", key=f"idle {n}") for n in idle])
-            queue.ack_many(db, queue.receive_many(db, 500))
+            queue.ack(db, queue.receive_many(db, 500))
         every, once = queue._keys.all(), queue._keys.kind(Kind.ONCE)
         parts = (every.start, once.start), (once.stop, every.stop)
         stored = sum(len(db.get_range(*part)) for part in parts)
@@ -217,7 +217,7 @@ def test_a_producer_that_remembers_a_backlog_sees_that_it_is_gone(
     queue.enqueue(db, b"4", key="a")
     other = Queue.open(db, "jobs", root=space, clock=clock)
     while found := other.receive_many(db, 10):
-        other.ack_many(db, found)
+        other.ack(db, found)
     # When it enqueues again, then as many of its messages are out as may be
     for n in range(5, 10):
         queue.enqueue(db, b"%d" % n, key="a")
@@ -282,7 +282,7 @@ def test_a_higher_limit_lets_out_more_than_one_transaction_can(db: Database, que
     while counts(db, queue)[1] > 10:
         assert queue.receive(db) is not None
     assert counts(db, queue) == (250, 10)
-    queue.ack_many(db, queue.receive_many(db, 2))
+    queue.ack(db, queue.receive_many(db, 2))
     assert counts(db, queue) == (250, 8)
     sound(db, queue)
 
@@ -419,7 +419,7 @@ def test_keys_keep_their_order_in_another_queue(
     got = []
     while found := other.receive_many(db, 10):
         got += payloads(found)
-        other.ack_many(db, found)
+        other.ack(db, found)
     assert [each for each in got if len(each) == 1] == [b"%d" % n for n in range(7)]
     assert [each for each in got if len(each) == 2] == [b"10", b"11"]
     for each in (queue, other):

@@ -141,7 +141,7 @@ def test_a_round_that_moves_the_cursor_while_matches_come_and_return(
 
         return [
             lambda db: collect(db, europe, leader),
-            lambda db: queue.release_many(db, held, delay=0),
+            lambda db: queue.release(db, held, delay=0),
             lambda db: put(db, Queue(queue.name, queue._root), "eu3"),
         ][:count], check
 

@@ -139,7 +139,7 @@ def test_an_acknowledgement_that_comes_too_late_takes_nothing(
 ) -> None:
     put(db, queue, "eu1", "eu2")
     held = europe.receive_many(db, 1)
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     with pytest.raises(LeaseLost):
         europe.receive_many(db, 1, ack=held)
     with pytest.raises(LeaseLost):
@@ -196,7 +196,7 @@ def test_who_asks_during_a_scan_is_not_told_its_end(
         )
         waiter.resume = half.resume
     # When the match returns, and another consumer asks
-    queue.release_many(db, held)
+    queue.release(db, held)
     late = ask(db, old, waits=False)
     last = waiter._run(lambda tr: waiter._round(tr, answered=False, done=False), lambda _: False)
     # Then the end of the scan is an answer only for the request that was there when it began
@@ -294,7 +294,7 @@ def test_a_message_in_hand_stays_when_the_subscription_goes_while_its_consumer_l
     monkeypatch.setattr(waiting._Waiter, "_round", remove_then_play)
     found = europe.receive_many(db, 1)
     assert texts(found) == ["eu1"]
-    queue.ack_many(db, found)
+    queue.ack(db, found)
 
 
 def test_a_subscription_closes_itself_through_its_line(
@@ -395,7 +395,7 @@ def test_who_leaves_the_line_gives_back_what_it_was_given(
     assert answer(db, europe, leader) == ["eu1"]
     held = receiving.withdraw(db, europe._access, other)
     assert texts(held) == ["eu2"]
-    queue.release_many(db, held)
+    queue.release(db, held)
     assert texts(europe.receive_many(db, 9)) == ["eu2"]
 
 
@@ -463,10 +463,10 @@ def test_a_worker_stands_in_line_with_its_credit_in_messages_and_bytes(
     assert found.short
     (demand,) = asked
     assert (demand.priority, demand.max_bytes, demand.above) == (2, 8, 0)
-    queue.ack_many(db, found.deliveries)
+    queue.ack(db, found.deliveries)
     third = billing.fetch(Credit(messages=1), 10)
     assert texts(third.deliveries) == ["eu3"]
-    queue.ack_many(db, third.deliveries)
+    queue.ack(db, third.deliveries)
     # One that is larger than the whole credit comes alone
     assert texts(billing.fetch(Credit(bytes=6), 10).deliveries) == ["eu1234567890"]
     billing.leave()

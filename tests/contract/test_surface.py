@@ -195,5 +195,5 @@ def test_what_is_no_delivery_cannot_be_settled_and_is_told_why(db: Database, que
     delivery = queue.receive(db)
     several: Any = delivery
     with pytest.raises(InvalidArgument, match="give a list of deliveries"):
-        queue.ack_many(db, several)
+        queue.ack(db, several)
     assert queue.depth(db).leased == 1

@@ -158,7 +158,7 @@ def test_leases_of_rows_of_all_kinds_are_each_in_one_part(
     for n in range(4):
         run = queue.plans.planner(f"stream {n}")
         run.next(db, run.begin(db), messages=17)
-    queue.ack_many(db, taken[::2])
+    queue.ack(db, taken[::2])
     leased = {each.delivery.id for each in queue.leases(db)}
     assert len(leased) == queue.depth(db).leased > 60
 

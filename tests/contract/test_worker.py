@@ -472,7 +472,7 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
             watch.cancel()
         taken = members[n].fetch(Credit(messages=2), 2)
         if taken.deliveries:
-            queue.ack_many(counted, taken.deliveries)  # type: ignore[arg-type]
+            queue.ack(counted, taken.deliveries)  # type: ignore[arg-type]
         done.release()
 
     def awake(n: int, watch: object) -> None:
@@ -656,7 +656,7 @@ def test_what_a_worker_would_give_back_and_has_lost_is_forgotten(
         queue.enqueue_many(db, [NewMessage(each, priority=9) for each in urgent])
         recorder.gate.set()
         assert recorder.wait_for(4) == [b"1", *urgent]
-        queue.ack_many(db, stolen)
+        queue.ack(db, stolen)
         eventually(lambda: queue.depth(db).done == 6)
     assert recorder.handled == [b"1", *urgent]
 

@@ -213,8 +213,8 @@ def test_whatever_becomes_of_a_shared_commit_each_message_is_handled_and_counted
 ) -> None:
     queue.enqueue_many(db, payloads(40))
     handler, counts = Together(1), Counts()
-    # What four threads have finished is acknowledged together or, if that fails, one by one. If that
-    # fails, too, the lease expires, and the message is handled again.
+    # What four threads have finished is acknowledged together or, if that fails, one by one. If
+    # that fails, too, the lease expires, and the message is handled again.
     faults = itertools.cycle([*[None] * 5, fault])
 
     def of_this_commit() -> str | None:
@@ -260,16 +260,16 @@ def test_many_lost_leases_among_finished_messages_cost_little_more_than_one_look
     # Given sixty messages whose leases are gone, and one whose lease is not
     queue.enqueue_many(db, payloads(61))
     held = queue.receive_many(db, 61)
-    queue.release_many(db, held[:60], delay=3600)
+    queue.release(db, held[:60], delay=3600)
     asked = 0
-    ack_many = Queue.ack_many
+    ack = Queue.ack
 
     def counted(self: Queue, tr: Any, deliveries: Sequence[Delivery]) -> None:
         nonlocal asked
         asked += len(deliveries)
-        ack_many(self, tr, deliveries)
+        ack(self, tr, deliveries)
 
-    monkeypatch.setattr(Queue, "ack_many", counted)
+    monkeypatch.setattr(Queue, "ack", counted)
     # When all are acknowledged
     ended = Counter(outcome for _, outcome in acknowledge(db, queue, held))
     assert ended == {Outcome.LOST: 60, Outcome.DONE: 1}

@@ -556,7 +556,7 @@ def test_a_message_that_kills_its_process_is_found_among_those_that_it_was_handl
             clock.seconds += 61
             queue.sweep(db)
         else:
-            queue.ack_many(db, held)
+            queue.ack(db, held)
         member.leave()
     # Then nothing else becomes a dead letter
     assert queue.depth(db).done == 15

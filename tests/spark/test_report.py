@@ -380,8 +380,8 @@ def kept() -> Iterator[tuple[fdb.Database, list[Queue]]]:
     ]
     for queue in queues:
         queue.enqueue_many(db, [NewMessage(b"x", priority=p) for p in (0, 9, 9)])
-        queue.ack_many(db, queue.receive_many(db, 1, consumer="first"))
-        queue.release_many(db, queue.receive_many(db, 1, consumer="second"))
+        queue.ack(db, queue.receive_many(db, 1, consumer="first"))
+        queue.release(db, queue.receive_many(db, 1, consumer="second"))
     yield db, queues
     for queue in queues:
         queue.delete(db)

@@ -166,13 +166,13 @@ def _enqueue_singly(db: fdb.Database, queue: Queue[bytes], given: Sequence[bytes
 def _take(db: fdb.Database, queue: Queue[bytes], count: int) -> None:
     held = queue.receive_many(db, count)
     _check(len(held), count)
-    queue.ack_many(db, held)
+    queue.ack(db, held)
 
 
 def _take_batch(db: fdb.Database, queue: Queue[bytes], count: int) -> None:
     batch = queue.receive_batch(db, count)
     _check(len(batch.payloads), count)
-    batch.ack(db)
+    queue.ack(db, batch)
 
 
 def _take_singly(db: fdb.Database, queue: Queue[bytes], count: int) -> None:

@@ -266,9 +266,9 @@ def _batches(db: fdb.Database, queue: Queue[bytes], count: int) -> Iterator[Oper
     text = f"{count:,}"
     yield f"enqueue_many, {text}", _nothing, lambda _: fill()
     yield f"receive_many, {text}", _nothing, lambda _: queue.receive_many(db, count)
-    yield f"ack_many, {text}", taken, lambda held: queue.ack_many(db, held)
+    yield f"ack, {text}", taken, lambda held: queue.ack(db, held)
     yield f"receive_batch, {text}", fill, lambda _: queue.receive_batch(db, count)
-    yield f"ack of a batch, {text}", batch, lambda held: held.ack(db)
+    yield f"ack of a batch, {text}", batch, lambda held: queue.ack(db, held)
 
 
 def _next(db: fdb.Database, queue: Queue[bytes]) -> Callable[[Delivery], object]:

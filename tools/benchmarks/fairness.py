@@ -194,7 +194,7 @@ def _consume(space: bytes, name: str, calls: int) -> list[float]:
         if len(waits) == calls:
             break
         held = queue.receive_many(db, 1, ack=held, wait=1)
-    queue.ack_many(db, held)
+    queue.ack(db, held)
     return waits
 
 

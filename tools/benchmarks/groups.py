@@ -79,7 +79,7 @@ def _work(space: bytes, name: str) -> int:
     db, root = processes.opened(space)
     queue, conflicts = Queue(name, root), _Conflicts()
     while held := queue.receive_many(db, TAKEN):
-        queue.ack_many(db, held)
+        queue.ack(db, held)
     return conflicts.count
 
 

@@ -39,7 +39,7 @@ class Consumer:
         """Acknowledge the last messages; returns those whose lease was lost."""
         with suppress(LeaseLost):
             if self._held:
-                self._queue.ack_many(self._db, self._held)
+                self._queue.ack(self._db, self._held)
             return []
         return [delivery.payload for delivery in self._held]
 

@@ -225,28 +225,28 @@ class Consumer(Actor):
         if luck < 0.02:
             return  # left to lapse
         if luck < 0.05:
-            self.do("release", name, lambda n: queue.release_many(self.db, held), tags=tags)
+            self.do("release", name, lambda n: queue.release(self.db, held), tags=tags)
             return
         if luck < 0.07:
             self.do(
                 "fail",
                 name,
-                lambda n: queue.release_many(self.db, held, error="chaos"),
+                lambda n: queue.release(self.db, held, error="chaos"),
                 tags=tags,
             )
             return
         if luck < 0.075:
-            self.do("reject", name, lambda n: queue.reject_many(self.db, held, "chaos"), tags=tags)
+            self.do("reject", name, lambda n: queue.reject(self.db, held, "chaos"), tags=tags)
             return
         if luck < 0.08:
             self.cancel(name, queue, held, tags)
             return
         if luck < 0.10:
-            self.do("extend", name, lambda n: queue.extend_many(self.db, held) and None, tags=tags)
+            self.do("extend", name, lambda n: queue.extend(self.db, held) and None, tags=tags)
         if self.job.role in ("transactional", "batch"):
             self.effect(name, queue, held, tags)
         else:
-            self.do("ack", name, lambda n: queue.ack_many(self.db, held), tags=tags)
+            self.do("ack", name, lambda n: queue.ack(self.db, held), tags=tags)
 
     def cancel(self, name: str, queue: Queue, held: list[Delivery], tags: list[str]) -> None:
         """Cancel what is held: whatever ends the leases then, it is not delivered again."""
@@ -255,7 +255,7 @@ class Consumer(Actor):
             @fdb.transactional
             def all_of_it(tr: fdb.Transaction) -> None:
                 if self.place.marked(tr, self.who, n) is None:
-                    queue.extend_many(tr, held)  # or it is somebody else's by now
+                    queue.extend(tr, held)  # or it is somebody else's by now
                     for each in held:
                         queue.cancel(tr, each.id)
                     self.place.mark(tr, self.who, n, tags)
@@ -266,11 +266,11 @@ class Consumer(Actor):
         with contextlib.suppress(QueueError, *FAILURES):
             match self.random.randrange(4):
                 case 0:
-                    queue.release_many(self.db, held)
+                    queue.release(self.db, held)
                 case 1:
-                    queue.release_many(self.db, held, error="chaos")
+                    queue.release(self.db, held, error="chaos")
                 case 2:
-                    queue.reject_many(self.db, held, "chaos")
+                    queue.reject(self.db, held, "chaos")
 
     def effect(self, name: str, queue: Queue, held: list[Delivery], tags: list[str]) -> None:
         """The effects and the acknowledgement in one transaction."""
@@ -281,7 +281,7 @@ class Consumer(Actor):
                 if self.place.marked(tr, self.who, n) is None:
                     for tag in tags:
                         self.place.effect(tr, name, tag)
-                    queue.ack_many(tr, held)
+                    queue.ack(tr, held)
                     self.place.mark(tr, self.who, n, tags)
 
             both(self.db)

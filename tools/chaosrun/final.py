@@ -65,7 +65,7 @@ def drain(place: Place, recorder: Recorder) -> None:
             if held:
                 tags = [one.payload.decode() for one in held]
                 n = recorder.begin(DRAINER, "ack", name, tags=tags)
-                queue.ack_many(place.db, held)
+                queue.ack(place.db, held)
                 recorder.end(DRAINER, n)
             depth = queue.depth(place.db)
             # The last look finds nothing: it has waited, and so has done away with dead leaders.

@@ -85,7 +85,7 @@ def work(job: Job, worker: int, victim: bool = False) -> None:
         for delivery in deliveries:
             ledger.effect(tr, delivery.id)
         _count(tr, ledger, worker, deliveries)
-        queue.ack_many(tr, deliveries)
+        queue.ack(tr, deliveries)
 
     while True:
         deliveries = queue.receive_many(

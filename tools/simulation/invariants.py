@@ -84,7 +84,7 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
         taken = sum(_take(place, recorder, name, queue) for name, queue in place.queues.items())
         for queue in (place.mixed, place.target):
             held = queue.receive_many(place.db, 100)
-            queue.ack_many(place.db, held)
+            queue.ack(place.db, held)
             taken += len(held)
         if not taken:
             if not any(_left(place, queue) for queue in queues(place)):
@@ -106,7 +106,7 @@ def _take(place: SimulatedPlace, recorder: Memory, name: str, queue: Queue) -> i
     if held:
         tags = [one.payload.decode() for one in held]
         n = recorder.begin(DRAINER, "ack", name, tags=tags)
-        queue.ack_many(place.db, held)
+        queue.ack(place.db, held)
         recorder.end(DRAINER, n)
     return len(held)
 

@@ -102,14 +102,14 @@ def _settle(c: Client, name: str, held: list[Delivery]) -> None:
     if luck < 0.02:
         return  # left to lapse
     ways: list[tuple[float, str, Callable[[int], object], bool]] = [
-        (0.05, "release", lambda n: queue.release_many(c.db, held), False),
-        (0.07, "fail", lambda n: queue.release_many(c.db, held, error="e" * 300), False),
-        (0.08, "reject", lambda n: queue.reject_many(c.db, held, "simulated"), False),
-        (0.50, "ack", lambda n: queue.ack_many(c.db, held), False),
+        (0.05, "release", lambda n: queue.release(c.db, held), False),
+        (0.07, "fail", lambda n: queue.release(c.db, held, error="e" * 300), False),
+        (0.08, "reject", lambda n: queue.reject(c.db, held, "simulated"), False),
+        (0.50, "ack", lambda n: queue.ack(c.db, held), False),
         (1.00, "effect", lambda n: c.marked(n, lambda tr: _effect(c, tr, name, held)), True),
     ]
     if 0.08 < luck < 0.1:
-        c.do("extend", name, lambda n: queue.extend_many(c.db, held) and None, rows=count)
+        c.do("extend", name, lambda n: queue.extend(c.db, held) and None, rows=count)
     for below, how, does, marked in ways:
         if luck < below:
             size = sum(len(tag) for tag in tags)
@@ -121,7 +121,7 @@ def _effect(c: Client, tr: Any, name: str, held: list[Delivery]) -> list[str]:
     tags = [one.payload.decode() for one in held]
     for tag in tags:
         c.place.effect(tr, name, tag)
-    c.place.queues[name].ack_many(tr, held)
+    c.place.queues[name].ack(tr, held)
     return tags
 
 
@@ -266,15 +266,15 @@ def settle_anything(c: Client) -> None:
     part = held[: c.random.randrange(len(held)) + 1]
     queue, db, count = c.place.mixed, c.db, len(part)
     ways: list[tuple[str, Callable[[], object]]] = [
-        ("ack", lambda: queue.ack_many(db, part)),
-        ("ack", lambda: queue.ack_many(db, part)),
+        ("ack", lambda: queue.ack(db, part)),
+        ("ack", lambda: queue.ack(db, part)),
         ("ack one", lambda: queue.ack(db, part[0], result=b"r" * 100)),
-        ("release", lambda: queue.release_many(db, part)),
-        ("delay", lambda: queue.release_many(db, part, delay=c.random.choice([0.5, 30.0]))),
-        ("fail", lambda: queue.release_many(db, part, error="e" * c.random.choice([10, 20_000]))),
-        ("reject", lambda: queue.reject_many(db, part, "r" * c.random.choice([10, 9_000]))),
-        ("drop", lambda: queue.reject_many(db, part, "dropped", drop=True)),
-        ("extend", lambda: queue.extend_many(db, part)),
+        ("release", lambda: queue.release(db, part)),
+        ("delay", lambda: queue.release(db, part, delay=c.random.choice([0.5, 30.0]))),
+        ("fail", lambda: queue.release(db, part, error="e" * c.random.choice([10, 20_000]))),
+        ("reject", lambda: queue.reject(db, part, "r" * c.random.choice([10, 9_000]))),
+        ("drop", lambda: queue.reject(db, part, "dropped", drop=True)),
+        ("extend", lambda: queue.extend(db, part)),
         ("cancel", lambda: queue.cancel(db, part[0].id)),
     ]
     how, does = c.random.choice(ways)

@@ -39,7 +39,7 @@ def ack(name: QueueName, tokens: Tokens = None, as_json: AsJson = False) -> None
       fdbq ack orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000
       fdbq receive orders --max 100 --json | tee work.jsonl | ./work && fdbq ack orders < work.jsonl
     """
-    _settle(name, tokens, as_json, "acknowledged", context.queue(name).ack_many)
+    _settle(name, tokens, as_json, "acknowledged", context.queue(name).ack)
 
 
 def extend(
@@ -56,7 +56,7 @@ def extend(
     Example:
       fdbq extend orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000 --lease 10m
     """
-    settle = partial(context.queue(name).extend_many, lease=lease)
+    settle = partial(context.queue(name).extend, lease=lease)
     _settle(name, tokens, as_json, "extended", settle)
 
 
@@ -81,7 +81,7 @@ def release(
       fdbq release orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000
       fdbq release orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000 --error 'no stock' --delay 60
     """
-    settle = partial(context.queue(name).release_many, delay=delay, error=error)
+    settle = partial(context.queue(name).release, delay=delay, error=error)
     _settle(name, tokens, as_json, "released", settle)
 
 
@@ -102,7 +102,7 @@ def reject(
     Example:
       fdbq reject orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000 --reason 'no such customer'
     """
-    settle = partial(context.queue(name).reject_many, reason=reason, drop=drop)
+    settle = partial(context.queue(name).reject, reason=reason, drop=drop)
     _settle(name, tokens, as_json, "rejected", settle)
 
 
@@ -291,7 +291,7 @@ def release_leases(
     else:
         messages = terminal.count(len(chosen), "message")
         change.confirm(f"Take {messages} of queue {name!r} away from their consumers?")
-        count, gone = _settle_tokens(db, queue, chosen, queue.release_many)
+        count, gone = _settle_tokens(db, queue, chosen, queue.release)
     change.print_result(
         {"queue": name, **change.counted("released", count), "gone": gone},
         f"{change.verb('release', 'released')} {terminal.count(count, 'message')} of queue {name}",

@@ -76,10 +76,10 @@ def receive(
             except BaseException:
                 # Release what was not printed, without counting an attempt.
                 with contextlib.suppress(QueueError):
-                    queue.release_many(db, deliveries, delay=0)
+                    queue.release(db, deliveries, delay=0)
                 raise
             if ack:
-                queue.ack_many(db, deliveries)
+                queue.ack(db, deliveries)
     if not received:
         paused = " (it is paused)" if queue.options(db).paused else ""
         without = "is empty" if selector is None else "has no ready message that matches"

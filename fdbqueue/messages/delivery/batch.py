@@ -37,6 +37,7 @@ from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Delivery, Message, Position
 from ...values.states import LEASE
 from . import lease, lease_rows
+from .lease_extension import Extended
 from .lease_rows import Held, WholeRow
 
 _LEASED = counters.unit(LEASE)
@@ -135,6 +136,14 @@ class Together(Sequence[Delivery]):
     @abstractmethod
     def held(self) -> Sequence[Held]:
         """What is to be read to settle all of them."""
+
+    def _extended(self, extended: Extended) -> Together:
+        """The same deliveries after an extension of all of them."""
+        again = [extended.of(each) for each in self]
+        return Joined(again, again)
+
+    def _ended(self) -> None:
+        """Called when all of them have been settled together."""
 
 
 class Joined(Together):

@@ -39,7 +39,7 @@ def _extended(state: State, buffer: Buffer, held: Sequence[Delivery]) -> Sequenc
     """Extend all whose lease still holds."""
     while held:
         try:
-            return buffer.queue.extend_many(state.worker.db, held, buffer.policy.lease)
+            return buffer.queue.extend(state.worker.db, held, buffer.policy.lease)
         except LeaseLost as error:
             gone = [delivery for delivery in held if delivery.id in error.lost]
             held = [delivery for delivery in held if delivery.id not in error.lost]

@@ -29,7 +29,7 @@ def main(root: str, name: str, total: int, stop: str | None) -> None:
     def settle(tr: fdb.Transaction, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             tr.add(effects.pack((delivery.id,)), (1).to_bytes(8, "little"))
-        queue.ack_many(tr, deliveries)
+        queue.ack(tr, deliveries)
 
     again = 0
     while True:

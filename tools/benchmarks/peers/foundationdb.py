@@ -86,7 +86,7 @@ class _Queue(Client):
 
     def finish(self) -> None:
         if self.taken:
-            self.queue.ack_many(self.db, self.taken)
+            self.queue.ack(self.db, self.taken)
 
 
 class FdbQueue(_OnStore):
