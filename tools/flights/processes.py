@@ -1,22 +1,19 @@
-"""The processes: producers that enqueue flights, and workers that take them."""
+"""The processes: producers that enqueue flights, and workers that sum them up."""
 
 from __future__ import annotations
 
-import pickle
-import signal
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from multiprocessing.connection import Connection
+from typing import Any
 
 import fdbqueue
-from fdbqueue import Delivery, NewMessage, Queue, fdb
-from fdbqueue.errors import LeaseLost
-from fdbqueue.store.clocks import Clock
+from fdbqueue import Message, NewMessage, Queue, Worker, fdb
 
-from .ledger import Ledger
-from .table import Flight, totals
+from .table import Flight, Totals, totals
 
 ENQUEUED_AT_ONCE = 500
 TAKEN_AT_ONCE = 200
@@ -24,115 +21,85 @@ LEASE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Place:
     """Where everything is; the same for every process, each of which opens it by itself."""
 
     store: str | None
     root: bytes
-    queue: str
-    messages: int
-
-    def open(self) -> tuple[fdb.Database, Queue, Ledger]:
-        """The database, the queue, and the demo's own keys."""
-        space = fdb.Subspace(rawPrefix=self.root)
-        queue = Queue(self.queue, self.queues)
-        return fdbqueue.open(self.store), queue, Ledger(space.subspace(("ledger",)))
 
     @property
-    def queues(self) -> fdb.Subspace:
-        """Where the queues of the demo are."""
-        return fdb.Subspace(rawPrefix=self.root).subspace(("queues",))
+    def space(self) -> fdb.Subspace:
+        """All that the demo writes."""
+        return fdb.Subspace(rawPrefix=self.root)
+
+    def open(self) -> tuple[fdb.Database, Queue[bytes]]:
+        """The database and the queue, which the first process makes."""
+        db = fdbqueue.open(self.store)
+        return db, Queue.open(db, "flights", root=self.space, history_seconds=86_400)
+
+    @property
+    def effects(self) -> fdb.Subspace:
+        """By message: how often it took effect."""
+        return self.space.subspace(("effects",))
+
+    @property
+    def sums(self) -> fdb.Subspace:
+        """By carrier and the name of a sum."""
+        return self.space.subspace(("sums",))
 
 
-# -- producers --------------------------------------------------------------------------------
-
-
-def produce(job: Job, producer: int, flights: list[Flight]) -> None:
+def produce(place: Place, flights: Sequence[Flight]) -> None:
     """Enqueue flights in batches."""
-    db, queue, ledger = job.open()
-
-    @fdb.transactional
-    def place(tr: fdb.Transaction, batch: int, messages: list[NewMessage]) -> None:
-        # A transaction whose outcome is unknown runs again: the record of the batch, which
-        # commits together with its messages, tells whether it had happened.
-        if not ledger.is_listed(tr, producer, batch):
-            ids = queue.enqueue_many(tr, messages)
-            ledger.list_batch(tr, producer, batch, ids)
-
-    for start in range(0, len(flights), ENQUEUED_AT_ONCE):
-        batch = flights[start : start + ENQUEUED_AT_ONCE]
-        messages = [NewMessage(flight.to_bytes(), flight.priority) for flight in batch]
-        place(db, start, messages)
+    db, queue = place.open()
+    rest = iter(flights)
+    while batch := list(islice(rest, ENQUEUED_AT_ONCE)):
+        queue.enqueue_many(db, [NewMessage(each.to_bytes(), each.priority) for each in batch])
 
 
-# -- workers ----------------------------------------------------------------------------------
+def work(place: Place, victim: Connection | None, dies_after: int) -> None:
+    """Sum up flights until the end of the process.
 
-
-def work(job: Job, worker: int, victim: bool = False) -> None:
-    """Take messages until all are done.
-
-    victim: the worker is to be killed. Once a third is done, it says on standard output that it
-        holds messages and has written their effects, does not commit, and waits for its end.
+    victim: the process is to be killed, and tells here when. Once so many messages are done, it
+        holds some, has written their effects, does not commit, and waits for its end.
     """
-    db, queue, ledger = job.open()
+    db, queue = place.open()
 
-    @fdb.transactional
-    def settle(tr: fdb.Transaction, deliveries: list[Delivery]) -> None:
-        """The effects and the acknowledgement of messages: one commit."""
-        flights = [Flight.from_bytes(delivery.payload) for delivery in deliveries]
+    def handle(tr: fdb.Transaction, messages: list[Message]) -> None:
+        """The effects of messages: one commit with their acknowledgement."""
+        flights = [Flight(**json.loads(message.payload)) for message in messages]
         for carrier, sums in totals(flights).items():
-            ledger.add(tr, carrier, sums)
-        for delivery in deliveries:
-            ledger.effect(tr, delivery.id)
-        _count(tr, ledger, worker, deliveries)
-        queue.ack(tr, deliveries)
+            for name, number in asdict(sums).items():
+                tr.add(place.sums.pack((carrier, name)), number.to_bytes(8, "little"))
+        for message in messages:
+            tr.add(place.effects.pack((message.id,)), (1).to_bytes(8, "little"))
+        if victim is not None and queue.depth(db).done >= dies_after:
+            victim.send(len(messages))
+            time.sleep(3_600)
 
-    while True:
-        deliveries = queue.receive_many(
-            db, TAKEN_AT_ONCE, lease=LEASE_SECONDS, wait=1, consumer=f"worker {worker}"
-        )
-        if not deliveries:
-            depth = queue.depth(db)
-            if depth.done + depth.dead >= job.messages:
-                return
-            continue
-        if victim and queue.depth(db).done > job.messages // 3:
-            settle(db.create_transaction(), deliveries)
-            print(len(deliveries), flush=True)
-            signal.pause()
-        try:
-            settle(db, deliveries)
-        except LeaseLost:
-            # Another worker has them, or has settled them: their effects are not ours to write.
-            continue
+    # One batch at a time, so that the one that is killed holds no more.
+    worker = Worker(db, concurrency=1, prefetch=0)
+    worker.add(queue, handle, batch=TAKEN_AT_ONCE, lease=LEASE_SECONDS)
+    worker.run()
 
 
-def _count(tr: fdb.Transaction, ledger: Ledger, worker: int, deliveries: list[Delivery]) -> None:
-    """Count for the report, in the same transaction: what is counted has happened."""
-    now = Clock().wall_ms()
-    waits: Counter[int] = Counter()
-    for delivery in deliveries:
-        waits[delivery.message.priority] += now - delivery.message.enqueued_at_ms
-    for priority, waited in waits.items():
-        ledger.count(tr, "waited ms", priority, waited)
-    ledger.count(tr, "settled", worker, len(deliveries))
-    again = sum(delivery.attempt > 1 for delivery in deliveries)
-    if again:
-        ledger.count(tr, "delivered again", worker, again)
+def effects(place: Place, db: fdb.Database) -> list[int]:
+    """How often each message took effect."""
+    return [number for _, number in _numbers(db, place.effects)]
 
 
-# -- starting them ----------------------------------------------------------------------------
+def sums(place: Place, db: fdb.Database) -> dict[str, Totals]:
+    """The sums that the workers have kept in the store."""
+    found: dict[str, Totals] = {}
+    for (carrier, name), number in _numbers(db, place.sums):
+        setattr(found.setdefault(carrier, Totals()), name, number)
+    return found
 
 
-def start(function: Callable[..., None], *arguments: object) -> subprocess.Popen[bytes]:
-    """Run one of the functions above in a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flights.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # so that Ctrl-C reaches only the demo, which ends its processes
-    )
-    assert process.stdin is not None
-    pickle.dump((function, arguments), process.stdin)
-    process.stdin.close()
-    return process
+def _numbers(db: fdb.Database, space: fdb.Subspace) -> list[tuple[tuple[Any, ...], int]]:
+    """Every number in a subspace, a page to a transaction, for all may take longer than 5 s."""
+    found: list[tuple[tuple[Any, ...], int]] = []
+    begin, end = space.range().start, space.range().stop
+    while page := db.get_range(begin, end, limit=10_000):
+        found += [(space.unpack(kv.key), int.from_bytes(kv.value, "little")) for kv in page]
+        begin = fdb.KeySelector.first_greater_than(page[-1].key)
+    return found

