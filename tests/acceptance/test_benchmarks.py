@@ -133,6 +133,13 @@ def test_what_cannot_be_measured_is_refused(
             marks=pytest.mark.slow,
         ),
         pytest.param(
+            ("engine", "--only=reads,watches", "--rounds=1", "--count=9", "--large=9", *SHORT),
+            ["reads_us"] * 4
+            + ["point read", "first read", "ten armed watches"]
+            + ["a watch fires after"] * 2,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             ("schedules", "--schedules", "2"),
             ["a tick"] * 3 + ["a consumer that waits"],
             marks=pytest.mark.slow,

@@ -9,8 +9,8 @@ from fdbqueue.cli.main import run
 from .declare import app
 
 DECLARED = (
-    "bars", "schemes", "beside", "costs", "blocks", "producers", "tasks", "fairness", "groups",
-    "schedules", "worker", "spark", "web", "peers.command",
+    "bars", "schemes", "beside", "costs", "engine", "blocks", "producers", "tasks", "fairness",
+    "groups", "schedules", "worker", "spark", "web", "peers.command",
 )  # fmt: skip
 """The modules that declare benchmarks."""
 

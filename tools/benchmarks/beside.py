@@ -47,8 +47,9 @@ def rates(found: Any, name: str = "") -> Iterator[tuple[str, float]]:
     """The rows in what a benchmark prints, of which more is better."""
     match found:
         case {"name": row, "figure": figure, **others}:
-            if str(others.get("unit", "/s")).endswith("/s") and others.get("bar") is None:
-                yield row, figure
+            unit = str(others.get("unit", "/s"))
+            if others.get("bar") is None and (unit.endswith("/s") or unit in ("µs", "ms")):
+                yield row, figure if unit.endswith("/s") else 1 / max(1e-9, figure)
         case {"rates": dict(named)}:
             yield from named.items()
         case {"rate": rate, **others}:

@@ -1,0 +1,387 @@
+"""The embedded engine, beside the cost of the bindings and of SQLite alone.
+
+Every figure of docs/embedded.md comes from it. Compared rounds alternate, and the best round of
+each counts. Costs are processor time of the calling thread, which other work on the machine
+distorts least, together with wall-clock time.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import mean, median
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+from typer import Option
+
+from fdbqueue.cli import terminal
+from fdbqueue.queue.queue import Queue
+from fdbqueue.store import binding
+from fdbqueue.store.binding import DEFAULT, Engine, fdb
+from fdbqueue.store.embedded.futures import Future
+
+from . import processes
+from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark, known
+from .measure import payload
+from .throughput import quantile
+
+VALUE = b"v" * 20
+SMALL, STEP = 1_000, 7_919
+FIRES = 100
+TIMES = 3
+"""How often what takes a while is measured; the median counts."""
+
+Measured = tuple[float, float]
+"""Microseconds a call: processor time of this thread, and wall-clock time."""
+
+
+@benchmark("engine")
+def engine(
+    only: Annotated[
+        str, Option(metavar="GROUP,…", help="Only single, durable, processes, reads or watches.")
+    ] = "",
+    rounds: Rounds = 9,
+    calls: Annotated[int, Option("--count", metavar="N", min=1, help="Calls in a round.")] = 3_000,
+    large: Annotated[int, Option(metavar="N", min=1, help="Keys in the large store.")] = 1_000_000,
+    seconds: Seconds = 4.0,
+    slower_ms: Annotated[
+        float, Option(metavar="MS", min=0, help="How much longer each commit of processes takes.")
+    ] = 0.0,
+) -> Iterator[Row]:
+    """Measure the embedded engine, beside the bindings alone, and SQLite alone.
+
+    \b
+    Examples:
+      tools/bench engine
+      tools/bench engine --only processes --slower-ms 1
+    """
+    if DEFAULT.engine is not Engine.EMBEDDED:
+        raise terminal.CommandError("this measures the embedded engine, not a cluster")
+    groups: Mapping[str, Callable[[Path], Iterator[Row]]] = {
+        "single": lambda place: iter(processes.once(partial(_single, place, rounds, calls))),
+        "durable": lambda place: _durable(place, seconds),
+        "processes": lambda place: _processes(place, seconds, slower_ms / 1_000),
+        "reads": lambda place: iter(processes.once(partial(_reads, place, rounds, calls, large))),
+        "watches": lambda place: _watches(place, seconds),
+    }
+    for group in known("group", only.split(","), groups):
+        terminal.note(f"{group} …")
+        with TemporaryDirectory(prefix="fdbqueue-bench-") as directory:
+            yield from groups[group](Path(directory))
+
+
+def _opened(store: Path, synchronous: str) -> fdb.Database:
+    os.environ["FDBQUEUE_SYNCHRONOUS"] = synchronous
+    return binding.open(store)
+
+
+def _key(number: int) -> bytes:
+    return b"k%08d" % number
+
+
+def _per_call(calls: int, call: Callable[[int], object]) -> Measured:
+    begun, used = time.perf_counter(), time.thread_time()
+    for number in range(calls):
+        call(number)
+    spent, passed = time.thread_time() - used, time.perf_counter() - begun
+    return spent / calls * 1e6, passed / calls * 1e6
+
+
+def _best(section: str, samples: Mapping[str, list[Measured]]) -> Iterator[Row]:
+    """The best round of each."""
+    for name, found in samples.items():
+        spent, passed = (min(each) for each in zip(*found, strict=True))
+        yield Row(f"{section} {name}", spent, "µs", more={"wall µs": passed})
+
+
+# -- a transaction that sets one key --------------------------------------------------------------
+
+
+def _single(place: Path, rounds: int, calls: int) -> list[Row]:
+    database = _opened(place / "single", "normal")
+    bare = _bare(place / "bare")
+    samples: dict[str, list[Measured]] = {"bindings": [], "bare_sqlite": [], "total": []}
+
+    def set_one(of: Any, number: int) -> None:
+        of[_key(number)] = VALUE
+
+    for _ in range(rounds):
+        capi, fdb.impl._FDBBase.capi = fdb.impl._FDBBase.capi, _Nothing()
+        try:
+            idle = fdb.impl.Database(1)
+            samples["bindings"].append(_per_call(calls, partial(set_one, idle)))
+            del idle
+        finally:
+            fdb.impl._FDBBase.capi = capi
+        samples["bare_sqlite"].append(_per_call(calls, partial(_set_bare, bare)))
+        bare.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        samples["total"].append(_per_call(calls, partial(set_one, database)))
+    rows = list(_best("single_set_us", samples))
+    bindings, sqlite, total = (row.figure for row in rows)
+    most = bindings + 2.5 * sqlite
+    return [
+        *rows,
+        at_most(
+            "a set: that of the bindings, and 2.5 of SQLite",
+            total,
+            most,
+            "µs",
+        ),
+    ]
+
+
+class _Nothing:
+    """Functions below the bindings that do nothing: every call returns a future that is done."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        done = Future()
+        plain = {
+            "fdb_database_create_transaction": 0,
+            "fdb_future_get_error": 0,
+            "fdb_future_is_ready": True,
+            "fdb_future_destroy": None,
+        }
+        found = plain.get(name, done)
+        function = self.__dict__[name] = lambda *_: found
+        return function
+
+
+def _bare(path: Path) -> sqlite3.Connection:
+    """A file as the engine has it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for setting in (
+        "journal_mode = wal",
+        "wal_autocheckpoint = 0",
+        "synchronous = normal",
+        "secure_delete = off",
+        "cache_size = -16384",
+        "mmap_size = 1073741824",
+    ):
+        connection.execute(f"PRAGMA {setting}")
+    connection.execute("CREATE TABLE kv (k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID")
+    connection.execute("CREATE TABLE recent (version INTEGER PRIMARY KEY, written BLOB)")
+    return connection
+
+
+def _set_bare(bare: sqlite3.Connection, number: int) -> None:
+    """The statements of a transaction that sets one key."""
+    bare.execute("BEGIN IMMEDIATE")
+    bare.execute(
+        "INSERT INTO kv VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v",
+        (_key(number), VALUE),
+    )
+    bare.execute("INSERT INTO recent (written) VALUES (?)", (b"0000" + _key(number),))
+    bare.execute("COMMIT")
+
+
+# -- commits a second -----------------------------------------------------------------------------
+
+
+def _durable(place: Path, seconds: float) -> Iterator[Row]:
+    rates: dict[str, list[float]] = {"one_thread": [], "sixteen_threads": []}
+    for _ in range(TIMES):
+        for name, threads in zip(rates, (1, 16), strict=True):
+            rates[name].append(processes.once(partial(_commits, place / "full", threads, seconds)))
+    one, sixteen = (median(each) for each in rates.values())
+    for name, rate in zip(rates, (one, sixteen), strict=True):
+        yield Row(f"durable_commits_per_s {name}", rate)
+    yield at_least("durable commits: rate of sixteen threads to that of one", sixteen / one, 8)
+
+
+def _commits(store: Path, threads: int, seconds: float) -> float:
+    db, counts = _opened(store, "full"), [0] * threads
+    end = time.monotonic() + seconds
+
+    def work(n: int) -> None:
+        while time.monotonic() < end:
+            db[b"%d/%d" % (n, counts[n] % 1000)] = b"v"
+            counts[n] += 1
+
+    running = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    return sum(counts) / seconds
+
+
+# -- several processes ----------------------------------------------------------------------------
+
+
+def _processes(place: Path, seconds: float, slower: float) -> Iterator[Row]:
+    """Rates of one and four processes, durable.
+
+    The bound of a gain is what four gain if they keep all cores busy at the cost that they have.
+
+    slower: how many seconds longer a commit takes, as on another disk.
+    """
+    stores = count()
+    for work in WORKS:
+        found: dict[int, Measured] = {}
+        for number in (1, 4):
+            runs = [
+                _run(place / f"{next(stores)}", work, number, seconds, slower) for _ in range(TIMES)
+            ]
+            rate, used = (median(each) for each in zip(*runs, strict=True))
+            found[number] = rate, used
+            yield Row(f"processes fdbqueue {work} {number}", rate, more={"µs": used})
+        bound = len(os.sched_getaffinity(0)) * 1e6 / found[4][1] / found[1][0]
+        gain = found[4][0] / found[1][0]
+        yield Row(f"four processes that {work}: gain", gain, "", more={"bound": bound})
+
+
+def _run(store: Path, work: str, number: int, seconds: float, slower: float) -> Measured:
+    """Messages a second that so many processes handle together, and processor time for each."""
+    processes.once(partial(_fill, store, 100 + (int(6_000 * seconds) if work == "take" else 0)))
+    _, reports = processes.run([partial(_repeat, store, work, slower)] * number, seconds)
+    rate = sum(len(report.ops) for report in reports) / seconds
+    return rate, mean(report.result / max(1, len(report.ops)) * 1e6 for report in reports)
+
+
+def _fill(store: Path, backlog: int) -> None:
+    db = _opened(store, "normal")
+    queue = Queue.open(db, "queue", create=True)
+    for _ in range(backlog):  # Each with a row of its own.
+        queue.enqueue(db, payload(0))
+
+
+def _repeat(store: Path, work: str, slower: float, worker: processes.Worker) -> None:
+    if slower:
+        _slow_down(slower)
+    db = _opened(store, "full")
+    call = partial(WORKS[work], db, Queue.open(db, "queue"), count())
+    for _ in range(10):
+        call()
+    worker.start()
+    used = time.process_time()
+    worker.repeat(lambda: (call(), ())[1])
+    worker.report.result = time.process_time() - used
+
+
+def _set(db: fdb.Database, queue: Queue, numbers: Iterator[int]) -> None:
+    db[b"%d/%d" % (os.getpid(), next(numbers))] = payload(0)
+
+
+def _put(db: fdb.Database, queue: Queue, numbers: Iterator[int]) -> None:
+    queue.enqueue(db, payload(0))
+
+
+def _take(db: fdb.Database, queue: Queue, numbers: Iterator[int]) -> None:
+    held = queue.receive(db, wait=10)
+    if held is None:
+        raise processes.BenchmarkFailed(problem="the backlog is too small")
+    queue.ack(db, held)
+
+
+WORKS: Mapping[str, Callable[..., None]] = {"set": _set, "put": _put, "take": _take}
+"""What processes do; a blind set shows what the engine gains by itself."""
+
+
+def _slow_down(seconds: float) -> None:
+    """Let each commit of SQLite in this process take longer."""
+
+    class Cursor(sqlite3.Cursor):
+        def execute(self, statement: str, *given: Any) -> Cursor:
+            before = self.connection.total_changes
+            super().execute(statement, *given)
+            done = not self.connection.in_transaction
+            if done and (statement == "COMMIT" or self.connection.total_changes > before):
+                time.sleep(seconds)
+            return self
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, *_: Any) -> Any:
+            return super().cursor(Cursor)
+
+        def execute(self, *given: Any) -> Any:
+            return self.cursor().execute(*given)
+
+    sqlite3.connect = partial(sqlite3.connect, factory=Connection)  # type: ignore[assignment]
+
+
+# -- reads ----------------------------------------------------------------------------------------
+
+
+def _reads(place: Path, rounds: int, calls: int, large: int) -> list[Row]:
+    databases = {}
+    for size in (SMALL, large):
+        database = databases[size] = _opened(place / f"{size}", "normal")
+        for begin in range(0, size, 10_000):
+            transaction = database.create_transaction()
+            for number in range(begin, min(begin + 10_000, size)):
+                transaction[_key(number)] = VALUE
+            transaction.commit().wait()
+    ways: dict[str, Callable[[fdb.Database, int, int], object]] = {
+        "point": lambda db, size, number: db[_key(number * STEP % size)],
+        "first": lambda db, size, number: db.get_range(b"", b"\xff", limit=1),
+    }
+    samples: dict[str, list[Measured]] = {}
+    for _ in range(rounds):
+        for size, database in databases.items():
+            for way, read in ways.items():
+                spent = _per_call(calls, partial(read, database, size))
+                samples.setdefault(f"{way}_{size}", []).append(spent)
+    rows = list(_best("reads_us", samples))
+    figures = {row.name: row.figure for row in rows}
+    for way in ways:
+        ratio = figures[f"reads_us {way}_{large}"] / figures[f"reads_us {way}_{SMALL}"]
+        rows.append(
+            at_most(f"{way} read: cost in the large store to that in the small", ratio, 1.3)
+        )
+    return rows
+
+
+# -- watches --------------------------------------------------------------------------------------
+
+
+def _watches(place: Path, seconds: float) -> Iterator[Row]:
+    context = get_context("fork")
+    asks, commits = context.SimpleQueue(), context.SimpleQueue()
+    store = place / "watched"
+    works = partial(_watch, store, seconds, asks, commits), partial(_write, store, asks, commits)
+    idle, delays = processes.together(works)[0]
+    yield at_most("ten armed watches", idle * 100, 1, "% of a core")
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        yield at_most(f"a watch fires after, {name}", quantile(delays, share) * 1_000, 20, "ms")
+
+
+def _watch(store: Path, seconds: float, asks: Any, commits: Any) -> tuple[float, list[float]]:
+    """The share of a core of ten armed watches, and how late one fires in another process."""
+    database: Any = _opened(store, "normal")
+    watches = [database.get_and_watch(b"idle/%d" % number)[1] for number in range(10)]
+    time.sleep(1.0)
+    before = time.process_time()
+    time.sleep(seconds)
+    used = time.process_time() - before
+    delays: list[float] = []
+    for _ in range(FIRES):
+        _, watch = database.get_and_watch(b"watched")
+        fired: list[float] = []
+        done = threading.Event()
+        watch.on_ready(
+            lambda _, fired=fired, done=done: (fired.append(time.monotonic()), done.set())
+        )
+        asks.put(True)
+        committed = commits.get()
+        done.wait()
+        delays.append(max(0.0, fired[0] - committed))
+    asks.put(False)
+    del watches
+    return used / seconds, delays
+
+
+def _write(store: Path, asks: Any, commits: Any) -> None:
+    database = _opened(store, "normal")
+    for number in count():
+        if not asks.get():
+            return
+        database[b"watched"] = b"%d" % number
+        commits.put(time.monotonic())
