@@ -6,6 +6,7 @@ from . import metrics as metrics
 from . import spark as spark
 from .consumers.credit import Credit as Credit
 from .consumers.line import Ticket as Ticket
+from .queue.admin.verification import verify as verify
 from .queue.batch import Batch as Batch
 from .queue.bulk.imports import Import as Import
 from .queue.bulk.producer import Producer as Producer
@@ -15,7 +16,6 @@ from .queue.overview import list_queues as list_queues
 from .queue.overview import survey as survey
 from .queue.queue import Queue as Queue
 from .queue.subscription import Subscription as Subscription
-from .queue.verification import verify as verify
 from .store.binding import describe as describe
 from .store.binding import fdb as fdb
 from .store.binding import open as open

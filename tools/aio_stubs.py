@@ -44,6 +44,7 @@ from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
 from ..queue.dead_letters import Wanted, Which
 from ..queue.handle import Creating, Opening
+from ..queue.settlement import Deliveries
 from ..queue.subscriptions import Terms
 from ..schema.codec.sinks import Attempt, SinkState
 from ..store.binding import fdb
@@ -64,6 +65,7 @@ from ..values.model import (
     Progress,
 )
 from ..values.options import Options, QueueOptions
+from ..values.selector import Selector
 from ..values.schedules import CatchUp, Overlap, Schedule
 from ..values.serializers import Serializer
 from .transactions import Database, Transaction

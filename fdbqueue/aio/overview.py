@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from ..queue import overview, verification
+from ..queue import overview
+from ..queue.admin import verification
+from ..queue.admin.verification import Verification
 from ..queue.overview import Surveyed
-from ..queue.verification import Verification
 from ..schema.keys import DEFAULT_ROOT
 from ..store.binding import fdb
 from ..values.durations import Seconds

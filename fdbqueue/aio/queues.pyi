@@ -33,6 +33,7 @@ from ..queue.limits import Limits as _Limits
 from ..queue.limits import SharedLimit as _SharedLimit
 from ..queue.queue import Queue as _Queue
 from ..queue.schedules.schedules import Schedules as _Schedules
+from ..queue.settlement import Deliveries
 from ..queue.subscription.handle import Subscription as _Subscription
 from ..queue.subscriptions import Subscriptions as _Subscriptions
 from ..queue.subscriptions import Terms
@@ -54,6 +55,7 @@ from ..values.model import (
     OnConflict,
     Progress,
 )
+from ..values.selector import Selector
 from ..values.serializers import Serializer
 from .transactions import Database, Transaction
 from .twins import Twin
@@ -150,10 +152,6 @@ class Queue(Twin, Generic[T]):
     depth = _both(_Queue.depth)
     depths = _both(_Queue.depths)
     dequeue = _tr(_Queue.dequeue)
-    dequeue_at_most_once = _db(_Queue.dequeue_at_most_once)
-    dequeue_many_at_most_once = _db(_Queue.dequeue_many_at_most_once)
-    dequeue_matching = _tr(_Queue.dequeue_matching)
-    dequeue_matching_at_most_once = _db(_Queue.dequeue_matching_at_most_once)
     edit = _both(_Queue.edit)
     async def enqueue(
         self,
@@ -249,19 +247,61 @@ class Queue(Twin, Generic[T]):
     async def producer(self, db: Database, **terms: Unpack[Producing]) -> Producer[T]: ...
     purge = _db(_Queue.purge)
     ready_since_ms = _both(_Queue.ready_since_ms)
-    receive = _both(_Queue.receive)
+    @overload
+    async def receive(
+        self,
+        tr: Transactor,
+        *,
+        match: Selector | str | None = ...,
+        lease: Seconds | None = ...,
+        wait: Seconds = ...,
+        consumer: str = ...,
+        ack: Deliveries = ...,
+        at_most_once: Literal[False] = ...,
+    ) -> Delivery | None: ...
+    @overload
+    async def receive(
+        self,
+        tr: Transactor,
+        *,
+        match: Selector | str | None = ...,
+        wait: Seconds = ...,
+        at_most_once: Literal[True],
+    ) -> Message | None: ...
     async def receive_batch(
         self,
         tr: Transactor,
         max_messages: int,
         *,
+        match: Selector | str | None = ...,
         lease: Seconds | None = ...,
         wait: Seconds = ...,
         consumer: str = ...,
-        ack: Sequence[Delivery] = ...,
+        ack: Deliveries = ...,
     ) -> Batch[T]: ...
-    receive_many = _both(_Queue.receive_many)
-    receive_matching = _both(_Queue.receive_matching)
+    @overload
+    async def receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        match: Selector | str | None = ...,
+        lease: Seconds | None = ...,
+        wait: Seconds = ...,
+        consumer: str = ...,
+        ack: Deliveries = ...,
+        at_most_once: Literal[False] = ...,
+    ) -> builtins.list[Delivery]: ...
+    @overload
+    async def receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        match: Selector | str | None = ...,
+        wait: Seconds = ...,
+        at_most_once: Literal[True],
+    ) -> builtins.list[Message]: ...
     reject = _both(_Queue.reject)
     release = _both(_Queue.release)
     remove = _db(_Queue.remove)
@@ -288,11 +328,38 @@ class Subscription(Twin):
     browse = _both(_Subscription.browse)
     close = _both(_Subscription.close)
     definition = _both(_Subscription.definition)
-    get = _tr(_Subscription.get)
-    get_at_most_once = _db(_Subscription.get_at_most_once)
     positions = _both(_Subscription.positions)
-    receive = _both(_Subscription.receive)
-    receive_many = _both(_Subscription.receive_many)
+    @overload
+    async def receive(
+        self,
+        tr: Transactor,
+        *,
+        lease: Seconds | None = ...,
+        wait: Seconds = ...,
+        consumer: str = ...,
+        ack: Deliveries = ...,
+        at_most_once: Literal[False] = ...,
+    ) -> Delivery | None: ...
+    @overload
+    async def receive(
+        self, tr: Transactor, *, wait: Seconds = ..., at_most_once: Literal[True]
+    ) -> Message | None: ...
+    @overload
+    async def receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        lease: Seconds | None = ...,
+        wait: Seconds = ...,
+        consumer: str = ...,
+        ack: Deliveries = ...,
+        at_most_once: Literal[False] = ...,
+    ) -> builtins.list[Delivery]: ...
+    @overload
+    async def receive_many(
+        self, tr: Transactor, max_messages: int, *, wait: Seconds = ..., at_most_once: Literal[True]
+    ) -> builtins.list[Message]: ...
     remove = _both(_Subscription.remove)
     seek = _both(_Subscription.seek)
     set_selector = _both(_Subscription.set_selector)

@@ -22,7 +22,7 @@ T = TypeVar("T", bound="type[Twin]")
 
 _TRANSACTORS = {"tr", "db"}
 _TAKES = {
-    *("receive", "receive_many", "receive_batch", "receive_matching"),
+    *("receive", "receive_many", "receive_batch"),
     *("collect", "request", "consume"),
 }
 """Methods whose result is given back where the task that waits for it is cancelled."""

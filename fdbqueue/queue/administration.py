@@ -21,7 +21,7 @@ from ..store.binding import fdb
 from ..values.durations import Seconds
 from ..values.model import Swept
 from ..values.states import State
-from . import housekeeping
+from .admin import housekeeping
 from .handle import Handle, Transactor, composed
 from .validation import due
 

@@ -4,38 +4,32 @@ by a selector."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar, overload
 
 from ..consumers import line, promotion, receiving
 from ..consumers.line import Ticket
-from ..consumers.receiving.attempt import MAX_MESSAGES
 from ..errors import (
     ExpiredBacklog,
     InvalidArgument,
     LeaseLost,
     QueueError,
-    TransactionTooLarge,
 )
-from ..messages.delivery import head, limits
+from ..messages.delivery import head
 from ..schema.codec.leases import new_claim
-from ..schema.scope import Scope, StoredMessage
-from ..schema.subscription_definitions import Definition
 from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
-from ..subscriptions.cursors import MAX_SCANNED
-from ..values.content import check_count
 from ..values.durations import Seconds, patience, seconds
 from ..values.model import Delivery, Message
-from ..values.options import check_lease, check_name
 from ..values.selector import Selector
+from . import matching
+from .admin.housekeeping import past_backlog
 from .batch import Batch
 from .enqueue import Enqueuing
 from .handle import Handle, Transactor, check_transaction, checked
-from .housekeeping import past_backlog
-from .settlement import carry_out, extend, release
+from .settlement import Deliveries, carry_out, extend, release
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -43,20 +37,44 @@ T = TypeVar("T")
 _ONE = line.Demand(1, None)
 
 
+@overload
 def receive(
     queue: Handle,
     tr: Transactor,
     *,
+    match: Selector | str | None = None,
     lease: Seconds | None = None,
     wait: Seconds = 0.0,
     consumer: str = "",
-    ack: Sequence[Delivery] = (),
-) -> Delivery | None:
+    ack: Deliveries = (),
+    at_most_once: Literal[False] = False,
+) -> Delivery | None: ...
+@overload
+def receive(
+    queue: Handle,
+    tr: Transactor,
+    *,
+    match: Selector | str | None = None,
+    wait: Seconds = 0.0,
+    at_most_once: Literal[True],
+) -> Message | None: ...
+def receive(
+    queue: Handle,
+    tr: Transactor,
+    *,
+    match: Selector | str | None = None,
+    lease: Seconds | None = None,
+    wait: Seconds = 0.0,
+    consumer: str = "",
+    ack: Deliveries = (),
+    at_most_once: bool = False,
+) -> Delivery | Message | None:
     """Lease the first message to the caller; None if there is none within ``wait`` seconds.
 
     As ``receive_many`` for one message.
     """
-    if lease is None and type(wait) is float and not wait and consumer == "" and ack == ():
+    plain = match is None and lease is None and consumer == "" and ack == ()
+    if plain and type(wait) is float and not wait and not at_most_once:
         try:
             if isinstance(tr, fdb.Transaction):
                 found = receiving.receive_in(tr, queue._access, _ONE)
@@ -66,64 +84,132 @@ def receive(
         except ExpiredBacklog:
             if isinstance(tr, fdb.Transaction):
                 raise
-    found = receive_many(queue, tr, 1, lease=lease, wait=wait, consumer=consumer, ack=ack)
-    return found[0] if found else None
+    several = _receive(queue, tr, 1, match, lease, wait, consumer, ack, at_most_once)
+    return several[0] if several else None
 
 
+@overload
 def receive_many(
     queue: Handle,
     tr: Transactor,
     max_messages: int,
     *,
+    match: Selector | str | None = None,
     lease: Seconds | None = None,
     wait: Seconds = 0.0,
     consumer: str = "",
-    ack: Sequence[Delivery] = (),
-) -> list[Delivery]:
+    ack: Deliveries = (),
+    at_most_once: Literal[False] = False,
+) -> list[Delivery]: ...
+@overload
+def receive_many(
+    queue: Handle,
+    tr: Transactor,
+    max_messages: int,
+    *,
+    match: Selector | str | None = None,
+    wait: Seconds = 0.0,
+    at_most_once: Literal[True],
+) -> list[Message]: ...
+def receive_many(
+    queue: Handle,
+    tr: Transactor,
+    max_messages: int,
+    *,
+    match: Selector | str | None = None,
+    lease: Seconds | None = None,
+    wait: Seconds = 0.0,
+    consumer: str = "",
+    ack: Deliveries = (),
+    at_most_once: bool = False,
+) -> list[Delivery] | list[Message]:
     """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
 
+    match: a selector, in the syntax of JMS: only messages that it matches. The call looks through
+        the queue from the front: a thousand messages, or 2 MB, in a transaction. With a database it
+        goes on in the next one, to the end. Use a subscription for more than a message now and
+        then: that remembers what it has skipped.
     lease: seconds until they are delivered again unless they are settled; None for the
         queue's own lease time.
     wait: seconds to wait for a first message, first come first served; needs a database.
     consumer: a name to show in listings.
     ack: deliveries to acknowledge in the same transaction, which saves a consumer in a loop
         one of two commits. Raises ``LeaseLost``, and writes nothing, if a lease is gone.
+    at_most_once: A crash loses them. Removes the messages, without a lease, and returns
+        ``Message``s: with a database they are gone before the call returns; in a transaction of
+        yours, with its commit. ``lease`` and ``ack`` mean nothing then.
 
     Returns expired leases to the queue first. One round trip (two if there are any, one more for
-    payloads in chunks, and more for what is larger than some 80 kB). Stops at 8 MB, in line at 1
+    payloads in chunks, and more for what is larger than some 80 kB; with ``match`` two, and one
+    more for each hundred messages that do not match). Stops at 8 MB, in line at 1
     MB, but always returns at least one message if the queue has any. A message whose lease has
     expired before comes alone, so that the message that kills its consumers is found: an expired
     lease is a failed attempt only of a message that was handed over by itself. With a transaction,
     conflicts as ``dequeue``. With a database it stands in line after a conflict: then its request
-    conflicts only with a change of the leader, and its answer with nothing. Raises
-    ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
+    conflicts only with a change of the leader, and its answer with nothing. With ``match``,
+    conflicts as ``Subscription.receive``. Raises ``QueueNotFound``, ``InvalidArgument``,
+    ``InvalidOptions``, ``InvalidName``, ``InvalidSelector``, and ``TransactionTooLarge`` for a
+    selector in a transaction that does not come to the end.
     """
-    found = _receive(queue, tr, max_messages, lease, wait, consumer, ack)
+    found = _receive(queue, tr, max_messages, match, lease, wait, consumer, ack, at_most_once)
     return found if isinstance(found, list) else list(found)
 
 
+@overload
 def _receive(
     queue: Handle,
     tr: Transactor,
     max_messages: int,
+    match: Selector | str | None,
     lease: Seconds | None,
     wait: Seconds,
     consumer: str,
-    ack: Sequence[Delivery],
-) -> Sequence[Delivery]:
+    ack: Deliveries,
+    at_most_once: Literal[False] = False,
+) -> Sequence[Delivery]: ...
+@overload
+def _receive(
+    queue: Handle,
+    tr: Transactor,
+    max_messages: int,
+    match: Selector | str | None,
+    lease: Seconds | None,
+    wait: Seconds,
+    consumer: str,
+    ack: Deliveries,
+    at_most_once: bool,
+) -> Sequence[Delivery] | list[Message]: ...
+def _receive(
+    queue: Handle,
+    tr: Transactor,
+    max_messages: int,
+    match: Selector | str | None,
+    lease: Seconds | None,
+    wait: Seconds,
+    consumer: str,
+    ack: Deliveries,
+    at_most_once: bool = False,
+) -> Sequence[Delivery] | list[Message]:
     wait, done = seconds(wait), checked(ack)
     demand = receiving.checked_demand(max_messages, lease, consumer, wait)
-    if not isinstance(tr, fdb.Transaction):
-        return past_backlog(
-            queue, tr, lambda: receiving.receive(tr, queue._access, demand, wait, done)
-        )
-    if wait:
+    selector = Selector(match) if isinstance(match, str) else match
+    if wait and isinstance(tr, fdb.Transaction):
         raise InvalidArgument(
             argument="wait",
             value=wait,
             problem="waiting spans transactions: call receive with a database",
         )
-    return receiving.receive_in(tr, queue._access, demand, done)
+    if at_most_once:
+        matching.check_leaseless(lease, done)
+        return _remove(queue, tr, max_messages, selector, wait)
+    if selector is not None:
+        grant = partial(
+            acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=demand.consumer
+        )
+        return matching.first(queue, tr, selector, max_messages, grant, wait=wait, ack=done)
+    if isinstance(tr, fdb.Transaction):
+        return receiving.receive_in(tr, queue._access, demand, done)
+    return past_backlog(queue, tr, lambda: receiving.receive(tr, queue._access, demand, wait, done))
 
 
 def receive_batch(
@@ -131,10 +217,11 @@ def receive_batch(
     tr: Transactor,
     max_messages: int,
     *,
+    match: Selector | str | None = None,
     lease: Seconds | None = None,
     wait: Seconds = 0.0,
     consumer: str = "",
-    ack: Sequence[Delivery] = (),
+    ack: Deliveries = (),
 ) -> Batch[T]:
     """Lease up to ``max_messages`` first messages to the caller, to be settled together.
 
@@ -142,7 +229,7 @@ def receive_batch(
     to nothing each, until they are looked at. Arguments, round trips, conflicts and errors as
     ``receive_many``.
     """
-    found = _receive(queue, tr, max_messages, lease, wait, consumer, ack)
+    found = _receive(queue, tr, max_messages, match, lease, wait, consumer, ack)
     db = None if isinstance(tr, fdb.Transaction) else tr
     return Batch(queue, db, found, queue._serializer)
 
@@ -168,7 +255,7 @@ def consume(
     held: Sequence[Delivery] = ()
     yielded = 0
     try:
-        while held := _receive(queue, db, max_messages, lease, wait, consumer, held):
+        while held := _receive(queue, db, max_messages, None, lease, wait, consumer, held):
             yielded, lasts = 0, seconds(lease)
             if lasts is None and len(held) > 1:
                 lasts = queue._read(db, lambda tr: queue._scope(tr).options.lease)
@@ -253,94 +340,11 @@ def dequeue(queue: Handle, tr: fdb.Transaction) -> Message | None:
     With the commit both happen, or neither. Strict priority, serializable: conflicts with
     whoever takes or adds a message before or at the one taken, and, where the queue is empty,
     with any enqueue. Raises ``QueueNotFound``, and ``InvalidArgument`` for a database: see
-    ``receive``, and ``dequeue_at_most_once``.
+    ``receive``.
     """
     check_transaction(tr, "dequeue")
     found = _pop(queue, tr, 1)
     return found[0] if found else None
-
-
-def dequeue_at_most_once(queue: Handle, db: fdb.Database, *, wait: Seconds = 0.0) -> Message | None:
-    """Remove and return the first message, in a transaction of its own.
-
-    wait: seconds to wait for a message, first come, first served.
-
-    It is gone then: if the process dies before it has done something with the message, that
-    is lost. To be sure of each message, ``receive`` it, and acknowledge it when it is done.
-    Otherwise as ``dequeue``.
-    """
-    found = dequeue_many_at_most_once(queue, db, 1, wait=wait)
-    return found[0] if found else None
-
-
-def dequeue_many_at_most_once(
-    queue: Handle,
-    db: fdb.Database,
-    max_messages: int,
-    *,
-    wait: Seconds = 0.0,
-) -> list[Message]:
-    """As ``dequeue_at_most_once``, for up to ``max_messages`` first messages; stops at 8 MB."""
-    check_count("max_messages", max_messages, MAX_MESSAGES)
-    deadline = world.monotonic() + seconds(wait)
-    pop = partial(_pop, queue, limit=max_messages)
-    found = past_backlog(queue, db, lambda: queue._run(db, pop, wrote=bool))
-    while not found and (left := deadline - world.monotonic()) > 0:
-        held = receive_many(queue, db, max_messages, wait=left)
-        while held and not found:
-            try:
-                carry_out(queue, db, held, {})
-                found = [each.message for each in held]
-            except LeaseLost as error:
-                held = [each for each in held if each.id not in error.lost]
-    return found
-
-
-def receive_matching(
-    queue: Handle,
-    tr: Transactor,
-    selector: str,
-    *,
-    lease: Seconds | None = None,
-    consumer: str = "",
-) -> Delivery | None:
-    """Lease the first ready message that a selector matches; None if it matches none.
-
-    lease, consumer: as in ``receive``.
-
-    Looks through the queue from the front: a thousand messages, or 2 MB of them, in a transaction.
-    With a database it goes on in the next one, to the end of the queue. None then says that no
-    message matched that was ready during the whole call. With a transaction it raises
-    ``TransactionTooLarge`` where it would have to go on, and None is serializable. Use a
-    subscription for more than a message now and then: that remembers what it has skipped.
-
-    Two round trips, and one more for each hundred messages that do not match. Conflicts as
-    ``Subscription.receive``: with takers of the message, and with messages added before it; not
-    with takers of others. Raises ``InvalidSelector``, ``QueueNotFound``, ``InvalidOptions``,
-    ``InvalidName``.
-    """
-    seconds = None if lease is None else check_lease("lease", lease)
-    if consumer:
-        check_name(consumer)
-    grant = partial(acquire.grant, seconds=seconds, claim=new_claim(), consumer=consumer)
-    return _first(queue, tr, selector, grant)
-
-
-def dequeue_matching(queue: Handle, tr: fdb.Transaction, selector: str) -> Message | None:
-    """Remove and return the first ready message that a selector matches, in the transaction that
-    writes its effect; None if it matches none.
-
-    As ``receive_matching``. Raises ``InvalidArgument`` for a database: see
-    ``dequeue_matching_at_most_once``.
-    """
-    check_transaction(tr, "dequeue_matching")
-    return _first(queue, tr, selector, acquire.remove)
-
-
-def dequeue_matching_at_most_once(queue: Handle, db: fdb.Database, selector: str) -> Message | None:
-    """As ``dequeue_matching``, in transactions of its own: even if the process then dies, the
-    message is gone."""
-    return _first(queue, db, selector, acquire.remove)
 
 
 def _join(queue: Handle, tr: Transactor, demand: line.Demand, waits: bool) -> Ticket:
@@ -361,49 +365,23 @@ def _pop(queue: Handle, tr: fdb.Transaction, limit: int) -> list[Message]:
     return [message.envelope.message(message.position) for message in popped]
 
 
-def _run_step(
-    queue: Handle,
-    db: fdb.Database,
-    step: Callable[..., tuple[list[R], acquire.Found]],
-    reached: Mapping[int, bytes],
-) -> tuple[list[R], acquire.Found]:
-    return queue._run(db, step, reached, iter((True,)), wrote=lambda done: bool(done[0]))
-
-
-def _first(
-    queue: Handle,
-    tr: Transactor,
-    selector: str,
-    use: Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], list[R]],
-) -> R | None:
-    wanted, reached = Definition("", selector=Selector(selector)), dict[int, bytes]()
-    composes = isinstance(tr, fdb.Transaction)
-
-    def step(
-        tr: fdb.Transaction, resume: Mapping[int, bytes], first: Iterator[bool]
-    ) -> tuple[list[R], acquire.Found]:
-        scope = queue._scope(tr)
-        if scope.options.paused:
-            return [], acquire.Found([], True, {})
-        promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
-        if not limits.room(tr, scope, 1, leases=use is not acquire.remove):
-            return [], acquire.Found([], True, {})
-        # Arrivals that do not even match could make it fail again and again.
-        strict = composes or next(first, False)
-        found = acquire.first(tr, scope, wanted, 1, strict=strict, resume=resume)
-        return use(tr, scope, found.messages), found
-
-    while True:
-        if isinstance(tr, fdb.Transaction):
-            results, found = step(tr, reached, iter((True,)))
-        else:
-            run = partial(_run_step, queue, tr, step, reached)
-            results, found = past_backlog(queue, tr, run)
-        if not found.unfinished:
-            return results[0] if results else None
-        if composes:
-            raise TransactionTooLarge(
-                problem=f"more than {MAX_SCANNED:,} messages, or 2 MB of them, do not match: "
-                "call it with a database"
-            )
-        reached = dict(found.reached)
+def _remove(
+    queue: Handle, tr: Transactor, limit: int, match: Selector | None, wait: float
+) -> list[Message]:
+    """Remove messages, without a lease."""
+    if match is not None:
+        return matching.first(queue, tr, match, limit, acquire.remove, wait=wait)
+    if isinstance(tr, fdb.Transaction):
+        return _pop(queue, tr, limit)
+    deadline = world.monotonic() + wait
+    pop = partial(_pop, queue, limit=limit)
+    found = past_backlog(queue, tr, lambda: queue._run(tr, pop, wrote=bool))
+    while not found and (left := deadline - world.monotonic()) > 0:
+        held = receive_many(queue, tr, limit, wait=left)
+        while held and not found:
+            try:
+                carry_out(queue, tr, held, {})
+                found = [each.message for each in held]
+            except LeaseLost as error:
+                held = [each for each in held if each.id not in error.lost]
+    return found

@@ -176,6 +176,6 @@ def check_transaction(tr: object, operation: str) -> None:
             argument="tr",
             value=tr,
             problem=f"{operation} takes a transaction, which also writes the message's effect; "
-            "with a database a crash would lose the message: use receive and ack, or "
-            f"{operation}_at_most_once",
+            "with a database a crash would lose the message: use receive and ack, or receive with "
+            "at_most_once=True",
         )

@@ -16,8 +16,9 @@ from ..values.durations import Seconds
 from ..values.model import Delivery, Message, T
 from ..values.options import FIXED, Options, QueueOptions
 from ..values.serializers import Serializer
-from . import administration, housekeeping, inspection, settlement
+from . import administration, inspection, settlement
 from . import consume as receiving
+from .admin import housekeeping
 from .bulk import operations
 from .continuations import groups as grouping
 from .continuations import results
@@ -291,11 +292,6 @@ class Queue(Enqueuing[T]):
     collect = receiving.collect
     withdraw = receiving.withdraw
     dequeue = receiving.dequeue
-    dequeue_at_most_once = receiving.dequeue_at_most_once
-    dequeue_many_at_most_once = receiving.dequeue_many_at_most_once
-    receive_matching = receiving.receive_matching
-    dequeue_matching = receiving.dequeue_matching
-    dequeue_matching_at_most_once = receiving.dequeue_matching_at_most_once
 
     delivery = settlement.delivery
     ack = settlement.ack

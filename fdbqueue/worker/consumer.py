@@ -17,7 +17,7 @@ from ..errors import ExpiredBacklog, LeaseLost, QueueError
 from ..messages import next_event
 from ..messages.delivery import limits, scan, settle
 from ..messages.delivery.lease_rows import Held
-from ..queue.housekeeping import past_backlog
+from ..queue.admin.housekeeping import past_backlog
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
@@ -490,17 +490,11 @@ class SubscriptionConsumer(QueueConsumer):
             return not short
 
         demand = self._demand(room, begins)
-        step = self.subscription._look(
+        taken, found, closed = self.subscription._look(
             tr, demand, strict=strict, resume=self._resume, admits=admits
         )
-        unfinished = step.found.unfinished and room > 0 and step.found.following is None
-        self._resume = step.found.reached if unfinished else {}
-        full = short or len(step.results) == room
-        return _Looked(
-            step.results,
-            step.found.following,
-            full,
-            short,
-            unfinished or (full and step.found.more),
-            step.closed,
-        )
+        unfinished = found.unfinished and room > 0 and found.following is None
+        self._resume = found.reached if unfinished else {}
+        full = short or len(taken) == room
+        more = unfinished or (full and found.more)
+        return _Looked(taken, found.following, full, short, more, closed)

@@ -7,7 +7,7 @@ from functools import partial
 
 from ..consumers import watching
 from ..consumers.credit import Credit
-from ..errors import LeaseLost, QueueError, SubscriptionNotFound
+from ..errors import LeaseLost, OperationTimedOut, QueueError, SubscriptionNotFound
 from ..schema.codec.consumers import ConsumerRef
 from ..store import world
 from ..store.binding import FAILURES
@@ -176,14 +176,18 @@ class Fetcher:
             buffer, db = self.buffer, self.state.worker.db
             following = {job.deliveries[0].token: job.successors for job in finished}
             ended = follow(db, buffer.queue, buffer.policy, joined, following)
-        except BaseException:
+        except BaseException as error:
             if len(finished) > 1:
                 for job in finished:
                     self._acknowledge([job])
                 return
+            self.state.worker.connection.suspect()
+            if isinstance(error, OperationTimedOut) and not self.state.stopping:
+                with self.state.lock:  # Nothing was written: again, until the lease is over.
+                    self.buffer.finished += finished
+                return
             name = self.buffer.queue.name
             log.exception("%s: a settlement failed; its lease will expire", name)
-            self.state.worker.connection.suspect()
         self._settled(finished, ended)
 
     def _settled(self, finished: list[Finished], ended: Ended) -> None:

@@ -109,7 +109,8 @@ def test_certificates_of_the_environment_or_of_network_options_open_a_cluster_an
         "fdb.options.set_tls_key_path(key)\n"
         "fdb.options.set_tls_ca_path(ca)\n"
         "fdb.options.set_tls_verify_peers(peers.encode())\n"
-        "print(fdbqueue.Queue('orders').dequeue_at_most_once(fdbqueue.open(timeout=60)).payload.decode())\n"
+        "db = fdbqueue.open(timeout=60)\n"
+        "print(fdbqueue.Queue('orders').receive(db, at_most_once=True).payload.decode())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, *own.values()],

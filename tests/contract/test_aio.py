@@ -249,7 +249,7 @@ async def one(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]
 
 
 async def several_by_name(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:
-    return await queue.receive_many(tr=db, max_messages=2, wait=DEADLINE)  # type: ignore[call-arg]
+    return await queue.receive_many(tr=db, max_messages=2, wait=DEADLINE)
 
 
 async def several(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:

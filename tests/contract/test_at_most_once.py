@@ -24,10 +24,10 @@ PAYLOADS = [b"%d" % n for n in range(20)]
 def test_several_messages_are_dequeued_in_order(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, PAYLOADS)
     queue.enqueue(db, b"urgent", priority=9)
-    taken = queue.dequeue_many_at_most_once(db, 8)
-    taken += queue.dequeue_many_at_most_once(db, 100)
+    taken = queue.receive_many(db, 8, at_most_once=True)
+    taken += queue.receive_many(db, 100, at_most_once=True)
     assert [message.payload for message in taken] == [b"urgent", *PAYLOADS]
-    assert queue.dequeue_many_at_most_once(db, 100) == []
+    assert queue.receive_many(db, 100, at_most_once=True) == []
     assert queue.depth(db) == Depth(enqueued=21, done=21)
     assert verify(db, queue).ok
 
@@ -38,7 +38,7 @@ def test_a_dequeue_whose_outcome_is_unknown_loses_nothing_and_takes_nothing_twic
 ) -> None:
     queue.enqueue_many(db, PAYLOADS)
     flaky: Any = FlakyDatabase(db, plan)
-    taken = queue.dequeue_many_at_most_once(flaky, 12)
+    taken = queue.receive_many(flaky, 12, at_most_once=True)
     assert [message.payload for message in taken] == PAYLOADS[:12]
     assert queue.depth(db).ready == 8
 
@@ -53,7 +53,7 @@ def test_who_waits_gets_what_comes(
     found: list[Message] = []
 
     def wait() -> None:
-        found.extend(queue.dequeue_many_at_most_once(flaky, 5, wait=DEADLINE))
+        found.extend(queue.receive_many(flaky, 5, wait=DEADLINE, at_most_once=True))
 
     waiter = threading.Thread(target=wait)
     waiter.start()
@@ -65,10 +65,10 @@ def test_who_waits_gets_what_comes(
 
 
 def test_nobody_waits_longer_than_asked(db: Database, queue: Queue) -> None:
-    assert queue.dequeue_at_most_once(db, wait=0.01) is None
+    assert queue.receive(db, wait=0.01, at_most_once=True) is None
     queue.set_options(db, paused=True)
     queue.enqueue(db, b"held back")
-    assert queue.dequeue_many_at_most_once(db, 5, wait=0.01) == []
+    assert queue.receive_many(db, 5, wait=0.01, at_most_once=True) == []
     assert queue.depth(db).ready == 1
 
 
@@ -77,7 +77,7 @@ def test_a_number_of_messages_that_is_none_is_refused(
     db: Database, queue: Queue, count: Any
 ) -> None:
     with pytest.raises(InvalidArgument, match="max_messages"):
-        queue.dequeue_many_at_most_once(db, count)
+        queue.receive_many(db, count, at_most_once=True)
 
 
 # -- workers ----------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def test_they_are_dequeued_purged_and_dropped_as_any_others(
         db, "bounded", root=space, max_messages=100, when_full="drop-oldest", dropped="dead"
     )
     queue.enqueue_many(db, HUNDRED)
-    first = queue.dequeue_at_most_once(db)
+    first = queue.receive(db, at_most_once=True)
     assert first is not None
     assert first.payload == HUNDRED[0]
     queue.enqueue_many(db, [b"x", b"y", b"z"])

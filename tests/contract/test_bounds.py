@@ -213,7 +213,7 @@ def test_a_dropping_queue_holds_what_the_model_holds(
 
     for n, step in enumerate(steps):
         if step == "take":
-            message = queue.dequeue_at_most_once(db)
+            message = queue.receive(db, at_most_once=True)
             model.sort(key=lambda it: (-it[0], it[1]))
             assert (message and message.payload) == (model.pop(0)[2] if model else None)
             continue
@@ -264,12 +264,12 @@ def test_a_blocked_producer_goes_on_at_the_low_water_mark(
     producer = threading.Thread(target=produce)
     producer.start()
     assert refused.wait(DEADLINE)
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
     for _ in range(2):
         refused.clear()
         assert refused.wait(DEADLINE), "one message less is above the mark of two"
     assert not done.is_set()
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
     assert done.wait(DEADLINE)
     producer.join()
     assert stored(db, queue) == [b"c", b"d", b"e"]

@@ -22,7 +22,7 @@ from fdbqueue import (
 )
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery import cancellation
-from fdbqueue.queue import housekeeping
+from fdbqueue.queue.admin import housekeeping
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.values.states import State

@@ -212,8 +212,8 @@ def test_a_delayed_message_takes_its_place_when_it_is_due(
     urgent = queue.enqueue(db, b"urgent", delay=20, priority=9)
     queue.enqueue(db, b"now")
     assert late.startswith("d-")
-    assert queue.dequeue_at_most_once(db).payload == b"now"  # type: ignore[union-attr]
-    assert queue.dequeue_at_most_once(db) is None, "nothing is delivered before its time"
+    assert queue.receive(db, at_most_once=True).payload == b"now"  # type: ignore[union-attr]
+    assert queue.receive(db, at_most_once=True) is None, "nothing is delivered before its time"
     queue.enqueue(db, b"before")
     clock.seconds += 21
     found = queue.receive_many(db, 9)
@@ -264,7 +264,7 @@ def test_a_plain_dequeue_skips_what_has_expired_too(
 ) -> None:
     queue.enqueue(db, b"gone", ttl=10)
     clock.seconds += 11
-    assert queue.dequeue_at_most_once(db) is None
+    assert queue.receive(db, at_most_once=True) is None
     assert queue.depth(db) == Depth(enqueued=1, expired=1)
 
 
@@ -394,7 +394,7 @@ def test_a_paused_queue_takes_and_does_not_give(db: Database, queue: Queue) -> N
     queue.enqueue(db, b"b")
     assert queue.receive(db) is None
     assert queue.receive(db, wait=0.01) is None
-    assert queue.dequeue_at_most_once(db) is None
+    assert queue.receive(db, at_most_once=True) is None
     queue.ack(db, delivery)
     queue.resume(db)
     assert taken(queue, db).payload == b"b"
@@ -530,7 +530,7 @@ def test_history_tells_every_transition_in_order(
     assert [e for page in pages for e in page] == events
     queue.enqueue_many(db, [b"x", b"y"])
     clock.seconds += 995
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
     kept = [e.transition for e in queue.history(db)]
     assert kept == ["enqueue", "enqueue", "dequeue"] or "schedule" not in kept
 

@@ -122,7 +122,7 @@ def test_an_enqueue_that_commits_before_the_move_does_is_seen(db: Database, queu
 def test_nothing_that_stands_before_now_is_in_what_follows(db: Database, queue: Queue) -> None:
     ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
     now = begin(db, queue, "now")
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
     queue.enqueue_many(db, [b"d", NewMessage(b"e", priority=0)])
     rest = advance(db, queue, now)
     assert between(db, queue, now, rest.places) == [b"d", b"e"]
@@ -169,7 +169,7 @@ def test_every_message_that_stays_is_passed_once(
                 go_on(n)
             else:
                 taken += [
-                    each.payload for _ in range(n) if (each := queue.dequeue_at_most_once(db))
+                    each.payload for _ in range(n) if (each := queue.receive(db, at_most_once=True))
                 ]
         go_on(None)
         assert len(seen) == len(set(seen))

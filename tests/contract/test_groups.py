@@ -135,11 +135,11 @@ def dequeued(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
 
 
 def taken_at_most_once(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.dequeue_at_most_once(db)
+    return queue.receive(db, at_most_once=True)
 
 
 def many_taken_at_most_once(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.dequeue_many_at_most_once(db, 10)
+    return queue.receive_many(db, 10, at_most_once=True)
 
 
 def handled_in_a_transaction(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
@@ -154,7 +154,7 @@ def handled_in_a_batch(db: Database, queue: Queue, _: str, __: ManualClock) -> o
 
 
 def taken_by_a_selector(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.dequeue_matching_at_most_once(db, "priority = 4")
+    return queue.receive(db, match="priority = 4", at_most_once=True)
 
 
 def taken_from_a_subscription(db: Database, queue: Queue, _: str, __: ManualClock) -> object:

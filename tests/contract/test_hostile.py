@@ -81,7 +81,7 @@ def test_a_payload_stays_what_it_is(db: fdb.Database, queue: Queue, payload: byt
     headers = {"\x00\xff\x15": "\x00\xff", "__class__": "${jndi:ldap://x}", "\x1b[31m": "%s%n"}
     queue.enqueue(db, payload, headers=headers)
     # Then they come back as they were, and the queue is in order
-    message = queue.dequeue_at_most_once(db)
+    message = queue.receive(db, at_most_once=True)
     assert message is not None
     assert (message.payload, dict(message.headers)) == (payload, headers)
     assert fdbqueue.verify(db, queue).ok

@@ -58,11 +58,11 @@ def test_what_a_selector_takes_is_in_flight(db: Database, space: fdb.Subspace) -
     queue = make(db, space, 1)
     for _ in range(2):
         queue.enqueue(db, b"", headers={"n": 1})
-    held = queue.receive_matching(db, "n = 1")
+    held = queue.receive(db, match="n = 1")
     assert held is not None
-    assert queue.receive_matching(db, "n = 1") is None
+    assert queue.receive(db, match="n = 1") is None
     queue.ack(db, held)
-    assert queue.receive_matching(db, "n = 1") is not None
+    assert queue.receive(db, match="n = 1") is not None
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -127,7 +127,7 @@ def test_subscriptions_share_the_limit(db: Database, space: fdb.Subspace) -> Non
     queue.ack(db, held[0])
     assert len(twos.receive_many(db, 3)) == 1
     # Nothing is leased by these.
-    assert ones.get_at_most_once(db) is not None
+    assert ones.receive(db, at_most_once=True) is not None
     assert queue.depth(db).leased == 2
 
 

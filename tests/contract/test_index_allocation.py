@@ -228,7 +228,7 @@ def test_whatever_is_tried_again_a_browser_sees_each_message_once_and_in_order(
         elif step < 0.85:
             seen += [message.id for message in browser.browse(db, choices.randrange(1, 4))]
         else:
-            taken = queue.dequeue_at_most_once(db)
+            taken = queue.receive(db, at_most_once=True)
             if taken is not None and taken.id not in seen:
                 began.pop(taken.id)  # Taken before the browser came by.
                 returned.pop(taken.id)

@@ -310,7 +310,7 @@ def test_a_lease_time_that_makes_no_sense_is_refused(
     db: Database, queue: Queue, lease: object
 ) -> None:
     with pytest.raises(InvalidOptions, match="seconds"):
-        queue.receive(db, lease=lease)  # type: ignore[arg-type]
+        queue.receive(db, lease=lease)  # type: ignore[call-overload]
 
 
 def test_many_leases_of_a_clock_that_is_ahead_do_not_hold_up_those_that_lapse(

@@ -582,7 +582,7 @@ TAKERS: dict[str, Callable[[Queue, Delivery | None], Operation]] = {
     "reject": lambda queue, held: lambda db: queue.reject(db, held, "bad"),  # type: ignore[arg-type]
     "lapse": lambda queue, held: lambda db: lapse(db, queue),
     "take": lambda queue, held: queue.receive,
-    "dequeue": lambda queue, held: queue.dequeue_at_most_once,
+    "dequeue": lambda queue, held: partial(queue.receive, at_most_once=True),
     "enqueue": lambda queue, held: lambda db: queue.enqueue_many(db, [price("tea", b"other")]),
 }
 

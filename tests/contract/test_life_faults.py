@@ -101,7 +101,7 @@ class Scene:
         queue.set_options(self.flaky, backoff=None)
         self.take(queue)
         self.clock.seconds += 61 * MINUTE
-        message = queue.dequeue_at_most_once(self.flaky)
+        message = queue.receive(self.flaky, at_most_once=True)
         assert message is not None
         assert message.attempts == 1
         later = queue.enqueue(self.flaky, b"put off")

@@ -524,7 +524,7 @@ class Life(RuleBasedStateMachine):
             self.dequeue_one()
 
     def dequeue_one(self) -> None:
-        found = self.queue.dequeue_at_most_once(self.db)
+        found = self.queue.receive(self.db, at_most_once=True)
         self.happen()
         front = self.ready()
         while front and not self.alive(front[0]):
@@ -726,7 +726,7 @@ class Life(RuleBasedStateMachine):
         self.paused = True
         self.queue.pause(self.db)
         there = self.ready()
-        assert self.queue.dequeue_at_most_once(self.db) is None
+        assert self.queue.receive(self.db, at_most_once=True) is None
         assert self.queue.receive_many(self.db, 3) == []
         self.follow_a_leader()
         DONE["pause"] += bool(there)

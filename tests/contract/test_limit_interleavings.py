@@ -11,7 +11,7 @@ import pytest
 
 from fdbqueue import Delivery, NewMessage, Queue, verify
 from fdbqueue.errors import LeaseLost, QueueNotFound
-from fdbqueue.queue import housekeeping
+from fdbqueue.queue.admin import housekeeping
 from fdbqueue.queue.limits import SharedLimit
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock

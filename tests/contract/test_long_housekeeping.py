@@ -51,7 +51,7 @@ def received(db: fdb.Database, queue: Queue) -> Any:
 
 
 def matching(db: fdb.Database, queue: Queue) -> Any:
-    return queue.receive_matching(db, "kind = 'live'")
+    return queue.receive(db, match="kind = 'live'")
 
 
 def subscribed(db: fdb.Database, queue: Queue) -> Any:

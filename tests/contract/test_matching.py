@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from fdbqueue import Message, NewMessage, Queue, verify
-from fdbqueue.errors import InvalidArgument, InvalidSelector, TransactionTooLarge
+from fdbqueue import Message, NewMessage, Queue, Selector, verify
+from fdbqueue.errors import InvalidArgument, InvalidSelector, LeaseLost, TransactionTooLarge
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import acquire, cursors
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 EUROPE = "region = 'eu'"
@@ -29,19 +31,19 @@ def left(db: Database, queue: Queue) -> list[bytes]:
 
 
 def received(db: Any, queue: Queue) -> bytes | None:
-    found = queue.receive_matching(db, EUROPE)
+    found = queue.receive(db, match=EUROPE)
     return None if found is None else found.payload
 
 
 def dequeued(db: Any, queue: Queue) -> bytes | None:
-    found = queue.dequeue_matching_at_most_once(db, EUROPE)
+    found = queue.receive(db, match=EUROPE, at_most_once=True)
     return None if found is None else found.payload
 
 
 def composed(db: Any, queue: Queue) -> bytes | None:
     @fdb.transactional
     def take(tr: fdb.Transaction) -> Message | None:
-        return queue.dequeue_matching(tr, EUROPE)
+        return queue.receive(tr, match=EUROPE, at_most_once=True)
 
     found: Message | None = take(db)
     return None if found is None else found.payload
@@ -98,7 +100,7 @@ def test_a_match_far_behind_is_found_in_several_transactions(
             queue.enqueue(db, each.payload, headers=each.headers)
     # In a transaction, it says that it has not seen the end
     with pytest.raises(TransactionTooLarge, match="call it with a database"):
-        queue.dequeue_matching(db.create_transaction(), EUROPE)
+        queue.receive(db.create_transaction(), match=EUROPE, at_most_once=True)
     # With a database, it goes on
     looks: list[acquire.Found] = []
     first = acquire.first
@@ -120,7 +122,7 @@ def test_an_answer_that_nothing_matches_does_not_stand_beside_an_arrival(
 ) -> None:
     put(db, queue, "us1")
     tr = db.create_transaction()
-    assert queue.dequeue_matching(tr, EUROPE) is None
+    assert queue.receive(tr, match=EUROPE, at_most_once=True) is None
     tr[queue._root.pack(("effect",))] = b""
     put(db, queue, "eu1")
     with pytest.raises(fdb.FDBError):
@@ -130,7 +132,7 @@ def test_an_answer_that_nothing_matches_does_not_stand_beside_an_arrival(
 def test_takers_of_what_does_not_match_do_not_disturb(db: Database, queue: Queue) -> None:
     put(db, queue, "us1", "us2", "eu1", "us3")
     tr = db.create_transaction()
-    found = queue.dequeue_matching(tr, EUROPE)
+    found = queue.receive(tr, match=EUROPE, at_most_once=True)
     assert found is not None
     # When others take what was skipped, and add behind what was taken
     held = queue.receive(db)
@@ -184,8 +186,54 @@ def test_a_message_of_an_ordering_key_makes_room_for_its_next(db: Database, queu
 
 def test_wrong_arguments_are_refused(db: Database, queue: Queue) -> None:
     with pytest.raises(InvalidSelector):
-        queue.receive_matching(db, "region = ")
-    with pytest.raises(InvalidArgument, match="dequeue_matching_at_most_once"):
-        queue.dequeue_matching(db, EUROPE)  # type: ignore[arg-type]
+        queue.receive(db, match="region = ")
+    with pytest.raises(InvalidArgument, match="at_most_once"):
+        queue.receive(db, match=EUROPE, lease=1, at_most_once=True)  # type: ignore[call-overload]
     with pytest.raises(Exception, match="lease"):
-        queue.receive_matching(db, EUROPE, lease=-1)
+        queue.receive(db, match=EUROPE, lease=-1)
+
+
+def test_several_matches_are_taken_at_once_and_settled_together(
+    db: Database, queue: Queue[bytes]
+) -> None:
+    put(db, queue, "eu-1", "us-1", "eu-2", "us-2", "eu-3")
+    held = queue.receive_many(db, 2, match=Selector(EUROPE))
+    assert [each.payload for each in held] == [b"eu-1", b"eu-2"]
+    batch = queue.receive_batch(db, 9, match=EUROPE, ack=held)
+    assert batch.payloads == [b"eu-3"]
+    queue.ack(db, batch)
+    taken = queue.receive_many(db, 9, match="region = 'us'", at_most_once=True)
+    assert [each.payload for each in taken] == [b"us-1", b"us-2"]
+    depth = queue.depth(db)
+    assert (depth.done, depth.ready, depth.leased) == (5, 0, 0)
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+def test_a_call_waits_for_a_match_and_others_do_not_end_it(
+    db: Database, queue: Queue, at_most_once: bool
+) -> None:
+    def wait() -> bytes | None:
+        if at_most_once:
+            message = queue.receive(db, match=EUROPE, wait=DEADLINE, at_most_once=True)
+            return None if message is None else message.payload
+        held = queue.receive(db, match=EUROPE, wait=DEADLINE)
+        return None if held is None else held.payload
+
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(wait)
+        eventually(lambda: bool(queue.consumers(db)))
+        put(db, queue, "us-1")
+        put(db, queue, "eu-1")
+        assert found.result(DEADLINE) == b"eu-1"
+    assert left(db, queue) == [b"us-1"]
+    assert not queue.consumers(db)
+
+
+def test_a_wait_for_a_match_ends_without_one(db: Database, queue: Queue) -> None:
+    put(db, queue, "us-1")
+    held = queue.receive(db)
+    assert held is not None
+    assert queue.receive(db, match=EUROPE, wait=0.1, ack=held) is None
+    assert queue.depth(db).done == 1
+    with pytest.raises(LeaseLost):
+        queue.receive(db, match=EUROPE, ack=held)

@@ -44,7 +44,7 @@ def test_every_operation_takes_effect_once(
 ) -> None:
     ids = queue.enqueue_many(flaky(db, plan), [b"a", b"b", b"c"])
     assert [m.id for m in queue.peek(db, 9)] == ids
-    message = queue.dequeue_at_most_once(flaky(db, plan))
+    message = queue.receive(flaky(db, plan), at_most_once=True)
     assert message is not None
     assert message.id == ids[0]
     delivery = queue.receive(flaky(db, plan))
@@ -165,7 +165,7 @@ def test_reading_leaves_no_record(db: Database, queue: Queue) -> None:
     queue.peek(db)
     queue.depth(db)
     assert queue.receive(db) is None
-    assert queue.dequeue_at_most_once(db) is None
+    assert queue.receive(db, at_most_once=True) is None
     assert len(db.get_range(everything.start, everything.stop)) == len(before)
 
 

@@ -62,7 +62,7 @@ def test_a_payload_of_any_size_comes_back_and_leaves_nothing(
 
 def test_a_large_message_is_dequeued_whole(db: Database, queue: Queue) -> None:
     queue.enqueue(db, LARGE)
-    message = queue.dequeue_at_most_once(db)
+    message = queue.receive(db, at_most_once=True)
     assert message is not None
     assert message.payload == LARGE
     assert chunks(db, queue) == 0
@@ -91,7 +91,7 @@ def test_a_large_message_is_there_once_under_faults(db: Database, queue: Queue, 
     flaky: Any = FlakyDatabase(db, [fault])
     queue.enqueue(flaky, LARGE)
     assert chunks(db, queue) == 12
-    message = queue.dequeue_at_most_once(FlakyDatabase(db, [fault]))  # type: ignore[arg-type]
+    message = queue.receive(FlakyDatabase(db, [fault]), at_most_once=True)  # type: ignore[call-overload]
     assert message is not None
     assert message.payload == LARGE
     assert chunks(db, queue) == 0

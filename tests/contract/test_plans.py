@@ -432,7 +432,7 @@ def test_messages_of_one_ordering_key_are_planned_in_a_run(
             assert sum(any(each.startswith(key) for each in part) for part in found) == 1
     # What comes meanwhile waits for all of them
     queue.enqueue(db, b"k7", key="k")
-    assert queue.dequeue_at_most_once(db) is None
+    assert queue.receive(db, at_most_once=True) is None
     run.acknowledge(db, until)
     assert queue.depth(db).done == 21
     assert sound(db, queue)

@@ -18,7 +18,7 @@ Subspace = fdb.Subspace
 
 def drain(db: Database, queue: Queue) -> list[bytes]:
     found = []
-    while (message := queue.dequeue_at_most_once(db)) is not None:
+    while (message := queue.receive(db, at_most_once=True)) is not None:
         found.append(message.payload)
     return found
 
@@ -32,7 +32,7 @@ def test_messages_come_out_in_order_of_priority_then_arrival(db: Database, queue
 def test_a_message_comes_back_as_it_went_in(db: Database, queue: Queue) -> None:
     headers: Headers = {"region": "eu", "n": -5, "x": 0.5, "ok": True, "none": None, "": ""}
     message_id = queue.enqueue(db, b"\x00\xff", priority=7, headers=headers)
-    message = queue.dequeue_at_most_once(db)
+    message = queue.receive(db, at_most_once=True)
     assert message is not None
     assert (message.id, message.payload, message.headers) == (message_id, b"\x00\xff", headers)
     assert (message.priority, message.level, message.attempts) == (7, 2, 0)
@@ -42,7 +42,7 @@ def test_indexes_grow_also_when_the_queue_drains(db: Database, queue: Queue) -> 
     ids = []
     for _ in range(3):
         ids.append(queue.enqueue(db, b"x"))
-        queue.dequeue_at_most_once(db)
+        queue.receive(db, at_most_once=True)
     assert [Position.from_id(i).index for i in ids] == [1, 2, 3]
 
 
@@ -131,7 +131,7 @@ def test_queues_do_not_see_each_other(db: Database, space: Subspace) -> None:
 def test_counters_follow_every_transition(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"aa", b"bbb", NewMessage(b"c", 9)])
     assert queue.depth(db) == Depth(enqueued=3, ready=3, ready_bytes=6)
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
     delivery = queue.receive(db)
     assert delivery is not None
     assert queue.depth(db) == Depth(enqueued=3, ready=1, leased=1, done=1, ready_bytes=3)
@@ -180,7 +180,7 @@ def test_a_limit_out_of_range_is_refused(db: Database, queue: Queue, limit: obje
     with pytest.raises(InvalidArgument):
         queue.peek(db, limit)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
-        queue.receive_many(db, limit)  # type: ignore[arg-type]
+        queue.receive_many(db, limit)  # type: ignore[call-overload]
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -200,7 +200,7 @@ def test_order_is_that_of_a_stable_sort(
             model.append((options.level(priority), number))
             model.sort()
             for _ in range(dequeues):
-                message = queue.dequeue_at_most_once(db)
+                message = queue.receive(db, at_most_once=True)
                 expected = model.pop(0) if model else None
                 assert (message and (message.level, int(message.payload))) == expected
         assert [int(payload) for payload in drain(db, queue)] == [n for _, n in model]
@@ -229,14 +229,13 @@ def test_what_removes_a_message_takes_a_transaction_or_says_that_it_may_lose_it(
 ) -> None:
     queue.enqueue_many(db, [b"1", b"2", b"3"])
     subscription = queue.subscribe(db, "all")
-    for operation in (queue.dequeue, subscription.get):
-        with pytest.raises(InvalidArgument, match="_at_most_once"):
-            operation(db)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="at_most_once"):
+        queue.dequeue(db)  # type: ignore[arg-type]
     assert queue.depth(db).ready == 3
     tr = db.create_transaction()
-    taken = [queue.dequeue(tr), subscription.get(tr)]
+    taken = [queue.dequeue(tr), subscription.receive(tr, at_most_once=True)]
     assert [message and message.payload for message in taken] == [b"1", b"2"]
     tr.commit().wait()
     assert queue.depth(db).done == 2
-    assert queue.dequeue_at_most_once(db) is not None
-    assert subscription.get_at_most_once(db) is None
+    assert queue.receive(db, at_most_once=True) is not None
+    assert subscription.receive(db, at_most_once=True) is None

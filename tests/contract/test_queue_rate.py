@@ -71,11 +71,11 @@ def test_a_batch_gets_as_many_as_may_come(db: Database, space: fdb.Subspace, mod
 
 TAKES: dict[str, Callable[[Queue, Database], object]] = {
     "receive": lambda queue, db: queue.receive(db),
-    "receive matching": lambda queue, db: queue.receive_matching(db, "n = 1"),
-    "dequeue": lambda queue, db: queue.dequeue_at_most_once(db),
-    "dequeue matching": lambda queue, db: queue.dequeue_matching_at_most_once(db, "n = 1"),
+    "receive matching": lambda queue, db: queue.receive(db, match="n = 1"),
+    "dequeue": lambda queue, db: queue.receive(db, at_most_once=True),
+    "dequeue matching": lambda queue, db: queue.receive(db, match="n = 1", at_most_once=True),
     "subscription": lambda queue, db: queue.subscribe(db, "all").receive(db),
-    "get": lambda queue, db: queue.subscribe(db, "all").get_at_most_once(db),
+    "get": lambda queue, db: queue.subscribe(db, "all").receive(db, at_most_once=True),
 }
 
 
@@ -163,7 +163,7 @@ def test_a_sleeper_looks_again_when_the_next_message_may_come(
         return next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
 
     assert sleeps(db) is None
-    assert queue.dequeue_at_most_once(db) is not None
+    assert queue.receive(db, at_most_once=True) is not None
     assert sleeps(db) == 0.25
     clock.seconds += 0.25
     assert sleeps(db) is None
@@ -303,7 +303,7 @@ def test_as_many_come_as_a_bucket_has_tokens(
                 held += more
                 found, wanted = len(more), n + 1
             case "dequeue":
-                found, wanted = int(queue.dequeue_at_most_once(db) is not None), 1
+                found, wanted = int(queue.receive(db, at_most_once=True) is not None), 1
             case "pass":
                 clock.seconds += n / 8
                 tokens, wanted = min(burst * interval, tokens + n * 125_000), 0

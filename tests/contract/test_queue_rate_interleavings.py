@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Delivery, Queue, verify
-from fdbqueue.queue import housekeeping
+from fdbqueue.queue.admin import housekeeping
 from fdbqueue.store.binding import fdb
 from tests.interleaving import Operation, explore
 from tests.schemes import forced
@@ -125,7 +125,7 @@ OPERATIONS: dict[str, Callable[[Paced, Queue, Any], Any]] = {
     "receive": lambda paced, queue, db: queue.receive(db),
     "many": lambda paced, queue, db: queue.receive_many(db, 2),
     "batch": lambda paced, queue, db: queue.receive_batch(db, 2),
-    "dequeue": lambda paced, queue, db: queue.dequeue_at_most_once(db),
+    "dequeue": lambda paced, queue, db: queue.receive(db, at_most_once=True),
     "work": _work,
     "ack": lambda paced, queue, db: queue.ack(db, paced.held[0]),
     "release": lambda paced, queue, db: queue.release(db, paced.held[0], delay=0),

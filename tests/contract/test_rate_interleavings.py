@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, verify
-from fdbqueue.queue import housekeeping
+from fdbqueue.queue.admin import housekeeping
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import State

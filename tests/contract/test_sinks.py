@@ -285,7 +285,7 @@ def test_payloads_of_any_size(db: Database, queue: Queue, sink: Sink, compressio
 
     publish(db, sink, 0, staged(db, sink, 0, large))
 
-    found = [delivery.payload for delivery in iter(lambda: queue.dequeue_at_most_once(db), None)]
+    found = [each.payload for each in iter(lambda: queue.receive(db, at_most_once=True), None)]
     assert [len(each) for each in found] == sizes
     assert found == large
     assert fdbqueue.verify(db, queue).ok
@@ -410,7 +410,7 @@ def test_a_full_queue_holds_publishing_up(db: Database, queue: Queue, sink: Sink
     # When a consumer makes room, and it is gone on with
     taken: list[bytes] = []
     for _ in range(30):
-        message = queue.dequeue_at_most_once(db)
+        message = queue.receive(db, at_most_once=True)
         assert message is not None
         taken.append(message.payload)
         if queue.depth(db).ready < 8:
@@ -529,7 +529,7 @@ def test_however_rows_are_cut_they_come_out_as_they_went_in(
 
         def drain(_: object) -> None:
             taken.extend(
-                each.payload for each in iter(lambda: queue.dequeue_at_most_once(db), None)
+                each.payload for each in iter(lambda: queue.receive(db, at_most_once=True), None)
             )
 
         sink.publish(db, 0, attempts, progress=drain)

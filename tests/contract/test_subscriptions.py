@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -155,21 +156,13 @@ def test_a_one_shot_get_removes_one_match_whatever_befalls_its_commit(
 ) -> None:
     put(db, queue, "us1", "eu1", "eu2")
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
-    message = europe.get_at_most_once(flaky(db, [None, fault]))
+    message = europe.receive(flaky(db, [None, fault]), at_most_once=True)
     assert message is not None
     assert message.payload == b"eu1"
     assert queue.depth(db).done == 1
-    assert europe.get_at_most_once(db) is not None
-    assert europe.get_at_most_once(db) is None
+    assert europe.receive(db, at_most_once=True) is not None
+    assert europe.receive(db, at_most_once=True) is None
     assert [m.payload for m in queue.peek(db, 9)] == [b"us1"]
-
-
-def test_a_one_shot_get_of_a_browser_gives_the_next_message(db: Database, queue: Queue) -> None:
-    put(db, queue, "a1", "a2")
-    browser = queue.subscribe(db, "audit", mode="browse")
-    found = [browser.get_at_most_once(db) for _ in range(3)]
-    assert [m and m.payload for m in found] == [b"a1", b"a2", None]
-    assert queue.depth(db).ready == 2
 
 
 def test_a_plain_look_goes_through_all_messages_and_keeps_no_place(
@@ -508,7 +501,7 @@ def test_removal_leaves_no_trace_and_a_new_one_begins_anew(
         return [kv.key for kv in db.get_range(space.range().start, space.range().stop)]
 
     put(db, queue, "us0", "us1", "eu1")
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
     before = keys()
     tr = db.create_transaction()
     queue.subscribe(tr, "audit", mode="browse", exclusive=True)
@@ -527,7 +520,7 @@ def test_a_removed_subscription_is_gone_for_everybody(db: Database, queue: Queue
     for use in (
         subscription.receive,
         subscription.browse,
-        subscription.get_at_most_once,
+        partial(subscription.receive, at_most_once=True),
         subscription.remove,
         subscription.definition,
     ):

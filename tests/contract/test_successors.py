@@ -238,7 +238,7 @@ def test_a_failed_successor_is_tried_again_when_there_is_room(
     drain(db, orders, given, transactional="tr" in given.__code__.co_varnames, batch=batch,
           failures=True)  # fmt: skip
     assert orders.depth(db).done == 0
-    assert full.dequeue_at_most_once(db) is not None
+    assert full.receive(db, at_most_once=True) is not None
     clock.seconds += 3600
     drain(db, orders, given, transactional="tr" in given.__code__.co_varnames, batch=batch,
           failures=True)  # fmt: skip

@@ -130,7 +130,7 @@ def test_a_subscription_and_a_plan_pass_what_cannot_be_read(db: fdb.Database, qu
     queue.enqueue_many(db, [b"bad", b"good", b"better"])
     spoil(db, queue, Kind.READY, OTHER)
     every = queue.subscribe(db, "all", selector="priority < 9")
-    found = every.get_at_most_once(db)
+    found = every.receive(db, at_most_once=True)
     assert found is not None
     assert found.payload == b"good"
     assert queue.depth(db).dead == 1

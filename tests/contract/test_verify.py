@@ -15,7 +15,7 @@ import pytest
 from fdbqueue import NewMessage, Queue, verify
 from fdbqueue.errors import QueueNotFound
 from fdbqueue.messages.checks import audit
-from fdbqueue.queue.verification import Deviation, rebuild_counters
+from fdbqueue.queue.admin.verification import Deviation, rebuild_counters
 from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index
 from fdbqueue.schema.codec.consumers import (
@@ -55,7 +55,7 @@ def busy(db: Database, queue: Queue) -> Queue:
     queue.enqueue(db, bytes(100_000), priority=0)
     queue.enqueue(db, b"later", delay=1_000)
     queue.enqueue_many(db, [NewMessage(b"first", key="a"), NewMessage(b"second", key="a")])
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
     assert queue.receive(db) is not None
     assert verify(db, queue).ok
     return queue

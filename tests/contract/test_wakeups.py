@@ -383,7 +383,7 @@ def test_an_enqueue_wakes_one_sleeper_of_each_subscription_that_wants_the_messag
     for region, woken in (("us", {"", "any"}), ("eu", {"", "any", "eu", "not us"})):
         queue.enqueue(db, b"", headers={"region": region})
         assert sorted(one.ref.subscription for one in sleepers if one.awake) == sorted(woken)
-        assert queue.dequeue_at_most_once(db) is not None
+        assert queue.receive(db, at_most_once=True) is not None
         for one in sleepers:
             one.watched = None
         settle(db, sleepers)

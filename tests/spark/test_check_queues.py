@@ -186,7 +186,7 @@ def used(
 
     def others() -> None:
         ways: list[Callable[[], object]] = [
-            lambda: queue.dequeue_at_most_once(db),
+            lambda: queue.receive(db, at_most_once=True),
             lambda: queue.dead.redrive(db),
             lambda: queue.dead.purge(db),
         ]

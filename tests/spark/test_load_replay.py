@@ -90,7 +90,7 @@ def test_what_was_read_from_a_queue_is_loaded_again(
     queue.enqueue(db, b"\xff\x00", priority=7, headers={"region": "eu"}, key="k")
     path = str(tmp_path / "drained.parquet")
     spark.read.format("fdbqueue").options(**source).load().write.parquet(path)
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
 
     load(db, queue, path, spark=spark)
 

@@ -288,7 +288,7 @@ def test_messages_that_are_gone_before_they_are_read_end_a_strict_stream(
     end = latest(strict, start)
     assert rows(strict, start, end) == [b"a", b"b", b"c"]
     (first, *_) = strict.partitions(start, end)
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
     with pytest.raises(BrowsedLost, match="1 messages"):
         strict.partitions(start, end)
     with pytest.raises(BrowsedLost):

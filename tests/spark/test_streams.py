@@ -80,7 +80,7 @@ def test_a_stream_looks_at_all_messages_once_and_leaves_them(
     assert [sorted(batch) for batch in found] == [
         [b"6", b"7", b"8", b"9"], [b"2", b"3", b"4", b"5"], [b"0", b"1"],
     ]  # fmt: skip
-    queue.dequeue_at_most_once(db)
+    queue.receive(db, at_most_once=True)
     queue.enqueue_many(db, [NewMessage(b"urgent", priority=9), b"plain"])
     assert [sorted(batch) for batch in stream()] == [[b"plain", b"urgent"]]
     assert stream() == []

@@ -7,7 +7,7 @@ import pytest
 from fdbqueue import Depth, QueueOptions
 from fdbqueue.cli.monitor import diagnosis
 from fdbqueue.cli.monitor.diagnosis import OK, PROBLEM, WARNING, Finding, Seen
-from fdbqueue.queue.verification import Deviation, Verification
+from fdbqueue.queue.admin.verification import Deviation, Verification
 
 HOUR_MS = 3_600_000
 

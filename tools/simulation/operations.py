@@ -344,7 +344,7 @@ def enqueue_a_group(c: Client) -> None:
 @operation(1)
 def receive_what_matches(c: Client) -> None:
     def take(n: int) -> list[str]:
-        found = c.place.mixed.receive_matching(c.db, "region = 'eu'")
+        found = c.place.mixed.receive(c.db, match="region = 'eu'")
         if found is not None:
             c.held.append((MIXED, [found]))
         return [] if found is None else [found.id]

@@ -63,7 +63,7 @@ def receive(
 
     def take(count: int, seconds: float) -> Sequence[fdbqueue.Delivery]:
         if selector is not None:
-            found = queue.receive_matching(db, selector, lease=lease, consumer=consumer)
+            found = queue.receive(db, match=selector, lease=lease, consumer=consumer)
             return [] if found is None else [found]
         return receive(db, count, lease=lease, wait=seconds, consumer=consumer)
 

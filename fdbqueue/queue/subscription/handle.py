@@ -2,57 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Literal, TypeVar, overload
 
-from ...consumers import promotion, receiving, wakeups, watching
+from ...consumers import promotion, receiving
 from ...consumers.line import Demand
 from ...consumers.receiving import Access
 from ...consumers.registry import new_id
-from ...errors import InvalidArgument, QueueError, TransactionTooLarge
-from ...messages import next_event
-from ...messages.delivery import settle
-from ...schema import changes, once
+from ...errors import InvalidArgument
+from ...messages.delivery.lease_rows import Held
+from ...schema import changes
 from ...schema.codec.consumers import ConsumerRef
 from ...schema.codec.leases import new_claim
 from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope, StoredMessage
 from ...schema.subscription_definitions import Definition, Mode
 from ...store import world
-from ...store.binding import FAILURES, fdb
+from ...store.binding import fdb
 from ...subscriptions import acquire, cursors, exclusive, registry
 from ...subscriptions.acquire import Found
-from ...subscriptions.cursors import MAX_SCANNED
 from ...subscriptions.start_position import StartPosition
 from ...values.content import check_count
 from ...values.durations import Seconds, patience
 from ...values.model import Delivery, Message
 from ...values.options import check_name
-from ...values.records import record
 from ...values.selector import Selector
-from ..handle import Handle, Transactor, check_transaction, checked, composed
-from ..housekeeping import past_backlog
+from ..admin.housekeeping import past_backlog
+from ..handle import Handle, Transactor, checked, composed
+from ..matching import Use, check_leaseless, take
+from ..settlement import Deliveries
 from .supply import SubscriptionSupply
 
 R = TypeVar("R")
 
 MAX_MESSAGES = 10_000
-POLL_SECONDS = 5.0
-"""How often a waiting consumer looks on its own, for expired leases and the like."""
-
-
-@record
-class _Step(Generic[R]):
-    """The result of one transaction of a call."""
-
-    results: list[R]
-    found: Found
-    closed: bool
-    signal: watching.Signal
-    patience: float
 
 
 class Subscription:
@@ -102,6 +87,7 @@ class Subscription:
 
     # -- consuming ---------------------------------------------------------------------------
 
+    @overload
     def receive(
         self,
         tr: Transactor,
@@ -109,12 +95,28 @@ class Subscription:
         lease: Seconds | None = None,
         wait: Seconds = 0.0,
         consumer: str = "",
-        ack: Sequence[Delivery] = (),
-    ) -> Delivery | None:
+        ack: Deliveries = (),
+        at_most_once: Literal[False] = False,
+    ) -> Delivery | None: ...
+    @overload
+    def receive(
+        self, tr: Transactor, *, wait: Seconds = 0.0, at_most_once: Literal[True]
+    ) -> Message | None: ...
+    def receive(
+        self,
+        tr: Transactor,
+        *,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
+        consumer: str = "",
+        ack: Deliveries = (),
+        at_most_once: bool = False,
+    ) -> Delivery | Message | None:
         """Lease the first matching message; as ``receive_many`` for one message."""
-        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer, ack=ack)
+        found = self._receive(tr, 1, lease, wait, consumer, ack, at_most_once)
         return found[0] if found else None
 
+    @overload
     def receive_many(
         self,
         tr: Transactor,
@@ -123,8 +125,29 @@ class Subscription:
         lease: Seconds | None = None,
         wait: Seconds = 0.0,
         consumer: str = "",
-        ack: Sequence[Delivery] = (),
-    ) -> list[Delivery]:
+        ack: Deliveries = (),
+        at_most_once: Literal[False] = False,
+    ) -> list[Delivery]: ...
+    @overload
+    def receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        wait: Seconds = 0.0,
+        at_most_once: Literal[True],
+    ) -> list[Message]: ...
+    def receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
+        consumer: str = "",
+        ack: Deliveries = (),
+        at_most_once: bool = False,
+    ) -> list[Delivery] | list[Message]:
         """Lease the first ``max_messages`` matching messages; an empty list if there are none.
 
         The arguments are those of ``Queue.receive_many``, and deliveries are settled as there.
@@ -139,30 +162,32 @@ class Subscription:
         transaction, raises ``TransactionTooLarge`` if it would skip more than a thousand. Raises
         ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
         """
-        bounded = self
-        return bounded._receive_many(tr, max_messages, lease, wait, consumer, ack)
+        return self._receive(tr, max_messages, lease, wait, consumer, ack, at_most_once)
 
-    def _receive_many(
+    def _receive(
         self,
         tr: Transactor,
         max_messages: int,
         lease: Seconds | None,
         wait: Seconds,
         consumer: str,
-        ack: Sequence[Delivery],
-    ) -> list[Delivery]:
+        ack: Deliveries,
+        at_most_once: bool,
+    ) -> list[Delivery] | list[Message]:
         check_count("max_messages", max_messages, MAX_MESSAGES)
         wait, done = _patience(tr, wait), checked(ack)
         demand = receiving.checked_demand(max_messages, lease, consumer, wait)
+        if at_most_once:
+            check_leaseless(lease, done)
+            return self._consume(tr, Mode.ACQUIRE, max_messages, wait, acquire.remove)
         if not isinstance(tr, fdb.Transaction):
             return list(
                 past_backlog(
                     self._queue, tr, lambda: receiving.receive(tr, self._access, demand, wait, done)
                 )
             )
-        settle.ack(tr, self._queue._entry, done)
         grant = partial(acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=consumer)
-        return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
+        return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant, done)
 
     def _look(
         self,
@@ -172,55 +197,33 @@ class Subscription:
         strict: bool,
         resume: Mapping[int, bytes],
         admits: Callable[[StoredMessage], bool],
-    ) -> _Step[Delivery]:
-        """Lease what a registered consumer demands, and look for the match behind that."""
-        claim = new_claim(demand.holder)
-        grant = partial(
-            acquire.grant,
-            seconds=demand.seconds,
-            claim=claim,
-            consumer=demand.consumer,
-            begins=demand.begins,
-        )
-        return self._step(
+    ) -> tuple[list[Delivery], Found, bool]:
+        """Lease what a registered consumer demands, and look for the match behind that. Returns
+        also whether the subscription has closed itself."""
+        scope, found, closed = self._find(
             tr,
-            mode=Mode.ACQUIRE,
+            strict,
+            resume,
             limit=demand.max_messages,
-            use=grant,
-            strict=strict,
-            resume=resume,
             admits=admits,
             looks_on=True,
         )
+        taken = acquire.grant(
+            tr,
+            scope,
+            found.messages,
+            seconds=demand.seconds,
+            claim=new_claim(demand.holder),
+            consumer=demand.consumer,
+            begins=demand.begins,
+        )
+        return taken, found, closed
 
     def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
         """The levels of the first messages that match, in order. Moves nothing."""
         scope = self._queue._scope(tr)
         if not scope.options.paused:
             yield from islice(acquire.levels(tr, scope, self._known(scope)), most)
-
-    def get(self, tr: fdb.Transaction) -> Message | None:
-        """Remove and return the first matching message in the transaction that writes its effect,
-        without a lease; None if there is none. A browsing subscription returns the next message and
-        leaves it.
-
-        As ``receive``. Raises ``InvalidArgument`` for a database: see ``get_at_most_once``.
-        """
-        check_transaction(tr, "get")
-        return self._get(tr)
-
-    def get_at_most_once(self, db: fdb.Database) -> Message | None:
-        """As ``get``, in a transaction of its own: even if the process then dies, the message is
-        gone, or the browser is past it."""
-        return self._get(db)
-
-    def _get(self, tr: Transactor) -> Message | None:
-        definition = self.definition(tr)
-        if definition.mode is Mode.BROWSE:
-            found = self.browse(tr, 1)
-        else:
-            found = self._consume(tr, Mode.ACQUIRE, 1, 0.0, acquire.remove)
-        return found[0] if found else None
 
     def browse(
         self,
@@ -321,65 +324,27 @@ class Subscription:
         mode: Mode,
         limit: int,
         wait: float,
-        use: Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], list[R]],
+        use: Use[R],
+        ack: Sequence[Held] = (),
     ) -> list[R]:
-        step = partial(self._step, mode=mode, limit=limit, use=use)
-        if isinstance(tr, fdb.Transaction):
-            taken = step(tr)
-            if taken.found.unfinished:
-                raise TransactionTooLarge(
-                    problem=f"more than {MAX_SCANNED:,} messages, or 2 MB of them, do not match: "
-                    "call it with a database"
-                )
-            return taken.results
-        deadline = world.monotonic() + wait
+        leases = use is not acquire.remove
+        find = partial(self._find, mode=mode, limit=limit, leases=leases)
         waiter = ConsumerRef(new_id(self._consumer), subscription=self.name)
-        listed = False
-        resume: Mapping[int, bytes] = {}
-        try:
-            while True:
-                left = deadline - world.monotonic()
-                terms: dict[str, Any] = {"resume": resume, "waiter": waiter, "listed": listed}
-                attempts = _attempts(step, **terms, waits=left > 0)
-                # Moving a cursor twice does no harm.
-                run = partial(once.run, tr, self._once, attempts, wrote=_wrote)
-                taken = past_backlog(self._queue, tr, run)
-                if taken.results or taken.closed:
-                    listed = False
-                    return taken.results
-                if taken.found.unfinished:
-                    resume = taken.found.reached
-                    continue
-                if not taken.signal:
-                    return []
-                resume, listed = {}, True
-                watches = watching.arm(tr, taken.signal, self._once.timeout)
-                watching.wait(watches, min(left, taken.patience))
-        finally:
-            if listed:
-                keys = self._queue._keys
-                with contextlib.suppress(*FAILURES, QueueError):
-                    once.run(tr, self._once, lambda tr: wakeups.withdraw(tr, keys, waiter))
+        return take(self._queue, tr, self._once, find, use, wait=wait, waiter=waiter, ack=ack)
 
-    def _step(
+    def _find(
         self,
         tr: fdb.Transaction,
+        strict: bool,
+        resume: Mapping[int, bytes],
         *,
-        mode: Mode,
         limit: int,
-        use: Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], list[R]],
-        strict: bool = True,
-        resume: Mapping[int, bytes] | None = None,
+        mode: Mode = Mode.ACQUIRE,
         admits: Callable[[StoredMessage], bool] = lambda _: True,
         looks_on: bool = False,
-        waiter: ConsumerRef | None = None,
-        listed: bool = False,
-        waits: bool = False,
-    ) -> _Step[R]:
-        """One transaction of a call.
-
-        waiter: the consumer as which the call is listed, or ``waits`` for more.
-        """
+        leases: bool = True,
+    ) -> tuple[Scope, Found, bool]:
+        """One transaction of a call; arguments as in ``SubscriptionSupply.first``."""
         scope = self._queue._scope(tr)
         self._supply.enter(tr, scope, mode)
         promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
@@ -392,34 +357,9 @@ class Subscription:
             resume=resume,
             admits=admits,
             looks_on=looks_on,
-            leases=use is not acquire.remove,
+            leases=leases,
         )
-        signal, patience = watching.Signal(), POLL_SECONDS
-        if waiter is not None and found.empty and waits and not closed:
-            signal, patience = _fall_asleep(tr, scope, waiter)
-        elif waiter is not None and listed and (found.messages or closed):
-            wakeups.withdraw(tr, scope.keys, waiter)
-        return _Step(use(tr, scope, found.messages), found, closed, signal, patience)
-
-
-def _fall_asleep(
-    tr: fdb.Transaction, scope: Scope, waiter: ConsumerRef
-) -> tuple[watching.Signal, float]:
-    """List a browser that waits; returns what it waits for, and for how many seconds at most."""
-    signal = wakeups.browse(tr, scope, waiter)
-    following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
-    return signal, POLL_SECONDS if following is None else min(following, POLL_SECONDS)
-
-
-def _wrote(taken: _Step[Any]) -> bool:
-    return bool(taken.results or taken.closed)
-
-
-def _attempts(step: Callable[..., _Step[R]], **terms: Any) -> Callable[..., _Step[R]]:
-    """A step whose first attempt is strict, and whose retries are not: otherwise arrivals that do
-    not even match could make it fail again and again."""
-    first = iter((True,))
-    return lambda tr: step(tr, strict=next(first, False), **terms)
+        return scope, found, closed
 
 
 # -- arguments --------------------------------------------------------------------------------

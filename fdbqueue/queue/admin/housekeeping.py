@@ -6,15 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from ..consumers import eviction, promotion
-from ..errors import ExpiredBacklog
-from ..messages import auto_delete, history, time_to_live
-from ..messages.delivery import results
-from ..messages.slots import hand_over
-from ..schema.scope import Scope
-from ..store.binding import fdb
-from ..values.model import Swept
-from .handle import Handle, composed
+from ...consumers import eviction, promotion
+from ...errors import ExpiredBacklog
+from ...messages import auto_delete, history, time_to_live
+from ...messages.delivery import results
+from ...messages.slots import hand_over
+from ...schema.scope import Scope
+from ...store.binding import fdb
+from ...values.model import Swept
+from ..handle import Handle, composed
 
 R = TypeVar("R")
 
@@ -35,7 +35,7 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
     if "limits" in noted:
         refill_shared(handle, db)
     evict_dead(handle, db)
-    from ..messages.streams import undecided  # most programs stage nothing
+    from ...messages.streams import undecided  # most programs stage nothing
 
     staged = _pages(handle, db, undecided.expire)
     deleted = composed(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..consumers import checks as waiting
-from ..messages.checks import audit, rates, results, side_records, sinks
-from ..messages.checks import plans as auditplans
-from ..messages.checks import schedules as ticking
-from ..messages.checks.audit import Audit
-from ..schema.keys import Kind
-from ..store.binding import fdb
-from ..subscriptions import cursor_checks
-from ..values.model import Deviation, Verification
-from .queue import Queue
+from ...consumers import checks as waiting
+from ...messages.checks import audit, rates, results, side_records, sinks
+from ...messages.checks import plans as auditplans
+from ...messages.checks import schedules as ticking
+from ...messages.checks.audit import Audit
+from ...schema.keys import Kind
+from ...store.binding import fdb
+from ...subscriptions import cursor_checks
+from ...values.model import Deviation, Verification
+from ..queue import Queue
 
 __all__ = ["Deviation", "Verification", "rebuild_counters", "verify"]
 

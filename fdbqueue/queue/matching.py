@@ -1,0 +1,187 @@
+"""Taking what a selector matches, in as many transactions as it takes to find it, and waiting."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
+
+from ..consumers import promotion, wakeups, watching
+from ..consumers.registry import new_id
+from ..errors import InvalidArgument, QueueError, TransactionTooLarge
+from ..messages import next_event
+from ..messages.delivery import limits, settle
+from ..messages.delivery.lease_rows import Held
+from ..schema import once
+from ..schema.codec.consumers import ConsumerRef
+from ..schema.keys import OnceKeys
+from ..schema.scope import Scope, StoredMessage
+from ..schema.subscription_definitions import Definition
+from ..store import world
+from ..store.binding import FAILURES, fdb
+from ..subscriptions import acquire
+from ..subscriptions.acquire import Found
+from ..subscriptions.cursors import MAX_SCANNED
+from ..values.selector import Selector
+from .admin.housekeeping import past_backlog
+from .handle import Handle, Transactor
+
+R = TypeVar("R")
+
+POLL_SECONDS = 5.0
+"""How often a waiting consumer looks on its own, for expired leases and the like."""
+
+Find = Callable[[fdb.Transaction, bool, Mapping[int, bytes]], tuple[Scope, Found, bool]]
+"""Looks for messages in one transaction, given whether strictly, and from where, as in
+``acquire.first``. Returns also whether the subscription has closed itself."""
+Use = Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], list[R]]
+"""What becomes of the messages that were found: ``acquire.grant``, ``remove`` or ``load``."""
+
+
+class _Step(NamedTuple, Generic[R]):
+    """What one transaction of a call has found, and what the call waits for, if it does."""
+
+    results: list[R]
+    found: Found
+    closed: bool
+    signal: watching.Signal
+    patience: float
+
+
+def take(
+    queue: Handle,
+    tr: Transactor,
+    once_keys: OnceKeys,
+    find: Find,
+    use: Use[R],
+    *,
+    wait: float = 0.0,
+    waiter: ConsumerRef | None = None,
+    ack: Sequence[Held] = (),
+) -> list[R]:
+    """Look for messages until some are found, or none is there and ``wait`` seconds are over.
+
+    waiter: as what it waits, which also says for which subscription; None for the queue.
+    ack: deliveries to acknowledge in the first transaction.
+
+    In the caller's transaction, raises ``TransactionTooLarge`` where it would have to go on.
+    """
+    if not isinstance(tr, fdb.Transaction):
+        call = _Taking(queue, once_keys, find, use, waiter or ConsumerRef(new_id()), ack)
+        return call.until(tr, world.monotonic() + wait)
+    if ack:
+        settle.ack(tr, queue._entry, ack)
+    scope, found, _ = find(tr, True, {})
+    if found.unfinished:
+        raise TransactionTooLarge(
+            problem=f"more than {MAX_SCANNED:,} messages, or 2 MB of them, do not match: "
+            "call it with a database"
+        )
+    return use(tr, scope, found.messages)
+
+
+class _Taking(Generic[R]):
+    """One call of ``take`` with a database."""
+
+    def __init__(
+        self,
+        queue: Handle,
+        once_keys: OnceKeys,
+        find: Find,
+        use: Use[R],
+        waiter: ConsumerRef,
+        ack: Sequence[Held],
+    ) -> None:
+        self._queue = queue
+        self._once = once_keys
+        self._find = find
+        self._use = use
+        self._ack = ack
+        self._waiter = waiter
+        self._listed = False
+        self._resume: Mapping[int, bytes] = {}
+
+    def until(self, db: fdb.Database, deadline: float) -> list[R]:
+        """What was found; nothing if it matched nothing, and the time is over."""
+        try:
+            while True:
+                left = deadline - world.monotonic()
+                taken = past_backlog(self._queue, db, partial(self._once_more, db, left > 0))
+                self._ack = ()
+                if taken.results or taken.closed:
+                    self._listed = False
+                    return taken.results
+                if taken.found.unfinished:
+                    self._resume = taken.found.reached
+                    continue
+                if not taken.signal:
+                    return []
+                self._resume, self._listed = {}, True
+                watches = watching.arm(db, taken.signal, self._once.timeout)
+                watching.wait(watches, min(left, taken.patience))
+        finally:
+            if self._listed:
+                with contextlib.suppress(*FAILURES, QueueError):
+                    once.run(db, self._once, self._withdraw)
+
+    def _once_more(self, db: fdb.Database, waits: bool) -> _Step[R]:
+        # Retries are not strict: arrivals that do not even match could make them fail for ever.
+        first = iter((True,))
+        acks = bool(self._ack)
+
+        def wrote(taken: _Step[R]) -> bool:
+            return acks or bool(taken.results or taken.closed)
+
+        return once.run(db, self._once, self._step, first, waits, wrote=wrote)
+
+    def _step(self, tr: fdb.Transaction, first: Iterator[bool], waits: bool) -> _Step[R]:
+        if self._ack:
+            settle.ack(tr, self._queue._entry, self._ack)
+        scope, found, closed = self._find(tr, next(first, False), self._resume)
+        signal, patience = watching.Signal(), POLL_SECONDS
+        if found.empty and waits and not closed:
+            signal = wakeups.browse(tr, scope, self._waiter)
+            following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+            patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
+        elif self._listed and (found.messages or closed):
+            self._withdraw(tr)
+        return _Step(self._use(tr, scope, found.messages), found, closed, signal, patience)
+
+    def _withdraw(self, tr: fdb.Transaction) -> None:
+        wakeups.withdraw(tr, self._queue._keys, self._waiter)
+
+
+def first(
+    queue: Handle,
+    tr: Transactor,
+    match: Selector,
+    limit: int,
+    use: Use[R],
+    *,
+    wait: float = 0.0,
+    ack: Sequence[Held] = (),
+) -> list[R]:
+    """Take the first messages of a queue that a selector matches. ``ack``: as in ``take``."""
+    wanted = Definition("", selector=match)
+    leases = use is not acquire.remove
+
+    def find(
+        tr: fdb.Transaction, strict: bool, resume: Mapping[int, bytes]
+    ) -> tuple[Scope, Found, bool]:
+        scope = queue._scope(tr)
+        promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
+        room = 0 if scope.options.paused else limits.room(tr, scope, limit, leases=leases)
+        if not room:
+            return scope, Found([], True, {}), False
+        return scope, acquire.first(tr, scope, wanted, room, strict=strict, resume=resume), False
+
+    return take(queue, tr, queue._keys.once, find, use, wait=wait, ack=ack)
+
+
+def check_leaseless(lease: object, ack: Sequence[Held]) -> None:
+    """Raise ``InvalidArgument`` for a receive at most once that asks for a lease."""
+    if lease is not None or ack:
+        raise InvalidArgument(
+            argument="at_most_once", value=True, problem="leases nothing: leave out lease and ack"
+        )
