@@ -116,8 +116,10 @@ def _work(
     addresses: Sequence[Address | None],
     place: Place | None,
 ) -> None:
-    from ..worker.processes import runner  # --store must be known
+    from ..store import binding  # --store must be known
+    from ..worker.processes import runner
 
+    binding.creates = False
     handler = logging.StreamHandler()
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])

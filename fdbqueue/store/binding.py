@@ -39,6 +39,7 @@ from ..errors import (
     UnsupportedVersion,
 )
 from ..values.durations import Seconds, patience
+from ..values.text import visible
 from . import embedded, location
 from .location import Engine as Engine
 from .location import Store as Store
@@ -153,7 +154,9 @@ def open(
     store: an embedded store's path, ``embedded:PATH``, a cluster file, or None for what was
         decided at import (``FDBQUEUE_STORE``, the default cluster, the user's embedded store).
     timeout: seconds to wait for a cluster's first answer; None not to ask it at all.
-    create: whether an embedded store that does not exist is made; else it is an error.
+    create: whether an embedded store that does not exist is made; else it is an error. It is made
+        only in a folder that exists (but for that of the user's embedded store), which a warning
+        in the log tells, and not by ``fdbq worker``.
 
     Which store it is is logged, and ``describe`` tells it for any database opened here.
     Raises ``StoreMismatch``, ``StoreNotFound``, ``StoreNotWritable``, ``NotAStore``,
@@ -167,15 +170,20 @@ def open(
             store=chosen.path, wanted=chosen.engine.value, loaded=DEFAULT.engine.value
         )
     if chosen.engine is Engine.EMBEDDED:
-        if not create:
-            location.check_exists(chosen)
+        new = location.is_new(chosen, create=create and creates)
         db = _open_embedded(chosen)
+        if new:
+            log.warning("created a new store: %s", visible(f"{chosen.path}{location.near(chosen)}"))
     else:
         db = _open_cluster(chosen, limit)
     _described[id(db)] = chosen
     unnamed = chosen == Store(Engine.EMBEDDED, location.default_store()) and store is None
     log.info("fdbqueue uses %s%s", chosen, ", as no other is named" if unnamed else "")
     return db
+
+
+creates = True
+"""Whether ``open`` may make a store; in a process of ``fdbq worker`` it may not."""
 
 
 def describe(db: fdb.Database) -> Store:
@@ -205,7 +213,8 @@ _described: dict[int, Store] = {}
 def _open_embedded(store: Store) -> fdb.Database:
     assert store.path is not None
     try:
-        os.makedirs(os.path.dirname(store.path), mode=0o700, exist_ok=True)
+        if store.path == location.default_store():
+            os.makedirs(os.path.dirname(store.path), mode=0o700, exist_ok=True)
         return fdb.open(store.path)
     except OSError as error:
         raise StoreNotWritable(store=store.path, problem=error.strerror or str(error)) from None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
+from difflib import get_close_matches
 from enum import Enum
 
 from ..errors import NotAStore, StoreError, StoreNotFound
@@ -15,6 +17,7 @@ from ..values.records import record
 from . import embedded
 
 EMBEDDED_PREFIX = "embedded:"
+SQLITE = b"SQLite format 3\0"
 _CLUSTER_FILE = re.compile(rb"^\s*\w+:\w+@\S+", re.MULTILINE)
 
 
@@ -81,7 +84,7 @@ def locate(name: str | os.PathLike[str]) -> Store:
         raise NotAStore(store=path, problem="it is a directory; name a file in it") from None
     except OSError as error:
         raise StoreError(store=path, problem=error.strerror or str(error)) from None
-    if not head or head.startswith(b"SQLite format 3\0"):
+    if not head or head.startswith(SQLITE):
         return Store(Engine.EMBEDDED, path)
     if _CLUSTER_FILE.search(head):
         return Store(Engine.FOUNDATIONDB, path)
@@ -121,15 +124,46 @@ def _check_cluster_file(path: str) -> None:
         raise NotAStore(store=path, problem="it is no cluster file; FDBQUEUE_STORE names others")
 
 
-def check_exists(store: Store) -> None:
-    """Raise ``StoreNotFound`` or ``NotAStore`` where an embedded store has not been made."""
+def is_new(store: Store, *, create: bool) -> bool:
+    """Whether an embedded store has yet to be made.
+
+    Raises ``StoreNotFound`` where it must not be made: unless ``create``, or because its folder is
+    not there, but for that of the user's embedded store. Raises ``NotAStore`` for an empty file.
+    """
     assert store.path is not None
     try:
         size = os.stat(store.path).st_size
     except (FileNotFoundError, NotADirectoryError):
-        advice = "create a store with fdbq queue create"
-        raise StoreNotFound(store=store.path, problem=advice) from None
+        problem = "create a store with fdbq queue create"
+        if create:
+            problem = "a store is created only in a folder that exists"
+            if store.path == default_store() or os.path.isdir(os.path.dirname(store.path)):
+                return True
+        raise StoreNotFound(store=store.path, problem=problem + near(store)) from None
     except OSError:
-        return  # what is wrong with it is told by who opens it
-    if not size:
+        return False  # what is wrong with it is told by who opens it
+    if not size and not create:
         raise NotAStore(store=store.path, problem="the file is empty")
+    return False
+
+
+def near(store: Store) -> str:
+    """Which store or folder a path that does not exist may mean, to be put behind a sentence."""
+    parent, missing = os.path.split(store.path or "")
+    is_meant: Callable[[str], bool] = _is_embedded
+    while not os.path.isdir(parent):
+        parent, missing = os.path.split(parent)
+        is_meant = os.path.isdir
+    try:
+        names = sorted({*os.listdir(parent)} - {missing})
+    except OSError:
+        return ""
+    found = [os.path.join(parent, name) for name in get_close_matches(missing, names)]
+    return next((f" (did you mean {path}?)" for path in found if is_meant(path)), "")
+
+
+def _is_embedded(path: str) -> bool:
+    try:
+        return (embedded.first_bytes(path, 16) or b"").startswith(SQLITE)
+    except OSError:
+        return False

@@ -93,16 +93,28 @@ def test_a_terminal_is_given_back_to_who_ends_or_stops_it(
     assert screen.received.endswith(LEAVES)
 
 
-def test_paths_that_lead_to_no_store_are_errors_and_nothing_is_made(
-    fdbq: Fdbq, tmp_path: Path, embedded: bool
-) -> None:
+def test_no_command_but_one_makes_a_store(fdbq: Fdbq, tmp_path: Path, embedded: bool) -> None:
     if not embedded:
         pytest.skip("a file of the embedded engine")
-    path = tmp_path / "mistyped" / "store.fdbq"
-    for command in ("doctor", "peek orders"):
-        refusal = fdbq.refused("--store", str(path), *command.split(), code=1)
+    path = tmp_path / "shop" / "store.fdbq"
+    (tmp_path / "app.py").write_text("import fdbqueue\nfdbqueue.open()\n")
+    program = Fdbq({**fdbq.environment, "PYTHONPATH": str(tmp_path)})
+    for command in ("doctor", "peek orders", "enqueue orders x", "worker app:worker"):
+        code = 2 if command.startswith("worker") else 1
+        refusal = program.refused("--store", str(path), *command.split(), code=code)
         assert "create a store with fdbq queue create" in refusal
+    folder = ("--store", str(path), "queue", "create", "orders")
+    assert "only in a folder that exists" in fdbq.refused(*folder, code=1)
     assert not path.parent.exists()
+    # And what is near is named
+    path.parent.mkdir()
+    assert fdbq.ok(*folder).err == f"created a new store: {path}\n"
+    for wrong in (path.parent / "stoer.fdbq", tmp_path / "shpo" / "store.fdbq"):
+        near = path if wrong.parent == path.parent else path.parent
+        told = fdbq.refused("--store", str(wrong), "status", code=1)
+        assert f"(did you mean {near}?)" in told
+    again = fdbq.ok("--store", f"{path}2", "queue", "create", "orders")
+    assert again.err == f"created a new store: {path}2 (did you mean {path}?)\n"
 
 
 def test_a_store_that_is_not_to_be_made_must_be_there(tmp_path: Path, embedded: bool) -> None:

@@ -17,6 +17,7 @@ import fdbqueue
 from fdbqueue.store import embedded
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage import file as files
+from fdbqueue.store.location import default_store
 
 
 @pytest.fixture
@@ -128,20 +129,23 @@ def test_a_store_that_was_closed_is_opened_anew(db: Any, path: str) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
-def test_a_new_store_is_its_owners_alone(tmp_path: Path, umask: int) -> None:
+def test_a_new_store_is_its_owners_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, umask: int
+) -> None:
     if umask == 0o277 and os.getuid() == 0:
         umask = 0o077
-    path = str(tmp_path / "new" / "a.store")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    path = default_store()
     before = os.umask(umask)
     try:
         fdbqueue.open(f"embedded:{path}")[b"key"] = b"value"
     finally:
         os.umask(before)
-    assert mode(str(tmp_path / "new")) == 0o700 & ~umask
-    beside = [name for name in os.listdir(tmp_path / "new") if name != "a.store"]
-    assert beside
-    for name in ("a.store", *beside):
-        assert mode(str(tmp_path / "new" / name)) == 0o600 & ~umask
+    folder = Path(path).parent
+    assert mode(str(folder)) == 0o700 & ~umask
+    assert len(os.listdir(folder)) > 1
+    for name in os.listdir(folder):
+        assert mode(str(folder / name)) == 0o600 & ~umask
 
 
 @pytest.mark.parametrize("theirs", [0o600, 0o640, 0o664])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -65,9 +64,6 @@ def create(
         "last_value": last_value,
         **options.parse(setting or []),
     }
-    from fdbqueue.store.binding import DEFAULT  # --store must be known
-
-    new_store = DEFAULT.path is not None and not os.path.exists(DEFAULT.path)
     db = context.connect(create=True)
 
     def create_all(to: fdbqueue.fdb.Transaction | fdbqueue.fdb.Database) -> list[fdbqueue.Queue]:
@@ -77,8 +73,6 @@ def create(
         ]
 
     queues = create_all(db) if len(set(names)) == 1 else fdbqueue.transactional(create_all)(db)
-    if new_store:
-        terminal.note(f"created a new store: {DEFAULT.path}")
     if as_json:
         listings.print_results(
             [{"queue": each.name, "options": each.options(db).to_json()} for each in queues]
