@@ -26,7 +26,7 @@ SCHEMES = "first", "auto", "staged"
 BENCHMARKS: Mapping[str, Sequence[str]] = {
     "schemes": ("bench", "schemes", *SCHEMES, "--consumers", "1,4", "--seconds", "2"),
     "producers": ("bench", "producers", "--threads", "1,8", "--rounds", "1"),
-    "blocks": ("bench", "blocks", "--rounds", "10", "--messages", "2000", "--seconds", "0"),
+    "blocks": ("bench", "blocks", "--rounds", "10", "--messages", "2000"),
     "aio": ("bench", "aio", "--rounds", "1", "--waiting", "10"),
     "fairness": ("bench", "fairness", "--only", "costs", "--backlog", "2000", "--rounds", "1"),
     "groups": ("bench", "groups", "--messages", "2000"),

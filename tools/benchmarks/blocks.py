@@ -17,13 +17,12 @@ from typing import Annotated
 
 from typer import Option
 
-from fdbqueue.cli import durations
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema.codec import blocks
 from fdbqueue.store import binding
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 
-from . import baselines, batch_handlers, processes
+from . import baselines, processes
 from .client_counters import Counts, Meter
 from .declare import Row, at_least, at_most, benchmark
 from .measure import payload
@@ -44,13 +43,8 @@ def measured(
         int,
         Option(metavar="N", min=1_000, help="Messages in the queue whose storage is measured."),
     ] = 1_000_000,
-    seconds: Annotated[
-        float, durations.option("How long workers handle batches; 0 for none.", 0)
-    ] = 3.0,
 ) -> Iterator[Row]:
     """Measure messages of 100 bytes that are enqueued together beside blind sets of the same bytes.
-
-    Workers of four processes handle batches of 100, beside blind sets of four processes.
 
     \b
     Examples:
@@ -63,8 +57,6 @@ def measured(
         rows: list[Row] = processes.once(partial(_measured, space, rounds))
     yield from rows
     yield from judge({row.name: row for row in rows}, stored)
-    if seconds:
-        yield from batch_handlers.run(seconds)
 
 
 def judge(found: Mapping[str, Row], stored: Mapping[str, float]) -> Iterator[Row]:
