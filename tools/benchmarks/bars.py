@@ -27,7 +27,7 @@ Runs = Mapping[str, Sequence[Figures]]
 def bars(
     only: Annotated[
         str,
-        Option(metavar="GROUP,…", help="Only enqueue, dequeue, few, batches, backlog or faults."),
+        Option(metavar="GROUP,…", help="Only enqueue, dequeue, few, batches or backlog."),
     ] = "",
     seconds: Seconds = 4.0,
     warm_up: WarmUp = 1.0,
@@ -41,7 +41,7 @@ def bars(
     \b
     Examples:
       tools/bench bars
-      tools/bench bars --only enqueue,faults --seconds 2 --repeat 1
+      tools/bench bars --only enqueue,few --seconds 2 --repeat 1
     """
     plan = Plan("staged", consumers, 0, seconds, warm_up)
     for group in known("group", only.split(","), GROUPS):
@@ -107,7 +107,6 @@ def _dequeue(plan: Plan, repeat: int) -> Iterator[Row]:
     yield at_most("staged: commits per message", _middle(staged, "commits_per_message"), 2.3)
     yield at_most("staged: attempts per commit", _middle(staged, "attempts_per_success"), 1.1)
     yield at_least("staged, receive and ack: rate to that of published staged pops", ratio, 2.0)
-    yield at_most("staged: order violations", max(r.order_violations for r in staged), 0)
     yield at_most("staged: most to least served", _middle(staged, "most_to_least"), 1.5)
     yield at_most("staged: p99 to p50", _tails(staged), 10)
 
@@ -118,12 +117,10 @@ def _few(plan: Plan, repeat: int) -> Iterator[Row]:
     for count in FEW[1:]:
         name, who = f"few: {count}", f"{count} consumers"
         together = runs[name]
-        violations = max(one.order_violations for one in together)
         yield at_least(f"{who}: rate to that of one", _ratio(runs, name, "few: 1"), 1.0)
         yield at_most(f"{who}: commits per message", _middle(together, "commits_per_message"), 1.3)
         yield at_most(f"{who}: most to least served", _middle(together, "most_to_least"), 1.5)
         yield at_most(f"{who}: p99 to p50", _tails(together), 10)
-        yield at_most(f"{who}: order violations", violations, 0)
 
 
 def _batches(plan: Plan, repeat: int) -> Iterator[Row]:
@@ -137,18 +134,10 @@ def _backlog(plan: Plan, repeat: int) -> Iterator[Row]:
     yield at_most(f"backlog: cost at {DEPTHS[1]:,} ready to that at 1,000", many / few, 1.3)
 
 
-def _faults(plan: Plan, repeat: int) -> Iterator[Row]:
-    hard = replace(_filled(plan), producers=2, faults=0.01)
-    # A run that loses or duplicates a message raises.
-    runs = _runs({name: replace(hard, scheme=name) for name in ("first", "auto", "staged")}, 1)
-    yield at_least("runs with faults that lost and duplicated nothing", len(runs), 3)
-
-
 GROUPS: dict[str, Callable[[Plan, int], Iterator[Row]]] = {
     "enqueue": _enqueue,
     "dequeue": _dequeue,
     "few": _few,
     "batches": _batches,
     "backlog": _backlog,
-    "faults": _faults,
 }

@@ -11,10 +11,8 @@ from functools import partial
 from typing import Annotated
 
 from fdbqueue.cli import durations
-from fdbqueue.store.binding import DEFAULT, Engine
-from fdbqueue.store.embedded import faults
 
-from . import baselines, checks, processes, throughput
+from . import baselines, processes, throughput
 from .client_counters import Counts
 from .processes import Report, Span, Worker
 from .usage import Gauge
@@ -30,7 +28,7 @@ WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. ``faults``: share of calls that fail, on the embedded engine."""
+    """What to run."""
 
     scheme: str
     consumers: int = 16
@@ -39,7 +37,6 @@ class Plan:
     warm_up: float = 1.0
     backlog: int = 0
     batch: int = 1
-    faults: float = 0.0
 
 
 @dataclass
@@ -54,7 +51,6 @@ class Figures:
     round_trips_per_message: float = 0.0
     p50_ms: float = 0.0
     p99_ms: float = 0.0
-    order_violations: int = 0
     most_to_least: float = 1.0
     cpu_seconds_per_thousand: float = 0.0
 
@@ -71,34 +67,20 @@ def run(plan: Plan) -> Figures:
 def _queue(plan: Plan, space: bytes) -> Figures:
     backlog = plan.backlog
     processes.once(partial(_fill, plan.scheme, space, backlog))
-    consuming = [partial(_consume, plan, space, n) for n in range(plan.consumers)]
+    consuming = [partial(_consume, plan, space)] * plan.consumers
     producing = [partial(_produce, plan, space, n + 1) for n in range(plan.producers)]
     span, reports = processes.run([*consuming, *producing], plan.warm_up + plan.seconds)
     consumers, producers = reports[: plan.consumers], reports[plan.consumers :]
-    put = [checks.Put(n, 0, n - backlog, n - backlog) for n in range(backlog)]
-    put += [
-        checks.Put(n, 0, op.began, op.returned)
-        for report in producers
-        for op in report.ops
-        for n in op.messages
-    ]
+    put = [*range(backlog), *(n for report in producers for op in report.ops for n in op.messages)]
     undone = {n for report in consumers for n in report.result.undone}
-    taken = [
-        checks.Taken(n, op.began, op.returned)
-        for report in consumers
-        for op in report.ops
-        for n in op.messages
-        if n not in undone
-    ]
+    taken = [n for report in consumers for op in report.ops for n in op.messages if n not in undone]
     throughput.account(
         plan.scheme,
-        [one.message for one in put],
-        [one.message for one in taken],
+        put,
+        taken,
         processes.once(partial(_remaining, plan.scheme, space)),
     )
-    found = _figures(plan, span, consumers, producers)
-    found.order_violations = checks.order_violations(put, taken)
-    return found
+    return _figures(plan, span, consumers, producers)
 
 
 def _figures(
@@ -129,7 +111,7 @@ def _figures(
         round_trips_per_message=counts.round_trips / max(1, count),
         p50_ms=throughput.quantile(latencies, 0.5),
         p99_ms=throughput.quantile(latencies, 0.99),
-        most_to_least=checks.most_to_least(dict(enumerate(served))),
+        most_to_least=max(served) / max(1, min(served)) if served else 1.0,
         cpu_seconds_per_thousand=sum(r.result.cpu_seconds for r in consumers)
         / max(1, count)
         * 1000,
@@ -150,11 +132,10 @@ def _remaining(scheme: str, space: bytes) -> list[int]:
     return [throughput.number(data) for data in SCHEMES[scheme].remaining(*processes.opened(space))]
 
 
-def _consume(plan: Plan, space: bytes, seed: int, worker: Worker) -> None:
+def _consume(plan: Plan, space: bytes, worker: Worker) -> None:
     gauge = Gauge(worker, plan.warm_up)
     db, part = processes.opened(space)
     consumer = SCHEMES[plan.scheme].consumer(db, part, plan.batch)
-    _inject(plan, seed)
     worker.start()
     worker.repeat(gauge.measured(lambda: [throughput.number(data) for data in consumer.take()]))
     gauge.finish([throughput.number(data) for data in consumer.finish()])
@@ -163,18 +144,11 @@ def _consume(plan: Plan, space: bytes, seed: int, worker: Worker) -> None:
 def _produce(plan: Plan, space: bytes, nth: int, worker: Worker) -> None:
     gauge = Gauge(worker, plan.warm_up)
     put = SCHEMES[plan.scheme].producer(*processes.opened(space))
-    _inject(plan, plan.consumers + nth)
     worker.start()
     worker.repeat_numbered(
         gauge.measured(lambda numbers: put([payload(n) for n in numbers])), plan.batch, nth << 40
     )
     gauge.finish()
-
-
-def _inject(plan: Plan, seed: int) -> None:
-    if plan.faults and DEFAULT.engine is Engine.EMBEDDED:
-        kinds = [kind for kind in faults.KINDS if kind != "kill"]
-        faults.inject(seed, dict.fromkeys(kinds, plan.faults))
 
 
 # -- the limit ------------------------------------------------------------------------------------
