@@ -1,26 +1,46 @@
-"""The processes of a run: started with a job each, told when to begin, and killed at the end."""
+"""The processes of a run: started with a job each, told when to begin, and killed at the end.
+
+Each is a new interpreter, which chooses its store by the environment of its peer's server.
+"""
 
 from __future__ import annotations
 
-import json
 import os
+import resource
 import signal
-import subprocess
-import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Any
+from unittest import mock
 
 from .peer import Peer, Server
 
-TOOLS = Path(__file__).resolve().parents[2]
 WARM_UP = 0.5
+PAYLOAD_BYTES = 100
 
 
 class Failed(Exception):
     """Raised when a process of a run failed."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process with a job."""
+
+    pid: int
+    connection: Connection
+
+    def result(self) -> Any:
+        """What it has found; raises ``Failed``."""
+        try:
+            return self.connection.recv()
+        except EOFError:
+            raise Failed("a process failed, see above") from None
 
 
 @contextmanager
@@ -32,57 +52,96 @@ def started(
     first: int = 0,
     count: int = 0,
     environment: Mapping[str, str] | None = None,
-) -> Iterator[subprocess.Popen[str]]:
-    """A process with a job, see ``child.run``; killed at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-W", "ignore", "-m", "benchmarks.peers.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={
-            **os.environ,
-            **server.environment,
-            **(environment or {}),
-            "PYTHONPATH": os.pathsep.join((str(TOOLS.parent), str(TOOLS))),
-        },
-    )
+) -> Iterator[Running]:
+    """A process with a job, see ``run``; killed at the end, with all that it has started."""
+    context = get_context("spawn")
+    mine, theirs = context.Pipe()
+    job = peer, server.address, role, batch, first, count
+    process = context.Process(target=_main, args=(theirs, *job))
+    with mock.patch.dict(os.environ, {**server.environment, **(environment or {})}):
+        process.start()
+    theirs.close()
+    assert process.pid is not None
+    running = Running(process.pid, mine)
     try:
-        tell(process, [peer.name, server.address, role, batch, first, count])
-        if (line := _line(process)) != "ready\n":
-            raise Failed(f"{peer.name}: a process for {role} did not start: {line!r}")
-        yield process
+        running.result()
+        yield running
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
-            stream.close()
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            process.kill()  # It has no group of its own yet, or is no more.
+        process.join()
+        mine.close()
 
 
-def tell(process: subprocess.Popen[str], what: Any) -> None:
-    """Send a line of JSON to a process."""
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(what) + "\n")
-    process.stdin.flush()
+def _main(connection: Connection, peer: Peer, address: str, role: str, *job: int) -> None:
+    os.setsid()
+    if role == "work":  # Workers handle signals, which only the main thread can.
+        connection.send("ready")
+        peer.work(address)
+    # In a thread, like a service: in the main thread the bindings wait in a slower way.
+    thread = threading.Thread(target=run, args=(connection, peer, address, role, *job))
+    thread.start()
+    thread.join()
+    # Some libraries keep threads that would outlive the main one.
+    os._exit(0)
 
 
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
+def run(
+    connection: Connection, peer: Peer, address: str, role: str, batch: int, first: int, count: int
+) -> None:
+    """Do a job, and send what was found.
+
+    role: ``put`` and ``take`` make calls of ``batch`` messages for the time that is received, and
+    find ``(began, returned, numbers)`` of each, in nanoseconds; ``send`` enqueues ``count``
+    messages; ``rest`` finds what is in the queue.
+    first: the number of the first message.
+    """
+    if role == "send":
+        connection.send("ready")
+        peer.send(address, [payload(first + n) for n in range(count)])
+        connection.send(None)
+        return
+    client = peer.client(address)
+    connection.send("ready")
+    if role == "rest":
+        connection.send([int(data) for data in client.rest()])
+        return
+    begin, measured, end = connection.recv()
+    time.sleep(max(0, begin - time.monotonic_ns()) / 1e9)
+    calls: list[tuple[int, int, list[int]]] = []
+    used: float | None = None
+    while (began := time.monotonic_ns()) < end:
+        if used is None and began >= measured:
+            used = _cpu_seconds()
+        if role == "put":
+            numbers = [*range(first, first + batch)]
+            first += batch
+            client.put([payload(n) for n in numbers])
+        else:
+            numbers = [int(data) for data in client.take(batch)]
+        calls.append((began, time.monotonic_ns(), numbers))
+        if not numbers:
+            break
+    client.finish()
+    connection.send((calls, 0.0 if used is None else _cpu_seconds() - used))
 
 
-def result(process: subprocess.Popen[str]) -> Any:
-    """What a process has found; raises ``Failed``."""
-    if not (line := _line(process)):
-        raise Failed("a process failed, see above")
-    return json.loads(line)
+def payload(number: int) -> bytes:
+    """A payload that holds a number, as text, which every peer takes."""
+    return b"%0*d" % (PAYLOAD_BYTES, number)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def send(peer: Peer, server: Server, first: int, count: int) -> None:
     """Enqueue messages with the numbers from ``first`` on."""
     with started(peer, server, "send", 100, first, count) as process:
-        result(process)
+        process.result()
 
 
 def together(
@@ -94,14 +153,14 @@ def together(
     mark: called when the measured time begins, and at the end.
     """
     with ExitStack() as stack:
-        processes = [stack.enter_context(job()) for job in jobs]
+        running = [stack.enter_context(job()) for job in jobs]
         begin = time.monotonic_ns() + 50_000_000
         measured = begin + int(WARM_UP * 1e9)
         span = [begin, measured, measured + int(seconds * 1e9)]
-        for process in processes:
-            tell(process, span)
+        for process in running:
+            process.connection.send(span)
         time.sleep(max(0, measured - time.monotonic_ns()) / 1e9)
         mark()
-        found = [result(process) for process in processes]
+        found = [process.result() for process in running]
         mark()
     return span, found

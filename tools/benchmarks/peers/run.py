@@ -17,7 +17,7 @@ from ..process_tree import cpu_seconds
 from ..throughput import quantile
 from . import handled
 from .peer import Peer, Server
-from .processes import WARM_UP, Failed, result, send, started, together
+from .processes import WARM_UP, Failed, Running, send, started, together
 
 HEADROOM = 2
 """The backlog of consumers, in messages that producers enqueued in the same time."""
@@ -83,7 +83,7 @@ def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> It
                 yield row
             if peer.takes and not peer.limit:
                 with started(peer, server, "rest") as process:
-                    account.settle(result(process)["numbers"])
+                    account.settle(process.result())
     for cell in possible:
         if cell.work == "worker":
             with _served(peer) as server:
@@ -132,7 +132,7 @@ def _call(peer: Peer, server: Server, cell: Cell, account: Account, seconds: flo
     ]
     window: list[float] = []
     (_, measured, end), found = together(jobs, seconds, lambda: window.append(_spent(server)))
-    calls = [call for one in found for call in one["calls"]]
+    calls = [call for made, _ in found for call in made]
     if not peer.limit:
         (account.put if role == "put" else account.taken).update(
             number for _, _, numbers in calls for number in numbers
@@ -148,7 +148,7 @@ def _call(peer: Peer, server: Server, cell: Cell, account: Account, seconds: flo
     more = {
         "p50 ms": quantile(waits, 0.5),
         "p99 ms": quantile(waits, 0.99),
-        "client µs": sum(one["cpu"] for one in found) / every * 1e6,
+        "client µs": sum(used for _, used in found) / every * 1e6,
         "server µs": (window[-1] - window[0]) / every * 1e6,
     }
     return Row(f"{peer.name}: {cell}", count / ((end - measured) / 1e9), more=more)
@@ -182,7 +182,7 @@ def _work(
         path = Path(directory) / "handled"
         work = partial(started, peer, server, "work", environment={handled.FILE: str(path)})
         workers = [stack.enter_context(work()) for _ in range(cell.processes)]
-        before = _spent(server)
+        before, started_by = _spent(server), _used(workers)
         began = changed = time.monotonic()
         count = 0
         while (now := time.monotonic()) < changed + QUIET_SECONDS and count < messages:
@@ -192,7 +192,7 @@ def _work(
             if count and now > began + most_seconds:
                 break
         stopped_early = count < messages and now <= changed + QUIET_SECONDS
-        used = sum(cpu_seconds(worker.pid) or 0.0 for worker in workers)
+        used = _used(workers) - started_by
         after = _spent(server)
         rows = handled.read(path)
     times = sorted(at for _, at in rows)
@@ -253,6 +253,10 @@ def _wait_for(path: Path, messages: int) -> None:
         found = len({number for number, _ in handled.read(path)})
         if found > count:
             count, changed = found, time.monotonic()
+
+
+def _used(workers: Sequence[Running]) -> float:
+    return sum(cpu_seconds(worker.pid) or 0.0 for worker in workers)
 
 
 def _spent(server: Server) -> float:
