@@ -176,7 +176,7 @@ def test_a_range_read_with_a_limit_reads_each_row_about_once(
         transaction[space.pack((number,))] = bytes(1000)
     transaction.commit().wait()
     read = 0
-    chunk = Snapshot._chunk
+    chunk = Snapshot._page
 
     def counting(*arguments: Any) -> Any:
         nonlocal read
@@ -184,7 +184,7 @@ def test_a_range_read_with_a_limit_reads_each_row_about_once(
         read += len(found[0])
         return found
 
-    monkeypatch.setattr(Snapshot, "_chunk", counting)
+    monkeypatch.setattr(Snapshot, "_page", counting)
 
     assert len(db.get_range_startswith(space.key(), limit=450, reverse=reverse)) == 450
     assert 450 <= read < 500

@@ -20,6 +20,7 @@ from fdbqueue.store import embedded, world
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage import checkpoint
 from fdbqueue.store.embedded.storage import file as store_module
+from fdbqueue.store.embedded.storage import rows as table
 
 
 @pytest.fixture
@@ -59,16 +60,16 @@ def test_another_programs_database_is_refused(path: str) -> None:
         embedded.open_store(path)
 
 
-@pytest.mark.parametrize("other", [1, 7])
+@pytest.mark.parametrize("other", [2, 7])
 def test_another_format_is_refused(path: str, monkeypatch: pytest.MonkeyPatch, other: int) -> None:
     monkeypatch.setattr(store_module, "FORMAT", other)
     store_module.StoreFile(path)
-    monkeypatch.setattr(store_module, "FORMAT", 2)
+    monkeypatch.setattr(store_module, "FORMAT", 3)
 
     for attempt in (embedded.check, embedded.open_store):
         with pytest.raises(embedded.OtherFormat) as refusal:
             attempt(path)
-        assert (refusal.value.found, refusal.value.supported) == (other, 2)
+        assert (refusal.value.found, refusal.value.supported) == (other, 3)
     assert str(pickle.loads(pickle.dumps(refusal.value))) == str(refusal.value)
 
 
@@ -118,7 +119,9 @@ def make(path: str, rows: list[tuple[bytes, bytes]]) -> None:
     """A store with these rows, that nobody has open."""
     connection = store_module.StoreFile(path, "normal").connect()
     connection.execute("BEGIN")
-    connection.executemany("INSERT INTO kv VALUES (?, ?)", rows)
+    connection.executemany(
+        table.SET, ((key, value, table.checksum(key, value)) for key, value in rows)
+    )
     connection.execute("COMMIT")
     connection.close()
 

@@ -69,6 +69,8 @@ def test_both_bounds_are_told_apart() -> None:
         (diagnosis.space(10**6, "/data"), PROBLEM),
         (diagnosis.durability("full"), OK),
         (diagnosis.durability("normal"), WARNING),
+        (diagnosis.data([]), OK),
+        (diagnosis.data(["rows that are not what was written: 2"]), PROBLEM),
     ],
 )
 def test_the_store_and_the_clocks(finding: Finding, state: str) -> None:

@@ -113,6 +113,13 @@ def space(free: int, path: str) -> Finding:
     return _finding(state, "disk", "store", detail, "free some space, or move the store")
 
 
+def data(damages: Sequence[str]) -> Finding:
+    """Whether all rows of an embedded store are what was written."""
+    state = PROBLEM if damages else OK
+    detail = "; ".join(damages) or "every row is what was written"
+    return _finding(state, "data", "store", detail, "check the disk, and put a backup in its place")
+
+
 def durability(synchronous: str) -> Finding:
     """Whether an embedded store syncs its commits to disk."""
     state = OK if synchronous == "full" else WARNING

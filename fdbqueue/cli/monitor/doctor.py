@@ -30,7 +30,10 @@ def doctor(
     names: AnyQueueNames = None,
     quick: Annotated[
         bool,
-        Option("--quick", help="Do not verify the queues, which would read all of their data."),
+        Option(
+            "--quick",
+            help="Verify neither queues nor the store, which would read all data.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -51,7 +54,7 @@ def doctor(
 
     db = context.connect()
     began = status.version(db)
-    findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db)]
+    findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db, quick)]
     every = names or context.queue_names(db)
     checked = 0
     with terminal.progress("queues", len(every)) as update:
@@ -87,7 +90,8 @@ def _print(findings: list[Finding]) -> None:
             print(f"         → {terminal.visible(finding.advice)}")
 
 
-def _store(db: fdbqueue.fdb.Database) -> Iterator[Finding]:
+def _store(db: fdbqueue.fdb.Database, quick: bool) -> Iterator[Finding]:
+    from fdbqueue.store import embedded
     from fdbqueue.store.binding import DEFAULT, Engine
     from fdbqueue.store.status import cluster_status
 
@@ -96,6 +100,8 @@ def _store(db: fdbqueue.fdb.Database) -> Iterator[Finding]:
     if DEFAULT.engine is Engine.EMBEDDED and DEFAULT.path is not None:
         folder = os.path.dirname(DEFAULT.path)
         yield diagnosis.space(shutil.disk_usage(folder).free, folder)
+        if not quick:
+            yield diagnosis.data(embedded.damages(DEFAULT.path))
         yield diagnosis.durability(os.environ.get("FDBQUEUE_SYNCHRONOUS") or "full")
         return
     yield from diagnosis.cluster(cluster_status(db))

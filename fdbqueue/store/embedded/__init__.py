@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .storage.database import close_store as close_store
     from .storage.database import open_store as open_store
     from .storage.file import check as check
+    from .storage.file import damages as damages
 
 __all__ = [
     "EngineError",
@@ -53,6 +54,7 @@ __all__ = [
     "StoreMisplaced",
     "check",
     "close_store",
+    "damages",
     "errors",
     "faults",
     "first_bytes",
@@ -65,6 +67,7 @@ _LAZY = {
     "OpenStore": "storage.database",
     "check": "storage.file",
     "close_store": "storage.database",
+    "damages": "storage.file",
     "open_store": "storage.database",
 }
 _library: Library | None = None

@@ -375,17 +375,12 @@ class Committer:
             writer.write([*group, *others], lambda version: mailbox.note(posts, version))
             mailbox.answer(posts, done=True)
             return [request for request in group if request.error is None]
-        except sqlite3.Error as error:
+        except (sqlite3.Error, StoreError) as error:
             # Each process finds out for itself whose request it is.
             mailbox.answer(posts, done=False)
             if len(group) > 1 or posts:
                 return self._write_singly(group)
             group[0].error = store_error(self._file.path, error)
-            return []
-        except StoreError as error:
-            mailbox.answer(posts, done=False)
-            for request in group:
-                request.error = error
             return []
 
     def _misplaced(self) -> StoreMisplaced | None:
@@ -419,7 +414,7 @@ class Committer:
         for request in group:
             try:
                 made += self._writer.write([request])
-            except sqlite3.Error as error:
+            except (sqlite3.Error, StoreError) as error:
                 request.error = store_error(self._file.path, error)
         return made
 

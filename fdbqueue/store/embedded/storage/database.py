@@ -31,15 +31,16 @@ from .versions import Clock
 from .watches import Watch, Watches
 
 SYNCHRONOUS_VARIABLE = "FDBQUEUE_SYNCHRONOUS"
+CHECKSUMS_VARIABLE = "FDBQUEUE_CHECKSUMS"
 
 
 class OpenStore:
     """What one process keeps for one store file."""
 
-    def __init__(self, path: str, synchronous: str) -> None:
+    def __init__(self, path: str, synchronous: str, checks: bool = True) -> None:
         with contextlib.suppress(EngineError):
             finisher.start()
-        self.file = StoreFile(path, synchronous)
+        self.file = StoreFile(path, synchronous, checks)
         self.clock = Clock(self.file.created, self.file.newest)
         self.snapshots = Snapshots(self.file, self.clock)
         self.watches = Watches(self.file)
@@ -98,8 +99,17 @@ def open_store(path: str, synchronous: str | None = None) -> OpenStore:
     with open_stores.lock:
         store: OpenStore | None = open_stores.find(real)
         if store is None:
-            store = open_stores.stores[real] = OpenStore(real, mode.lower())
+            checks = _checks()
+            store = open_stores.stores[real] = OpenStore(real, mode.lower(), checks)
         return store
+
+
+def _checks() -> bool:
+    """Whether this process checks what it reads."""
+    text = os.environ.get(CHECKSUMS_VARIABLE) or "on"
+    if text.lower() not in ("on", "off"):
+        raise ValueError(f"{CHECKSUMS_VARIABLE} must be on or off: {text!r}")
+    return text.lower() == "on"
 
 
 def close_store(path: str) -> None:

@@ -1,8 +1,8 @@
 """The SQLite file: how it is opened, checked, created, and which connections use it.
 
-Tables: `kv` holds the keys and values; `recent` holds what each commit of the last seconds wrote,
-under its version, and always at least the newest version; `meta` says when the store was created;
-`sample` holds the sizes of some keys. Format 1 had no sample; it gets one when it is opened.
+Tables: `kv` holds the keys and values (see `rows`); `recent` holds what each commit of the last
+seconds wrote, under its version, and always at least the newest version; `meta` says when the store
+was created; `sample` holds the sizes of some keys.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..errors import (
     StoreFull,
     StoreMisplaced,
 )
-from . import sampling
+from . import rows, sampling
 from .versions import ANNOUNCED, LOG_ROOM, Shared
 
 APPLICATION_ID = 0x46445151
-FORMAT = 2
+FORMAT = 3
 SYNCHRONOUS_MODES = ("full", "normal")
 # How long SQLite itself waits for a lock. The commit lock keeps writers apart, so only a
 # checkpoint that restarts the log, or recovery after a crash, is ever waited for here.
@@ -53,7 +53,7 @@ _LONGEST_STEP_BYTES = 1 << 20
 _ZEROS = bytes(PAGE_BYTES)
 
 _SCHEMA = (
-    "CREATE TABLE kv (k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID",
+    rows.TABLE,
     "CREATE TABLE recent (version INTEGER PRIMARY KEY, written BLOB NOT NULL)",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
     sampling.TABLE,
@@ -64,6 +64,8 @@ _SHARD_MAP = ((b"\xff/keyServers/", b""), (b"\xff/keyServers/\xff\xff", b""))
 
 def store_error(path: str, error: BaseException) -> StoreError:
     """The engine's own error for a failure that SQLite or the system reported."""
+    if isinstance(error, StoreError):
+        return error
     detail = str(error)
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     shortage = _shortage()
@@ -177,16 +179,18 @@ class StoreFile:
             not.
         synchronous: "full" makes every commit durable when it returns; "normal" may lose the last
             commits when the machine (not the process) crashes, and is never corrupt.
+        checks: whether to check the checksums of what is read.
 
     Raises:
         StoreError: the subclass says why the file cannot be used.
     """
 
-    def __init__(self, path: str, synchronous: str = "full") -> None:
+    def __init__(self, path: str, synchronous: str = "full", checks: bool = True) -> None:
         if synchronous not in SYNCHRONOUS_MODES:
             raise ValueError(f"synchronous must be one of {SYNCHRONOUS_MODES}: {synchronous!r}")
         self.path = os.path.realpath(path)
         self.synchronous = synchronous
+        self.table = rows.Table(self.path, checks)
         self.created = 0.0
         self.newest = 0
         _require_writable(self.path)
@@ -213,6 +217,8 @@ class StoreFile:
             "mmap_size = 0",
             "secure_delete = off",
             "temp_store = memory",
+            # Whether each cell of a page that is read lies within it.
+            "cell_size_check = on",
             # Of macOS alone: there, fsync leaves the data in the disk's own cache.
             f"fullfsync = {self.synchronous == 'full':d}",
             f"checkpoint_fullfsync = {self.synchronous == 'full':d}",
@@ -316,7 +322,8 @@ class StoreFile:
                 connection.execute(statement)
             connection.execute("INSERT INTO meta VALUES ('created', ?)", (world.time(),))
             connection.execute("INSERT INTO recent VALUES (1, x'')")
-            connection.executemany("INSERT INTO kv VALUES (?, ?)", _SHARD_MAP)
+            shards = ((key, value, rows.checksum(key, value)) for key, value in _SHARD_MAP)
+            connection.executemany(rows.SET, shards)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
 
@@ -348,3 +355,12 @@ def check(path: str) -> None:
             _check_identity(resolved)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise store_error(resolved, error) from error
+
+
+def damages(path: str) -> list[str]:
+    """What is wrong with the data of a store; reads all of it, while others may use it."""
+    try:
+        with contextlib.closing(_open(os.path.realpath(path))) as connection:
+            return list(rows.damages(connection))
+    except sqlite3.Error as error:
+        return [str(error)]

@@ -35,7 +35,6 @@ import msgpack
 
 from ... import world
 from ..codes import Fault
-from ..transactions import atomic
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import KeySet
 from .conflicts import decode
@@ -331,7 +330,8 @@ def _fields(request: CommitRequest) -> tuple[Any, ...]:
         request.read_version,
         list(request.reads.keys),
         list(request.reads.ranges),
-        list(request.rows),
+        request.rows,
+        request.changes,
         request.clears,
         list(request.slots),
         request.sampled,
@@ -341,14 +341,13 @@ def _fields(request: CommitRequest) -> tuple[Any, ...]:
 
 
 def _request(fields: tuple[Any, ...]) -> CommitRequest:
-    read_version, keys, ranges, rows, clears, slots, sampled, record, size = fields
+    read_version, keys, ranges, rows, changes, clears, slots, sampled, record, size = fields
     reads = KeySet()
     reads.keys.update(keys)
     for begin, end in ranges:
         reads.add_range(begin, end)
     request = CommitRequest(read_version, reads, decode(record), (), size)
-    request.rows, request.clears, request.slots = rows, clears, slots
-    request.only_sets = all(op == atomic.SET for op, _, _ in rows)
-    request.sampled, request.record = sampled, record
+    request.rows, request.changes, request.clears = rows, changes, clears
+    request.slots, request.sampled, request.record = slots, sampled, record
     request.plain = True
     return request

@@ -18,11 +18,11 @@ from typing import Any
 
 from ... import world
 from ..codes import TOO_OLD, Fault
-from ..errors import EngineError, StoreCorrupt
+from ..errors import EngineError
 from ..timers import timers
-from ..transactions.limits import METADATA_VERSION
 from . import sampling
 from .file import StoreFile, store_error
+from .rows import SIZES, Row
 from .versions import ANNOUNCED, FLOOR, TICK_AFTER, TURN, Clock
 
 log = logging.getLogger("fdbqueue.store.embedded")
@@ -37,24 +37,12 @@ _KEPT = 16
 # How long to try to get a turn, and how often.
 _TURN_SECONDS, _TURN_PAUSE_SECONDS = 1.0, 0.0002
 _LARGE_LOG_BYTES = 4 << 20
-_LARGEST_CHUNK = 4096
-_CHUNK_BYTES = 256 << 10
+_LARGEST_PAGE = 4096
+_PAGE_BYTES = 256 << 10
 # How many keys of a range are measured before a sample stands for the rest.
 _MEASURED = 10_000
-# What a storage server counts for a row beside its key and value.
-ROW_OVERHEAD = 24
 
-_NEWEST = (
-    f"SELECT max(version), (SELECT v FROM kv WHERE k = x'{METADATA_VERSION.hex()}') FROM recent"
-)
-_GET = "SELECT v FROM kv WHERE k = ?"
-_FIRST = "SELECT k FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT 1"
-_LAST = "SELECT k FROM kv WHERE k >= ? AND k < ? ORDER BY k DESC LIMIT 1"
-_FORWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
-_BACKWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k DESC LIMIT ?"
-_SIZES = "SELECT k, length(k) + length(v) FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
-
-Row = tuple[bytes, bytes]
+_NEWEST = "SELECT max(version) FROM recent"
 
 
 class Snapshot:
@@ -63,64 +51,47 @@ class Snapshot:
     __slots__ = (
         "_lock",
         "_path",
+        "_table",
         "began",
         "cursor",
         "expires",
-        "metadata_version",
         "newest",
         "users",
     )
 
-    def __init__(self, cursor: sqlite3.Cursor, path: str, now: float) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, file: StoreFile, now: float) -> None:
         self.cursor: sqlite3.Cursor | None = cursor
-        self._path = path
+        self._path = file.path
+        self._table = file.table
         self._lock = Lock()
         self.users = 0
         self.began = now
         self.expires = 0.0
         cursor.execute("BEGIN")
-        self.newest: int
-        self.metadata_version: bytes | None
-        self.newest, self.metadata_version = cursor.execute(_NEWEST).fetchone()
+        self.newest: int = cursor.execute(_NEWEST).fetchone()[0]
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        if key == METADATA_VERSION:  # Known from the beginning, as on a cluster.
-            row = None if self.metadata_version is None else (self.metadata_version,)
-        else:
-            row = self._first_row(_GET, (key,))
-        if row is None:
-            return None
-        value = row[0]
-        if type(value) is not bytes:
-            raise StoreCorrupt(self._path, f"a value is {value!r}")
-        return value
-
-    def edge(self, begin: bytes, end: bytes, last: bool) -> bytes | None:
-        """The first or last key of a range."""
-        row = self._first_row(_LAST if last else _FIRST, (begin, end))
-        return None if row is None else row[0]
-
-    def _first_row(self, statement: str, arguments: tuple[Any, ...]) -> Any:
         with self._lock:
             if self.cursor is None:
                 raise Fault(TOO_OLD)
             try:
-                return self.cursor.execute(statement, arguments).fetchone()
+                return self._table.get(self.cursor, key)
             except sqlite3.Error as error:
                 raise store_error(self._path, error) from error
+
+    def edge(self, begin: bytes, end: bytes, last: bool) -> bytes | None:
+        """The first or last key of a range."""
+        found, _ = self._page(begin, end, last, 1, 1)
+        return found[0][0] if found else None
 
     def range(
         self, begin: bytes, end: bytes, reverse: bool, rows: int, size: int
     ) -> tuple[list[Row], bool]:
         """The rows of a range, and whether a limit ended them: a number of rows (0: none) or of
         bytes (-1: none)."""
-        statement = _BACKWARD if reverse else _FORWARD
-        if rows == 1:
-            row = self._first_row(statement, (begin, end, 1))
-            return ([] if row is None else [row]), row is not None
         bytes_limit = size if size >= 0 else sys.maxsize
-        found, left = self._chunk(statement, begin, end, rows or -1, bytes_limit)
+        found, left = self._page(begin, end, reverse, rows or -1, bytes_limit)
         return found, left <= 0 or (rows > 0 and len(found) == rows)
 
     def rows(
@@ -130,47 +101,40 @@ class Snapshot:
 
         Args:
             rows, size: how many rows, and bytes, the caller takes at most, if it knows; a long
-                range is read in chunks of that size.
+                range is read in pages of that size.
         """
-        statement = _BACKWARD if reverse else _FORWARD
-        rows = wanted = rows or _LARGEST_CHUNK
-        size = size or _CHUNK_BYTES
+        rows = wanted = rows or _LARGEST_PAGE
+        size = size or _PAGE_BYTES
         while begin < end:
-            chunk, left = self._chunk(statement, begin, end, wanted, size)
-            yield from chunk
-            if left > 0 and len(chunk) < wanted:
+            page, left = self._page(begin, end, reverse, wanted, size)
+            yield from page
+            if left > 0 and len(page) < wanted:
                 return
             # More is needed only if own writes hide some of the rows.
-            wanted = wanted - len(chunk) or rows
+            wanted = wanted - len(page) or rows
             if reverse:
-                end = chunk[-1][0]
+                end = page[-1][0]
             else:
-                begin = chunk[-1][0] + b"\0"
+                begin = page[-1][0] + b"\0"
 
-    def _chunk(
-        self, statement: str, begin: bytes, end: bytes, rows: int, size: int
+    def _page(
+        self, begin: bytes, end: bytes, reverse: bool, count: int, size: int
     ) -> tuple[list[Row], int]:
         """The next rows of a range, and how many bytes they leave of a size."""
-        chunk: list[Row] = []
         with self._lock:
             if self.cursor is None:
                 raise Fault(TOO_OLD)
             try:
-                for row in self.cursor.execute(statement, (begin, end, rows)):
-                    chunk.append(row)
-                    size -= ROW_OVERHEAD + len(row[0]) + len(row[1])
-                    if size <= 0:
-                        break
-            except (sqlite3.Error, TypeError) as error:
+                return self._table.page(self.cursor, begin, end, reverse, count, size)
+            except sqlite3.Error as error:
                 raise store_error(self._path, error) from error
-        return chunk, size
 
     def sizes(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
         """The keys of a range with the size of each key and value together.
 
         Of a long range the first thousands, and then a sample that represents the rest.
         """
-        keys = self._sizes(_SIZES, (begin, end, _MEASURED))
+        keys = self._sizes(SIZES, (begin, end, _MEASURED))
         yield from keys
         if len(keys) == _MEASURED:
             sample = self._sizes(sampling.IN_RANGE, (keys[-1][0] + b"\0", end))
@@ -369,7 +333,7 @@ class Snapshots:
             self._close(next(iter(self._open)))
         try:
             cursor = self._pool.pop() if self._pool else self._file.connect().cursor()
-            snapshot = Snapshot(cursor, self._file.path, now)
+            snapshot = Snapshot(cursor, self._file, now)
         except sqlite3.Error as error:
             raise store_error(self._file.path, error) from error
         self._open[snapshot] = None

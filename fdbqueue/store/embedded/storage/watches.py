@@ -328,8 +328,7 @@ class Watches:
                     keys.update((key, None) for key in self._by_key if key in ranges)
             values: dict[bytes, bytes | None] = {}
             for key in keys:
-                row = cursor.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
-                values[key] = None if row is None else row[0]
+                values[key] = self._file.table.get(cursor, key)
             cursor.execute("ROLLBACK")
             cursor.close()
         except sqlite3.Error:

@@ -14,7 +14,7 @@ from ... import world
 from ..codes import NOT_COMMITTED, TOO_OLD, Fault
 from ..transactions import atomic
 from ..transactions.commit_requests import CommitRequest
-from . import sampling
+from . import rows, sampling
 from .conflicts import RecentCommits, encode, has_ranges
 from .file import StoreFile, store_error
 from .snapshots import Snapshots
@@ -38,12 +38,6 @@ _TRIM_EVERY = 256
 # A look at the size of the log takes longer than some commits that extend it.
 _EXTEND_EVERY = 8
 
-_GET = "SELECT v FROM kv WHERE k = ?"
-_SET = "INSERT INTO kv VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
-# The same, given a whole mutation.
-_SET_ROW = "INSERT INTO kv VALUES (?2, ?3) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
-_CLEAR = "DELETE FROM kv WHERE k = ?"
-_CLEAR_RANGE = "DELETE FROM kv WHERE k >= ? AND k < ?"
 _LOG = "INSERT INTO recent VALUES (?, ?)"
 _LOGGED = "SELECT 1 FROM recent WHERE version = ?"
 _LOG_FROM = "SELECT version, written FROM recent WHERE version >= ? ORDER BY version"
@@ -170,13 +164,13 @@ class Writer:
             cursor.execute("ROLLBACK")
             return accepted
         try:
-            record = _store(cursor, accepted, version)
+            record = _store(cursor, accepted, version, self._file.table)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
             # A checkpoint has started the log over since the snapshot was taken.
             _begin(cursor)
-            record = _store(cursor, accepted, version)
+            record = _store(cursor, accepted, version, self._file.table)
         self._groups += 1
         # Also after the first: many processes make only a few.
         if self._groups % _TRIM_EVERY == 1:
@@ -217,21 +211,22 @@ def _begin(cursor: sqlite3.Cursor) -> None:
     cursor.execute("BEGIN IMMEDIATE")
 
 
-def _store(cursor: sqlite3.Cursor, accepted: list[CommitRequest], version: int) -> bytes:
+def _store(
+    cursor: sqlite3.Cursor, accepted: list[CommitRequest], version: int, table: rows.Table
+) -> bytes:
     """Apply requests, and add their line to the log; returns the line."""
     for request in accepted:
         if request.plain:
             if request.clears:
-                cursor.executemany(_CLEAR, request.clears)
-            if request.only_sets:
-                cursor.executemany(_SET_ROW, request.rows)
-            else:
-                for row in request.rows:
-                    _change(cursor, *row)
+                cursor.executemany(rows.CLEAR, request.clears)
+            if request.rows:
+                cursor.executemany(rows.SET, request.rows)
+            for mutation in request.changes:
+                _change(cursor, *mutation, table=table)
             if request.sampled:
                 sampling.note(cursor, request.sampled)
         else:
-            _apply(cursor, request)
+            _apply(cursor, request, table)
             request.record = encode(request.writes)
     record = accepted[0].record
     if len(accepted) > 1:
@@ -259,32 +254,33 @@ def _slots(request: CommitRequest) -> Iterable[int]:
     return slots
 
 
-def _apply(cursor: sqlite3.Cursor, request: CommitRequest) -> None:
+def _apply(cursor: sqlite3.Cursor, request: CommitRequest, table: rows.Table) -> None:
     """Apply mutations of any type one by one."""
     for op, key, operand in request.mutations:
         if op == atomic.CLEAR_RANGE and operand is not None:
-            cursor.execute(_CLEAR_RANGE, (key, operand))
+            cursor.execute(rows.CLEAR_RANGE, (key, operand))
             sampling.note_clear_range(cursor, key, operand)
             continue
-        value = _change(cursor, op, key, operand)
+        value = _change(cursor, op, key, operand, table)
         if sampling.chosen(key):
             sampling.note(cursor, [(key, None if value is None else len(key) + len(value))])
 
 
-def _change(cursor: sqlite3.Cursor, op: int, key: bytes, operand: bytes | None) -> bytes | None:
+def _change(
+    cursor: sqlite3.Cursor, op: int, key: bytes, operand: bytes | None, table: rows.Table
+) -> bytes | None:
     """Apply a mutation of one key; returns its new value.
 
     Not as a function that SQLite calls: that would swallow what a signal handler raises in it.
     """
     value = operand
     if op not in (atomic.SET, atomic.CLEAR_RANGE):
-        row = cursor.execute(_GET, (key,)).fetchone()
-        old = None if row is None else row[0]
+        old = table.get(cursor, key)
         value = atomic.apply(op, old, operand)
         if value == old:
             return value
     if value is None:
-        cursor.execute(_CLEAR, (key,))
+        cursor.execute(rows.CLEAR, (key,))
     else:
-        cursor.execute(_SET, (key, value))
+        cursor.execute(rows.SET, (key, value, rows.checksum(key, value)))
     return value

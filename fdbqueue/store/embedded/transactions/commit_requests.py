@@ -8,6 +8,7 @@ from zlib import crc32
 
 from ..storage import sampling
 from ..storage.conflicts import encode
+from ..storage.rows import checksum
 from ..storage.versions import FIRST_SLOT, SLOTS
 from . import atomic
 from .ranges import KeySet
@@ -43,8 +44,8 @@ class CommitRequest:
     Attributes:
         plain: whether `prepare` found mutations that need nothing but the values they change. Then
             the next four say what to do, and `record` is the line for the log.
-        rows: the mutations that set a key or change its value.
-        only_sets: whether each of these sets its key.
+        rows: the keys to set, with values and checksums.
+        changes: the mutations of values, which follow what is set.
         clears: keys to clear, each as the argument of a statement.
         slots: what to raise for watches.
         sampled: the keys of the sample with their sizes; None for those that are cleared.
@@ -63,8 +64,8 @@ class CommitRequest:
     error: BaseException | None = None
     done = False
     plain = False
-    rows: Sequence[Mutation] = ()
-    only_sets = True
+    rows: Sequence[tuple[bytes, bytes, int]] = ()
+    changes: Sequence[Mutation] = ()
     clears: Sequence[tuple[bytes]] = ()
     slots: Iterable[int] = ()
     sampled: Sequence[tuple[bytes, int | None]] = ()
@@ -116,30 +117,30 @@ class CommitRequest:
         return op, key, operand
 
     def prepare(self) -> None:
-        """Do what needs no lock; mutations of one key stand in their order, and no key is both set
-        and cleared."""
-        rows = self.mutations
-        clears = False
+        """Do what needs no lock; mutations of one key stand in their order, in which only the first
+        can set it, and no key is both set and cleared."""
+        rows: list[tuple[bytes, bytes, int]] = []
+        changes: list[Mutation] = []
+        clears: list[tuple[bytes]] = []
         slots: dict[int, None] = {}
-        for op, key, operand in rows:
+        for op, key, operand in self.mutations:
             if op not in _PLAIN:
                 return
-            checksum = crc32(key)
-            slots[FIRST_SLOT + checksum % SLOTS] = None
+            number = crc32(key)
+            slots[FIRST_SLOT + number % SLOTS] = None
             if operand is None:
-                clears = True
-            elif op != atomic.SET:
-                self.only_sets = False
-            if checksum * sampling.SPREAD % sampling.BITS < sampling.BOUND:
+                clears.append((key,))
+            elif op == atomic.SET:
+                rows.append((key, operand, checksum(key, operand)))
+            else:
+                changes.append((op, key, operand))
+            if number * sampling.SPREAD % sampling.BITS < sampling.BOUND:
                 if op != atomic.SET:
                     # Its size depends on the old value.
                     return
                 size = None if operand is None else len(key) + len(operand)
                 self.sampled = [*self.sampled, (key, size)]
-        if clears:
-            self.clears = [(key,) for _, key, operand in rows if operand is None]
-            rows = [row for row in rows if row[2] is not None]
-        self.rows = rows
+        self.rows, self.changes, self.clears = rows, changes, clears
         self.slots = slots
         self.record = encode(self.writes)
         self.plain = True

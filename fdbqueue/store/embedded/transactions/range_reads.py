@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..codes import UNREADABLE, Fault
-from ..storage.snapshots import ROW_OVERHEAD, Row, Snapshot
+from ..storage.rows import ROW_OVERHEAD, Row
+from ..storage.snapshots import Snapshot
 from .ranges import Range
 from .write_map import WriteMap
 

@@ -15,7 +15,7 @@ from ..codes import (
     TENANTS_DISABLED,
     Fault,
 )
-from ..storage.snapshots import Row
+from ..storage.rows import Row
 from ..storage.versions import VERSIONS_PER_SECOND
 from . import atomic, lifecycle, read_view
 from .range_reads import Selector
