@@ -32,7 +32,7 @@ LIFETIME = 5.0
 _IDLE_SECONDS = 0.25
 _SWEEP_SECONDS = 0.25
 _POOLED_CONNECTIONS = 16
-_FEWEST_OPEN = 16
+_FEWEST_OPEN = 3
 _KEPT = 16
 # How long to try to get a turn, and how often.
 _TURN_SECONDS, _TURN_PAUSE_SECONDS = 1.0, 0.0002
@@ -346,7 +346,7 @@ class Snapshots:
         cursor = snapshot.end()
         if cursor is None:
             return
-        if len(self._pool) < _POOLED_CONNECTIONS:
+        if len(self._pool) < min(_POOLED_CONNECTIONS, _most_open()):
             self._pool.append(cursor)
         else:
             cursor.connection.close()
