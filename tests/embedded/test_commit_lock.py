@@ -7,10 +7,14 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import fdbqueue
+from fdbqueue import errors
+from fdbqueue.cli.monitor import status
 from fdbqueue.store import embedded
 from fdbqueue.store.binding import fdb
 from tests.embedded.commit_lock import held
@@ -182,3 +186,60 @@ def test_a_prepared_store_is_opened_and_read_while_another_process_holds_the_loc
             timeout=DEADLINE,
         )
     assert found.stdout == "b'value'\n", found.stderr
+
+
+@pytest.fixture
+def stopped(db: Any, path: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that is stopped while it holds the commit lock."""
+    db[b"key"] = b"value"
+    program = (
+        "import fcntl, sys, time; lock = open(sys.argv[1] + '-lock', 'rb'); "
+        "fcntl.flock(lock, fcntl.LOCK_EX); print(flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        yield process
+        process.kill()
+
+
+def test_who_holds_the_commit_lock_is_told(
+    db: Any, path: str, stopped: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = embedded.lock_holder(path)
+    assert holder is not None
+    assert (holder.pid, holder.stopped) == (stopped.pid, True)
+    assert sys.executable in holder.command
+    # As fdbq doctor does first.
+    monkeypatch.setattr(status, "COMMIT_MS", 100)
+    with pytest.raises(
+        errors.StoreError, match=f"process {stopped.pid} .*kill -CONT {stopped.pid}"
+    ):
+        status.version(fdbqueue.open(f"embedded:{path}"))
+    stopped.kill()
+    stopped.wait()
+    assert embedded.lock_holder(path) is None
+    status.version(db)
+
+
+def test_a_process_forks_while_a_stopped_one_holds_the_commit_lock(
+    db: Any, path: str, stopped: subprocess.Popen[str]
+) -> None:
+    program = (
+        "import os, sys, threading, fdbqueue; db = fdbqueue.open(sys.argv[1])\n"
+        "commits = lambda: db.set(b'key', b'other')\n"
+        "threading.Thread(target=commits, daemon=True).start()\n"
+        "if os.fork():\n"
+        "    assert os.wait()[1] == 0\n"
+        "print(db[b'key'], flush=True); os._exit(0)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, f"embedded:{path}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert found.stdout == "b'value'\n" * 2, found.stderr

@@ -9,13 +9,15 @@ from typing import Annotated
 
 import fdbqueue
 
-from ...errors import StoreError
+from ...errors import StoreError, StoreUnreachable
 from ...values.records import record
 from .. import context, durations, terminal
 from ..parameters import AsJson
 
 ROUNDS = 5
 READ_MS = 2_000
+COMMIT_MS = 5_000
+"""How long one commit may take."""
 
 
 @record
@@ -105,15 +107,37 @@ def _round(db: fdbqueue.fdb.Database) -> tuple[float, float, float]:
     probe = _probe()
     tr = db.create_transaction()
     times = [time.perf_counter()]
+    tr.options.set_timeout(COMMIT_MS)
     tr.get_read_version().wait()
     times.append(time.perf_counter())
     tr.snapshot.get(probe).wait()
     times.append(time.perf_counter())
     tr.add_write_conflict_key(probe)
-    tr.commit().wait()
+    _commit(db, tr)
     times.append(time.perf_counter())
     begin, read, commit = (later - earlier for earlier, later in pairwise(times))
     return begin, read, commit
+
+
+def _commit(db: fdbqueue.fdb.Database, tr: fdbqueue.fdb.Transaction) -> None:
+    """Commit, or say why not even that is possible."""
+    from fdbqueue.store import embedded
+    from fdbqueue.store.binding import TIMED_OUT, Engine, describe
+
+    try:
+        tr.commit().wait()
+    except fdbqueue.fdb.FDBError as error:
+        if error.code != TIMED_OUT:
+            raise
+        store, seconds = describe(db), COMMIT_MS / 1000
+        if store.engine is not Engine.EMBEDDED or store.path is None:
+            raise StoreUnreachable(store=str(store), seconds=seconds) from None
+        problem = f"no commit is made for {seconds:g} s"
+        holder = embedded.lock_holder(store.path)
+        if holder is not None:
+            helps = f"let it go on (kill -CONT {holder.pid}), or end it"
+            problem += f": {holder}, holds its lock; {helps if holder.stopped else 'end it'}"
+        raise StoreError(store=store.path, problem=problem) from None
 
 
 def _probe() -> bytes:
@@ -132,8 +156,9 @@ def version(db: fdbqueue.fdb.Database) -> tuple[int, float]:
         tr = db.create_transaction()
         try:
             tr.add_write_conflict_key(_probe())
+            tr.options.set_timeout(COMMIT_MS)
             before = time.time()
-            tr.commit().wait()
+            _commit(db, tr)
             return tr.get_committed_version(), (before + time.time()) / 2
         except fdbqueue.fdb.FDBError as error:
             tr.on_error(error).wait()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .storage.database import open_store as open_store
     from .storage.file import check as check
     from .storage.file import damages as damages
+    from .storage.lock_holder import lock_holder as lock_holder
 
 __all__ = [
     "EngineError",
@@ -60,6 +61,7 @@ __all__ = [
     "first_bytes",
     "install",
     "installed",
+    "lock_holder",
     "open_store",
 ]
 
@@ -68,6 +70,7 @@ _LAZY = {
     "check": "storage.file",
     "close_store": "storage.database",
     "damages": "storage.file",
+    "lock_holder": "storage.lock_holder",
     "open_store": "storage.database",
 }
 _library: Library | None = None
