@@ -32,7 +32,7 @@ PRINTED = frozenset(
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message, as ``peek --json`` prints it, without optional fields that it does not have.
+    """A message, as ``message list --json`` prints it, without fields that it does not have.
 
     Fields have the names that an enqueue takes.
     """
@@ -74,7 +74,7 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
 
 
 def waiting_json(found: MessageState) -> dict[str, Any]:
-    """A waiting message, as ``browse --json`` prints it."""
+    """A waiting message, as ``message list --json`` prints it."""
     return {**message_json(found.message), **_waiting(found)}
 
 
@@ -87,7 +87,7 @@ def _waiting(found: MessageState) -> dict[str, Any]:
 
 
 def state_json(found: MessageState) -> dict[str, Any]:
-    """A message and its state, as ``show --json`` prints them."""
+    """A message and its state, as ``message show --json`` prints them."""
     expires = found.lease_expires_at_ms
     return {
         **message_json(found.message),
@@ -101,13 +101,13 @@ def state_json(found: MessageState) -> dict[str, Any]:
 
 
 def dead_json(dead: DeadMessage) -> dict[str, Any]:
-    """A dead letter, as ``dead list --json`` prints it; it no longer has a time to live."""
+    """A dead letter, as ``message list`` prints it; it no longer has a time to live."""
     message = replace(dead.message, expires_at_ms=None)
     return {**message_json(message), "death": _death(dead.death)}
 
 
 def lease_json(lease: LeasedMessage) -> dict[str, Any]:
-    """A lease, as ``lease list --json`` prints it."""
+    """A lease, as ``message list --state leased --json`` prints it."""
     delivery = lease.delivery
     return {
         "token": delivery.token.hex(),

@@ -76,7 +76,6 @@ SubscriptionName = Annotated[
     Argument(metavar="NAME", help="The subscription.", autocompletion=complete_subscription),
 ]
 MessageId = Annotated[str, Argument(metavar="ID", help="The message's id.")]
-MessageIds = Annotated[list[str], Argument(metavar="ID…", help="Ids of messages.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Watch = Annotated[
     float | None,
@@ -90,10 +89,10 @@ After = Annotated[
     str | None,
     Option(metavar="ID", help="Continue after this one, the last of the previous listing."),
 ]
-SelectorOption = Annotated[
+Match = Annotated[
     str | None,
     Option(
-        "--selector",
+        "--match",
         metavar="SELECTOR",
         help="Only messages that match this JMS selector: \"region = 'eu' AND priority > 6\".",
     ),

@@ -64,9 +64,9 @@ def test_a_queue_is_sorted_by_a_header_or_keeps_last_values(fdbq: Fdbq, name: st
         for n, due in enumerate(("b", "a", "b")):
             fdbq.ok("enqueue", queue, f"{due}{n}", "--header", f"due={due}")
         fdbq.ok("queue", "verify", queue)
-    shown = [row["payload"] for row in fdbq.ok("peek", by_due, "--json").json]
+    shown = [row["payload"] for row in fdbq.ok("message", "list", by_due, "--json").json]
     assert shown == ["a1", "b0", "b2"]
-    shown = [row["payload"] for row in fdbq.ok("peek", newest, "--json").json]
+    shown = [row["payload"] for row in fdbq.ok("message", "list", newest, "--json").json]
     assert shown == ["a1", "b2"]
     told = fdbq.refused("queue", "set", by_due, "sort=none", code=1)
     assert "cannot become None" in told
@@ -116,7 +116,7 @@ def test_a_message_is_enqueued_peeked_received_and_acknowledged(fdbq: Fdbq, name
     ).json
     assert sooner == {"queue": name, "enqueued": 1, "id": sooner["id"]}
 
-    peeked = fdbq.ok("peek", name, "--json").lines
+    peeked = fdbq.ok("message", "list", name, "--json").lines
     assert [message["id"] for message in peeked] == [sooner["id"], later]
     assert peeked[0] == {
         "id": sooner["id"],
@@ -157,7 +157,7 @@ def test_a_file_is_a_payload_as_it_is(fdbq: Fdbq, name: str, tmp_path: Path) -> 
 
     fdbq.ok("enqueue", name, "--file", str(file))
 
-    (message,) = fdbq.ok("peek", name, "--json").lines
+    (message,) = fdbq.ok("message", "list", name, "--json").lines
     assert base64.b64decode(message["payload_base64"]) == payload
 
 
@@ -167,7 +167,7 @@ def test_json_lines_are_enqueued_in_their_order(fdbq: Fdbq, name: str) -> None:
     done = fdbq.ok("enqueue", name, "--json", given="\n".join(lines))
 
     assert done.json == {"queue": name, "enqueued": 3000}
-    peeked = fdbq.ok("peek", name, "--max", "10000", "--json").lines
+    peeked = fdbq.ok("message", "list", name, "--max", "10000", "--json").lines
     assert [message["payload"] for message in peeked] == [f"message {n}" for n in range(3000)]
 
 
@@ -183,7 +183,7 @@ def test_json_lines_name_priority_and_headers(fdbq: Fdbq, name: str) -> None:
         given="\n\n".join(map(json.dumps, given)) + "\n",
     )
 
-    found = fdbq.ok("peek", name, "--json").lines
+    found = fdbq.ok("message", "list", name, "--json").lines
     assert [(m["priority"], m["headers"]) for m in found] == [
         (9, {"n": 1, "ok": True, "none": None}),
         (8, {"k": "v"}),
@@ -211,7 +211,7 @@ def test_what_receive_prints_can_be_enqueued_again(fdbq: Fdbq, name: str) -> Non
 
     fdbq.ok("enqueue", name, given=printed)
 
-    found = fdbq.ok("peek", name, "--json").lines
+    found = fdbq.ok("message", "list", name, "--json").lines
     assert [(m["payload"], m["headers"]) for m in found] == [(p, {"a": "b"}) for p in payloads]
 
 
@@ -222,15 +222,15 @@ def test_a_message_that_is_handled_is_cancelled(fdbq: Fdbq, db: fdb.Database, na
     waiting = fdbq.ok("enqueue", name, "waiting").out.strip()
     assert delivery is not None
     both = (name, running, waiting, "--json")
-    assert fdbq.ok("cancel", *both, "--dry-run").json == {
-        "queue": name, "cancelled": 0, "would_be_cancelled": 1, "running": [running], "missed": []
+    assert fdbq.ok("message", "cancel", *both, "--dry-run").json == {
+        "queue": name, "cancelled": 0, "would_be_cancelled": 2, "missed": []
     }  # fmt: skip
-    assert fdbq.ok("cancel", *both, "--yes").json == {
-        "queue": name, "cancelled": 1, "running": [running], "missed": []
+    assert fdbq.ok("message", "cancel", *both, "--yes").json == {
+        "queue": name, "cancelled": 2, "missed": [], "running": [running]
     }  # fmt: skip
-    assert fdbq.ok("show", name, running, "--json").json["cancelled"] is True
+    assert fdbq.ok("message", "show", name, running, "--json").json["cancelled"] is True
     queue.release(db, delivery)
-    assert fdbq("cancel", name, running, "--yes").code == 1
+    assert fdbq("message", "cancel", name, running, "--yes").code == 1
     assert queue.depth(db).purged == 2
 
 
@@ -255,7 +255,7 @@ def test_a_message_is_replaced_or_put_off(fdbq: Fdbq, db: fdb.Database, name: st
 def test_purge_removes_what_is_ready(fdbq: Fdbq, name: str) -> None:
     fdbq.ok("enqueue", name, given='{"payload": "x"}\n' * 1200)
 
-    assert fdbq.ok("queue", "purge", name, "--yes", "--json").json == {
+    assert fdbq.ok("message", "purge", name, "--all", "--yes", "--json").json == {
         "queue": name,
         "purged": 1200,
     }
@@ -264,7 +264,7 @@ def test_purge_removes_what_is_ready(fdbq: Fdbq, name: str) -> None:
     assert (depth["ready"], depth["purged"], depth["ready_bytes"]) == (0, 1200, 0)
 
 
-@pytest.mark.parametrize("command", ["peek", "receive"])
+@pytest.mark.parametrize("command", ["message list", "receive"])
 def test_hostile_payloads_are_shown_harmlessly(
     db: fdb.Database, fdbq: Fdbq, name: str, command: str
 ) -> None:
@@ -272,7 +272,7 @@ def test_hostile_payloads_are_shown_harmlessly(
     Queue(name).enqueue_many(db, messages)
 
     for form in ([], ["--json"]):
-        shown = fdbq.ok(command, name, "--max", str(len(HOSTILE)), *form)
+        shown = fdbq.ok(*command.split(), name, "--max", str(len(HOSTILE)), *form)
         text = shown.out + shown.err
         assert all(c.isprintable() or c == "\n" for c in text)
         Queue(name).enqueue_many(db, messages)
@@ -287,7 +287,7 @@ def test_a_hostile_payload_does_not_reach_a_terminal(fdbq: Fdbq, name: str) -> N
     ours, theirs = os.openpty()
     with open(ours, "rb", buffering=0) as terminal:
         subprocess.run(
-            [FDBQ, "peek", name],
+            [FDBQ, "message", "list", name],
             stdout=theirs,
             env={**fdbq.environment, "TERM": "xterm", "COLUMNS": "80"},
             timeout=DEADLINE,
@@ -331,8 +331,8 @@ def test_the_shell_completes_names_of_queues_that_are_harmless_to_it(
     environment = {
         **fdbq.environment,
         "_FDBQ_COMPLETE": "complete_bash",
-        "COMP_WORDS": "fdbq peek orders-",
-        "COMP_CWORD": "2",
+        "COMP_WORDS": "fdbq message list orders-",
+        "COMP_CWORD": "3",
         "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
     }
 

@@ -66,7 +66,7 @@ def test_what_is_wrong_with_a_queue_is_found_and_mended_as_it_says(
     for each in (found["counters"], found["pause"]):
         fdbq.ok(*each["advice"].split()[1:])
     fdbq.ok("queue", "set", name, "max_messages=none", "dead_letter_queue=none")
-    fdbq.ok("dead", "purge", name, "--all", "--yes")
+    fdbq.ok("message", "purge", name, "--all", "--state", "dead", "--yes")
     assert findings(fdbq, name) == {}
 
 

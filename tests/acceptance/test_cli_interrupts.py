@@ -63,10 +63,10 @@ sys.exit(main.run([], interrupted))
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("browse", "QUEUE", "--json"),
+        ("message", "list", "QUEUE", "--json"),
         ("receive", "QUEUE", "--max", "3000", "--json"),
         ("doctor", "QUEUE"),
-        ("queue", "purge", "QUEUE", "--yes", "--selector", "n < 0"),
+        ("message", "purge", "QUEUE", "--yes", "--match", "n < 0"),
         ("history", "tail", "QUEUE", "--follow"),
     ],
     ids=lambda arguments: arguments[0],

@@ -42,7 +42,9 @@ def test_limits_are_set_listed_shown_and_deleted(
     assert (told["concurrency"], told["waiting"], told["paused"]) == (2, 2, False)
     assert sorted(each["id"] for each in told["out"]) == sorted(ids)
     assert told["waiting_in"] == {name: 2}
-    (waits,) = (each for each in fdbq.ok("browse", name, "--state", "waiting", "--json").json[:1])
+    (waits,) = (
+        each for each in fdbq.ok("message", "list", name, "--state", "waiting", "--json").json[:1]
+    )
     assert (waits["limits"], waits["waits_for_limit"]) == (dict([limit]), True)
     listed = fdbq.ok("limit", "list", "--json").json
     assert [(e["name"], e["waiting"]) for e in listed if e["dimension"] == dimension] == [
@@ -118,6 +120,6 @@ def test_messages_keep_their_limit_through_export(
 ) -> None:
     queue = Queue(name)
     queue.enqueue_many(db, [NewMessage(b"x", limits={dimension: "stripe"})])
-    printed = fdbq.ok("peek", name, "--json").out
+    printed = fdbq.ok("message", "list", name, "--json").out
     fdbq.ok("enqueue", name, given=printed)
     assert [each.limits for each in queue.peek(db, 10)] == [{dimension: "stripe"}] * 2

@@ -38,9 +38,9 @@ def test_dead_letters_show_their_cause_and_say_that_there_are_more(
     queue.release(db, held[:3], error=ERRORS[0])
     queue.release(db, held[3:], error=ERRORS[1])
 
-    first = fdbq.ok("dead", "list", name, "--max", "2")
+    first = fdbq.ok("message", "list", name, "--state", "dead", "--max", "2")
     order = [letter.id for letter in queue.dead.list(db)]
-    rest = fdbq.ok("dead", "list", name, "--after", order[1], "--json")
+    rest = fdbq.ok("message", "list", name, "--state", "dead", "--after", order[1], "--json")
 
     assert all(any(e in line for e in ERRORS) for line in first.out.splitlines()[2:])
     assert "the first 2 dead letters of 5" in first.err
@@ -50,13 +50,13 @@ def test_dead_letters_show_their_cause_and_say_that_there_are_more(
 
     # And they are redriven by what they died of
     done = fdbq.ok(
-        "dead", "redrive", name, "--error", "account", "--since", "1h", "--yes", "--json"
+        "message", "retry", name, "--error", "account", "--since", "1h", "--yes", "--json"
     )
-    assert done.json == {"queue": name, "redriven": 2}
-    none = fdbq("dead", "redrive", name, "--error", "no such thing", "--yes")
+    assert done.json == {"queue": name, "retried": 2}
+    none = fdbq("message", "retry", name, "--error", "no such thing", "--yes")
     assert (none.code, "matches" in none.err) == (1, True)
-    paced = fdbq.ok("dead", "redrive", name, "--all", "--rate", "1000", "--yes")
-    assert "redriven 3 dead letters" in paced.out
+    paced = fdbq.ok("message", "retry", name, "--all", "--rate", "1000", "--yes")
+    assert "retried 3 messages" in paced.out
 
 
 def test_dead_letters_are_moved_by_what_they_died_of_or_by_id(
@@ -68,18 +68,19 @@ def test_dead_letters_are_moved_by_what_they_died_of_or_by_id(
     for delivery, reason in zip(held, ["declined", "declined", "late", "late"], strict=True):
         queue.reject(db, delivery, reason)
     try:
-        by_reason = "dead", "move", name, target.name, "--reason", "declined"
+        by_reason = "message", "move", name, target.name, "--reason", "declined"
         looked = fdbq.ok(*by_reason, "--dry-run", "--json")
         assert (looked.json["queue"], queue.depth(db).dead) == (name, 4)
-        assert fdbq.ok(*by_reason, "--yes", "--json").json == {"queue": name, "moved": 2}
+        done = {"queue": name, "moved": 2, "target": target.name}
+        assert fdbq.ok(*by_reason, "--yes", "--json").json == done
         assert fdbq(*by_reason, "--yes").code == 1
-        by_id = fdbq.ok("dead", "move", name, target.name, held[2].id, "--yes")
-        assert "moved 1 dead letter of queue" in by_id.out
+        by_id = fdbq.ok("message", "move", name, target.name, held[2].id, "--yes")
+        assert "moved 1 message of queue" in by_id.out
         assert [letter.id for letter in queue.dead.list(db)] == [held[3].id]
         assert target.depth(db).ready == 3
         for wrong in (name, f"{name}-nowhere"):
-            assert fdbq("dead", "move", name, wrong, "--all", "--yes").code != 0
-        assert fdbq("dead", "move", name, target.name, "--yes").code != 0
+            assert fdbq("message", "move", name, wrong, "--all", "--yes").code != 0
+        assert fdbq("message", "move", name, target.name, "--yes").code != 0
         assert queue.depth(db).dead == 1
     finally:
         target.delete(db)
@@ -93,10 +94,10 @@ def test_a_dead_letter_that_has_to_stay_is_told_of(db: fdb.Database, fdbq: Fdbq,
     queue.reject(db, delivery, "no")
     queue.enqueue(db, b"second", unique="u")
 
-    told = fdbq.ok("dead", "redrive", name, "--all", "--yes")
+    told = fdbq.ok("message", "retry", name, "--all", "--yes")
 
-    assert "redriven 0 dead letters" in told.out
-    assert "1 dead letter not redriven: another message holds the unique key" in told.err
+    assert "retried 0 messages" in told.out
+    assert "1 message not retried: another message holds the unique key" in told.err
 
 
 def test_what_waits_is_listed_and_edited(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
@@ -104,14 +105,14 @@ def test_what_waits_is_listed_and_edited(db: fdb.Database, fdbq: Fdbq, name: str
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(3)])
     later = queue.enqueue(db, b"later", delay=3600)
 
-    waiting = fdbq.ok("browse", name, "--state", "waiting", "--json").json
-    (delayed,) = fdbq.ok("browse", name, "--state", "delayed", "--json").json
-    edited = fdbq.ok("edit", name, later, "--priority", "9", "--delay", "0s")
+    waiting = fdbq.ok("message", "list", name, "--state", "waiting", "--json").json
+    (delayed,) = fdbq.ok("message", "list", name, "--state", "delayed", "--json").json
+    edited = fdbq.ok("message", "edit", name, later, "--priority", "9", "--delay", "0s")
 
     assert [each["payload"] for each in waiting] == ["1", "2"]
     assert all(each["waits_for_key"] for each in waiting)
     assert (delayed["id"], "due_at" in delayed) == (later, True)
-    assert edited.out == "edited 1 message\n"
+    assert edited.out == f"edited 1 message of queue {name}\n"
     assert [message.payload for message in queue.peek(db, 9)] == [b"later", b"0"]
 
 
@@ -122,9 +123,9 @@ def test_every_listing_is_an_array_with_an_element_to_a_line_and_csv(
     queue.enqueue(db, b"a,b", headers={"region": "eu"})
     queue.enqueue(db, b"plain")
 
-    array = fdbq.ok("browse", name, "--json")
-    table = fdbq.ok("browse", name, "--csv")
-    nothing = fdbq.ok("lease", "list", name, "--json")
+    array = fdbq.ok("message", "list", name, "--json")
+    table = fdbq.ok("message", "list", name, "--csv")
+    nothing = fdbq.ok("message", "list", name, "--state", "leased", "--json")
 
     first, *elements, last = array.out.splitlines()
     assert (first, last, nothing.out) == ("[", "]", "[]\n")
@@ -145,7 +146,7 @@ def test_a_csv_controls_no_terminal_and_no_spreadsheet(
         Queue(name).enqueue(
             db, each.encode(), headers={"h": each, "n": -1, header: "\x1b[2J\n\u202e"}
         )
-    table = fdbq.ok("browse", name, "--csv")
+    table = fdbq.ok("message", "list", name, "--csv")
     assert table.out.replace("\n", "").replace("\t", "").isprintable()
     rows = [*csv.DictReader(io.StringIO(table.out))]
     assert [row["header.h"] for row in rows] == [f"'{each}" for each in formulas]
@@ -179,7 +180,10 @@ def test_several_queues_are_made_purged_verified_and_deleted_at_once(
     assert Queue(names[1]).options(db).history_seconds == 7 * 86_400
     Queue(names[1]).enqueue(db, b"x")
     assert [
-        each["purged"] for each in fdbq.ok("queue", "purge", *names, "--yes", "--json").json
+        each["purged"]
+        for each in fdbq.ok(
+            "message", "purge", names[0], "--queue", names[1], "--all", "--yes", "--json"
+        ).json
     ] == [
         0,
         1,
@@ -198,7 +202,7 @@ def test_another_root_has_queues_of_its_own(db: fdb.Database, fdbq: Fdbq, name: 
     space = fdb.Subspace(("app", name))
     assert Queue("orders", space).depth(db).ready == 1
     assert [each["queue"] for each in fdbq.ok(*root, "queue", "list", "--json").json] == ["orders"]
-    assert "no queue" in fdbq.refused("peek", "orders", code=1)
+    assert "no queue" in fdbq.refused("message", "list", "orders", code=1)
     fdbq.ok(*root, "queue", "delete", "orders", "--yes")
 
 

@@ -98,8 +98,8 @@ def test_hostile_names_and_payloads_do_nothing_on_any_screen(
     queue.enqueue(db, b"\x1b]0;owned\x07\x1b[2J\xff\x9b31m<b>", headers={"\x1b[2Jh": "\x07"})
     delivery = queue.receive(db, consumer="[bold]x")
     assert delivery is not None
-    leases = ["lease", "list", name]
-    for command in (leases, ["show", name, delivery.id], [*leases, "--watch", "60"]):
+    leases = ["message", "list", name, "--state", "leased"]
+    for command in (leases, ["message", "show", name, delivery.id], [*leases, "--watch", "60"]):
         with Screen([str(FDBQ), *command], fdbq.environment) as screen:
             screen.shows(delivery.id)
             if "--watch" in command:
@@ -108,7 +108,10 @@ def test_hostile_names_and_payloads_do_nothing_on_any_screen(
         for bad in (b"\x1b]0;", b"\x1b[2J", b"\x07", b"\x9b31m"):
             assert bad not in screen.received, command
     queue.reject(db, delivery, "\x1b]0;owned\x07")
-    for command in (["dead", "list", name], ["dead", "show", name, delivery.id]):
+    for command in (
+        ["message", "list", name, "--state", "dead"],
+        ["message", "show", name, delivery.id],
+    ):
         shown = fdbq.ok(*command).out
         assert "\x1b" not in shown
         assert "\\x1b]0;owned\\x07" in shown
@@ -131,7 +134,7 @@ def stopped(process: subprocess.Popen[str]) -> None:
 
 
 def test_a_watched_listing_is_an_array_to_a_line(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
-    with follow(fdbq, "peek", name, "--json", "--watch", "0.1") as process:
+    with follow(fdbq, "message", "list", name, "--json", "--watch", "0.1") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == []
         Queue(name).enqueue(db, b"now")
@@ -268,8 +271,8 @@ def test_a_scrape_that_fails_is_told_in_one_line(fdbq: Fdbq, name: str) -> None:
 def test_what_destroys_asks_first_in_a_terminal(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     Queue(name).enqueue(db, b"x")
     for answer, left in (("n\n", 1), ("y\n", 0)):
-        with Screen([str(FDBQ), "queue", "purge", name], fdbq.environment) as screen:
-            screen.shows("Remove 1 ready message")
+        with Screen([str(FDBQ), "message", "purge", name, "--all"], fdbq.environment) as screen:
+            screen.shows("Purge 1 message of queue")
             screen.press(answer)
             assert screen.ended() == (1 if left else 0)
         assert Queue(name).depth(db).ready == left

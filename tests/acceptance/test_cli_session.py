@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fdbqueue import Queue, fdb
@@ -50,7 +51,7 @@ class Session:
         """Wait until a delayed message is ready, in about a second; write nothing down."""
         name = self._names[queue]
         deadline = time.monotonic() + DEADLINE
-        while identity not in self._fdbq.ok("peek", name, "--json").out:
+        while identity not in self._fdbq.ok("message", "list", name, "--json").out:
             assert time.monotonic() < deadline
             self._fdbq.ok("sweep", name)
 
@@ -77,7 +78,7 @@ def test_a_session_prints_what_it_printed_before(db: fdb.Database, fdbq: Fdbq, n
     run = Session(fdbq, {"R": f"{name}-other", "Q": name})
     try:
         the_life_of_a_queue(run)
-        messages_out_of_order(run)
+        messages_out_of_order(run, lambda token, reason: _reject(db, name, token, reason))
         whom_it_concerns(run, db, name)
         what_streams_have(run, db, name)
         the_end(run)
@@ -100,7 +101,13 @@ def the_life_of_a_queue(run: Session) -> None:
     run("receive", "Q", "--ack", "--json")
 
 
-def messages_out_of_order(run: Session) -> None:
+def _reject(db: fdb.Database, name: str, token: str, reason: str) -> None:
+    delivery = Queue(name).delivery(db, bytes.fromhex(token))
+    assert delivery is not None
+    Queue(name).reject(db, delivery, reason)
+
+
+def messages_out_of_order(run: Session, reject: Callable[[str, str], None]) -> None:
     lines = [
         '{"payload": "a", "priority": 9, "headers": {"region": "eu", "weight": 1.5}}',
         '{"payload_base64": "/w==", "headers": {"region": null}}',
@@ -109,42 +116,43 @@ def messages_out_of_order(run: Session) -> None:
     ]
     run("enqueue", "Q", "--json", given="\n".join(lines))
     delayed = run("enqueue", "Q", "next year", "--delay", "31536000", "--json").json["id"]
-    run("show", "Q", delayed, "--json")
-    run("cancel", "Q", delayed, "--dry-run", "--json")
-    run("cancel", "Q", delayed, "--yes", "--json")
-    run("cancel", "Q", delayed, "--yes", "--json", code=1)
-    first, *_ = run("peek", "Q", "--json").lines
-    run("browse", "Q", "--selector", "region = 'eu' OR priority = 0", "--json")
-    run("show", "Q", first["id"], "--json")
+    run("message", "show", "Q", delayed, "--json")
+    run("message", "cancel", "Q", delayed, "--dry-run", "--json")
+    run("message", "cancel", "Q", delayed, "--yes", "--json")
+    run("message", "cancel", "Q", delayed, "--yes", "--json", code=1)
+    first, *_ = run("message", "list", "Q", "--json").lines
+    run("message", "list", "Q", "--match", "region = 'eu' OR priority = 0", "--json")
+    run("message", "show", "Q", first["id"], "--json")
     one, two, three = run("receive", "Q", "--max", "3", "--consumer", "billing", "--json").lines
-    run("show", "Q", one["id"], "--json")
-    run("extend", "Q", one["token"], "--lease", "120", "--json")
-    run("ack", "Q", one["token"], "--json")
-    run("ack", "Q", one["token"], "--json", code=1)
-    run("release", "Q", two["token"], "--error", "no stock", "--json")
-    run("reject", "Q", "--reason", "no such customer", "--json", given=three["token"])
+    run("message", "show", "Q", one["id"], "--json")
+    run("message", "release", "Q", one["token"], "--json")
+    run("message", "release", "Q", one["token"], "--json", code=1)
+    run("receive", "Q", "--ack", "--json")
+    run("message", "release", "Q", two["token"], "--error", "no stock", "--json")
+    reject(three["token"], "no such customer")
     dead = three["id"]
-    run("dead", "list", "Q", "--json")
-    run("dead", "show", "Q", dead, "--json")
-    run("dead", "redrive", "Q", "--selector", "priority = 0", "--dry-run", "--json")
-    run("dead", "redrive", "Q", dead, "--json")
+    run("message", "list", "Q", "--state", "dead", "--json")
+    run("message", "show", "Q", dead, "--json")
+    run("message", "retry", "Q", "--match", "priority = 0", "--dry-run", "--json")
+    run("message", "retry", "Q", dead, "--json")
     run.until_ready("Q", two["id"])
     (again,) = run("receive", "Q", "--json").lines
-    run("reject", "Q", again["token"], "--drop", "--json")
+    run("message", "release", "Q", again["token"], "--delay", "1d", "--yes", "--json")
+    run("message", "purge", "Q", again["id"], "--yes", "--json")
     run("receive", "Q", "--consumer", "billing", "--json")
-    run("lease", "list", "Q", "--json")
-    run("lease", "release", "Q", "--consumer", "billing", "--dry-run", "--json")
-    run("lease", "release", "Q", "--consumer", "billing", "--yes", "--json")
+    run("message", "list", "Q", "--state", "leased", "--json")
+    run("message", "release", "Q", "--consumer", "billing", "--dry-run", "--json")
+    run("message", "release", "Q", "--consumer", "billing", "--yes", "--json")
 
 
 def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
-    run("subscription", "create", "Q", "eu", "--selector", "region = 'eu'", "--json")
+    run("subscription", "create", "Q", "eu", "--match", "region = 'eu'", "--json")
     run("subscription", "create", "Q", "audit", "--mode", "browse", "--start", "now", "--json")
     run("subscription", "list", "Q", "--json")
     run("enqueue", "Q", "for eu", "--header", "region=eu", "--json")
     run("receive", "Q", "--subscription", "eu", "--ack", "--json")
     run("enqueue", "Q", "for us", "--header", "region=us", "--json")
-    run("receive", "Q", "--selector", "region = 'us'", "--ack", "--json")
+    run("receive", "Q", "--match", "region = 'us'", "--ack", "--json")
     run("subscription", "seek", "Q", "audit", "first", "--json")
     run("subscription", "show", "Q", "audit", "--json")
     run("subscription", "delete", "Q", "audit", "--dry-run", "--json")
@@ -164,9 +172,11 @@ def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:
     run("plan", "list", "R", "--json")
     run("plan", "show", "R", "stream", "--max", "1")
     held = run("plan", "show", "R", "stream", "--json").json["ids"]
-    run("show", "R", held[0], "--json")
-    (token, _) = (each["token"] for each in run("lease", "list", "R", "--json").json)
-    run("lease", "release", "R", token, "--yes", code=1)
+    run("message", "show", "R", held[0], "--json")
+    (token, _) = (
+        each["token"] for each in run("message", "list", "R", "--state", "leased", "--json").json
+    )
+    run("message", "release", "R", token, "--yes", code=1)
     run("plan", "release", "R", "stream", "--dry-run", "--json")
     run("plan", "release", "R", "stream", "--yes", "--forget", "--json")
     run("plan", "release", "R", "stream", "--yes", "--json", code=1)
@@ -176,18 +186,18 @@ def the_end(run: Session) -> None:
     run("history", "tail", "Q", "--max", "3", "--json")
     run("history", "export", "Q")
     run("enqueue", "Q", "--json", given='{"payload": "x", "headers": {"n": 1}}\n' * 3)
-    run("queue", "copy", "Q", "R", "--selector", "n = 1", "--json")
-    run("queue", "move", "Q", "R", "--dry-run", "--json")
-    run("queue", "move", "Q", "R", "--yes", "--json")
+    run("message", "copy", "Q", "R", "--match", "n = 1", "--yes", "--json")
+    run("message", "move", "Q", "R", "--all", "--dry-run", "--json")
+    run("message", "move", "Q", "R", "--all", "--yes", "--json")
     run("enqueue", "Q", "later", "--delay", "3600", "--header", "region=eu")
-    late = ("--state", "delayed", "--selector", "region = 'eu'")
-    run("queue", "purge", "Q", *late, "--dry-run", "--json")
-    run("queue", "move", "Q", "R", *late, "--dry-run", "--json")
-    run("queue", "purge", "Q", *late, "--yes", "--json")
-    run("queue", "purge", "R", "--selector", "n = 1", "--dry-run", "--json")
-    run("queue", "purge", "R", "--selector", "n = 1", "--yes", "--json")
-    run("queue", "purge", "R", "--yes", "--json")
-    run("dead", "purge", "Q", "--all", "--yes", "--json")
+    late = ("--state", "delayed", "--match", "region = 'eu'")
+    run("message", "purge", "Q", *late, "--dry-run", "--json")
+    run("message", "move", "Q", "R", *late, "--dry-run", "--json")
+    run("message", "purge", "Q", *late, "--yes", "--json")
+    run("message", "purge", "R", "--match", "n = 1", "--dry-run", "--json")
+    run("message", "purge", "R", "--match", "n = 1", "--yes", "--json")
+    run("message", "purge", "R", "--all", "--yes", "--json")
+    run("message", "purge", "Q", "--all", "--state", "dead", "--yes", "--json")
     run("queue", "verify", "Q", "--json")
     run("sweep", "Q", "--json")
     run("queue", "show", "Q", "--json")

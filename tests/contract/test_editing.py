@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, fdb, verify
-from fdbqueue.cli.messages import inspection
+from fdbqueue.cli.messages import listing
 from fdbqueue.errors import InvalidArgument, InvalidPriority
 from fdbqueue.testing import ManualClock
 
@@ -171,10 +171,10 @@ def test_a_wrong_change_is_refused(
 def test_the_shell_lists_on_behind_messages_that_are_gone(
     db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch, gone: list[int]
 ) -> None:
-    monkeypatch.setattr(inspection, "BATCH", 2)
+    monkeypatch.setattr(listing, "BATCH", 2)
     ids = [queue.enqueue(db, b"x", delay=60 + n) for n in range(5)]
     shown = []
-    for each in inspection._waiting(db, queue, None, "delayed", None):
+    for each in listing.waiting(db, queue, "delayed"):
         shown.append(each.id)
         if len(shown) == 2:
             for n in gone:

@@ -16,8 +16,8 @@ from fdbqueue.cli.main import app, run
 from fdbqueue.values.options import FIXED, QueueOptions
 
 ROOT: Any = typer.main.get_command(app)
-LISTS = {"list", "peek", "browse", "show"}
-DESTROYS = {"delete", "purge", "move", "cancel", "redrive", "evict", "lease release"}
+LISTS = {"list", "show"}
+DESTROYS = {"delete", "purge", "move", "cancel", "retry", "evict", "message release"}
 """Names of commands, or how their paths end, after which something is not where it was."""
 OPERATORS = {"<", ">", "&&"}
 ENDLESS = {"fdbq top", "fdbq worker", "fdbq web", "fdbq metrics serve"}
@@ -79,7 +79,7 @@ def test_every_command_has_an_example_of_itself_that_parses(path: str) -> None:
 
 
 def test_a_wrong_example_would_be_found() -> None:
-    for line in ("fdbq peek", "fdbq peek orders --colour", "fdbq dead lst orders"):
+    for line in ("fdbq message list", "fdbq enqueue orders --colour", "fdbq queue lst orders"):
         with pytest.raises(Exception, match=r"Missing|No such"):
             parse(line.split())
 
@@ -117,7 +117,7 @@ def test_the_help_names_every_option_that_can_be_set() -> None:
     }
 
 
-@pytest.mark.parametrize("command", ["", "queue", "dead", "lease", "history"])
+@pytest.mark.parametrize("command", ["", "queue", "message", "history"])
 def test_a_group_alone_shows_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command.split()) == 2
     shown = capsys.readouterr()

@@ -34,10 +34,10 @@ COMMANDS = [
     "queue create orders",
     "queue list",
     "enqueue orders hello",
-    "peek orders",
+    "message list orders",
     "receive orders --ack",
-    "dead list orders",
-    "lease list orders",
+    "message list orders --state dead",
+    "message list orders --state leased",
     "status",
 ]
 NOT_FOR_HELP = NOT_NEEDED | {"fdb", "fdbqueue.store.binding"}

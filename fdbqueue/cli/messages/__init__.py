@@ -1,1 +1,1 @@
-"""Commands that enqueue, receive, show and settle messages."""
+"""Commands about messages: enqueue, receive, and ``fdbq message …``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated
 
 from typer import Option
@@ -12,8 +13,8 @@ import fdbqueue
 
 from ...errors import QueueError, TransactionTooLarge
 from .. import context, durations, json_schema, terminal
-from ..parameters import AsJson, QueueName, SelectorOption
-from .inspection import message_table
+from ..parameters import AsJson, Match, QueueName
+from .listing import message_table
 
 BATCH = 500
 
@@ -34,37 +35,34 @@ def receive(
     subscription: Annotated[
         str | None, Option(metavar="NAME", help="Receive what this subscription selects.")
     ] = None,
-    selector: SelectorOption = None,
+    match: Match = None,
     as_json: AsJson = False,
 ) -> None:
     """Receive messages: most urgent first, then oldest first.
 
     Each message is leased. It is delivered again when its lease expires, unless you acknowledge it
-    with --ack, or later with fdbq ack and the token of its lease. With --json, each message is an
-    object on a line, with its token.
+    with --ack. With --json, each message is an object on a line, with the token of its lease, which
+    fdbq message release takes.
 
     \b
     Examples:
       fdbq receive orders --ack
       fdbq receive orders --max 10 --wait 60 --json
-      fdbq receive orders --lease 10m --json | tee work.jsonl
-      fdbq receive orders --selector "region = 'eu'" --ack
+      fdbq receive orders --lease 10m --json
+      fdbq receive orders --match "region = 'eu'" --ack
     """
-    if selector is not None and (subscription is not None or wait):
-        raise terminal.CommandError("--selector goes with neither --subscription nor --wait")
+    if match is not None and subscription is not None:
+        raise terminal.CommandError("--match does not go with --subscription, which has its own")
     if ack and 1 in terminal.closed:
         raise terminal.CommandError(
             "standard output is closed, so acknowledged messages would be lost: omit --ack"
         )
     db, queue = context.open_queue(name)
-    receive: Callable[..., Sequence[fdbqueue.Delivery]] = queue.receive_batch
+    receive: Callable[..., Sequence[fdbqueue.Delivery]] = partial(queue.receive_batch, match=match)
     if subscription is not None:
         receive = queue.subscriptions.open(db, subscription).receive_many
 
     def take(count: int, seconds: float) -> Sequence[fdbqueue.Delivery]:
-        if selector is not None:
-            found = queue.receive(db, match=selector, lease=lease, consumer=consumer)
-            return [] if found is None else [found]
         return receive(db, count, lease=lease, wait=seconds, consumer=consumer)
 
     received = 0
@@ -82,13 +80,13 @@ def receive(
                 queue.ack(db, deliveries)
     if not received:
         paused = " (it is paused)" if queue.options(db).paused else ""
-        without = "is empty" if selector is None else "has no ready message that matches"
+        without = "is empty" if match is None else "has no ready message that matches"
         terminal.note(f"queue {name} {without}{paused}")
     elif not ack and not as_json:
         seconds = queue.options(db).lease if lease is None else lease
         terminal.note(
             f"leased {terminal.count(received, 'message')} for {seconds:g} s; use --ack to "
-            "acknowledge at once, or --json to see the tokens that fdbq ack takes"
+            "acknowledge at once, or --json to see the tokens that fdbq message release takes"
         )
 
 

@@ -12,11 +12,11 @@ from fdbqueue.values.options import QueueOptions
 
 from .. import context, durations, listings, terminal
 from ..parameters import AsJson, Change, QueueName, QueueNames, grouped
-from . import bulk, options, overview
+from . import options, overview
 
 app = Typer(
     name="queue",
-    help="Create, list, show, change, purge, verify and delete queues.",
+    help="Create, list, show, change, verify and delete queues.",
     no_args_is_help=True,
 )
 
@@ -239,5 +239,5 @@ def _print_verified(name: str, found: fdbqueue.values.model.Verification, *, sev
 
 
 app.command("list")(overview.list_)
-for command in (overview.show, bulk.purge, bulk.move, bulk.copy, verify):
+for command in (overview.show, verify):
     app.command()(command)

@@ -11,10 +11,10 @@ from ..parameters import (
     AsJson,
     Change,
     ListOutput,
+    Match,
     Output,
     Page,
     QueueName,
-    SelectorOption,
     SubscriptionName,
     grouped,
 )
@@ -36,7 +36,7 @@ def create(
         Literal["acquire", "browse"],
         Option(metavar="MODE", help="acquire takes messages; browse sees each of them once."),
     ] = "acquire",
-    selector: SelectorOption = None,
+    match: Match = None,
     exclusive: Annotated[bool, Option("--exclusive", help="Allow one consumer at a time.")] = False,
     auto_close: Annotated[
         bool,
@@ -49,7 +49,7 @@ def create(
 
     \b
     Examples:
-      fdbq subscription create orders eu --selector "region = 'eu'"
+      fdbq subscription create orders eu --match "region = 'eu'"
       fdbq subscription create orders audit --mode browse --start now
     """
     db, queue = context.open_queue(name)
@@ -61,7 +61,7 @@ def create(
         db,
         subscription,
         mode=mode,
-        selector=selector,
+        selector=match,
         exclusive=exclusive,
         auto_close=auto_close,
         start=start,

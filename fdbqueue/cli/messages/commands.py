@@ -1,0 +1,23 @@
+"""``fdbq message …``: look at messages, and change them."""
+
+from typer import Typer
+
+from . import leases, listing, selection
+
+app = Typer(
+    name="message",
+    help="List, show, cancel, edit, retry, move, copy, purge and release messages.",
+    no_args_is_help=True,
+)
+app.command("list")(listing.list_)
+app.command()(listing.show)
+for command in (
+    selection.cancel,
+    selection.edit,
+    selection.retry,
+    selection.move,
+    selection.copy,
+    selection.purge,
+    leases.release,
+):
+    app.command()(command)

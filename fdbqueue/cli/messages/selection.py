@@ -1,0 +1,469 @@
+"""``fdbq message cancel``, ``edit``, ``retry``, ``move``, ``copy`` and ``purge``: one selection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+import fdbqueue
+from fdbqueue.values.states import State
+
+from ...values.records import record
+from .. import context, durations, listings, terminal
+from ..parameters import Change, QueueName, complete_queue, grouped, queue_option
+from .filters import Filters, Wanted
+from .leases import leases_of
+from .listing import waiting
+
+BATCH = 100
+"""Dead letters in a transaction of a redrive."""
+
+
+@dataclass
+class Choice(Filters):
+    """Which messages a command changes, unless it names them by id."""
+
+    state: Annotated[
+        list[str] | None,
+        Option(metavar="STATE", help="Those in this state. Repeatable. The default is above."),
+    ] = None
+    every: Annotated[bool, Option("--all", help="All in these states.")] = False
+    others: Annotated[list[str] | None, queue_option("Also those of this queue. Repeatable.")] = (
+        None
+    )
+
+
+Ids = Annotated[list[str] | None, Argument(metavar="ID…", help="Ids of messages.")]
+Target = Annotated[
+    str,
+    Argument(metavar="TARGET", help="The queue that gets them.", autocompletion=complete_queue),
+]
+Told = Callable[[int], None]
+ById = Callable[["fdbqueue.fdb.Database", "fdbqueue.Queue", dict[str, str]], int]
+"""Changes messages, given as ids with their states; returns how many."""
+ByFilter = Callable[["fdbqueue.fdb.Database", "fdbqueue.Queue", Wanted, Sequence[str], Told], int]
+"""Changes the wanted messages in these states; returns how many."""
+
+
+@record
+class Verb:
+    """What a command does. states: those it may take; usual: those it takes unless told otherwise.
+
+    asks: whether it asks for confirmation also where messages are given by id. told: what it has to
+    tell beside the number, by the name in JSON.
+    """
+
+    name: str
+    done: str
+    states: Sequence[str]
+    usual: Sequence[str]
+    by_id: ById
+    by_filter: ByFilter
+    asks: bool = True
+    target: str | None = None
+    told: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "" if self.target is None else f" to queue {self.target}"
+
+
+@grouped
+def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -> None:
+    """Remove ready and delayed messages before they are delivered, and cancel those being handled.
+
+    A message that is being handled is never delivered again, and its handler can see that; it ends
+    as its handler does. Dead letters, and messages in a batch of a stream, stay. Choose by ID, with
+    filters, or with --all; --state is ready, delayed or leased, by default all of them. The exit
+    code is 1 if any message was not cancelled, or none matches.
+
+    \b
+    Examples:
+      fdbq message cancel orders 05-000000000001-83ca4e58174f03bb --yes
+      fdbq message cancel orders --match "customer = 17" --dry-run
+    """
+    running: list[str] = []
+
+    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
+        removed = 0
+        for each in found:
+            if queue.cancel(db, each):
+                removed += 1
+            elif (now := queue.get(db, each)) is not None and now.cancelled:
+                running.append(each)
+        return removed + len(running)
+
+    states = ("ready", "delayed", "leased")
+    told = {"running": running}
+    verb = Verb("cancel", "cancelled", states, states, by_id, _found_then(by_id), told=told)
+    _change(verb, name, ids, choice, change)
+
+
+@grouped
+def edit(
+    name: QueueName,
+    ids: Ids = None,
+    priority: Annotated[
+        int | None,
+        Option(metavar="N", help="The new priority, 0 to 9; 9 is the most urgent."),
+    ] = None,
+    delay: Annotated[
+        float | None, durations.option("Deliver them after this delay; 0 delivers them now.")
+    ] = None,
+    at: Annotated[
+        str | None,
+        Option(metavar="TIME", help="When to deliver them: 2030-01-31T08:00+01:00."),
+    ] = None,
+    *,
+    choice: Choice,
+    change: Change,
+) -> None:
+    """Change the priority or time of waiting messages.
+
+    A message that changes its level goes to the end of the new level. Leased and dead messages do
+    not change. Choose by ID, with filters, or with --all; --state is ready or delayed, by default
+    both. The exit code is 1 if any message was not changed, or none matches.
+
+    \b
+    Examples:
+      fdbq message edit orders 05-000000000001-83ca4e58174f03bb --priority 9
+      fdbq message edit orders --match "region = 'eu'" --delay 2h --yes
+    """
+    if priority is None and delay is None and at is None:
+        raise terminal.CommandError("nothing to change: give --priority, --delay or --at")
+    moment = None if at is None else durations.instant(at)
+
+    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
+        return sum(
+            queue.edit(db, each, priority=priority, delay=delay, at=moment) for each in found
+        )
+
+    states = ("ready", "delayed")
+    verb = Verb("edit", "edited", states, states, by_id, _found_then(by_id), asks=False)
+    _change(verb, name, ids, choice, change)
+
+
+@grouped
+def retry(
+    name: QueueName,
+    ids: Ids = None,
+    *,
+    choice: Choice,
+    rate: Annotated[
+        float | None, Option(metavar="N", min=0.001, help="Retry at most N per second.")
+    ] = None,
+    change: Change,
+) -> None:
+    """Deliver dead letters again.
+
+    They go to the end of their level and start with no attempts. A dead letter stays if another
+    message now holds its unique key. Choose by ID, with filters, or with --all. The exit code is 1
+    if any message is not retried, or none matches.
+
+    \b
+    Examples:
+      fdbq message retry orders 05-000000000001-83ca4e58174f03bb
+      fdbq message retry orders --error timeout --since 2h --rate 50 --yes
+      fdbq message retry orders --queue mail --match "region = 'eu'" --dry-run
+      fdbq message retry orders --all --yes
+    """
+    began = time.monotonic()
+
+    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
+        return sum(queue.dead.redrive_ids(db, [each]) for each in found)
+
+    def by_filter(
+        db: fdbqueue.fdb.Database,
+        queue: fdbqueue.Queue,
+        wanted: Wanted,
+        _: Sequence[str],
+        told: Told,
+    ) -> int:
+        def paced(redriven: int) -> None:
+            told(redriven)
+            if rate is not None:
+                terminal.sleep(began + redriven / rate - time.monotonic())
+
+        at_once = BATCH if rate is None else max(1, min(BATCH, int(rate / 10)))
+        return queue.dead.redrive(db, wanted, at_once=at_once, progress=paced)
+
+    verb = Verb("retry", "retried", ("dead",), ("dead",), by_id, by_filter, asks=False)
+    _change(verb, name, ids, choice, change)
+
+
+@grouped
+def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -> None:
+    """Remove messages for good; they are not delivered. Leased messages stay with their consumers.
+
+    Choose by ID, with filters, or with --all; --state is ready, delayed or dead, by default ready,
+    or dead with --reason, --since or --until.
+    The exit code is 1 if any message was not removed, or none matches.
+
+    \b
+    Examples:
+      fdbq message purge orders --all --dry-run
+      fdbq message purge orders --queue mail --match "region = 'test'" --yes
+      fdbq message purge orders --until 30d --yes
+      fdbq message purge orders 05-000000000001-83ca4e58174f03bb --yes
+    """
+
+    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
+        return sum(
+            queue.dead.purge_ids(db, [each]) if state == "dead" else queue.cancel(db, each)
+            for each, state in found.items()
+        )
+
+    def one_state(
+        db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, wanted: Wanted, state: str, told: Told
+    ) -> int:
+        if state == "ready" and not choice.given:
+            return queue.purge(db, progress=told)
+        return queue.remove(db, wanted, state=state, progress=_taken(told)).taken
+
+    states, by_filter = ("ready", "delayed", "dead"), _each_state(one_state)
+    _change(
+        Verb("purge", "purged", states, ("ready",), by_id, by_filter), name, ids, choice, change
+    )
+
+
+@grouped
+def move(
+    name: QueueName, target: Target, ids: Ids = None, *, choice: Choice, change: Change
+) -> None:
+    """Move messages to another queue.
+
+    One transaction removes a message here and adds it there. There it has a new id and no attempts;
+    a dead letter is ready there, and remembers how it died. To continue after an interruption, run
+    the same command again. Choose by ID, with filters, or with --all; --state is ready, delayed or
+    dead, by default ready. The exit code is 1 if any message was not moved, or none matches.
+
+    \b
+    Examples:
+      fdbq message move orders orders-eu --match "region = 'eu'"
+      fdbq message move orders parked --reason declined --yes
+      fdbq message move orders parked 05-000000000001-83ca4e58174f03bb --yes
+    """
+    _to_other("move", "moved", name, target, ids, choice, change)
+
+
+@grouped
+def copy(
+    name: QueueName, target: Target, ids: Ids = None, *, choice: Choice, change: Change
+) -> None:
+    """Copy messages to another queue. The originals stay as they are.
+
+    Choose by ID, with filters, or with --all; --state is ready, delayed or dead, by default ready,
+    or dead with --reason, --since or --until.
+    The exit code is 1 if any message was not copied, or none matches.
+
+    \b
+    Example:
+      fdbq message copy orders orders-test --match "priority > 6" --yes
+    """
+    _to_other("copy", "copied", name, target, ids, choice, change)
+
+
+def _to_other(
+    name: str,
+    done: str,
+    queue: str,
+    target: str,
+    ids: Sequence[str] | None,
+    choice: Choice,
+    change: Change,
+) -> None:
+    def one_state(
+        db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, wanted: Wanted, state: str, told: Told
+    ) -> int:
+        run = queue.move if name == "move" else queue.copy
+        return run(db, target, wanted, state=state, progress=_taken(told)).taken
+
+    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
+        if name == "move" and {*found.values()} == {"dead"}:
+            return queue.dead.move_ids(db, target, found)
+        states = sorted({*found.values()})
+        return by_filter(db, queue, lambda message: message.id in found, states, lambda _: None)
+
+    states, by_filter = ("ready", "delayed", "dead"), _each_state(one_state)
+    verb = Verb(
+        name, done, states, ("ready",), by_id, by_filter, asks=name == "move", target=target
+    )
+    _change(verb, queue, ids, choice, change)
+
+
+def _taken(told: Told) -> Callable[[fdbqueue.Progress], None]:
+    return lambda progress: told(progress.taken)
+
+
+def _each_state(
+    one: Callable[[fdbqueue.fdb.Database, fdbqueue.Queue, Wanted, str, Told], int],
+) -> ByFilter:
+    """Change what is in one state after the other."""
+
+    def by_filter(
+        db: fdbqueue.fdb.Database,
+        queue: fdbqueue.Queue,
+        wanted: Wanted,
+        states: Sequence[str],
+        told: Told,
+    ) -> int:
+        count = 0
+        for state in states:
+            count += one(db, queue, wanted, state, partial(_add, told, count))
+        return count
+
+    return by_filter
+
+
+def _found_then(by_id: ById) -> ByFilter:
+    """Find first what matches, as a change may take a message to another of the states."""
+
+    def by_filter(
+        db: fdbqueue.fdb.Database,
+        queue: fdbqueue.Queue,
+        wanted: Wanted,
+        states: Sequence[str],
+        told: Told,
+    ) -> int:
+        found = {
+            each.id: state
+            for state in states
+            for each in _messages(db, queue, state)
+            if wanted(each)
+        }
+        count = 0
+        for n, (each, state) in enumerate(found.items(), 1):
+            count += by_id(db, queue, {each: state})
+            told(n)
+        return count
+
+    return by_filter
+
+
+def _messages(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, state: str
+) -> Iterable[fdbqueue.Message]:
+    if state == "leased":
+        return (each.delivery.message for each in leases_of(db, queue) if not each.planned)
+    return (each.message for each in waiting(db, queue, state))
+
+
+def _change(
+    verb: Verb, name: str, given: Sequence[str] | None, choice: Choice, change: Change
+) -> None:
+    """Find the messages, ask the user, change them, and print how many."""
+    ids = [*dict.fromkeys(given or [])]
+    if sum((bool(ids), choice.given, choice.every)) != 1:
+        raise terminal.CommandError(
+            "choose messages by ID, with filters (--match, --level, --reason, --error, --since, "
+            "--until), or with --all"
+        )
+    if ids and (choice.others or choice.state):
+        raise terminal.CommandError("an ID says which message it is: omit --queue and --state")
+    usual = ("dead",) if choice.of_death and "dead" in verb.states else verb.usual
+    states = [*dict.fromkeys(choice.state or usual)]
+    for state in states:
+        if state not in verb.states:
+            raise terminal.CommandError(
+                f"--state {state}: fdbq message {verb.name} takes {' or '.join(verb.states)}"
+            )
+    wanted = choice.wanted()
+    db = context.connect()
+    queues = [context.queue(each) for each in dict.fromkeys([name, *(choice.others or [])])]
+    for queue in queues:
+        choice.check(db, queue)
+    if verb.target is not None:
+        context.queue(verb.target).options(db)  # raises QueueNotFound
+    known = _states(db, queues[0], ids, verb.states)
+    found = {
+        queue.name: len(known) if ids else _count(db, queue, choice, wanted, states)
+        for queue in queues
+    }
+    total, changed = sum(found.values()), dict(found)
+    if not change.dry_run and (known or not ids):
+        if verb.asks or not ids:
+            messages = (
+                f"{terminal.count(total, 'message')} of {terminal.queues(found, quoted=True)}"
+            )
+            change.confirm(f"{verb.name.capitalize()} {messages}{verb}?")
+        with terminal.progress(f"messages {verb.done}", total) as update:
+            changed = dict.fromkeys(found, 0)
+            for queue in queues:
+                told = partial(_add, update, sum(changed.values()))
+                changed[queue.name] = (
+                    verb.by_id(db, queue, known)
+                    if ids
+                    else verb.by_filter(db, queue, wanted, states, told)
+                )
+    count, missed = sum(changed.values()), [each for each in ids if each not in known]
+    if change.as_json:
+        more: dict[str, Any] = {} if verb.target is None else {"target": verb.target}
+        more |= {"missed": missed} if ids else {}
+        more |= {what: those for what, those in verb.told.items() if those}
+        listings.print_results(
+            [{"queue": each, **change.counted(verb.done, n), **more} for each, n in changed.items()]
+        )
+    else:
+        messages = f"{terminal.count(count, 'message')} of {terminal.queues(found)}{verb}"
+        print(terminal.visible(f"{change.verb(verb.name, verb.done)} {messages}"))
+        for what, those in verb.told.items():
+            if those:
+                print(f"{what}: {', '.join(those)}")
+    of = terminal.queues(found, quoted=True)
+    if missed:
+        raise terminal.CommandError(
+            f"no such {' or '.join(verb.states)} message: {', '.join(missed)}", 1
+        )
+    if count < total and not change.dry_run:
+        stayed = terminal.count(total - count, "message")
+        text = (
+            f"{stayed} not {verb.done}: another message holds the unique key, it cannot be read, "
+            "or somebody else was faster"
+        )
+        if ids:
+            raise terminal.CommandError(text, 1)
+        terminal.note(text)
+    if not total and not choice.every:
+        raise terminal.CommandError(f"no {' or '.join(states)} message of {of} matches", 1)
+
+
+def _add(told: Callable[[int], Any], before: int, count: int) -> None:
+    told(before + count)
+
+
+def _states(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str], states: Sequence[str]
+) -> dict[str, str]:
+    """The states of messages that are in one of these states, and in no plan of a stream."""
+    found = {each: queue.get(db, each) for each in ids}
+    return {
+        each: now.state.value
+        for each, now in found.items()
+        if now is not None
+        and now.state.value in states
+        and (now.state is not State.LEASED or now.lease_expires_at_ms is not None)
+    }
+
+
+def _count(
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    choice: Choice,
+    wanted: Wanted,
+    states: Sequence[str],
+) -> int:
+    """How many messages are chosen; a filter has to test each of them."""
+    if not choice.given:
+        depth = queue.depth(db)
+        return sum(int(getattr(depth, state)) for state in states)
+    with terminal.progress("messages matched") as update:
+        return sum(
+            sum(map(wanted, _messages(db, queue, state)))
+            if state == "leased"
+            else queue.count(db, wanted, state=state, progress=_taken(update)).taken
+            for state in states
+        )
