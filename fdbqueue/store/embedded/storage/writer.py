@@ -38,7 +38,7 @@ _TRIM_EVERY = 256
 # A look at the size of the log takes longer than some commits that extend it.
 _EXTEND_EVERY = 8
 
-_LOG = "INSERT INTO recent VALUES (?, ?)"
+_LOG = "INSERT INTO recent (version, written) VALUES (?, ?)"
 _LOGGED = "SELECT 1 FROM recent WHERE version = ?"
 _LOG_FROM = "SELECT version, written FROM recent WHERE version >= ? ORDER BY version"
 # The newest commit before that stays: it may be the last one that a process knows, and its version
