@@ -17,6 +17,7 @@ import fdbqueue
 from fdbqueue.store import embedded
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage import file as files
+from fdbqueue.store.embedded.storage import versions
 from fdbqueue.store.location import default_store
 
 
@@ -236,3 +237,26 @@ def test_a_path_that_is_too_long_is_refused_and_leaves_nothing(tmp_path: Path) -
     with pytest.raises(embedded.NotWritable, match="longer"):
         embedded.open_store(str(deep / "a.store"))
     assert not list(deep.iterdir())
+
+
+@pytest.mark.parametrize("word", ["ANNOUNCED", "FLOOR", "TOUCHED"])
+@pytest.mark.parametrize("value", [-1, 1 << 62, (1 << 63) - 1])
+def test_a_forged_version_in_the_lock_file_is_an_error_of_the_engine_or_harmless(
+    path: str, word: str, value: int
+) -> None:
+    db: Any = fdb.open(path)
+    db[b"key"] = b"kept"
+    words = embedded.open_store(path).file.shared.words
+    words[getattr(versions, word)] = value
+    refusal = None
+    try:
+        db[b"key"] = b"changed"
+    except embedded.StoreFailed as error:
+        refusal = str(error)
+    if refusal is None:
+        assert db[b"key"] == b"changed"
+    else:
+        assert "-lock" in refusal
+        embedded.close_store(path)
+        os.unlink(path + "-lock")
+        assert fdb.open(path)[b"key"] == b"kept"
