@@ -29,7 +29,6 @@ _NAMES = {
     "queue.overview": "list_queues survey",
     "queue.queue": "Queue",
     "queue.subscription": "Subscription",
-    "queue.admin.verification": "verify",
     "store.binding": "describe fdb open transactional",
     "store.clocks": "Clock",
     "store.connection": "Connection",

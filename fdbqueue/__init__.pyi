@@ -6,7 +6,6 @@ from . import metrics as metrics
 from . import spark as spark
 from .consumers.credit import Credit as Credit
 from .consumers.line import Ticket as Ticket
-from .queue.admin.verification import verify as verify
 from .queue.batch import Batch as Batch
 from .queue.bulk.imports import Import as Import
 from .queue.bulk.producer import Producer as Producer

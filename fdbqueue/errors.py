@@ -540,7 +540,7 @@ class ExpiredBacklog(QueueError):
 
     text = (
         "queue {name!r} has more than {count:,} messages to remove or to move before the first "
-        "one comes: call Queue.sweep, or receive with a database"
+        "one comes: call Queue.admin.sweep, or receive with a database"
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .channel import Channel
 from .connection import Connection
-from .overview import list_queues, survey, verify
+from .overview import list_queues, survey
 from .queues import (
     Batch,
     DeadLetters,
@@ -58,5 +58,4 @@ __all__ = [
     "open",
     "survey",
     "transactional",
-    "verify",
 ]

@@ -1,4 +1,4 @@
-"""Looking at all queues of a store, and checking one."""
+"""Looking at all queues of a store."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from collections.abc import Iterable
 from functools import partial
 
 from ..queue import overview
-from ..queue.admin import verification
-from ..queue.admin.verification import Verification
 from ..queue.overview import Surveyed
 from ..schema.keys import DEFAULT_ROOT
 from ..store.binding import fdb
 from ..values.durations import Seconds
 from .driver import run
-from .queues import Queue
 from .transactions import Database, Transaction
 from .twins import to_original
 
@@ -39,9 +36,3 @@ async def survey(
     """As ``fdbqueue.survey``."""
     given = to_original(tr)
     return await run(partial(overview.survey, given, names, root=root, timeout=timeout))
-
-
-async def verify(db: Database, queue: Queue, *, repair: bool = False) -> Verification:
-    """As ``fdbqueue.verify``."""
-    given = db.blocking, to_original(queue)
-    return await run(partial(verification.verify, *given, repair=repair))

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
 
-from ..queue import batch, dead_letters, limits, queue, subscription, subscriptions
+from ..queue import batch, dead_letters, line, queue, subscription, subscriptions
+from ..queue.admin import admin
 from ..queue.bulk import imports, plans, producer, sinks
 from ..queue.continuations import groups
-from ..queue.keys import keys
+from ..queue.keys import keys, limits
 from ..queue.schedules import schedules
 from ..values.durations import Seconds
 from ..values.model import Delivery
@@ -87,6 +88,16 @@ class Schedules(Twin):
 @twin(groups.Groups)
 class Groups(Twin):
     """The groups of a queue."""
+
+
+@twin(admin.Admin)
+class Admin(Twin):
+    """What operators do to a queue."""
+
+
+@twin(line.Line)
+class Line(Twin):
+    """The line of a queue."""
 
 
 @twin(batch.Batch)

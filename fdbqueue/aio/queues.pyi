@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, Unpack, 
 from typing_extensions import TypeVar
 
 from ..messages.delivery.lease_rows import Held
+from ..queue.admin.admin import Admin as _Admin
 from ..queue.bulk.imports import Import as _Import
 from ..queue.bulk.planner import Planner
 from ..queue.bulk.plans import Plans as _Plans
@@ -29,8 +30,9 @@ from ..queue.dead_letters import Wanted
 from ..queue.handle import Creating, Opening
 from ..queue.keys.keys import Key as _Key
 from ..queue.keys.keys import Keys as _Keys
-from ..queue.limits import Limits as _Limits
-from ..queue.limits import SharedLimit as _SharedLimit
+from ..queue.keys.limits import Limits as _Limits
+from ..queue.keys.limits import SharedLimit as _SharedLimit
+from ..queue.line import Line as _Line
 from ..queue.queue import Queue as _Queue
 from ..queue.schedules.schedules import Schedules as _Schedules
 from ..queue.settlement import Deliveries
@@ -109,11 +111,11 @@ class Queue(Twin, Generic[T]):
         serializer: _Named,
     ) -> None: ...
     ack = _both(_Queue.ack)
+    @property
+    def admin(self) -> Admin: ...
     browse = _rows(_Queue.browse)
     cancel = _both(_Queue.cancel)
-    collect = _db(_Queue.collect)
     consume = _rows(_Queue.consume)
-    consumers = _both(_Queue.consumers)
     async def copy(
         self,
         db: Database,
@@ -148,9 +150,7 @@ class Queue(Twin, Generic[T]):
     @property
     def dead(self) -> DeadLetters: ...
     delete = _both(_Queue.delete)
-    delivery = _both(_Queue.delivery)
     depth = _both(_Queue.depth)
-    depths = _both(_Queue.depths)
     dequeue = _tr(_Queue.dequeue)
     edit = _both(_Queue.edit)
     async def enqueue(
@@ -188,7 +188,6 @@ class Queue(Twin, Generic[T]):
     async def enqueue_many(
         self, tr: Transactor, messages: Iterable[NewMessage[T] | T], *, room: Seconds = ...
     ) -> Enqueued: ...
-    evict = _both(_Queue.evict)
     @overload
     async def extend(
         self, tr: Transactor, deliveries: Delivery, lease: Seconds | None = ...
@@ -205,9 +204,10 @@ class Queue(Twin, Generic[T]):
     history = _both(_Queue.history)
     @property
     def keys(self) -> Keys: ...
-    leases = _both(_Queue.leases)
     @property
     def limits(self) -> Limits: ...
+    @property
+    def line(self) -> Line: ...
     messages = _both(_Queue.messages)
     async def move(
         self,
@@ -240,13 +240,11 @@ class Queue(Twin, Generic[T]):
         cls, tr: Transactor, name: str, *, serializer: _Named, **given: Unpack[Opening]
     ) -> Queue[Any]: ...
     options = _both(_Queue.options)
-    pause = _both(_Queue.pause)
     peek = _both(_Queue.peek)
     @property
     def plans(self) -> Plans: ...
     async def producer(self, db: Database, **terms: Unpack[Producing]) -> Producer[T]: ...
     purge = _db(_Queue.purge)
-    ready_since_ms = _both(_Queue.ready_since_ms)
     @overload
     async def receive(
         self,
@@ -305,9 +303,7 @@ class Queue(Twin, Generic[T]):
     reject = _both(_Queue.reject)
     release = _both(_Queue.release)
     remove = _db(_Queue.remove)
-    request = _both(_Queue.request)
     result = _both(_Queue.result)
-    resume = _both(_Queue.resume)
     @property
     def schedules(self) -> Schedules: ...
     set_options = _both(_Queue.set_options)
@@ -317,9 +313,7 @@ class Queue(Twin, Generic[T]):
     ) -> Subscription: ...
     @property
     def subscriptions(self) -> Subscriptions: ...
-    sweep = _db(_Queue.sweep)
     def value(self, message: Message | Delivery) -> T: ...
-    withdraw = _both(_Queue.withdraw)
     def within(self, seconds: Seconds | None) -> Self: ...
 
 class Subscription(Twin):
@@ -448,6 +442,28 @@ class Groups(Twin):
     forget = _both(_Groups.forget)
     get = _both(_Groups.get)
     list = _both(_Groups.list)
+
+class Admin(Twin):
+    """What operators do to a queue."""
+
+    consumers = _both(_Admin.consumers)
+    counters = _both(_Admin.counters)
+    delivery = _both(_Admin.delivery)
+    evict = _both(_Admin.evict)
+    leases = _both(_Admin.leases)
+    pause = _both(_Admin.pause)
+    ready_since_ms = _both(_Admin.ready_since_ms)
+    repair = _db(_Admin.repair)
+    resume = _both(_Admin.resume)
+    sweep = _db(_Admin.sweep)
+    verify = _db(_Admin.verify)
+
+class Line(Twin):
+    """The line of a queue."""
+
+    collect = _db(_Line.collect)
+    request = _both(_Line.request)
+    withdraw = _both(_Line.withdraw)
 
 class Batch(Twin, Generic[T]):
     """As ``fdbqueue.Batch``: a sequence of deliveries, for ``async with``."""

@@ -149,7 +149,7 @@ def _give_back(taker: Any, db: fdb.Database, taken: Any) -> None:
     if taken is _END:
         return
     if isinstance(taken, Ticket):
-        taken = queue.withdraw(db, taken)
+        taken = queue.line.withdraw(db, taken)
     if taken:
         queue.release(db, taken, delay=0)
 

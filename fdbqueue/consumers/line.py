@@ -56,7 +56,7 @@ class Demand:
 @final
 @record
 class Ticket:
-    """A request in line, as ``Queue.request`` returns it and ``Queue.collect`` takes it.
+    """A request in line, as ``Queue.line.request`` returns it and ``Queue.line.collect`` takes it.
 
     ``watch`` belongs to the transaction that registered the request; it is no part of the value.
     """

@@ -1,33 +1,25 @@
-"""Administration of a queue, for operators and their tools: methods of ``Queue``."""
+"""Changing waiting messages, and deleting a queue: methods of ``Queue``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from ..consumers import eviction, wakeups
-from ..consumers.registry import Consumer
+from ..consumers import wakeups
 from ..errors import InvalidArgument, TransactionTooLarge
 from ..messages import editing, inspection, lookup, transitions
 from ..messages import purge as purges
 from ..messages.delivery import cancellation
 from ..messages.slots import release
-from ..schema import catalogue, changes
-from ..schema.codec.consumers import ConsumerRef
-from ..schema.scope import Scope
+from ..schema import catalogue
 from ..store.binding import fdb
 from ..values.durations import Seconds
-from ..values.model import Swept
 from ..values.states import State
-from .admin import housekeeping
 from .handle import Handle, Transactor, composed
 from .validation import due
 
 R = TypeVar("R")
-
-_MANY_CLAIMS = "the consumers may hold too many messages: call it with a database"
 
 
 # -- one message -----------------------------------------------------------------------------
@@ -111,58 +103,6 @@ def _check_no_tick(found: lookup.Found | None) -> None:
 # -- the queue -------------------------------------------------------------------------------
 
 
-def pause(queue: Handle, tr: Transactor) -> None:
-    """Suspend receiving: the queue looks empty, and waiting consumers keep waiting.
-
-    Messages can still be enqueued, and leases settled. Conflicts with every concurrent operation
-    on the queue. Raises ``QueueNotFound``.
-    """
-    queue._run(tr, lambda tr: _set_paused(queue, tr, True))
-
-
-def resume(queue: Handle, tr: Transactor) -> None:
-    """End a pause, and wake waiting consumers. Conflicts and errors as ``pause``."""
-    queue._run(tr, lambda tr: _set_paused(queue, tr, False))
-
-
-def sweep(queue: Handle, db: fdb.Database) -> Swept:
-    """Run housekeeping now: reclaim expired leases, promote due messages, drop expired ones, and
-    remove dead consumers.
-
-    Receivers also do this. A queue without receivers needs an occasional sweep, and only a
-    sweep deletes a queue with ``auto_delete``. Spans transactions of up to some hundred messages.
-    Raises ``QueueNotFound``.
-    """
-    return housekeeping.sweep(queue, db)
-
-
-def evict(
-    queue: Handle,
-    tr: Transactor,
-    consumer: Consumer | None = None,
-) -> list[bytes]:
-    """Remove a consumer, or all of dead processes (None), up to 100 in a transaction.
-
-    Returns their ids; call it again until it returns none. A dead process is removed from all
-    queues of the root, from this one first. Requests of dead consumers leave the line, too; the
-    claim of one is its id here. Another consumer is woken in place of each. A removed consumer
-    that is alive registers again.
-
-    Their leases end: those of ``consumer`` now, those of a dead process 20 seconds after its last
-    sign of life. Conflicts with signs of life of the removed ones, and with extensions and
-    settlements of their leases. With a database it spans transactions. With a transaction, raises
-    ``TransactionTooLarge`` if it would read more than 5,000 claims. Raises ``QueueNotFound``.
-    """
-    if consumer is not None:
-        return _evict_one(queue, tr, consumer)
-    if not isinstance(tr, fdb.Transaction):
-        return housekeeping.evict_dead(queue, tr, first=True)
-    gone, _, leaving = queue._run(tr, lambda tr: eviction.evict_dead(tr, queue._scope(tr)))
-    if leaving is not None and not gone:
-        raise TransactionTooLarge(problem=_MANY_CLAIMS)
-    return [each for name, each in gone if name == queue.name]
-
-
 def delete(queue: Handle, tr: Transactor) -> None:
     """As ``Queue.delete``."""
     keys = queue._root_keys
@@ -179,37 +119,6 @@ def delete(queue: Handle, tr: Transactor) -> None:
             raise
         purge(queue, tr)
         composed(tr, keys.once, remove)
-
-
-# -- parts -----------------------------------------------------------------------------------
-
-
-def _evict_one(queue: Handle, tr: Transactor, consumer: Consumer) -> list[bytes]:
-    ref = ConsumerRef(consumer.id, consumer.priority, consumer.session, consumer.subscription)
-    leaving: eviction.Leaving | None = None
-
-    def remove(tr: fdb.Transaction) -> eviction.Leaving | None:
-        scope = queue._scope(tr)
-        return eviction.evict(tr, scope.keys, leaving or eviction.leaving_now(tr, scope, ref))
-
-    while (leaving := queue._run(tr, remove)) is not None:
-        if isinstance(tr, fdb.Transaction):
-            raise TransactionTooLarge(problem=_MANY_CLAIMS)
-    return [consumer.id]
-
-
-def _set_paused(queue: Handle, tr: fdb.Transaction, paused: bool) -> None:
-    scope = queue._scope(tr)
-    if scope.options.paused != paused:
-        catalogue.change(tr, scope, replace(scope.options, paused=paused))
-    if not paused:
-        look_again(tr, scope)
-
-
-def look_again(tr: fdb.Transaction, scope: Scope) -> None:
-    """Let sleeping consumers look again: the first through the bell, the others when woken."""
-    changes.ring(tr, scope)
-    wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, wakeups.MAX_WOKEN))
 
 
 def purge(

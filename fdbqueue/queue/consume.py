@@ -9,7 +9,6 @@ from functools import partial
 from typing import Literal, TypeVar, overload
 
 from ..consumers import line, promotion, receiving
-from ..consumers.line import Ticket
 from ..errors import (
     ExpiredBacklog,
     InvalidArgument,
@@ -21,7 +20,7 @@ from ..schema.codec.leases import new_claim
 from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
-from ..values.durations import Seconds, patience, seconds
+from ..values.durations import Seconds, seconds
 from ..values.model import Delivery, Message
 from ..values.selector import Selector
 from . import matching
@@ -274,65 +273,6 @@ def consume(
         raise
 
 
-def request(
-    queue: Handle,
-    tr: Transactor,
-    *,
-    max_messages: int = 1,
-    lease: Seconds | None = None,
-    wait: bool = True,
-    consumer: str = "",
-) -> Ticket:
-    """Stand in line for messages, in the caller's transaction; ``collect`` the answer.
-
-    The effect of a message, its acknowledgement and the request for the next one are then one
-    commit. Collect soon: the others in line may wait for the caller, and after ten seconds its
-    request may be taken for that of a dead consumer.
-
-    wait: whether to stay in line while the queue is empty, or to be told so.
-
-    One round trip, all reads at snapshot isolation but that of the leader: conflicts only
-    with a change of the leader. If the caller's own retry loop repeats it after an unknown
-    result, the first request may be answered too; the lease of that answer expires. Raises
-    ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
-    """
-    demand = receiving.checked_demand(max_messages, lease, consumer, 0)
-    return _join(queue, tr, demand, wait)
-
-
-def collect(
-    queue: Handle,
-    db: fdb.Database,
-    ticket: Ticket,
-    *,
-    wait: Seconds | None = None,
-) -> list[Delivery]:
-    """The messages that a request was given; none if the queue is empty.
-
-    wait: seconds to wait for them; None for as long as it takes. The request has left the
-        line when this returns or raises.
-
-    Spans transactions; while it leads the line it also serves the others. Repeats a request
-    that was taken for dead.
-    """
-    wait = None if wait is None else patience("wait", wait)
-    found = past_backlog(queue, db, lambda: receiving.collect(db, queue._access, ticket, wait))
-    if found is not None:
-        return list(found)
-    if ticket.waits and wait is None:
-        return collect(queue, db, _join(queue, db, ticket.demand, ticket.waits))
-    again = partial(receiving.receive, db, queue._access, ticket.demand, wait or 0.0)
-    return list(past_backlog(queue, db, again))
-
-
-def withdraw(queue: Handle, tr: Transactor, ticket: Ticket) -> list[Delivery]:
-    """Leave the line. Returns what the request was given before; after that it is answered no more.
-
-    One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
-    """
-    return list(receiving.withdraw(tr, queue._access, ticket))
-
-
 def dequeue(queue: Handle, tr: fdb.Transaction) -> Message | None:
     """Remove and return the first message, in the transaction that writes its effect; None if
     the queue is empty.
@@ -345,15 +285,6 @@ def dequeue(queue: Handle, tr: fdb.Transaction) -> Message | None:
     check_transaction(tr, "dequeue")
     found = _pop(queue, tr, 1)
     return found[0] if found else None
-
-
-def _join(queue: Handle, tr: Transactor, demand: line.Demand, waits: bool) -> Ticket:
-    def join(tr: fdb.Transaction) -> Ticket:
-        keys = queue._keys.line
-        led = tr.snapshot.get(keys.led)
-        return line.join(tr, queue._scope(tr), keys, led.value, demand, waits)
-
-    return queue._run(tr, join)
 
 
 def _pop(queue: Handle, tr: fdb.Transaction, limit: int) -> list[Message]:

@@ -131,7 +131,7 @@ def checked(given: Delivery | Sequence[Delivery]) -> Sequence[Held]:
             case None:
                 value, problem = None, "there is no delivery: receive returned None"
             case bytes():
-                value, problem = "a token", "get the delivery of a token by Queue.delivery"
+                value, problem = "a token", "get the delivery of a token by Queue.admin.delivery"
             case _:
                 value = getattr(each, "id", type(each).__name__)
                 problem = f"is a {type(each).__name__}; give the Delivery that receive returned"

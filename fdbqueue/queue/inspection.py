@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..consumers import registry
-from ..consumers.registry import Consumer
 from ..errors import InvalidArgument
-from ..messages import age, lookup
 from ..messages import history as events
 from ..messages import inspection as waiting
-from ..messages.delivery import lease as lease_records
+from ..messages import lookup
 from ..messages.delivery import scan
 from ..schema import counters
-from ..schema.codec.leases import lease_key
 from ..store.binding import fdb
 from ..values.content import check_count
-from ..values.model import Depth, Event, LeasedMessage, Message, MessageState
+from ..values.model import Depth, Event, Message, MessageState
 from .handle import Handle, Transactor
 
 MAX_LISTED = 10_000
@@ -97,60 +93,12 @@ def browse(
 
 def depth(queue: Handle, tr: Transactor) -> Depth:
     """How many messages are in each state. A snapshot read: no conflicts."""
-    return sum(depths(queue, tr).values(), Depth())
 
-
-def depths(queue: Handle, tr: Transactor) -> dict[int, Depth]:
-    """The depth of every level that ever had a message. A snapshot read: no conflicts."""
-
-    def count(tr: fdb.Transaction) -> dict[int, Depth]:
+    def count(tr: fdb.Transaction) -> Depth:
         queue._options(tr)
-        return counters.depths(tr, queue._keys)
+        return sum(counters.depths(tr, queue._keys).values(), Depth())
 
     return queue._read(tr, count)
-
-
-def ready_since_ms(queue: Handle, tr: Transactor) -> int | None:
-    """When the oldest of the first messages of the levels was enqueued; None if none is ready.
-
-    By its producer's wall clock, in milliseconds. Two round trips, snapshot reads: no conflicts.
-    Raises ``QueueNotFound``.
-    """
-    return queue._read(tr, lambda tr: age.ready_since_ms(tr, queue._scope(tr)))
-
-
-def leases(
-    queue: Handle,
-    tr: Transactor,
-    limit: int = 1_000,
-    after: bytes | None = None,
-) -> list[LeasedMessage]:
-    """Up to ``limit`` leases: first those of plans, then the others in the order of messages.
-
-    after: the token of the last lease of the previous page.
-
-    With a database it spans transactions of 8 MB; with a transaction it stops at 8 MB. Snapshot
-    reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
-    """
-    check_count("limit", limit, MAX_LISTED)
-    found: list[LeasedMessage] = []
-    begin = b"" if after is None else lease_key(queue._keys, after) + b"\x00"
-
-    def read(tr: fdb.Transaction) -> tuple[list[LeasedMessage], bytes]:
-        return lease_records.listed(tr, queue._scope(tr), limit - len(found), begin)
-
-    while True:
-        some, begin = queue._read(tr, read)
-        found += some
-        # Several leases may share the last row.
-        if not begin or len(found) >= limit or isinstance(tr, fdb.Transaction):
-            return found[:limit]
-
-
-def consumers(queue: Handle, tr: Transactor) -> list[Consumer]:
-    """Registered consumers, such as workers, and those that wait in the line, by descending
-    priority. Snapshot reads: no conflicts. Raises ``QueueNotFound``."""
-    return queue._read(tr, lambda tr: registry.consumers(tr, queue._scope(tr)))
 
 
 def history(

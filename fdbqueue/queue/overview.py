@@ -141,7 +141,7 @@ def ready_since_ms(
     root: fdb.Subspace = DEFAULT_ROOT,
     timeout: Seconds | None = None,
 ) -> dict[str, int]:
-    """``Queue.ready_since_ms`` of several queues at once, as a survey has just found them.
+    """``Queue.admin.ready_since_ms`` of several queues at once, as a survey has just found them.
 
     One round trip; pass at most some hundred. Leaves out those where nothing is ready. Snapshot
     reads: no conflicts.

@@ -24,14 +24,16 @@ from .continuations import groups as grouping
 from .continuations import results
 from .enqueue import Enqueuing
 from .handle import Creating, Opening, Transactor, composed
+from .line import Line
 
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
+    from .admin.admin import Admin
     from .bulk.plans import Plans
     from .bulk.producer import Producer, Producing
     from .continuations.groups import Groups
     from .dead_letters import DeadLetters
     from .keys.keys import Keys
-    from .limits import Limits
+    from .keys.limits import Limits
     from .schedules.schedules import Schedules
     from .subscription import Subscription
     from .subscriptions import Subscriptions, Terms
@@ -243,7 +245,7 @@ class Queue(Enqueuing[T]):
                     raise LevelsFixed(name=self.name, option=option, stored=before, given=after)
             catalogue.change(tr, scope, wanted)
             if (stored.max_in_flight, stored.pace) != (wanted.max_in_flight, wanted.pace):
-                administration.look_again(tr, scope)
+                housekeeping.look_again(tr, scope)
             return wanted
 
         wanted = self._run(tr, change)
@@ -288,18 +290,19 @@ class Queue(Enqueuing[T]):
     receive_many = receiving.receive_many
     receive_batch = receiving.receive_batch
     consume = receiving.consume
-    request = receiving.request
-    collect = receiving.collect
-    withdraw = receiving.withdraw
     dequeue = receiving.dequeue
 
-    delivery = settlement.delivery
     ack = settlement.ack
     result = results.result
     extend = settlement.extend
     release = settlement.release
     reject = settlement.reject
     settle = settlement.settle
+
+    @property
+    def line(self) -> Line:
+        """The line of those who wait for messages: to stand in it by a transaction of yours."""
+        return Line(self)
 
     def value(self, message: Message | Delivery) -> T:
         """The payload of a message, decoded by the serializer of its content type.
@@ -367,7 +370,7 @@ class Queue(Enqueuing[T]):
     @property
     def limits(self) -> Limits:
         """The limits that the queues of the root share."""
-        from .limits import Limits
+        from .keys.limits import Limits
 
         return Limits(self._root, clock=self._clock, timeout=self._keys.once.timeout)
 
@@ -385,6 +388,13 @@ class Queue(Enqueuing[T]):
 
         return Plans(self)
 
+    @property
+    def admin(self) -> Admin:
+        """What operators do: pause, sweep, verify, evict."""
+        from .admin.admin import Admin
+
+        return Admin(self)
+
     # -- looking in, and after ---------------------------------------------------------------
 
     get = inspection.get
@@ -392,18 +402,10 @@ class Queue(Enqueuing[T]):
     browse = inspection.browse
     messages = inspection.messages
     depth = inspection.depth
-    depths = inspection.depths
-    ready_since_ms = inspection.ready_since_ms
-    leases = inspection.leases
-    consumers = inspection.consumers
     history = inspection.history
 
     cancel = administration.cancel
     edit = administration.edit
-    pause = administration.pause
-    resume = administration.resume
-    sweep = administration.sweep
-    evict = administration.evict
 
 
 def _fitting(name: str, options: QueueOptions) -> QueueOptions:

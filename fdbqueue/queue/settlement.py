@@ -16,7 +16,6 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
-from ..messages.delivery import lease as leases
 from ..messages.delivery import lease_extension
 from ..messages.delivery import settle as settling
 from ..messages.delivery.batch import Together
@@ -35,20 +34,6 @@ from .handle import Handle, Transactor, checked, composed
 B = TypeVar("B", bound=Together)
 
 MAX_REASON_CHARACTERS = 500
-
-
-def delivery(queue: Handle, tr: Transactor, token: bytes) -> Delivery | None:
-    """The delivery that a token names, so that the holder of the token can settle it.
-
-    None if the lease is gone: it expired, or was settled. One round trip,
-    and one more for a payload in chunks. Snapshot reads: no conflicts.
-    """
-
-    def read(tr: fdb.Transaction) -> Delivery | None:
-        found = leases.named(tr, queue._scope(tr).keys, token)
-        return found[0] if found else None
-
-    return queue._read(tr, read)
 
 
 Deliveries: TypeAlias = Delivery | Sequence[Delivery]

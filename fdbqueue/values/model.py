@@ -305,7 +305,7 @@ class Event:
 
 @record
 class Swept:
-    """What ``Queue.sweep`` did.
+    """What ``Queue.admin.sweep`` did.
 
     staged: how many rows of abandoned writes it removed. deleted: whether it deleted the queue.
     """

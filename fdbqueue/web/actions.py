@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ..consumers.registry import Consumer
 from ..errors import GroupNotFound, InvalidArgument, ScheduleNotFound
-from ..queue.limits import SharedLimit
+from ..queue.keys.limits import SharedLimit
 from ..values.model import Message, Progress
 from ..values.options import check_name
 from ..values.records import record
@@ -225,18 +225,18 @@ def _cancel_running(site: Site, terms: Terms, _: Told) -> int:
 
 def _evict(site: Site, terms: Terms, _: Told) -> int:
     queue = site.queue(terms.queue)
-    return sum(len(queue.evict(site.db, each)) for each in _consumers(site, terms))
+    return sum(len(queue.admin.evict(site.db, each)) for each in _consumers(site, terms))
 
 
 def _pause(site: Site, terms: Terms, _: Told) -> int:
     ready, _all = _whole(site, terms)
-    site.queue(terms.queue).pause(site.db)
+    site.queue(terms.queue).admin.pause(site.db)
     return ready
 
 
 def _resume(site: Site, terms: Terms, _: Told) -> int:
     ready, _all = _whole(site, terms)
-    site.queue(terms.queue).resume(site.db)
+    site.queue(terms.queue).admin.resume(site.db)
     return ready
 
 
@@ -304,7 +304,7 @@ def _limit(site: Site, terms: Terms) -> SharedLimit:
 
 
 def _consumers(site: Site, terms: Terms) -> list[Consumer]:
-    found = site.queue(terms.queue).consumers(site.db)
+    found = site.queue(terms.queue).admin.consumers(site.db)
     return [each for each in found if each.id.hex() == terms.consumer]
 
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ..errors import GroupNotFound, InvalidInput, QueueError, QueueNotFound, ScheduleNotFound
-from ..queue.limits import Limits
+from ..queue.keys.limits import Limits
 from ..queue.queue import Queue
 from ..store.binding import FAILURES, fdb
 from ..values.options import check_name

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue import Queue, fdb, verify
+from fdbqueue import Queue, fdb
 from tests.acceptance.running import FDBQ, Fdbq
 from tests.patience import DEADLINE
 
@@ -232,7 +232,7 @@ def test_a_full_disk_is_told_in_one_line_and_nothing_is_half_there(
     assert done.stderr.startswith(b"fdbq: there is no room left for the embedded store")
     assert done.stderr.count(b"\n") == 1
     assert [message.payload[:1] for message in Queue(name).peek(db, 2)] == [b"x"]
-    assert verify(db, Queue(name)).ok
+    assert Queue(name).admin.verify(db).ok
 
 
 def test_help_works_where_the_store_does_not(fdbq: Fdbq) -> None:

@@ -49,7 +49,7 @@ def test_what_is_wrong_with_a_queue_is_found_and_mended_as_it_says(
     assert delivery is not None
     queue.reject(db, delivery, "no")
     queue.set_options(db, max_messages=4, dead_letter_queue="nowhere")
-    queue.pause(db)
+    queue.admin.pause(db)
     db.add(queue._keys.count(5), pack_counters((0, 3, 0, 0, 0, 0, 0, 0, 0)))
 
     # When it is looked at

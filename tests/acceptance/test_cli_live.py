@@ -56,7 +56,7 @@ def test_top_follows_the_queues_and_the_terminal(
             lambda lines: len(lines) > 5 and names(lines, name, second) == [second, name]
         )
         assert "5,003" in lines[4]
-        Queue(second).pause(db)
+        Queue(second).admin.pause(db)
         Queue(name).delete(db)
         screen.shows("1 queue ")
 
@@ -83,7 +83,7 @@ def test_top_ends_with_ctrl_c_and_needs_a_terminal(fdbq: Fdbq, name: str) -> Non
 def test_top_once_prints_a_table_anywhere(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     Queue(name).enqueue_many(db, [b"x"] * 3)
     Queue(name).receive(db)
-    Queue(name).pause(db)
+    Queue(name).admin.pause(db)
 
     printed = fdbq.ok("top", "--once", "--interval", "0.2").out.splitlines()
 

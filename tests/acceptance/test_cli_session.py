@@ -102,7 +102,7 @@ def the_life_of_a_queue(run: Session) -> None:
 
 
 def _reject(db: fdb.Database, name: str, token: str, reason: str) -> None:
-    delivery = Queue(name).delivery(db, bytes.fromhex(token))
+    delivery = Queue(name).admin.delivery(db, bytes.fromhex(token))
     assert delivery is not None
     Queue(name).reject(db, delivery, reason)
 

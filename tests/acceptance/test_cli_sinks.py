@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.spark import Sink
 from tests.acceptance.running import Fdbq
@@ -74,4 +73,4 @@ def test_rows_whose_driver_died_are_told_of_everywhere_and_removed(
 
     forgot = fdbq.ok("sink", "forget", name, "load of Monday", "--yes", "--json").json
     assert (forgot["lost"], forgot["forgotten"]) == (50, True)
-    assert fdbqueue.verify(db, queue).staged == 0
+    assert queue.admin.verify(db).staged == 0

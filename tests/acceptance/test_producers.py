@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from fdbqueue import Queue, verify
+from fdbqueue import Queue
 from fdbqueue.store.binding import fdb
 from tests.acceptance.running import PROGRAMS
 from tests.patience import DEADLINE
@@ -56,7 +56,7 @@ def test_what_a_killed_process_was_told_is_there_once_and_the_rest_at_most_once(
     for numbers in sent.values():
         assert numbers == list(range(len(numbers)))
     assert queue.depth(db).enqueued == len(order)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def run(code: str, queue: Queue, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ import itertools
 import time
 from datetime import datetime
 
-from fdbqueue import Queue, fdb, verify
+from fdbqueue import Queue, fdb
 from fdbqueue.values.schedules import shown
 from tests.acceptance.programs.ticker import FastClock
 from tests.acceptance.running import Fdbq, Programs, told
@@ -53,13 +53,13 @@ def test_each_tick_comes_once_though_workers_are_killed(
     assert set(ticks.values()) == {1}
     last = max(datetime.fromisoformat(tick) for tick in ticks).timestamp() * 1000
     wanted = set(itertools.takewhile(lambda tick: tick <= shown(round(last)), _ticks(made.next_ms)))
-    left = {str(each.delivery.message.headers["tick"]) for each in queue.leases(db)}
+    left = {str(each.delivery.message.headers["tick"]) for each in queue.admin.leases(db)}
     left |= {str(each.headers["tick"]) for each in queue.peek(db, 1_000)}
     assert set(ticks) <= wanted
     assert wanted - set(ticks) <= left
     assert not set(ticks) & left
     # A worker that was killed while it waited is listed until its session lapses.
-    assert {each.kind for each in verify(db, queue).deviations} <= {"consumer dead"}
+    assert {each.kind for each in queue.admin.verify(db).deviations} <= {"consumer dead"}
 
 
 def _ticks(first_ms: int) -> itertools.chain[str]:

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from fdbqueue import Depth, Queue, fdb, verify
+from fdbqueue import Depth, Queue, fdb
 from tests.acceptance.running import FDBQ, Fdbq, told
 from tests.patience import DEADLINE, eventually
 
@@ -113,8 +113,8 @@ def done_beyond(db: fdb.Database, queue: Queue, count: int) -> bool:
 
 def sound(db: fdb.Database, queue: Queue) -> bool:
     """Whether a queue keeps its promises, once the consumers of killed processes are removed."""
-    queue.sweep(db)
-    return verify(db, queue).ok
+    queue.admin.sweep(db)
+    return queue.admin.verify(db).ok
 
 
 def answer(place: str, path: str) -> tuple[int, str]:
@@ -362,7 +362,7 @@ def test_what_a_killed_worker_held_for_an_hour_is_handled_within_half_a_minute(
     workers.start(LEASE="3600")
     # Then that one has them soon
     eventually(lambda: queue.depth(db).done == 3)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.slow
@@ -372,13 +372,13 @@ def test_two_processes_work_and_stop_together_and_one_that_dies_is_replaced(
     # Given a worker of two processes, of which one is killed
     queue = Queue.open(db, name)
     parent = workers.start("worker", "--processes", "2", "--concurrency", "3", stderr=True)
-    eventually(lambda: len(queue.consumers(db)) == 2)
-    victim = queue.consumers(db)[0].process
+    eventually(lambda: len(queue.admin.consumers(db)) == 2)
+    victim = queue.admin.consumers(db)[0].process
     os.kill(victim, signal.SIGKILL)
 
     # Then another one works in its place
     def heirs() -> set[int]:
-        return {one.process for one in queue.consumers(db)} - {victim}
+        return {one.process for one in queue.admin.consumers(db)} - {victim}
 
     eventually(lambda: len(heirs()) == 2)
     queue.enqueue(db, b"1")
@@ -387,7 +387,7 @@ def test_two_processes_work_and_stop_together_and_one_that_dies_is_replaced(
     parent.terminate()
     _, told = parent.communicate(timeout=DEADLINE)
     assert parent.returncode == 0
-    assert {one.process for one in queue.consumers(db)} <= {victim}
+    assert {one.process for one in queue.admin.consumers(db)} <= {victim}
     assert "3 at once" in told
     assert f"queue {name}: handle (lease 30 s)" in told
     assert "another starts in 1 s" in told

@@ -29,11 +29,11 @@ def test_a_token_is_enough_to_settle(db: Database, queue: Queue, payload: bytes)
     received = queue.receive(db)
     assert received is not None
 
-    found = queue.delivery(db, received.token)
+    found = queue.admin.delivery(db, received.token)
 
     assert found == received
     queue.ack(db, found)
-    assert queue.delivery(db, received.token) is None
+    assert queue.admin.delivery(db, received.token) is None
     with pytest.raises(LeaseLost):
         queue.ack(db, found)
 
@@ -41,9 +41,9 @@ def test_a_token_is_enough_to_settle(db: Database, queue: Queue, payload: bytes)
 def test_a_token_names_one_lease_of_a_batch(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
     first, second = queue.receive_many(db, 2)
-    assert queue.delivery(db, second.token) == second
-    assert queue.delivery(db, first.token[:-1]) is None
-    assert queue.delivery(db, b"") is None
+    assert queue.admin.delivery(db, second.token) == second
+    assert queue.admin.delivery(db, first.token[:-1]) is None
+    assert queue.admin.delivery(db, b"") is None
 
 
 def test_leases_are_listed_page_by_page(db: Database, queue: Queue, clock: ManualClock) -> None:
@@ -51,16 +51,16 @@ def test_leases_are_listed_page_by_page(db: Database, queue: Queue, clock: Manua
     received = queue.receive_many(db, 2, consumer="billing", lease=10)
     received += queue.receive_many(db, 1, lease=60)
 
-    first = queue.leases(db, 2)
-    listed = first + queue.leases(db, 2, after=first[-1].delivery.token)
+    first = queue.admin.leases(db, 2)
+    listed = first + queue.admin.leases(db, 2, after=first[-1].delivery.token)
 
     assert {each.delivery.token for each in listed} == {each.token for each in received}
     assert sorted(each.consumer for each in listed) == ["", "billing", "billing"]
     assert not any(each.expired for each in listed)
     clock.seconds += 11
-    assert {each.consumer for each in queue.leases(db) if each.expired} == {"billing"}
+    assert {each.consumer for each in queue.admin.leases(db) if each.expired} == {"billing"}
     with pytest.raises(InvalidArgument):
-        queue.leases(db, 0)
+        queue.admin.leases(db, 0)
 
 
 def test_a_consumer_is_evicted_by_name_or_when_it_is_dead(
@@ -68,26 +68,26 @@ def test_a_consumer_is_evicted_by_name_or_when_it_is_dead(
 ) -> None:
     for name in ("one", "two"):
         register(db, queue, name)
-    one = next(each for each in queue.consumers(db) if each.name == "one")
+    one = next(each for each in queue.admin.consumers(db) if each.name == "one")
 
-    assert queue.evict(db) == []
-    assert queue.evict(db, one) == [one.id]
-    assert [each.name for each in queue.consumers(db)] == ["two"]
+    assert queue.admin.evict(db) == []
+    assert queue.admin.evict(db, one) == [one.id]
+    assert [each.name for each in queue.admin.consumers(db)] == ["two"]
     clock.seconds += 60
-    assert len(queue.evict(db)) == 1
-    assert queue.consumers(db) == []
+    assert len(queue.admin.evict(db)) == 1
+    assert queue.admin.consumers(db) == []
 
 
 def test_the_oldest_ready_message_is_that_of_any_level(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
-    assert queue.ready_since_ms(db) is None
+    assert queue.admin.ready_since_ms(db) is None
     before = clock.wall_ms()
     queue.enqueue(db, b"late", priority=1)
     after = clock.wall_ms()
     clock.seconds += 100
     queue.enqueue(db, b"early", priority=9)
-    oldest = queue.ready_since_ms(db)
+    oldest = queue.admin.ready_since_ms(db)
     assert oldest is not None
     assert before <= oldest <= after
 

@@ -261,11 +261,11 @@ async def several_together(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqu
 
 
 async def asked_for(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqueue.Delivery]:
-    ticket = await queue.request(db, max_messages=2)
+    ticket = await queue.line.request(db, max_messages=2)
     try:
-        return await queue.collect(db, ticket)
+        return await queue.line.collect(db, ticket)
     except asyncio.CancelledError:
-        await queue.withdraw(db, ticket)  # The caller's own: the request was a commit by itself.
+        await queue.line.withdraw(db, ticket)  # the request was a commit by itself
         raise
 
 
@@ -421,7 +421,7 @@ def test_a_loop_that_ends_gives_back_what_it_had_not_yielded(
         ends = []
         async for found in ended_at_each_wait(consume, in_time=in_time):
             ends.append(found)
-            leased = await orders.leases(adb)
+            leased = await orders.admin.leases(adb)
             ready = {each.id for each in await orders.peek(adb, 9)}
             assert {each.delivery.id for each in leased} <= seen
             assert ready == ids - seen
@@ -568,7 +568,7 @@ def test_a_method_that_waits_is_a_coroutine_in_the_twin(original: type) -> None:
             }
 
 
-@pytest.mark.parametrize("name", ["list_queues", "survey", "verify", "open", "transactional"])
+@pytest.mark.parametrize("name", ["list_queues", "survey", "open", "transactional"])
 def test_a_function_has_the_arguments_of_its_original(name: str) -> None:
     original, twin = (inspect.signature(getattr(each, name)) for each in (fdbqueue, aio))
     assert [*twin.parameters] == [*original.parameters]
@@ -587,7 +587,7 @@ def test_keys_and_overviews_wait_as_all_else(
         assert [*await orders.keys.limited(adb)] == ["ada"]
         assert await aio.list_queues(adb, root=space) == ["orders"]
         assert (await aio.survey(adb, ["orders"], root=space)).keys() == {"orders"}
-        assert not (await aio.verify(adb, orders)).deviations
+        assert not (await orders.admin.verify(adb)).deviations
 
     run(main())
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Message, Queue, Reject, Worker, verify
+from fdbqueue import Depth, Message, Queue, Reject, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
@@ -29,7 +29,7 @@ def test_several_messages_are_dequeued_in_order(db: Database, queue: Queue) -> N
     assert [message.payload for message in taken] == [b"urgent", *PAYLOADS]
     assert queue.receive_many(db, 100, at_most_once=True) == []
     assert queue.depth(db) == Depth(enqueued=21, done=21)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("plan", [[CONFLICT], [UNKNOWN_COMMITTED], [UNKNOWN_LOST]])
@@ -57,7 +57,7 @@ def test_who_waits_gets_what_comes(
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    eventually(lambda: flaky.commits or queue.consumers(db))
+    eventually(lambda: flaky.commits or queue.admin.consumers(db))
     queue.enqueue(db, b"at last")
     waiter.join(DEADLINE)
     assert [message.payload for message in found] == [b"at last"]
@@ -102,7 +102,7 @@ def test_a_worker_may_settle_before_it_handles(
     assert {state for _, state in seen} == {None}
     assert sorted(payload for payload, _ in seen) == sorted(PAYLOADS)
     assert queue.depth(db) == Depth(enqueued=20, done=20)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), Reject("no"), SystemExit(1)])

@@ -186,10 +186,10 @@ def test_large_leases_are_listed_in_as_many_transactions_as_it_takes(
     queue.enqueue_many(db, [KILOBYTES_20] * 40)
     held = sorted(delivery.token for delivery in queue.receive_many(db, 40))
     monkeypatch.setattr("fdbqueue.messages.delivery.scan.BATCH_BYTES", 200_000)
-    assert [one.delivery.token for one in queue.leases(db)] == held
-    assert [one.delivery.token for one in queue.leases(db, 15)] == held[:15]
-    assert [one.delivery.token for one in queue.leases(db, 100, held[9])] == held[10:]
-    assert 10 <= len(queue.leases(db.create_transaction())) < 15
+    assert [one.delivery.token for one in queue.admin.leases(db)] == held
+    assert [one.delivery.token for one in queue.admin.leases(db, 15)] == held[:15]
+    assert [one.delivery.token for one in queue.admin.leases(db, 100, held[9])] == held[10:]
+    assert 10 <= len(queue.admin.leases(db.create_transaction())) < 15
 
 
 def test_no_more_leases_are_listed_than_asked_for_where_they_share_rows(
@@ -197,6 +197,8 @@ def test_no_more_leases_are_listed_than_asked_for_where_they_share_rows(
 ) -> None:
     queue.enqueue_many(db, [b"small"] * 40)
     held = sorted(delivery.token for delivery in queue.receive_many(db, 40))
-    assert [one.delivery.token for one in queue.leases(db, 15)] == held[:15]
-    assert [one.delivery.token for one in queue.leases(db, 15, held[14])] == held[15:30]
-    assert [one.delivery.token for one in queue.leases(db.create_transaction(), 3)] == held[:3]
+    assert [one.delivery.token for one in queue.admin.leases(db, 15)] == held[:15]
+    assert [one.delivery.token for one in queue.admin.leases(db, 15, held[14])] == held[15:30]
+    assert [one.delivery.token for one in queue.admin.leases(db.create_transaction(), 3)] == held[
+        :3
+    ]

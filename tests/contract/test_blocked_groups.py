@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Message, NewMessage, Queue, Worker, verify
+from fdbqueue import Message, NewMessage, Queue, Worker
 from fdbqueue.errors import OwnWritesUnseen
 from fdbqueue.messages import next_event
 from fdbqueue.messages.groups import inspection
@@ -76,7 +76,7 @@ LOOKS: dict[str, Callable[[Database, Queue], object]] = {
     "dequeue": lambda db, queue: queue.receive(db, at_most_once=True),
     "in a transaction": lambda db, queue: in_transaction(db, queue.receive),
     "subscription": lambda db, queue: queue.subscribe(db, "s").receive(db),
-    "sweep": lambda db, queue: queue.sweep(db),
+    "sweep": lambda db, queue: queue.admin.sweep(db),
 }
 
 
@@ -94,8 +94,8 @@ def test_who_looks_for_messages_tries_a_callback_again(
     clock.seconds += 100
     look(db, parts)
     assert came(db, wholes) == [b"all"]
-    assert verify(db, parts).ok
-    assert verify(db, wholes).ok
+    assert parts.admin.verify(db).ok
+    assert wholes.admin.verify(db).ok
 
 
 def test_a_consumer_that_waits_tries_again_when_it_is_time(
@@ -106,7 +106,7 @@ def test_a_consumer_that_waits_tries_again_when_it_is_time(
     found: list[Any] = []
     consumer = threading.Thread(target=lambda: found.append(parts.receive(db, wait=DEADLINE)))
     consumer.start()
-    eventually(lambda: parts.consumers(db))
+    eventually(lambda: parts.admin.consumers(db))
     clock.seconds += 100
     eventually(lambda: state(db, parts) == "complete")
     parts.enqueue(db, b"stop")
@@ -131,7 +131,7 @@ def test_a_callback_of_the_queue_itself_comes_to_who_waits(
     assert delivery.payload == b"large" * 100
     parts.ack(db, delivery)
     assert parts.receive(db) is None
-    assert verify(db, parts).ok
+    assert parts.admin.verify(db).ok
 
 
 def test_a_worker_tries_again(db: Database, parts: Queue, clock: ManualClock) -> None:
@@ -175,7 +175,7 @@ def pauses(db: Database, parts: Queue, clock: ManualClock, count: int) -> list[f
         found.append(following(db, parts))
         clock.seconds += found[-1] + 1
         parts.receive(db)
-        assert verify(db, parts).ok
+        assert parts.admin.verify(db).ok
     return found
 
 
@@ -268,7 +268,7 @@ def test_whatever_becomes_of_the_commit_the_callback_comes_once(
     shaky: Any = FlakyDatabase(db, itertools.cycle([fault, None]))
     assert parts.receive(shaky) is None
     assert came(db, wholes) == [b"all"] * 3
-    assert verify(db, wholes).ok
+    assert wholes.admin.verify(db).ok
 
 
 def test_a_transaction_that_does_not_see_its_writes_enqueues_one_callback(
@@ -309,7 +309,7 @@ def test_a_group_that_stays_blocked_keeps_nobody_from_messages(
         parts.enqueue(db, b"beside")
         assert came(db, parts) == [b"beside"]
     assert state(db, parts, "b") == "blocked"
-    assert verify(db, parts).ok
+    assert parts.admin.verify(db).ok
 
 
 def test_only_queues_that_have_had_groups_are_asked_for_them(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, verify
+from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
@@ -39,7 +39,7 @@ def waiting(db: Database, queue: Queue) -> list[bytes]:
 
 
 def clean(db: Database, queue: Queue) -> None:
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert found.ok, found.deviations
 
 
@@ -269,10 +269,10 @@ def test_what_is_taken_of_a_block_is_one_lease_and_each_is_found(
         found = queue.get(db, each.id)
         assert found is not None
         assert (found.message.payload, found.consumer) == (each.payload, "me")
-        again = queue.delivery(db, each.token)
+        again = queue.admin.delivery(db, each.token)
         assert again is not None
         assert again.payload == each.payload
-    listed = [lease.delivery.id for lease in queue.leases(db) if lease.consumer == "me"]
+    listed = [lease.delivery.id for lease in queue.admin.leases(db) if lease.consumer == "me"]
     assert listed == ids[10:15]
     clean(db, queue)
 
@@ -313,7 +313,7 @@ def test_what_is_left_of_a_lease_comes_back(db: Database, space: fdb.Subspace) -
     queue.ack(db, held[20:90])
     queue.extend(db, held[95:], 600)
     clock.seconds += 31
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert waiting(db, queue) == [*HUNDRED[:20], *HUNDRED[90:95]]
     clean(db, queue)
     queue.ack(db, held[95:])
@@ -328,7 +328,7 @@ def test_a_lease_that_two_expiries_name_comes_back_once(db: Database, space: fdb
     # Some end before the others, and both ends are over
     queue.extend(db, held[:10], 15)
     clock.seconds += 31
-    queue.sweep(db)
+    queue.admin.sweep(db)
     depth = queue.depth(db)
     assert (depth.ready, depth.leased) == (100, 0)
     assert waiting(db, queue) == HUNDRED
@@ -568,8 +568,8 @@ def test_a_settlement_of_some_of_a_lease_against_another_and_its_end(
                 assert other is None
                 done = [given[0], *done]
                 assert len(done) == 4
-            queue.release(db, [each.delivery for each in queue.leases(db)], delay=0)
-            later.sweep(db)
+            queue.release(db, [each.delivery for each in queue.admin.leases(db)], delay=0)
+            later.admin.sweep(db)
             assert waiting(db, later) == [each for each in given if each not in done]
             clean(db, queue)
 

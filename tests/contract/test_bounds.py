@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Depth, Queue, verify
+from fdbqueue import Depth, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, QueueFull
 from fdbqueue.messages.enqueue import admission, back_pressure
 from fdbqueue.store import world
@@ -45,7 +45,7 @@ def test_a_full_queue_rejects_and_writes_nothing(db: Database, space: Subspace) 
     with pytest.raises(QueueFull):
         queue.enqueue(db, bytes(200_000), priority=9)
     assert stored(db, queue) == [b"a", b"b", b"c"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_leased_message_takes_up_room_until_it_is_settled(db: Database, space: Subspace) -> None:
@@ -125,7 +125,7 @@ def test_dropped_messages_become_dead_letters_where_the_queue_says_so(
     assert [(it.message.payload, it.death.reason) for it in queue.dead.list(db)] == [
         (b"a", "the queue was full")
     ]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_what_exceeds_the_bound_by_itself_drops_nothing(db: Database, space: Subspace) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, fdb, verify
+from fdbqueue import NewMessage, Queue, fdb
 from tests.expected import agenda
 from tests.seeds import SEED
 from tests.still_clock import StillClock
@@ -45,7 +45,7 @@ def test_messages_that_expire_together_let_large_ones_out_that_wait_behind_them(
     assert urgent.payload == b"urgent"
     queue.ack(db, urgent)
     assert drained(db, queue, 100) == 150
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
 
 
 @pytest.mark.parametrize("options", [{}, {"key_window": 1, "key_concurrency": 2}])
@@ -61,7 +61,7 @@ def test_a_batch_of_any_size_is_taken_and_settled_where_a_large_message_waits_be
     queue.reject(db, first[:100], "no")
     queue.ack(db, first[100:])
     assert drained(db, queue, 100) == 200
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
 
 
 @pytest.mark.parametrize("end", ["ack", "delete"])
@@ -83,7 +83,7 @@ def test_slots_of_limits_go_to_large_messages_of_other_queues(
     }
     ends[end]()
     assert drained(db, two, 25) == 125
-    assert verify(db, two).deviations == ()
+    assert two.admin.verify(db).deviations == ()
 
 
 def test_a_purge_reads_a_bounded_part_of_what_waits_in_each_transaction(
@@ -94,7 +94,7 @@ def test_a_purge_reads_a_bounded_part_of_what_waits_in_each_transaction(
         queue.enqueue_many(db, [NewMessage(LARGE, key="one")] * 50)
     assert queue.purge(db) == 200
     assert queue.depth(db).ready == 0
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
 
 
 @pytest.mark.parametrize("end", ["ack", "reject"])
@@ -115,8 +115,8 @@ def test_many_groups_end_at_once_with_large_callbacks(
     assert parts.receive(db) is None  # Whoever looks for messages goes on.
     assert {each.state for each in parts.groups.list(db)} == {"complete"}
     assert drained(db, wholes, 10) == 60
-    assert verify(db, parts).deviations == ()
-    assert verify(db, wholes).deviations == ()
+    assert parts.admin.verify(db).deviations == ()
+    assert wholes.admin.verify(db).deviations == ()
 
 
 class Traffic:
@@ -244,7 +244,7 @@ def test_no_transaction_does_more_than_its_budget_and_none_fails_for_size(
             case 6:
                 if random.random() < 0.2:
                     queue.purge(db)
-                queue.sweep(db)
+                queue.admin.sweep(db)
             case 7:
                 queue.move(db, one if queue is two else two, state=random.choice(["ready", "dead"]))
             case 8:
@@ -255,8 +255,8 @@ def test_no_transaction_does_more_than_its_budget_and_none_fails_for_size(
     clock.seconds += 10_000
     for queue in (one, two):
         drained(db, queue, 20)
-        queue.sweep(db)
-        assert verify(db, queue).deviations == ()
+        queue.admin.sweep(db)
+        assert queue.admin.verify(db).deviations == ()
 
 
 @agenda

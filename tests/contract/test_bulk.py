@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Depth, NewMessage, Queue, Selector, verify
+from fdbqueue import Depth, NewMessage, Queue, Selector
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
 from fdbqueue.messages import bulk, dead_letters, purge
 from fdbqueue.store.binding import fdb
@@ -48,7 +48,7 @@ def payloads(db: Database, queue: Queue) -> list[bytes]:
 
 
 def sound(db: Database, *queues: Queue) -> bool:
-    return all(verify(db, queue).ok for queue in queues)
+    return all(queue.admin.verify(db).ok for queue in queues)
 
 
 @pytest.mark.usefixtures("small_pages")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Depth, Message, Queue, Worker, aio, context, verify
+from fdbqueue import Delivery, Depth, Message, Queue, Worker, aio, context
 from fdbqueue.consumers import watching
 from fdbqueue.messages.delivery import cancellation
 from fdbqueue.schema.scope import Scope
@@ -117,7 +117,7 @@ def test_a_handler_is_told(db: Database, queue: Queue, raises: bool, batch: int 
     assert (depth.done, depth.purged) == ((0, len(ids)) if raises else (len(ids), 0))
     assert after.depth(db).ready == (not raises)
     assert not context.cancelled, "no handler runs here"
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_coroutine_is_told(db: Database, queue: Queue) -> None:
@@ -252,7 +252,7 @@ def test_many_cancellations_cost_few_looks(
         assert len(looks) - before <= 2 * (2 + passed / cancellations.PACE_SECONDS)
     assert handlers.begun == {b"first"}
     assert handlers.told == set()
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_what_others_hold_is_left_alone(
@@ -264,12 +264,12 @@ def test_what_others_hold_is_left_alone(
     queue.enqueue_many(db, [b"here", b"prefetched"])
     with handlers.at(Worker(db, 1, prefetch=2).add(queue, handlers.handle)):
         eventually(lambda: handlers.begun and queue.depth(db).leased == 3 and looks)
-        leases = {each.delivery.id: each for each in queue.leases(db)}
+        leases = {each.delivery.id: each for each in queue.admin.leases(db)}
         before = len(looks)
         queue.cancel(db, job)
         eventually(lambda: len(looks) > before)
-        eventually(lambda: len(queue.leases(db)) == 3)
-        after = {each.delivery.id: each for each in queue.leases(db)}
+        eventually(lambda: len(queue.admin.leases(db)) == 3)
+        after = {each.delivery.id: each for each in queue.admin.leases(db)}
         del leases[job]
         assert after.pop(job).delivery.cancelled
         assert after == leases
@@ -445,6 +445,6 @@ def test_the_counter_goes_with_the_queue(db: Database, queue: Queue) -> None:
     queue.receive(db)
     queue.cancel(db, job)
     assert db[queue._keys.cancels] is not None
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     queue.delete(db)
     assert db[queue._keys.cancels] is None

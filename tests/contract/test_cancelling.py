@@ -18,7 +18,6 @@ from fdbqueue import (
     Reject,
     Retry,
     Snooze,
-    verify,
 )
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery import cancellation
@@ -62,7 +61,7 @@ def expired(queue: Queue, db: Database, delivery: Delivery) -> None:
     clock = queue._clock
     assert isinstance(clock, ManualClock)
     clock.seconds += 61
-    queue.sweep(db)
+    queue.admin.sweep(db)
 
 
 FAILURES: dict[str, Settlement] = {
@@ -96,7 +95,7 @@ def test_whatever_ends_its_lease_it_is_never_delivered_again(
     assert told == ["enqueue", "lease", "request cancel", "cancel"]
     with pytest.raises(LeaseLost):
         queue.ack(db, delivery)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_what_is_acknowledged_is_done_with_its_effects(db: Database, queue: Queue) -> None:
@@ -104,7 +103,7 @@ def test_what_is_acknowledged_is_done_with_its_effects(db: Database, queue: Queu
     queue.cancel(db, job)
     queue.ack(db, delivery)
     assert queue.depth(db) == Depth(enqueued=1, done=1)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_it_is_cancelled_once(db: Database, queue: Queue) -> None:
@@ -123,8 +122,8 @@ def test_others_of_its_row_stay_as_they_are(db: Database, queue: Queue, count: i
     gone = {ids[0], ids[count // 2], ids[-1]}
     for each in gone:
         queue.cancel(db, each)
-    assert verify(db, queue).ok
-    assert {each.delivery.id for each in queue.leases(db) if each.delivery.cancelled} == gone
+    assert queue.admin.verify(db).ok
+    assert {each.delivery.id for each in queue.admin.leases(db) if each.delivery.cancelled} == gone
     named = {each.token: each.id for each in held}
     assert {named[token] for token in requested(db, queue, held)} == gone
     renewed = queue.extend(db, held)
@@ -139,7 +138,7 @@ def test_others_of_its_row_stay_as_they_are(db: Database, queue: Queue, count: i
     assert [each.id for each in queue.peek(db, count)] == [each for each in ids if each not in gone]
     again = queue.receive_many(db, count)
     assert requested(db, queue, held) == requested(db, queue, again) == frozenset()
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def requested(db: Database, queue: Queue, held: Sequence[Delivery]) -> frozenset[bytes]:
@@ -183,7 +182,7 @@ def test_a_batch_learns_it_and_is_settled_by_its_verdicts(db: Database, queue: Q
     )
     depth = queue.depth(db)
     assert (depth.done, depth.purged, depth.ready, depth.dead) == (16, 3, 1, 0)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_receiver_without_a_worker_learns_it(db: Database, queue: Queue) -> None:
@@ -191,7 +190,7 @@ def test_a_receiver_without_a_worker_learns_it(db: Database, queue: Queue) -> No
     assert not queue.extend(db, delivery).cancelled
     queue.cancel(db, job)
     assert queue.extend(db, delivery).cancelled
-    named = queue.delivery(db, delivery.token)
+    named = queue.admin.delivery(db, delivery.token)
     assert named is not None
     assert named.cancelled
 
@@ -204,7 +203,7 @@ def test_it_gives_its_unique_key_up_at_once(db: Database, queue: Queue) -> None:
     assert other != job
     queue.release(db, delivery)
     assert queue.enqueue(db, b"other", unique="u") == other, "the other one holds it now"
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_its_end_hands_its_slot_on_and_makes_room_in_flight(
@@ -225,7 +224,7 @@ def test_its_end_hands_its_slot_on_and_makes_room_in_flight(
     queue.ack(db, taken(db, queue))
     assert queue.get(db, other) is None
     assert queue.depth(db) == Depth(enqueued=3, done=2, purged=1)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_subscription_does_not_get_it_again(db: Database, queue: Queue) -> None:
@@ -276,7 +275,7 @@ def test_whatever_becomes_of_its_commit_it_is_cancelled(
     assert queue.depth(db) == Depth(enqueued=1, purged=1)
     events = [each.transition for each in queue.history(db)]
     assert events.count("cancel") == 1
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 # -- interleavings ----------------------------------------------------------------------------
@@ -320,7 +319,7 @@ def test_a_cancellation_against_what_ends_the_lease(
         def check(results: list[Any]) -> None:
             cancelled, ended = results
             assert not isinstance(ended, Exception), ended
-            assert verify(db, queue).deviations == ()
+            assert queue.admin.verify(db).deviations == ()
             depth, state = queue.depth(db), queue.get(db, job)
             purged = depth.purged - known
             if end == "ack":

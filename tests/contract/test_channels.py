@@ -42,7 +42,7 @@ def granted(**credit: int) -> Channel:
 
 def suspended(db: Database, queue: Queue) -> bool:
     """Whether all consumers of a queue are suspended: none looks for messages."""
-    return [int(each.state or 0) for each in queue.consumers(db)] == [1]
+    return [int(each.state or 0) for each in queue.admin.consumers(db)] == [1]
 
 
 def test_a_worker_takes_as_many_messages_as_are_granted(db: Database, queue: Queue) -> None:

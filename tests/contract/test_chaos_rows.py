@@ -27,7 +27,7 @@ def test_every_delivery_after_an_expired_lease_has_a_higher_number(
         while found := queue.receive_many(db, 2):
             rows += [row(one) for one in found]
         clock.seconds += 61
-        queue.sweep(db)
+        queue.admin.sweep(db)
     # When they are read as a history
     view = View([Operation("x.0", 1, "receive", "q", 0, 0, ended=1, result=rows)])
     # Then each delivery of a message has a higher number than the one before

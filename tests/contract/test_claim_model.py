@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Batch, Delivery, NewMessage, Queue, Snooze, verify
+from fdbqueue import Batch, Delivery, NewMessage, Queue, Snooze
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery import lease, lease_expiry, lease_rows
 from fdbqueue.schema.keys import Kind
@@ -81,7 +81,7 @@ def test_each_message_of_a_claim_has_a_life_of_its_own(
                 for each in [each for each, one in held.items() if one.until <= clock.seconds]:
                     gone.append(held.pop(each).delivery)
                     ready.add(each)
-                queue.sweep(db)
+                queue.admin.sweep(db)
                 if step == "batch":
                     batches.append(queue.receive_batch(db, number))
                     found = [*batches[-1]]
@@ -134,13 +134,13 @@ def test_each_message_of_a_claim_has_a_life_of_its_own(
         over = [each for each, one in held.items() if one.until <= clock.seconds]
         depth = queue.depth(db)
         assert (depth.ready, depth.leased, depth.done) == (len(ready), len(held), done)
-        listed = {one.delivery.id: one.expired for one in queue.leases(db)}
+        listed = {one.delivery.id: one.expired for one in queue.admin.leases(db)}
         assert listed == {each: each in over for each in held}
-        result = verify(db, queue)
+        result = queue.admin.verify(db)
         assert not result.deviations, result
     # When all is over, each is done once and nothing is left
     clock.seconds += 1_000
-    queue.sweep(db)
+    queue.admin.sweep(db)
     while found := queue.receive_many(db, 10):
         queue.ack(db, found)
         done += len(found)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue, verify
+from fdbqueue import Delivery, Depth, NewMessage, Queue
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery import lease, lease_expiry, lease_rows
 from fdbqueue.schema import once
@@ -48,7 +48,7 @@ def payloads(found: list[Delivery]) -> list[bytes]:
 
 def returned(db: fdb.Database, queue: Queue) -> list[bytes]:
     """What the queue has ready, at last; each message that comes back comes alone."""
-    queue.sweep(db)
+    queue.admin.sweep(db)
     found: list[bytes] = []
     while more := queue.receive_many(db, 10):
         queue.ack(db, more)
@@ -121,7 +121,7 @@ def test_what_is_left_of_a_claim_comes_back_and_nothing_stays(
     queue.ack(db, held[2:9])
     queue.release(db, held[9])
     assert stored(db, queue) == [2, 0, 1]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     clock.seconds += 61
     assert returned(db, queue) == [b"0", b"1", b"9"]
     assert stored(db, queue) == [0, 0, 0]
@@ -138,8 +138,8 @@ def test_those_of_a_claim_that_are_extended_stay_and_the_others_come_back(
     clock.seconds += 30
     queue.extend(db, held[4:8], 60)
     queue.extend(db, [held[5], held[9]], 100)
-    assert verify(db, queue).ok
-    ends = {one.delivery.id: one.delivery.expires_at_ms for one in queue.leases(db)}
+    assert queue.admin.verify(db).ok
+    ends = {one.delivery.id: one.delivery.expires_at_ms for one in queue.admin.leases(db)}
     for one, seconds in ((held[0], 0), (held[4], 30), (held[5], 70), (held[9], 70)):
         assert abs(ends[one.id] - held[0].expires_at_ms - seconds * 1000) < 1000
         found = queue.get(db, one.id)
@@ -149,7 +149,7 @@ def test_those_of_a_claim_that_are_extended_stay_and_the_others_come_back(
     assert returned(db, queue) == [b"0", b"1", b"2", b"3", b"8"]
     clock.seconds += 30
     assert returned(db, queue) == [b"4", b"6", b"7"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     clock.seconds += 41
     assert returned(db, queue) == [b"5", b"9"]
     assert stored(db, queue) == [0, 0, 0]
@@ -171,7 +171,7 @@ def test_extensions_of_one_claim_in_one_transaction_have_one_end(
         return held
 
     held = take(db)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     clock.seconds += 62
     assert returned(db, queue) == [b"0", b"3"]
     queue.ack(db, held[2])
@@ -187,7 +187,7 @@ def test_more_than_a_claim_holds_is_taken_in_several(
     queue.enqueue_many(db, [b"%02d" % n for n in range(20)])
     held = queue.receive_many(db, 20)
     assert stored(db, queue) == [20, 0, 3]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     queue.ack(db, held[7:14])
     assert stored(db, queue) == [13, 0, 2]
     queue.ack(db, held[:6])
@@ -204,7 +204,7 @@ def test_the_largest_batch_is_taken_extended_and_settled(db: fdb.Database, queue
     queue.ack(db, held[500:])
     queue.ack(db, held[:500])
     assert queue.depth(db) == Depth(enqueued=3_000, done=3_000)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_delivery_given_twice_is_settled_once_or_not_at_all(
@@ -234,8 +234,8 @@ def test_a_claim_too_large_to_return_at_once_comes_back_in_several_transactions(
     assert first is not None
     assert first.payload[:2] == b"00"
     assert 0 < queue.depth(db).ready < 38
-    assert verify(db, queue).ok
-    queue.sweep(db)
+    assert queue.admin.verify(db).ok
+    queue.admin.sweep(db)
     assert queue.depth(db).ready == 38
     assert stored(db, queue) == [1, 0, 1]
 
@@ -267,9 +267,9 @@ def test_thousands_of_expiries_without_leases_block_no_receive(
         found.append(queue.receive(db))
         looks += 1
     assert looks < 10_000 / lease_expiry.MAX_EXPIRED
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert stored(db, queue)[2] == 2
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 # -- beside others --------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_a_batch_that_is_taken_leaves_what_others_put_between_it(
     assert other is not None
     assert queue.depth(db) == Depth(enqueued=20, leased=1, done=19)
     queue.ack(db, other)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_batch_that_is_taken_aborts_no_cursor_behind_it(db: fdb.Database, queue: Queue) -> None:
@@ -319,7 +319,7 @@ def test_an_urgent_message_that_comes_meanwhile_is_not_lost_with_a_batch(
         patch.setattr(once.Operation, "commit", urgent_comes)
         found = queue.receive_many(db, 4)
     assert payloads(found) == [b"1", b"urgent", b"2", b"3"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_batch_in_a_transaction_that_sees_no_writes_keeps_what_it_wrote(
@@ -332,4 +332,4 @@ def test_a_batch_in_a_transaction_that_sees_no_writes_keeps_what_it_wrote(
     assert payloads(queue.receive_many(tr, 2)) == [b"1", b"2"]
     tr.commit().wait()
     assert [message.payload for message in queue.peek(db, 3)] == [b"urgent"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok

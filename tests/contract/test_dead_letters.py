@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Message, NewMessage, Queue, State, verify
+from fdbqueue import Depth, Message, NewMessage, Queue, State
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
 from fdbqueue.messages import bulk, dead_letters
 from fdbqueue.schema.keys import Kind
@@ -112,7 +112,7 @@ def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
     queue.ack(db, [*held[:5], *held[7:]])
     queue.ack(db, queue.receive_many(db, 10))
     # Then nothing is left of them
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     assert queue.depth(db) == Depth(enqueued=30, done=29, purged=1)
     moved = queue._keys.kind(Kind.MOVED)
     assert db.get_range(moved.start, moved.stop) == []
@@ -212,8 +212,8 @@ def test_letters_of_one_ordering_key_do_not_wait_for_each_other_in_another_queue
     # And in order of their key again where they are moved to
     graveyard.move(db, sending)
     assert [message.payload for message in sending.peek(db, 9)] == [b"0"]
-    assert verify(db, sending).ok
-    assert verify(db, graveyard).ok
+    assert sending.admin.verify(db).ok
+    assert graveyard.admin.verify(db).ok
 
 
 def test_without_that_other_queue_they_stay(db: Database, space: Subspace, sending: Queue) -> None:
@@ -248,7 +248,7 @@ def test_a_large_payload_moves_with_its_message(
     assert state.message.payload == payload
     assert small.dead.purge(db) == 1
     for queue in (sending, graveyard, small):
-        result = verify(db, queue)
+        result = queue.admin.verify(db)
         assert not result.deviations, result
 
 
@@ -261,7 +261,7 @@ def test_a_dead_letter_leaves_its_unique_key_to_whoever_has_it_now(
     second = queue.enqueue(db, b"second", unique="k")
     assert queue.dead.purge(db) == 1
     assert queue.enqueue(db, b"third", unique="k") == second
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_ids_say_which_are_moved(db: Database, queue: Queue, space: Subspace) -> None:
@@ -280,8 +280,8 @@ def test_ids_say_which_are_moved(db: Database, queue: Queue, space: Subspace) ->
         ("no", ids[2]),
     }
     assert [m.payload for m in queue.peek(db, 9)] == [b"alive"]
-    assert verify(db, queue).ok
-    assert verify(db, other).ok
+    assert queue.admin.verify(db).ok
+    assert other.admin.verify(db).ok
 
 
 def test_who_waits_in_the_other_queue_gets_what_ids_moved(
@@ -292,7 +292,7 @@ def test_who_waits_in_the_other_queue_gets_what_ids_moved(
     found: list[Any] = []
     consumer = Thread(target=lambda: found.append(other.receive(db, wait=DEADLINE)))
     consumer.start()
-    eventually(lambda: other.consumers(db))
+    eventually(lambda: other.admin.consumers(db))
     assert queue.dead.move_ids(db, other, [message_id]) == 1
     consumer.join(DEADLINE)
     assert [each.payload for each in found] == [b"0"]
@@ -384,8 +384,8 @@ def test_what_expires_while_it_waits_for_a_slot_is_a_dead_letter_like_any(
     queue.enqueue(db, b"out", **gate)
     waiting = queue.enqueue(db, b"waits", ttl=5, **gate)
     clock.seconds += 6
-    queue.sweep(db)
-    assert verify(db, queue).ok
+    queue.admin.sweep(db)
+    assert queue.admin.verify(db).ok
     (letter,) = queue.dead.list(db)
     assert letter.message.id == waiting
     state = queue.get(db, waiting)
@@ -399,5 +399,5 @@ def test_what_expires_while_it_waits_for_a_slot_is_a_dead_letter_like_any(
         case "move":
             assert queue.dead.move_ids(db, other, [waiting]) == 1
     assert queue.dead.list(db) == []
-    assert verify(db, queue).ok
-    assert verify(db, other).ok
+    assert queue.admin.verify(db).ok
+    assert other.admin.verify(db).ok

@@ -21,12 +21,14 @@ from fdbqueue.errors import (
     TransactionTooLarge,
     TransactionTooSlow,
 )
+from fdbqueue.queue.admin.admin import Admin
 from fdbqueue.queue.bulk.plans import Plans
 from fdbqueue.queue.bulk.sinks import Sink, sinks
 from fdbqueue.queue.continuations.groups import Groups
 from fdbqueue.queue.dead_letters import DeadLetters
 from fdbqueue.queue.keys.keys import Key, Keys
-from fdbqueue.queue.limits import Limits, SharedLimit
+from fdbqueue.queue.keys.limits import Limits, SharedLimit
+from fdbqueue.queue.line import Line
 from fdbqueue.queue.schedules.schedules import Schedules
 from fdbqueue.queue.subscriptions import Subscriptions
 from fdbqueue.store.binding import fdb
@@ -263,7 +265,7 @@ CALLS: dict[str, Call] = {
     "survey": lambda db, root, _: survey(db, ["orders"], root=root, timeout=MOMENT),
     "delete": lambda db, _, queue: queue.delete(db),
     "set options": lambda db, _, queue: queue.set_options(db, history_seconds=60),
-    "sweep": lambda db, _, queue: queue.sweep(db),
+    "sweep": lambda db, _, queue: queue.admin.sweep(db),
     "pickled": lambda db, _, queue: pickle.loads(pickle.dumps(queue)).enqueue(db, b"b"),
     "subscribe": lambda db, _, queue: queue.subscribe(db, "new"),
     "subscriptions": lambda db, _, queue: queue.subscriptions.list(db),
@@ -374,7 +376,7 @@ def test_a_bound_of_a_call_must_be_a_time(
 
 CLASSES = (
     *(Queue, Subscription, Subscriptions, DeadLetters, Keys, Key, Limits, SharedLimit),
-    *(Plans, Schedules, Groups, Import, Sink),
+    *(Plans, Schedules, Groups, Import, Sink, Admin, Line),
 )
 
 
@@ -396,10 +398,10 @@ ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Queue.enqueue_group": lambda _: ([b"b"],),
     "Queue.receive_batch": lambda _: (3,),
     "Queue.receive_many": lambda _: (3,),
-    "Queue.collect": lambda known: (known.ticket,),
+    "Line.collect": lambda known: (known.ticket,),
     "Queue.settle": lambda known: ([known.delivery], {}),
-    "Queue.withdraw": lambda known: (known.ticket,),
-    "Queue.delivery": lambda known: (known.delivery.token,),
+    "Line.withdraw": lambda known: (known.ticket,),
+    "Admin.delivery": lambda known: (known.delivery.token,),
     "Queue.subscribe": lambda _: ("new",),
     "Queue.move": lambda known: (known.other,),
     "Queue.copy": lambda known: (known.other,),
@@ -447,7 +449,7 @@ class Known:
         delivery = queue.receive(db)
         assert delivery is not None
         self.delivery = delivery
-        self.ticket = queue.request(db)
+        self.ticket = queue.line.request(db)
         self.other = Queue.create(db, "other", root=space)
         queue.schedules.set(db, "known", every=3600)
         queue.subscribe(db, "known")
@@ -457,6 +459,8 @@ class Known:
             "Queue": queue,
             "Subscription": Subscription(queue, "known"),
             "Subscriptions": queue.subscriptions,
+            "Admin": queue.admin,
+            "Line": queue.line,
             "DeadLetters": queue.dead,
             "Keys": queue.keys,
             "Key": queue.keys["known"],
@@ -487,17 +491,14 @@ class Known:
         if name in ARGUMENTS:
             given = ARGUMENTS[name](self)
         elif method.startswith("reject"):
-            given = (self._settled(method), "unwanted")
-        elif owner == "Queue" and method.split("_")[0] in ("ack", "extend", "release"):
-            given = (self._settled(method),)
+            given = (self.delivery, "unwanted")
+        elif owner == "Queue" and method in ("ack", "extend", "release"):
+            given = (self.delivery,)
         else:
             given = ()
         found = called(tr, *given)
         if isinstance(found, Iterator):
             next(found, None)
-
-    def _settled(self, method: str) -> Any:
-        return [self.delivery] if method.endswith("_many") else self.delivery
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, verify
+from fdbqueue import Depth, NewMessage, Queue
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -94,7 +94,7 @@ def test_a_unique_message_is_there_once_until_it_ends(
     first = queue.enqueue(db, b"a", unique="report", delay=5)
     assert queue.enqueue(db, b"b", unique="report") == first, "delayed"
     clock.seconds += 6
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert queue.enqueue(db, b"b", unique="report") == first, "ready"
     delivery = queue.receive(db)
     assert delivery is not None
@@ -149,11 +149,11 @@ def test_a_message_that_has_expired_holds_no_unique_key(
     assert new != old
     assert queue.enqueue(db, b"known", unique="u") == new
     assert len(queue.dead.list(db)) == (expired == "dead")
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     while delivery := queue.receive(db):
         queue.ack(db, delivery)
     assert queue.depth(db).done == 1 + (way == "waiting")
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_one_that_has_expired_in_its_handler_holds_its_unique_key(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tenacity
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
+from fdbqueue import Delivery, Depth, NewMessage, Queue, State
 from fdbqueue.consumers.receiving import waiting as standing
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
 from fdbqueue.messages import history
@@ -230,7 +230,7 @@ def test_a_message_is_scheduled_for_a_moment(
     queue.enqueue(db, b"future", at=datetime.now(UTC) + timedelta(seconds=100))
     assert ready(queue, db) == [b"past"]
     clock.seconds += 101
-    assert queue.sweep(db).promoted == 1
+    assert queue.admin.sweep(db).promoted == 1
     assert ready(queue, db) == [b"past", b"future"]
 
 
@@ -240,7 +240,7 @@ def test_a_batch_for_one_moment_keeps_its_order(
     at = datetime.now(UTC) + timedelta(seconds=100)
     queue.enqueue_many(db, [NewMessage(b"%02d" % n, at=at) for n in range(20)])
     clock.seconds += 101
-    assert queue.sweep(db).promoted == 20
+    assert queue.admin.sweep(db).promoted == 20
     assert ready(queue, db) == [b"%02d" % n for n in range(20)]
 
 
@@ -280,7 +280,7 @@ def test_a_sweep_removes_what_has_expired_wherever_it_stands(
     for delivery in queue.receive_many(db, 3)[::-1]:
         queue.release(db, delivery, delay=100 if delivery.payload == b"resting" else 0)
     clock.seconds += 11
-    assert queue.sweep(db).expired == 2
+    assert queue.admin.sweep(db).expired == 2
     assert {letter.message.payload for letter in queue.dead.list(db)} == {b"ready", b"resting"}
     assert queue.depth(db) == Depth(enqueued=4, ready=1, done=1, dead=2, ready_bytes=5)
 
@@ -323,7 +323,7 @@ def test_a_message_is_found_by_its_id_wherever_it_is(
 
     look()
     clock.seconds += 11
-    queue.sweep(db)
+    queue.admin.sweep(db)
     look()
     delivery = queue.receive(db, consumer="me")
     assert delivery is not None
@@ -359,7 +359,7 @@ def test_what_is_over_leaves_nothing_behind(db: Database, queue: Queue, clock: M
     queue.enqueue(db, b"b", ttl=5)
     queue.cancel(db, queue.enqueue(db, b"c", delay=5, unique="key"))
     clock.seconds += 11
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert set(stored(db, queue)) == before
 
 
@@ -369,7 +369,7 @@ def test_cancelling(db: Database, queue: Queue, clock: ManualClock) -> None:
     delayed = queue.enqueue(db, b"c", delay=10)
     promoted = queue.enqueue(db, b"d", delay=5)
     clock.seconds += 6
-    queue.sweep(db)
+    queue.admin.sweep(db)
     answers = {i: queue.cancel(db, i) for i in (leased, ready_one, delayed, promoted)}
     assert answers == {leased: False, ready_one: True, delayed: True, promoted: True}
     assert not queue.cancel(db, ready_one), "it is gone already"
@@ -390,30 +390,30 @@ def test_what_is_no_id_is_refused(db: Database, queue: Queue, message_id: Any) -
 def test_a_paused_queue_takes_and_does_not_give(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     delivery = taken(queue, db)
-    queue.pause(db)
+    queue.admin.pause(db)
     queue.enqueue(db, b"b")
     assert queue.receive(db) is None
     assert queue.receive(db, wait=0.01) is None
     assert queue.receive(db, at_most_once=True) is None
     queue.ack(db, delivery)
-    queue.resume(db)
+    queue.admin.resume(db)
     assert taken(queue, db).payload == b"b"
 
 
 def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: ManualClock) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=100)
     queue.enqueue(db, b"a")
-    assert not queue.sweep(db).deleted
+    assert not queue.admin.sweep(db).deleted
     queue.ack(db, taken(queue, db))
-    assert not queue.sweep(db).deleted, "it has been drained for no time"
+    assert not queue.admin.sweep(db).deleted, "it has been drained for no time"
     clock.seconds += 60
     queue.enqueue(db, b"b")
     queue.ack(db, taken(queue, db))
-    assert not queue.sweep(db).deleted
+    assert not queue.admin.sweep(db).deleted
     clock.seconds += 60
-    assert not queue.sweep(db).deleted, "it was used 60 s ago"
+    assert not queue.admin.sweep(db).deleted, "it was used 60 s ago"
     clock.seconds += 60
-    assert queue.sweep(db).deleted
+    assert queue.admin.sweep(db).deleted
     with pytest.raises(QueueNotFound):
         queue.enqueue(db, b"c")
 
@@ -465,17 +465,17 @@ def test_a_queue_with_a_result_or_a_callback_that_is_to_come_stays(
         queue.ack(db, delivery, result=delivery.payload)
     for _ in range(8):
         clock.seconds += 110
-        assert not queue.sweep(db).deleted
+        assert not queue.admin.sweep(db).deleted
     assert queue.result(db, message_id) == b"asked for"
     clock.seconds += 1000
     for _ in range(2):
-        assert not queue.sweep(db).deleted
+        assert not queue.admin.sweep(db).deleted
         clock.seconds += 110
     Queue.create(db, "wholes", root=space, clock=clock)
     clock.seconds += 600
-    queue.sweep(db)
+    queue.admin.sweep(db)
     clock.seconds += 110
-    assert queue.sweep(db).deleted
+    assert queue.admin.sweep(db).deleted
 
 
 def test_a_queue_whose_last_waiter_was_killed_deletes_itself(
@@ -483,18 +483,18 @@ def test_a_queue_whose_last_waiter_was_killed_deletes_itself(
 ) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=100)
     # Given one that waits for a message and leads the line, and is never heard of again
-    leader, other = queue.request(db), queue.request(db)
+    leader, other = queue.line.request(db), queue.line.request(db)
     assert leader.leads
     assert not other.leads
     tr = db.create_transaction()
     standing._Waiter(db, queue._access, leader, None)._round(tr, answered=False, done=False)
     tr.commit().wait()
-    assert not queue.sweep(db).deleted, "it may live"
+    assert not queue.admin.sweep(db).deleted, "it may live"
     clock.seconds += 60
-    assert not queue.sweep(db).deleted, "it has been drained for no time"
-    assert verify(db, queue).ok, "and nothing of the dead is left"
+    assert not queue.admin.sweep(db).deleted, "it has been drained for no time"
+    assert queue.admin.verify(db).ok, "and nothing of the dead is left"
     clock.seconds += 101
-    assert queue.sweep(db).deleted
+    assert queue.admin.sweep(db).deleted
 
 
 def test_history_tells_every_transition_in_order(
@@ -668,19 +668,19 @@ def test_many_large_messages_return_and_die_in_several_transactions(
     for _ in range(count // 10):
         queue.enqueue_many(db, [NewMessage(payload, delay=5) for _ in range(10)])
     clock.seconds += 6
-    assert queue.sweep(db).promoted == count
+    assert queue.admin.sweep(db).promoted == count
     for _ in range(3):  # together, which is no failed attempt of any, and twice by themselves
         leased = 0
         while found := queue.receive_many(db, 50):
             leased += len(found)
         assert leased == count
         clock.seconds += 61
-        queue.sweep(db)
+        queue.admin.sweep(db)
     assert queue.depth(db).dead == count
     assert queue.dead.redrive(db) == count
     for _ in range(count // 10):
         queue.enqueue_many(db, [NewMessage(payload, ttl=5) for _ in range(10)])
     clock.seconds += 6
-    assert queue.sweep(db).expired == count
+    assert queue.admin.sweep(db).expired == count
     assert queue.dead.purge(db) == count
     assert queue.depth(db).ready == count

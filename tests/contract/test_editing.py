@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, fdb, verify
+from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli.messages import listing
 from fdbqueue.errors import InvalidArgument, InvalidPriority
 from fdbqueue.testing import ManualClock
@@ -81,7 +81,7 @@ def test_another_priority_takes_a_message_behind_the_others_of_its_level(
     found = queue.get(db, ids[0])
     assert found is not None
     assert (found.message.priority, found.message.id) == (9, ids[0])
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_what_is_put_off_returns_to_its_place(db: fdb.Database, queue: Queue) -> None:
@@ -89,11 +89,11 @@ def test_what_is_put_off_returns_to_its_place(db: fdb.Database, queue: Queue) ->
 
     assert queue.edit(db, ids[0], delay=60)
     assert payloads(db, queue) == [b"b"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     assert queue.edit(db, ids[0], delay=0)
 
     assert payloads(db, queue) == [b"a", b"b"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_what_is_for_later_gets_another_time_and_priority(db: fdb.Database, queue: Queue) -> None:
@@ -104,10 +104,10 @@ def test_what_is_for_later_gets_another_time_and_priority(db: fdb.Database, queu
 
     (found,) = queue.messages(db, "delayed")
     assert found.due_at_ms == round(at.timestamp() * 1000)
-    assert queue.depths(db)[0].delayed == 1
+    assert queue.admin.counters(db)[0].delayed == 1
     assert queue.edit(db, message_id, delay=0)
     assert payloads(db, queue) == [b"x"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_another_priority_does_not_change_the_order_of_a_key(
@@ -118,7 +118,7 @@ def test_another_priority_does_not_change_the_order_of_a_key(
     assert queue.edit(db, ids[1], priority=9)
     assert queue.edit(db, ids[2], delay=0)
     assert payloads(db, queue) == [b"0"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     assert drained(db, queue) == [b"0", b"1", b"2"]
 
 
@@ -133,11 +133,11 @@ def test_what_is_put_off_holds_up_nothing_of_its_key(
     queue.release(db, delivery, delay=10)
     for n in (1, 0):  # One waits for the key, one for its time after an attempt.
         assert queue.edit(db, ids[n], delay=7 * 86_400)
-        assert verify(db, queue).ok
+        assert queue.admin.verify(db).ok
     assert drained(db, queue) == [b"2", b"3"]
     clock.seconds += 7 * 86_400 + 1
     assert sorted(drained(db, queue)) == [b"0", b"1"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_what_is_leased_or_gone_stays_as_it_is(db: fdb.Database, queue: Queue) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Import, NewMessage, Queue, verify
+from fdbqueue import Import, NewMessage, Queue
 from fdbqueue.errors import InvalidHeaders, InvalidPayload, InvalidPriority, PayloadTooLarge
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -41,7 +41,7 @@ def rows(db: Database, queue: Queue, kind: Kind = Kind.READY) -> list[fdb.KeyVal
 
 
 def clean(db: Database, queue: Queue) -> None:
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert found.ok, found.deviations
 
 

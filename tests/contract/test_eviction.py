@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Queue, Worker, verify
+from fdbqueue import Delivery, Queue, Worker
 from fdbqueue.consumers import eviction, registry, sessions
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import LeaseLost, TransactionTooLarge
@@ -68,7 +68,7 @@ def filled(db: Database, queue: Queue, count: int) -> list[bytes]:
 
 
 def evict_all(db: Database, queue: Queue) -> None:
-    while queue.evict(db):
+    while queue.admin.evict(db):
         pass
 
 
@@ -85,7 +85,7 @@ def payloads(found: Sequence[Delivery]) -> list[bytes]:
 
 
 def clean(db: Database, queue: Queue) -> None:
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert found.ok, found.deviations
 
 
@@ -147,7 +147,7 @@ def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
     assert held
     # When it dies
     clock.seconds += DEAD
-    assert queue.evict(db) == [dead.ref.id]
+    assert queue.admin.evict(db) == [dead.ref.id]
     clean(db, queue)
     clock.seconds += RETURNED - DEAD
     # Then all of it is delivered again, in order and with no attempt lost, and nothing else was
@@ -164,7 +164,7 @@ def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
     # And nothing stays behind
     queue.ack(db, found)
     clock.seconds += 4 * LEASE
-    queue.sweep(db)
+    queue.admin.sweep(db)
     for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY):
         every = queue._keys.kind(kind)
         assert not list(db.get_range(every.start, every.stop)), kind.name
@@ -180,7 +180,7 @@ def test_what_a_dead_worker_held_of_a_subscription_is_ready_again(
     held = dead.fetch(Credit(), 3).deliveries
     assert payloads(held) == [b"4", b"5", b"6"]
     clock.seconds += DEAD
-    assert queue.evict(db) == [dead.ref.id]
+    assert queue.admin.evict(db) == [dead.ref.id]
     clock.seconds += RETURNED - DEAD
     again = [each for _ in range(4) for each in subscription.receive_many(db, 9)]
     assert payloads(again) == [b"4", b"5", b"6", b"7"]
@@ -216,11 +216,11 @@ def test_a_worker_that_waits_is_given_what_a_dead_one_held(
     assert len(dead.fetch(Credit(), 3).deliveries) == 3
     handled: list[bytes] = []
     with Worker(db, 1).add(queue, lambda message: handled.append(message.payload)):
-        eventually(lambda: [one.state for one in queue.consumers(db) if one.guard] == [2])
-        (waiting,) = [one for one in queue.consumers(db) if one.guard]
+        eventually(lambda: [one.state for one in queue.admin.consumers(db) if one.guard] == [2])
+        (waiting,) = [one for one in queue.admin.consumers(db) if one.guard]
         # When the other is evicted
-        (gone,) = [one for one in queue.consumers(db) if one.id != waiting.id]
-        assert queue.evict(db, gone) == [gone.id]
+        (gone,) = [one for one in queue.admin.consumers(db) if one.id != waiting.id]
+        assert queue.admin.evict(db, gone) == [gone.id]
         # Then it has them at once
         eventually(lambda: len(handled) == 3)
     assert handled == [b"0", b"1", b"2"]
@@ -245,9 +245,9 @@ def test_leases_of_others_and_of_plans_stay(
     clock.seconds += 10
     alive.session.beat(always=True)
     clock.seconds += DEAD - 10
-    assert queue.evict(db) == [dead.ref.id]
+    assert queue.admin.evict(db) == [dead.ref.id]
     clock.seconds += RETURNED - DEAD
-    queue.sweep(db)
+    queue.admin.sweep(db)
     # Then they can still be settled
     assert queue.depth(db).leased == 10 + 5 + 5
     queue.ack(db, [*lives, *plain])
@@ -267,9 +267,9 @@ def test_a_clock_that_is_a_day_off_returns_nobodys_leases(
     # When a machine with a wrong wall clock looks for the dead, and for leases that are over
     wrong = Queue.open(db, queue.name, root=space, clock=ManualClock(wall_only=seconds))
     evict_all(db, wrong)
-    wrong.sweep(db)
+    wrong.admin.sweep(db)
     # Then nothing has changed
-    assert [one.id for one in queue.consumers(db)] == [alive.ref.id]
+    assert [one.id for one in queue.admin.consumers(db)] == [alive.ref.id]
     queue.ack(db, held)
 
 
@@ -296,8 +296,8 @@ def test_a_worker_that_stands_still_for_less_than_fifteen_seconds_keeps_its_leas
     clock.seconds += sessions.BEAT_SECONDS - 0.1
     # When it goes on after 14 seconds, and others have taken it for dead
     clock.seconds += 14
-    assert queue.evict(db) == [paused.ref.id]
-    queue.sweep(db)
+    assert queue.admin.evict(db) == [paused.ref.id]
+    queue.admin.sweep(db)
     assert queue.depth(db).leased == 3
     # Then it returns, extends what it holds, and can settle it long after that
     paused.session.beat(always=True)
@@ -305,7 +305,7 @@ def test_a_worker_that_stands_still_for_less_than_fifteen_seconds_keeps_its_leas
     assert len(paused.fetch(Credit(), 1).deliveries) == 1
     held = queue.extend(db, held, LEASE)
     clock.seconds += 100
-    queue.sweep(db)
+    queue.admin.sweep(db)
     queue.ack(db, held)
     clean(db, queue)
 
@@ -360,16 +360,16 @@ def test_many_leases_of_many_dead_consumers_return_in_bounded_steps(
     first = eviction.evict_expired(db, scope.root, clock)
     assert first.leaving is not None
     eviction.evict_expired(db, scope.root, clock, None, first.leaving)
-    assert len(queue.consumers(db)) == 7
+    assert len(queue.admin.consumers(db)) == 7
     # Then another process finds all
     beating = consumer(db, queue)
     for _ in range(40):
         beating.session.beat(always=True)
-        if len(queue.consumers(db)) == 2:
+        if len(queue.admin.consumers(db)) == 2:
             break
     clock.seconds += RETURNED - DEAD
     alive.session.beat(always=True)
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert queue.depth(db).leased == 20
     assert max(step.read for step in steps) <= 20
     assert max(step.claims for step in steps) <= 7
@@ -385,15 +385,15 @@ def test_a_consumer_with_many_leases_is_evicted_by_a_person(
     for _ in range(15):
         member.fetch(Credit(), 1)
         other.fetch(Credit(), 1)
-    (chosen,) = [one for one in queue.consumers(db) if one.id == member.ref.id]
+    (chosen,) = [one for one in queue.admin.consumers(db) if one.id == member.ref.id]
     # A transaction of the caller cannot carry it
     with pytest.raises(TransactionTooLarge, match="call it with a database"):
-        queue.evict(db.create_transaction(), chosen)
-    assert queue.evict(db, chosen) == [member.ref.id]
+        queue.admin.evict(db.create_transaction(), chosen)
+    assert queue.admin.evict(db, chosen) == [member.ref.id]
     # All are there at once, and the others' are not
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert queue.depth(db).leased == 15
-    assert [one.id for one in queue.consumers(db)] == [other.ref.id]
+    assert [one.id for one in queue.admin.consumers(db)] == [other.ref.id]
     clean(db, queue)
 
 
@@ -407,9 +407,9 @@ def test_more_dead_processes_than_a_transaction_reads_are_removed_with_what_they
         consumer(db, queue).fetch(Credit(), 1)
     clock.seconds += DEAD
     evict_all(db, queue)
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
     clock.seconds += RETURNED - DEAD
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert queue.depth(db).leased == 0
     clean(db, queue)
 
@@ -495,7 +495,7 @@ def test_an_eviction_against_what_its_consumer_does_and_another_receiver(
             assert {one.attempt for one in again} <= {1}
             # And at last each can be had, but for what is done
             clock.seconds += 2 * LEASE
-            queue.sweep(db)
+            queue.admin.sweep(db)
             assert queue.depth(db).leased == 0
             clean(db, queue)
 
@@ -529,7 +529,7 @@ def test_a_handler_whose_worker_was_evicted_commits_nothing(
     with Worker(db, 1, prefetch=0).add(queue, handle):
         assert begun.wait(DEADLINE)
         # When a person evicts its worker, and somebody else handles the message
-        queue.evict(db, *queue.consumers(db))
+        queue.admin.evict(db, *queue.admin.consumers(db))
         (found,) = [queue.receive(db)]
         assert found is not None
         queue.ack(db, found)
@@ -557,15 +557,15 @@ def test_a_worker_that_returns_keeps_what_has_not_returned(
 
     with Worker(db, 1, prefetch=3).add(queue, handle):
         eventually(lambda: held_by(db, queue) == 4 and len(handled) == 1)
-        (before,) = queue.consumers(db)
+        (before,) = queue.admin.consumers(db)
         # When it is taken for dead before its leases end
         later = Queue.open(db, "orders", root=space, clock=ManualClock(seconds=DEAD))
-        assert later.evict(db) == [before.id]
+        assert later.admin.evict(db) == [before.id]
         # Then it registers anew, and its leases are extended
-        eventually(lambda: [one.id != before.id for one in queue.consumers(db)] == [True])
+        eventually(lambda: [one.id != before.id for one in queue.admin.consumers(db)] == [True])
         eventually(lambda: not ends_before(db, queue, 60))
         clock.seconds += 60
-        queue.sweep(db)
+        queue.admin.sweep(db)
         assert held_by(db, queue) == 4
         gate.set()
         eventually(lambda: queue.depth(db).done == 4)
@@ -597,7 +597,7 @@ def test_a_worker_that_could_not_unregister_gives_signs_of_life_while_it_finishe
     # Then its session stays until the consumer has left after all
     clock.seconds += 14
     session.beat(always=True)
-    assert [one.id for one in queue.consumers(db)] == [other.id]
+    assert [one.id for one in queue.admin.consumers(db)] == [other.id]
 
 
 def test_threads_that_register_at_once_share_a_session(

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue import Delivery, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.queue.keys.keys import Key
-from fdbqueue.queue.limits import SharedLimit
+from fdbqueue.queue.keys.limits import SharedLimit
 from fdbqueue.schema.keys import Kind, within
 from fdbqueue.store.binding import fdb
 from tests.still_clock import StillClock
@@ -328,7 +328,7 @@ class Run:
                 self.clock.seconds += seconds
                 model.now += seconds * 1_000
                 for queue in queues.values():
-                    queue.sweep(db)
+                    queue.admin.sweep(db)
                 for gate in [*KEYS, *LIMITS]:
                     if model.terms(gate)["rate"] is not None:
                         model.fill(gate)
@@ -441,7 +441,7 @@ class Run:
         """Let everything end; then nothing is left."""
         db = self.db
         for queue in self.queues.values():
-            assert verify(db, queue).deviations == ()
+            assert queue.admin.verify(db).deviations == ()
         for limit in LIMITS:
             self.gate(limit).delete(db)
         self.clock.seconds += 601
@@ -455,10 +455,10 @@ class Run:
             for queue in self.queues.values():
                 while found := queue.receive(db):
                     queue.ack(db, found)
-                queue.sweep(db)
+                queue.admin.sweep(db)
         kinds = (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG)
         for queue in self.queues.values():
-            assert verify(db, queue).deviations == ()
+            assert queue.admin.verify(db).deviations == ()
             for kind in (*kinds, Kind.LIMITS, Kind.RATE, Kind.TIMER):
                 every = queue._keys.kind(kind)
                 assert db.get_range(every.start, every.stop) == [], kind

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from fdbqueue import Delivery, Queue, verify
+from fdbqueue import Delivery, Queue
 from fdbqueue.consumers.receiving import gathering
 from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
 from fdbqueue.store.binding import fdb
@@ -86,7 +86,7 @@ def test_threads_that_ask_at_the_same_time_are_served_in_their_order_by_one_comm
     assert (depth.ready, depth.leased, depth.done) == (2, 4, 2)
     if [*plan] in ([], [CONFLICT]) and queue._entry.scheme == "auto":
         assert together.flaky.commits == 1 + len(plan)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_an_acknowledgement_that_fails_hits_only_its_thread(db: fdb.Database, queue: Queue) -> None:
@@ -118,7 +118,7 @@ def test_threads_for_which_there_is_no_message_learn_so_or_wait_in_line(
     late.start()
     assert together.go() == [[b"0"], [b"1"], []]
     late.join(DEADLINE)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_the_end_of_a_message_makes_the_next_one_of_its_key_ready_for_the_same_threads(

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Message, NewMessage, Queue, Worker, aio, context, verify
+from fdbqueue import Message, NewMessage, Queue, Worker, aio, context
 from fdbqueue.errors import (
     GroupMismatch,
     InvalidArgument,
@@ -102,8 +102,8 @@ def test_the_callback_comes_with_the_last_acknowledgement(
     assert delivery.message.payload == b"sum"
     assert delivery.message.headers == {"group": name, "group_total": 3, "group_undone": 0}
     assert wholes.receive(db) is None
-    assert verify(db, parts).ok
-    assert verify(db, wholes).ok
+    assert parts.admin.verify(db).ok
+    assert wholes.admin.verify(db).ok
 
 
 Ending = Callable[[Database, Queue, str, ManualClock], object]
@@ -198,7 +198,7 @@ def failed_for_the_last_time(db: Database, queue: Queue, _: str, __: ManualClock
 def expired_at_the_last_attempt(db: Database, queue: Queue, _: str, clock: ManualClock) -> object:
     taken(db, queue)
     clock.seconds += 100
-    return queue.sweep(db)
+    return queue.admin.sweep(db)
 
 
 def dead_twice(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
@@ -232,7 +232,7 @@ def removed(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
 def moved_away(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
     other = Queue.open(db, "other", root=queue._root)
     moved = queue.move(db, other)
-    assert verify(db, other).ok
+    assert other.admin.verify(db).ok
     return moved
 
 
@@ -242,13 +242,13 @@ def forwarded_as_a_dead_letter(
     other = Queue.open(db, "other", root=queue._root)
     queue.set_options(db, dead_letter_queue="other")
     rejected(db, queue, message_id, clock)
-    assert verify(db, other).ok
+    assert other.admin.verify(db).ok
     return queue.set_options(db, dead_letter_queue=None)
 
 
 def lived_too_long(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
     clock.seconds += 4000
-    return queue.sweep(db)
+    return queue.admin.sweep(db)
 
 
 def purged_when_dead(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
@@ -301,8 +301,8 @@ def test_what_an_end_of_a_message_means_for_its_group(
             assert came(db, wholes) == []
             assert (found.state, found.left, found.failed) == ("failed", 0, 1)
         assert came(db, wholes) == []
-        assert verify(db, parts).ok
-        assert verify(db, wholes).ok
+        assert parts.admin.verify(db).ok
+        assert wholes.admin.verify(db).ok
         parts.purge(db)
         parts.dead.purge(db)
 
@@ -328,7 +328,7 @@ def test_whatever_becomes_of_a_commit_the_callback_comes_once(
     with Worker(shaky, 4).add(parts, lambda message: None):
         eventually(over)
     assert sorted(came(db, wholes)) == [b"0", b"1", b"2"]
-    assert verify(db, parts).ok
+    assert parts.admin.verify(db).ok
 
 
 @pytest.fixture
@@ -459,7 +459,7 @@ def test_a_fan_in_survives_a_crash_at_every_step(
         # Then each message has gone through each step once
         done = [each.depth(db).done for each in made]
         assert done == [each.depth(db).enqueued for each in made] == [5, 1, 1], commits
-        assert all(verify(db, each).ok for each in made)
+        assert all(each.admin.verify(db).ok for each in made)
         for each in made:
             each.delete(db)
         if lent.commits <= commits:
@@ -492,7 +492,7 @@ def test_a_large_group_is_enqueued_step_by_step_and_continued_after_a_crash(
         assert group(db, parts, "load").total == 3 * crashes
         drain(db, parts, lambda message: None)  # The callback must not come yet.
         assert wholes.depth(db).enqueued == 0
-        assert verify(db, parts).ok
+        assert parts.admin.verify(db).ok
     for _ in range(2):
         parts.enqueue_group(db, payloads, then=b"all", then_queue=wholes, name="load")
     assert parts.depth(db).enqueued == 10
@@ -547,7 +547,7 @@ def test_members_may_have_what_other_messages_have(
     clock.seconds += 100
     drain(db, parts, lambda message: None)
     assert came(db, wholes) == [b"all"]
-    assert verify(db, parts).ok
+    assert parts.admin.verify(db).ok
 
 
 def test_the_callback_may_have_what_other_messages_have(
@@ -576,12 +576,12 @@ def test_the_callback_may_have_what_other_messages_have(
     assert delivery.message.headers == {"a": 1, "group": "g", "group_total": 1, "group_undone": 0}
     elsewhere.ack(db, delivery, result=7)
     assert elsewhere.result(db, delivery.id) == 7
-    assert verify(db, elsewhere).ok
+    assert elsewhere.admin.verify(db).ok
     limited = NewMessage("limited", limits={"api": "one"})
     parts.enqueue_group(db, [b"x"], then=limited, then_queue=elsewhere)
     drain(db, parts, lambda message: None)
     elsewhere.ack(db, taken(db, elsewhere))
-    assert verify(db, elsewhere).ok
+    assert elsewhere.admin.verify(db).ok
     again = parts.enqueue_group(db, [b"x"], then=NewMessage("late", ttl=60), then_queue=elsewhere)
     drain(db, parts, lambda message: None)
     clock.seconds += 100
@@ -642,7 +642,7 @@ def test_copies_of_messages_are_in_no_group(db: Database, parts: Queue, wholes: 
     drain(db, other, lambda message: None)
     assert group(db, parts, "g").left == 1
     assert other.depth(db).done == 1
-    assert verify(db, other).ok
+    assert other.admin.verify(db).ok
 
 
 def test_a_message_that_a_newer_one_replaces_or_that_waits_for_its_key_may_end_a_group(
@@ -659,8 +659,8 @@ def test_a_message_that_a_newer_one_replaces_or_that_waits_for_its_key_may_end_a
     keyed.purge(db)
     assert group(db, keyed, "waiting").failed == 3
     assert came(db, keyed) == [b"all"]
-    assert verify(db, prices).ok
-    assert verify(db, keyed).ok
+    assert prices.admin.verify(db).ok
+    assert keyed.admin.verify(db).ok
 
 
 # -- what becomes of a group ------------------------------------------------------------------
@@ -674,16 +674,16 @@ def test_a_group_whose_queue_of_the_callback_is_gone_is_blocked_until_it_is_ther
     drain(db, parts, lambda message: None)
     assert group(db, parts, "g").state == "blocked"
     clock.seconds += 100
-    parts.sweep(db)
+    parts.admin.sweep(db)
     assert group(db, parts, "g").state == "blocked"
-    assert verify(db, parts).ok
+    assert parts.admin.verify(db).ok
     Queue.create(db, "wholes", root=parts._root, clock=clock)
     clock.seconds += 200
-    parts.sweep(db)
+    parts.admin.sweep(db)
     assert group(db, parts, "g").state == "complete"
     assert came(db, wholes) == [b"all"]
     clock.seconds += 100
-    parts.sweep(db)
+    parts.admin.sweep(db)
     assert came(db, wholes) == []
 
 
@@ -693,10 +693,10 @@ def test_a_group_is_known_for_a_week_after_its_end(
     parts.enqueue_group(db, [b"x"], then=b"all", name="g")
     drain(db, parts, lambda message: None)
     clock.seconds += WEEK - 100
-    parts.sweep(db)
+    parts.admin.sweep(db)
     assert group(db, parts, "g").state == "complete"
     clock.seconds += 200
-    parts.sweep(db)
+    parts.admin.sweep(db)
     assert parts.groups.get(db, "g") is None
     every = parts._keys.kind(Kind.GROUP)
     assert db.create_transaction().get_range(every.start, every.stop).to_list() == []
@@ -712,7 +712,7 @@ def test_a_group_that_is_forgotten_has_no_callback(db: Database, parts: Queue) -
     drain(db, parts, lambda message: None)
     assert parts.depth(db).done == 2 * 3 + 2
     assert parts.groups.get(db, "b") is None
-    assert verify(db, parts).ok
+    assert parts.admin.verify(db).ok
 
 
 def test_asyncio_has_groups(db: Database, parts: Queue, wholes: Queue) -> None:
@@ -754,14 +754,14 @@ def test_verify_finds_what_keeps_a_group_from_its_end(
     tr[keys.member("gone", "05-00000000012c-00112233445566ff")] = b""
     tr.commit().wait()
     parts.cancel(db, gone)
-    found = {(each.kind, each.subject) for each in verify(db, parts).deviations}
+    found = {(each.kind, each.subject) for each in parts.admin.verify(db).deviations}
     assert found == {
         ("group waits for nothing", "gone"), ("group miscounted", "gone"),
         ("group waits for nothing", "lost"), ("group miscounted", "lost"),
         ("group astray", "bare"), ("unreadable", "unreadable"),
     }  # fmt: skip
-    verify(db, parts, repair=True)
-    assert {each.kind for each in verify(db, parts).deviations} == {"unreadable"}
+    parts.admin.repair(db)
+    assert {each.kind for each in parts.admin.verify(db).deviations} == {"unreadable"}
     assert group(db, parts, "lost").state == "complete"
     assert group(db, parts, "gone").state == "failed"
     drain(db, parts, lambda message: None)
@@ -826,7 +826,7 @@ class Model:
                     self.becomes(each.id, "failed" if each.id in self.doomed else "live")
             case "lapse":
                 self.clock.seconds += 100
-                queue.sweep(db)
+                queue.admin.sweep(db)
                 for each in self.held:
                     self.becomes(each.id, "failed" if each.id in self.doomed else "dead")
                 self.held = []
@@ -899,7 +899,7 @@ def test_the_callback_comes_once_whatever_becomes_of_the_messages(
         for what, n in [("group", 3), *steps]:
             model.step(what, n)
             model.check()
-        assert verify(db, queue).ok
+        assert queue.admin.verify(db).ok
         while queue.depth(db).ready + queue.depth(db).delayed:
             model.step("receive", 4)
         assert sorted(model.came) == sorted(model.complete)
@@ -914,6 +914,6 @@ def test_a_member_may_replace_another_of_the_same_call(
     messages = [NewMessage(b"%d" % n, headers={"item": n % 2}) for n in range(5)]
     name = parts.enqueue_group(db, messages, then=b"all", then_on="settled").name
     assert group(db, parts, name).left == 2
-    assert verify(db, parts).ok
+    assert parts.admin.verify(db).ok
     assert came(db, parts) == [b"3", b"4", b"all"]
     assert (group(db, parts, name).state, group(db, parts, name).done) == ("complete", 2)

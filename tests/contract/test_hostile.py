@@ -84,7 +84,7 @@ def test_a_payload_stays_what_it_is(db: fdb.Database, queue: Queue, payload: byt
     message = queue.receive(db, at_most_once=True)
     assert message is not None
     assert (message.payload, dict(message.headers)) == (payload, headers)
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_tokens_share_nothing_and_are_long(db: fdb.Database, queue: Queue) -> None:
@@ -160,7 +160,7 @@ def test_a_hostile_message_fails_by_itself_and_the_worker_goes_on(
     assert [letter.message.payload for letter in letters] == bad
     assert all("cannot read" in (letter.message.last_error or "") for letter in letters)
     assert all(letter.message.headers == HEADERS for letter in letters)
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def readable(payload: bytes) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Queue, verify
+from fdbqueue import Queue
 from fdbqueue.consumers import wakeups, watching
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.schema.codec.consumers import ConsumerRef
@@ -215,7 +215,7 @@ def test_who_waits_is_woken_by_an_end(db: Database, space: fdb.Subspace, mode: s
         target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
     )
     waiting.start()
-    while not any(each.state for each in queue.consumers(db)):
+    while not any(each.state for each in queue.admin.consumers(db)):
         assert waiting.is_alive()
     queue.ack(db, held)
     waiting.join(DEADLINE / 2)
@@ -230,7 +230,7 @@ def test_a_higher_limit_wakes_who_waits(db: Database, space: fdb.Subspace) -> No
         target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
     )
     waiting.start()
-    while not any(each.state for each in queue.consumers(db)):
+    while not any(each.state for each in queue.admin.consumers(db)):
         assert waiting.is_alive()
     queue.set_options(db, max_in_flight=2)
     waiting.join(DEADLINE / 2)
@@ -254,7 +254,7 @@ def test_workers_keep_to_the_limit(db: Database, space: fdb.Subspace) -> None:
     with Worker(db, 3).add(queue, handle), Worker(db, 3).add(queue, handle):
         assert over.wait(DEADLINE)
     assert most == 2
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_lower_limit_takes_nothing_back(db: Database, space: fdb.Subspace) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Queue, Ticket, verify
+from fdbqueue import Delivery, Queue, Ticket
 from fdbqueue.consumers import line, wakeups, watching
 from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
 from fdbqueue.consumers.receiving.access import Outcome
@@ -41,7 +41,7 @@ def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[..., Queue]:
 
 
 def clean(db: fdb.Database, queue: Queue) -> None:
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert found.ok, found.deviations
 
 
@@ -53,10 +53,10 @@ def requests(db: fdb.Database, queue: Queue) -> int:
 def left_by_claims(db: fdb.Database, later: Queue, held: Sequence[Delivery]) -> list[str]:
     """Of which kinds keys are left when all messages have been settled and every end is past."""
     later.ack(db, held)
-    later.sweep(db)
+    later.admin.sweep(db)
     while found := later.receive_many(db, 10):
         later.ack(db, found)
-    Queue(later.name, later._root, clock=ManualClock(seconds=1_000)).sweep(db)
+    Queue(later.name, later._root, clock=ManualClock(seconds=1_000)).admin.sweep(db)
     ranges = {kind: later._keys.kind(kind) for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)}
     return [k.name for k, every in ranges.items() if db.get_range(every.start, every.stop)]
 
@@ -163,7 +163,7 @@ def test_an_extension_makes_no_acknowledgement_fail(
             assert (acked, runs[-1], queue.depth(db).done) == (None, 1, 1)
             clean(db, queue)
             # And what the extension left is gone when it falls due
-            Queue(queue.name, space, clock=ManualClock(seconds=60)).sweep(db)
+            Queue(queue.name, space, clock=ManualClock(seconds=60)).admin.sweep(db)
             for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY):
                 every = queue._keys.kind(kind)
                 assert not db.get_range(every.start, every.stop), kind.name
@@ -286,14 +286,14 @@ def test_some_of_a_claim_are_extended_while_it_lapses(
                 for one, result in zip(held[:2], (first, second), strict=True)
                 if not isinstance(result, LeaseLost)
             ]
-            assert [one.delivery.id for one in queue.leases(db)] == sorted(
+            assert [one.delivery.id for one in queue.admin.leases(db)] == sorted(
                 one.id for one in (*kept, *found)
             )
             assert queue.depth(db).ready == 3 - len(kept) - len(found)
             clean(db, queue)
             # And come back at their own end
             queue.ack(db, found)
-            last.sweep(db)
+            last.admin.sweep(db)
             assert queue.depth(db).ready == 3 - len(found)
             assert left_by_claims(db, last, []) == []
 
@@ -374,7 +374,7 @@ def test_fulfilment_against_withdrawal(db: fdb.Database, fresh: Callable[..., Qu
     def start() -> Start:
         # Given a leader and another consumer in line, and one message
         queue = forced(fresh(), "staged")
-        leader, other = queue.request(db), queue.request(db)
+        leader, other = queue.line.request(db), queue.line.request(db)
         assert leader.leads
         assert not other.leads
         queue.enqueue(db, b"m")
@@ -388,8 +388,8 @@ def test_fulfilment_against_withdrawal(db: fdb.Database, fresh: Callable[..., Qu
 
         # When the leader serves while the other one leaves
         return [
-            lambda db: queue.collect(db, leader, wait=0),
-            lambda db: queue.withdraw(db, other),
+            lambda db: queue.line.collect(db, leader, wait=0),
+            lambda db: queue.line.withdraw(db, other),
         ], check
 
     assert explore(db, start) >= 4
@@ -402,7 +402,7 @@ def test_two_that_leave_the_line_at_once_while_a_message_comes(
     def start() -> Start:
         # Given a leader and another consumer in an empty line
         queue = forced(fresh(), "staged")
-        leader, other = queue.request(db), queue.request(db)
+        leader, other = queue.line.request(db), queue.line.request(db)
 
         def check(results: list[Any]) -> None:
             # Then the message is with one of them, or still there
@@ -416,8 +416,8 @@ def test_two_that_leave_the_line_at_once_while_a_message_comes(
         # When a message comes while both give up
         return [
             lambda db: queue.enqueue(db, b"m"),
-            lambda db: queue.collect(db, other, wait=0),
-            lambda db: queue.withdraw(db, leader),
+            lambda db: queue.line.collect(db, other, wait=0),
+            lambda db: queue.line.withdraw(db, leader),
         ], check
 
     assert explore(db, start) >= 6
@@ -464,7 +464,7 @@ def lead_in_line(db: Any, queue: Queue, ticket: Ticket) -> Sequence[Delivery] | 
 def served(db: fdb.Database, queue: Queue, result: Sequence[Delivery] | Ticket) -> list[bytes]:
     """What a consumer has, or gets if it waits."""
     if isinstance(result, Ticket):
-        result = queue.collect(db, result, wait=0)
+        result = queue.line.collect(db, result, wait=0)
     return payloads(result)
 
 
@@ -482,7 +482,7 @@ def test_a_leader_that_returns_while_others_join_and_leave(
     def start() -> Start:
         # Given a leader that is away, and a consumer in line
         queue, _, come_back = away()
-        waiter = queue.request(db)
+        waiter = queue.line.request(db)
         assert not waiter.leads
 
         def check(results: list[Any]) -> None:
@@ -495,7 +495,7 @@ def test_a_leader_that_returns_while_others_join_and_leave(
             served_all(db, queue, leased=len(taken), done=2)
 
         # When it returns while one joins and the other leaves
-        return [come_back, queue.request, lambda db: queue.withdraw(db, waiter)], check
+        return [come_back, queue.line.request, lambda db: queue.line.withdraw(db, waiter)], check
 
     assert explore(db, start) >= 6
 
@@ -506,7 +506,7 @@ def test_a_leader_that_returns_while_another_takes_the_lead(
     def start() -> Start:
         # Given a leader that is away, and two consumers in line
         queue, _, come_back = away()
-        first, second = queue.request(db), queue.request(db)
+        first, second = queue.line.request(db), queue.line.request(db)
 
         def check(results: list[Any]) -> None:
             # Then each has one of the first messages, and those that waited have the first two
@@ -527,7 +527,7 @@ def test_a_leader_that_returns_while_messages_come_and_go_beside_the_line(
     def start() -> Start:
         # Given a leader that is away, and a consumer in line
         queue, _, come_back = away()
-        waiter = queue.request(db)
+        waiter = queue.line.request(db)
 
         def check(results: list[Any]) -> None:
             # Then each has another one of the first messages
@@ -562,7 +562,7 @@ def test_a_leader_that_takes_for_itself_alone_while_another_takes_the_lead(
         # Given a leader that has just served the line, and a consumer in line
         queue, held, _ = away()
         lead = queue._access.lead
-        waiter = queue.request(db)
+        waiter = queue.line.request(db)
 
         def take_alone(db: Any) -> list[Delivery]:
             access = queue._access

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Queue, verify
+from fdbqueue import Depth, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
 from fdbqueue.schema import once
 from fdbqueue.schema.keys import Kind
@@ -145,7 +145,7 @@ def test_what_an_extension_leaves_behind_is_removed_when_it_is_due(
 
     queue.ack(db, extended if knows else delivery)
     assert left() == [0, 0, 0 if knows else 1]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     clock.seconds += 61
     assert queue.receive(db) is None
     assert left() == [0, 0, 0]
@@ -192,7 +192,7 @@ def test_leases_settled_together_are_read_with_others_between_them(
     assert queue.depth(db) == Depth(enqueued=120, done=120)
     clock.seconds += 1_000
     assert queue.receive(db) is None
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_settlement_of_many_leases_conflicts_with_one_of_any_of_them(
@@ -375,7 +375,7 @@ def test_only_a_message_that_was_handed_over_alone_loses_an_attempt_with_its_con
         if found:
             deaths += 1
             clock.seconds += 61
-            queue.sweep(db)
+            queue.admin.sweep(db)
     while found := queue.receive_many(db, 10):
         queue.ack(db, found)
         done += [one.payload for one in found]
@@ -409,7 +409,7 @@ def test_a_slow_batch_is_kept_between_its_messages(
     for delivery in queue.consume(db, max_messages=10):
         handled.append(delivery.payload)
         clock.seconds += 25
-        queue.sweep(db)
+        queue.admin.sweep(db)
         assert queue.depth(db).leased == 10
     assert handled == [b"%d" % n for n in range(10)]
     assert queue.depth(db) == Depth(enqueued=10, done=10)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue, verify
+from fdbqueue import Delivery, Depth, NewMessage, Queue
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidHeaders,
@@ -82,7 +82,7 @@ def dequeued(tr: fdb.Transaction, queue: Queue) -> bytes | None:
 
 def clean(db: Database, *queues: Queue) -> None:
     for queue in queues:
-        result = verify(db, queue)
+        result = queue.admin.verify(db)
         assert result.ok, result.deviations
 
 
@@ -138,7 +138,7 @@ def test_a_released_message_returns_among_those_that_came_since(
     reminders.release(db, held[1], error="failed", delay=10)
     assert ready(db, reminders) == [b"1", b"2", b"3", b"5"]
     clock.seconds += 11
-    reminders.sweep(db)
+    reminders.admin.sweep(db)
     assert ready(db, reminders) == [b"1", b"2", b"3", b"4", b"5"]
     clean(db, reminders)
 
@@ -149,7 +149,7 @@ def test_a_delayed_and_a_redriven_message_take_their_places_in_the_order(
     reminders.enqueue_many(db, [at(1, delay=10), at(0), at(2)])
     reminders.reject(db, take(db, reminders), "bad")
     clock.seconds += 11
-    reminders.sweep(db)
+    reminders.admin.sweep(db)
     assert ready(db, reminders) == [b"1", b"2"]
     assert reminders.dead.redrive(db) == 1
     assert ready(db, reminders) == [b"0", b"1", b"2"]
@@ -418,7 +418,7 @@ def test_a_delayed_message_arrives_when_it_is_due(
     prices.enqueue_many(db, [price("tea", b"later", delay=10), price("tea", b"1")])
     assert ready(db, prices) == [b"1"]
     clock.seconds += 11
-    prices.sweep(db)
+    prices.admin.sweep(db)
     assert ready(db, prices) == [b"later"]
     clean(db, prices)
 
@@ -430,7 +430,7 @@ def test_a_message_put_off_ends_when_it_is_due_if_a_newer_one_has_come(
     assert prices.edit(db, old, delay=10)
     prices.enqueue_many(db, [price("tea", b"2")])
     clock.seconds += 11
-    prices.sweep(db)
+    prices.admin.sweep(db)
     assert ready(db, prices) == [b"2"]
     assert prices.depth(db) == Depth(enqueued=2, ready=1, purged=1, ready_bytes=1)
     clean(db, prices)
@@ -603,7 +603,7 @@ def test_a_new_value_beside_any_other_operation(db: Database, space: Subspace, o
         def check(results: list[Any]) -> None:
             assert not [each for each in results if isinstance(each, Exception)]
             clean(db, queue)
-            Queue(queue.name, space, clock=ManualClock(seconds=60)).sweep(db)
+            Queue(queue.name, space, clock=ManualClock(seconds=60)).admin.sweep(db)
             there = ready(db, queue)
             if other == "enqueue":
                 assert there in ([b"new"], [b"other"])
@@ -697,7 +697,7 @@ def test_verification_finds_a_message_at_a_wrong_place(db: Database, reminders: 
     del db[key]
     wild = Position(5, 300, bytes(8))
     db[reminders._keys.ready(wild)] = db[reminders._keys.ready(wrong)] or b""
-    found = {(one.kind, one.subject) for one in verify(db, reminders).deviations}
+    found = {(one.kind, one.subject) for one in reminders.admin.verify(db).deviations}
     assert {("out of order", wrong.to_id()), ("out of order", wild.to_id())} <= found
 
 
@@ -706,9 +706,9 @@ def test_verification_finds_an_arrival_that_could_be_given_again(
 ) -> None:
     reminders.enqueue_many(db, [at(1), at(2)])
     db[reminders._keys.tail(5)] = pack_index(1)
-    (found,) = verify(db, reminders).deviations
+    (found,) = reminders.admin.verify(db).deviations
     assert (found.kind, found.detail) == ("tail too low", "its arrival 2 could be used again")
-    assert verify(db, reminders, repair=True).ok
+    assert reminders.admin.repair(db).ok
     clean(db, reminders)
 
 
@@ -743,9 +743,9 @@ def test_verification_finds_wrong_records_of_last_values(
         del db[keys.replaced("tea", old)]
     plant[what]()
     kind, repaired = PLANTED[what]
-    (found,) = verify(db, prices).deviations
+    (found,) = prices.admin.verify(db).deviations
     assert found.kind == kind
-    assert verify(db, prices, repair=True).ok == repaired
+    assert prices.admin.repair(db).ok == repaired
     if repaired:
         clean(db, prices)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import tenacity
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
+from fdbqueue import Delivery, Depth, NewMessage, Queue, State
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Headers
@@ -88,11 +88,11 @@ class Scene:
         assert queue.dead.redrive(self.flaky) == 1
         self.take(queue)
         self.clock.seconds += 61 * MINUTE
-        queue.sweep(self.flaky)
+        queue.admin.sweep(self.flaky)
         self.clock.seconds += 6 * MINUTE
         self.take(queue)
         self.clock.seconds += 61 * MINUTE
-        queue.sweep(self.flaky)
+        queue.admin.sweep(self.flaky)
         assert queue.dead.purge(self.flaky) == 1
 
     def play_ends(self) -> None:
@@ -125,9 +125,9 @@ class Scene:
         queue.ack(self.flaky, self.take(queue))
         ids = queue.enqueue_many(self.flaky, [NewMessage(b"x"), NewMessage(b"y", delay=9 * MINUTE)])
         assert all(queue.cancel(self.flaky, message_id) for message_id in ids)
-        queue.pause(self.flaky)
+        queue.admin.pause(self.flaky)
         queue.enqueue(self.flaky, b"purged")
-        queue.resume(self.flaky)
+        queue.admin.resume(self.flaky)
         assert queue.purge(self.flaky) == 1
         self.play_expiry(queue)
 
@@ -145,7 +145,7 @@ class Scene:
         self.clock.seconds += 11 * MINUTE
         queue.release(self.flaky, delivery)
         assert queue.receive(self.flaky) is None
-        queue.sweep(self.flaky)
+        queue.admin.sweep(self.flaky)
 
     def play_values(self) -> None:
         """Newer values come while older ones are leased, delayed and ready."""
@@ -163,7 +163,7 @@ class Scene:
         enqueue(1, b"ready")
         enqueue(4, b"newest")
         self.clock.seconds += 6 * MINUTE
-        queue.sweep(self.flaky)
+        queue.admin.sweep(self.flaky)
 
     def told(self) -> dict[str, list[tuple[str, int, int]]]:
         """The histories, without what differs from run to run."""
@@ -200,7 +200,7 @@ def test_every_transition_happens_once_under_every_plan_of_faults(
     scene.play()
     assert scene.told() == told
     for queue in scene.queues:
-        result = verify(db, queue)
+        result = queue.admin.verify(db)
         assert not result.deviations, result
     left = scene.plain.peek(db, 100)
     assert {message.death.queue for message in left if message.death} == {"sends"}

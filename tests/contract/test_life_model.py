@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 )
 
 import fdbqueue
-from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
+from fdbqueue import Delivery, Depth, NewMessage, Queue, State
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery.redelivery import release_delay
 from fdbqueue.schema.keys import Kind
@@ -638,7 +638,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        self.queue.sweep(self.db)
+        self.queue.admin.sweep(self.db)
         self.happen()
         # What rests after a lapse may be due at once; what has expired goes, unless it is leased.
         for record in [*self.of(State.READY), *self.of(State.DELAYED)]:
@@ -724,7 +724,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def pause(self) -> None:
         self.paused = True
-        self.queue.pause(self.db)
+        self.queue.admin.pause(self.db)
         there = self.ready()
         assert self.queue.receive(self.db, at_most_once=True) is None
         assert self.queue.receive_many(self.db, 3) == []
@@ -735,7 +735,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def resume(self) -> None:
         self.paused = False
-        self.queue.resume(self.db)
+        self.queue.admin.resume(self.db)
         DONE["resume"] += 1
 
     # -- what must hold ----------------------------------------------------------------------
@@ -767,9 +767,9 @@ class Life(RuleBasedStateMachine):
             assert found is not None
             assert (found.state, found.message.attempts) == (record.state, record.attempts)
             assert found.cancelled == record.cancelled
-        result = verify(self.db, self.queue)
+        result = self.queue.admin.verify(self.db)
         assert not result.deviations, result
-        self.queue.resume(self.db)
+        self.queue.admin.resume(self.db)
         self.queue.purge(self.db)
         for record in self.of(State.LEASED):
             assert record.holder is not None
@@ -779,7 +779,7 @@ class Life(RuleBasedStateMachine):
         self.queue.dead.purge(self.db)
         # What claims leave that were settled one by one goes when it falls due.
         self.clock.ms += 2_000 * int(LEASE)
-        self.queue.sweep(self.db)
+        self.queue.admin.sweep(self.db)
         kinds = (
             Kind.MOVED,
             Kind.UNIQUE,

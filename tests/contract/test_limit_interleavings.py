@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue import Delivery, NewMessage, Queue
 from fdbqueue.errors import LeaseLost, QueueNotFound
 from fdbqueue.queue.admin import housekeeping
-from fdbqueue.queue.limits import SharedLimit
+from fdbqueue.queue.keys.limits import SharedLimit
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.interleaving import Operation, explore
@@ -81,13 +81,13 @@ def settled(db: fdb.Database, given: Given, slots: int, at_most: int | None = No
     state = given.limit.state(db)
     queues = [queue for queue in (given.one, given.two) if _exists(db, queue)]
     for queue in queues:
-        assert verify(db, queue).deviations == ()
+        assert queue.admin.verify(db).deviations == ()
     assert len(state.out) <= (at_most or slots)
     if state.waiting:
         assert len(state.out) >= slots, "a slot is free while a message waits"
     later = [Queue(each.name, each._root, clock=ManualClock(seconds=600)) for each in queues]
     for each in later:
-        each.sweep(db)
+        each.admin.sweep(db)
     held = at_most or slots
     while found := [(each, each.receive_many(db, 10)) for each in later]:
         count = sum(len(some) for _, some in found)
@@ -100,7 +100,7 @@ def settled(db: fdb.Database, given: Given, slots: int, at_most: int | None = No
     for queue in queues:
         depth = queue.depth(db)
         assert depth.enqueued == depth.done + depth.dead + depth.purged
-        assert verify(db, queue).deviations == ()
+        assert queue.admin.verify(db).deviations == ()
     assert (given.limit.state(db).out, given.limit.state(db).waiting) == ({}, 0)
 
 
@@ -161,7 +161,7 @@ WAYS: dict[str, Callable[[Queue, Delivery], Operation]] = {
     "reject": lambda queue, one: lambda db: queue.reject(db, one, "bad"),
     "drop": lambda queue, one: lambda db: queue.reject(db, one, "bad", drop=True),
     "lapse": lambda queue, one: (
-        lambda db: Queue(queue.name, queue._root, clock=ManualClock(seconds=60)).sweep(db)
+        lambda db: Queue(queue.name, queue._root, clock=ManualClock(seconds=60)).admin.sweep(db)
     ),
 }
 
@@ -311,7 +311,7 @@ def test_what_the_rate_lets_come_against_ends_and_enqueues_in_both_queues(
                 left = limit.state(db).waiting
                 new = 0
                 for queue in queues:
-                    assert verify(db, queue).deviations == ()
+                    assert queue.admin.verify(db).deviations == ()
                     found = [each for each in queue.receive_many(db, 9) if each.id != held.id]
                     new += len(found)
                     if found:

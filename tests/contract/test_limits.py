@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Message, NewMessage, Queue, verify
+from fdbqueue import Delivery, Message, NewMessage, Queue
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidName,
@@ -18,7 +18,7 @@ from fdbqueue.errors import (
     TransactionTooLarge,
 )
 from fdbqueue.messages.slots import release
-from fdbqueue.queue.limits import Limits, SharedLimit
+from fdbqueue.queue.keys.limits import Limits, SharedLimit
 from fdbqueue.schema.keys import Kind, within
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -64,7 +64,7 @@ def counts(db: Database, limit: SharedLimit) -> tuple[int, int]:
 
 def sound(db: Database, *queues: Queue) -> None:
     for queue in queues:
-        assert verify(db, queue).deviations == ()
+        assert queue.admin.verify(db).deviations == ()
 
 
 def left(db: Database, *queues: Queue) -> int:
@@ -132,7 +132,7 @@ def test_a_message_that_expires_while_it_waits_or_is_out_hands_on(
     two.enqueue(db, b"next", limits=STRIPE)
     assert counts(db, stripe) == (3, 2)
     clock.seconds += 11
-    one.sweep(db)
+    one.admin.sweep(db)
     assert counts(db, stripe) == (1, 0)
     assert payloads(two.receive_many(db, 10)) == [b"next"]
     sound(db, *queues)
@@ -246,7 +246,7 @@ def test_a_queue_that_waits_for_another_is_not_deleted_as_unused(
     assert isinstance(clock, ManualClock)
     for _ in range(3):
         clock.seconds += 10
-        assert not auto.sweep(db).deleted
+        assert not auto.admin.sweep(db).deleted
     assert auto.depth(db).ready == 1
 
 
@@ -274,7 +274,7 @@ def test_a_change_in_ones_own_transaction_is_finished_by_a_sweep_of_any_queue(
     stripe.set(tr, concurrency=120)
     tr.commit().wait()
     assert counts(db, stripe) == (103, 27)
-    one.sweep(db)
+    one.admin.sweep(db)
     assert counts(db, stripe) == (120, 10)
     sound(db, *queues)
 
@@ -488,8 +488,8 @@ def test_verify_finds_and_repairs_what_is_wrong(
     one.enqueue(db, b"", limits={"api": "other"})
     sound(db, *queues)
     damage(db, name, one, two)
-    assert DAMAGES[name] in {each.kind for each in verify(db, one).deviations}
-    verify(db, one, repair=True)
+    assert DAMAGES[name] in {each.kind for each in one.admin.verify(db).deviations}
+    one.admin.repair(db)
     sound(db, one)
     state = stripe.state(db)
     assert not state.waiting or len(state.out) >= 3

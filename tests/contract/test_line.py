@@ -83,27 +83,27 @@ def test_one_consumer_alone_is_served_in_order_and_leaves_no_trace(
 
 @pytest.mark.promise(3)
 def test_requests_are_served_in_the_order_in_which_they_came(db: Database, queue: Queue) -> None:
-    tickets = [queue.request(db) for _ in range(5)]
+    tickets = [queue.line.request(db) for _ in range(5)]
     queue.enqueue_many(db, [b"%d" % n for n in range(5)])
-    found = [queue.collect(db, ticket) for ticket in tickets]
+    found = [queue.line.collect(db, ticket) for ticket in tickets]
     assert [payloads(one) for one in found] == [[b"%d" % n] for n in range(5)]
 
 
 def test_one_round_serves_all_who_stand_in_line(db: Database, queue: Queue) -> None:
-    leader, *others = [queue.request(db) for _ in range(20)]
+    leader, *others = [queue.line.request(db) for _ in range(20)]
     queue.enqueue_many(db, [b"%d" % n for n in range(20)])
-    queue.collect(db, leader)
+    queue.line.collect(db, leader)
     assert queue.depth(db).leased == 20
-    found = [payloads(queue.collect(db, ticket)) for ticket in others]
+    found = [payloads(queue.line.collect(db, ticket)) for ticket in others]
     assert found == [[b"%d" % n] for n in range(1, 20)]
 
 
 def test_a_request_for_many_gets_what_is_there(db: Database, queue: Queue) -> None:
-    first, second, third = (queue.request(db, max_messages=3) for _ in range(3))
+    first, second, third = (queue.line.request(db, max_messages=3) for _ in range(3))
     queue.enqueue_many(db, [b"%d" % n for n in range(5)])
-    assert payloads(queue.collect(db, first)) == [b"0", b"1", b"2"]
-    assert payloads(queue.collect(db, second)) == [b"3", b"4"]
-    assert queue.collect(db, third, wait=0) == []
+    assert payloads(queue.line.collect(db, first)) == [b"0", b"1", b"2"]
+    assert payloads(queue.line.collect(db, second)) == [b"3", b"4"]
+    assert queue.line.collect(db, third, wait=0) == []
 
 
 def test_a_round_hands_out_a_few_hundred_messages_and_leaves_the_rest_of_the_line_to_the_next(
@@ -111,13 +111,13 @@ def test_a_round_hands_out_a_few_hundred_messages_and_leaves_the_rest_of_the_lin
 ) -> None:
     # Given a line that asks for more than a round hands out, and enough messages
     sizes = [fulfilment.MAX_MESSAGES + 50, 150, 150, 1]
-    tickets = [queue.request(db, max_messages=size) for size in sizes]
+    tickets = [queue.line.request(db, max_messages=size) for size in sizes]
     queue.enqueue_many(db, [b"%04d" % n for n in range(sum(sizes) - 100)])
     # When the leader leads
-    found = payloads(queue.collect(db, tickets[0]))
+    found = payloads(queue.line.collect(db, tickets[0]))
     # Then every request gets what it asks for, the oldest first, as far as there are messages
     assert len(found) == sizes[0]
-    rest = [payloads(queue.collect(db, ticket, wait=0)) for ticket in tickets[1:]]
+    rest = [payloads(queue.line.collect(db, ticket, wait=0)) for ticket in tickets[1:]]
     assert [len(one) for one in rest] == [150, 51, 0]
     found += [payload for one in rest for payload in one]
     assert found == [b"%04d" % n for n in range(sum(sizes) - 100)]
@@ -126,8 +126,8 @@ def test_a_round_hands_out_a_few_hundred_messages_and_leaves_the_rest_of_the_lin
 def test_large_messages_are_served_in_several_rounds(db: Database, queue: Queue) -> None:
     for n in range(3):
         queue.enqueue_many(db, [b"%d" % n * 80_000 for _ in range(10)])
-    first, second = queue.request(db, max_messages=20), queue.request(db, max_messages=20)
-    found = queue.collect(db, first) + queue.collect(db, second)
+    first, second = queue.line.request(db, max_messages=20), queue.line.request(db, max_messages=20)
+    found = queue.line.collect(db, first) + queue.line.collect(db, second)
     assert 20 <= len(found) <= 30
     assert payloads(found) == sorted(payloads(found))
 
@@ -143,11 +143,11 @@ def test_the_effect_the_ack_and_the_next_request_are_one_commit(
     def step(tr: fdb.Transaction) -> Ticket:
         tr[space.pack(("effect",))] = delivery.payload
         queue.ack(tr, delivery)
-        return queue.request(tr)
+        return queue.line.request(tr)
 
     ticket = step(db)
     assert db[space.pack(("effect",))] == b"a"
-    assert payloads(queue.collect(db, ticket)) == [b"b"]
+    assert payloads(queue.line.collect(db, ticket)) == [b"b"]
     assert queue.depth(db) == Depth(enqueued=2, leased=1, done=1)
 
 
@@ -166,9 +166,9 @@ def test_a_lost_lease_acknowledged_with_a_request_asks_for_nothing(
 
 def test_a_ticket_can_be_pickled(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
-    queue.request(db)
-    ticket = pickle.loads(pickle.dumps(queue.request(db)))
-    assert queue.withdraw(db, ticket) == []
+    queue.line.request(db)
+    ticket = pickle.loads(pickle.dumps(queue.line.request(db)))
+    assert queue.line.withdraw(db, ticket) == []
 
 
 def test_waiting_in_line_is_refused_inside_a_transaction(db: Database, queue: Queue) -> None:
@@ -183,10 +183,10 @@ def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_
     db: Database, queue: Queue
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b", b"c"])
-    leader = queue.request(db)
+    leader = queue.line.request(db)
     open_transactions = [db.create_transaction() for _ in range(6)]
     for tr in open_transactions:
-        queue.request(tr)
+        queue.line.request(tr)
         queue.enqueue(tr, b"x")
     round_ = db.create_transaction()
     waiter = waiting._Waiter(db, queue._access, leader, None)
@@ -201,7 +201,7 @@ def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_
 
 def test_two_rounds_at_once_do_not_serve_twice(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b", b"c"])
-    leader, _ = queue.request(db), queue.request(db)
+    leader, _ = queue.line.request(db), queue.line.request(db)
     rounds = [db.create_transaction() for _ in range(2)]
     for tr in rounds:
         waiter = waiting._Waiter(db, queue._access, leader, None)
@@ -214,10 +214,10 @@ def test_two_rounds_at_once_do_not_serve_twice(db: Database, queue: Queue) -> No
 
 
 def test_whoever_joins_while_the_leader_leaves_looks_again(db: Database, queue: Queue) -> None:
-    leader = queue.request(db)
+    leader = queue.line.request(db)
     joining = db.create_transaction()
-    queue.request(joining)
-    queue.withdraw(db, leader)
+    queue.line.request(joining)
+    queue.line.withdraw(db, leader)
     with pytest.raises(fdb.FDBError) as caught:
         joining.commit().wait()
     assert caught.value.code == 1020
@@ -227,35 +227,35 @@ def test_whoever_joins_while_the_leader_leaves_looks_again(db: Database, queue: 
 def test_a_withdrawal_races_a_round_and_one_of_them_wins(
     db: Database, queue: Queue, withdrawal_first: bool
 ) -> None:
-    leader, other = queue.request(db), queue.request(db)
+    leader, other = queue.line.request(db), queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
     leave, round_ = db.create_transaction(), db.create_transaction()
-    assert queue.withdraw(leave, other) == []
+    assert queue.line.withdraw(leave, other) == []
     waiter = waiting._Waiter(db, queue._access, leader, None)
     waiter._round(round_, answered=False, done=False)
     winner, loser = (leave, round_) if withdrawal_first else (round_, leave)
     winner.commit().wait()
     with pytest.raises(fdb.FDBError):
         loser.commit().wait()
-    assert payloads(queue.withdraw(db, other)) == ([] if withdrawal_first else [b"b"])
+    assert payloads(queue.line.withdraw(db, other)) == ([] if withdrawal_first else [b"b"])
 
 
 @pytest.mark.promise(4)
 def test_an_honest_empty_races_an_arrival_and_does_not_stand(db: Database, queue: Queue) -> None:
-    ticket = queue.request(db, wait=False)
+    ticket = queue.line.request(db, wait=False)
     round_ = db.create_transaction()
     waiter = waiting._Waiter(db, queue._access, ticket, None)
     assert waiter._round(round_, answered=False, done=False).answer == []
     queue.enqueue(db, b"here")
     with pytest.raises(fdb.FDBError):
         round_.commit().wait()
-    assert payloads(queue.collect(db, ticket)) == [b"here"]
+    assert payloads(queue.line.collect(db, ticket)) == [b"here"]
 
 
 def test_a_leader_that_goes_to_sleep_races_an_arrival_and_is_woken(
     db: Database, queue: Queue
 ) -> None:
-    ticket = queue.request(db)
+    ticket = queue.line.request(db)
     round_ = db.create_transaction()
     waiter = waiting._Waiter(db, queue._access, ticket, None)
     signal = waiter._round(round_, answered=False, done=False).signal
@@ -271,19 +271,19 @@ def test_a_leader_that_goes_to_sleep_races_an_arrival_and_is_woken(
 def test_a_withdrawn_request_is_served_no_more(
     db: Database, queue: Queue, quiet: Callable[[], bool]
 ) -> None:
-    first, second = queue.request(db), queue.request(db)
-    assert queue.withdraw(db, first) == []
+    first, second = queue.line.request(db), queue.line.request(db)
+    assert queue.line.withdraw(db, first) == []
     queue.enqueue(db, b"a")
-    assert payloads(queue.collect(db, second)) == [b"a"]
-    assert queue.withdraw(db, first) == []
+    assert payloads(queue.line.collect(db, second)) == [b"a"]
+    assert queue.line.withdraw(db, first) == []
     assert quiet()
 
 
 def test_a_withdrawal_that_comes_too_late_returns_the_message(db: Database, queue: Queue) -> None:
-    leader, other = queue.request(db), queue.request(db)
+    leader, other = queue.line.request(db), queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
-    queue.collect(db, leader)
-    (taken,) = queue.withdraw(db, other)
+    queue.line.collect(db, leader)
+    (taken,) = queue.line.withdraw(db, other)
     queue.ack(db, taken)
     assert queue.depth(db) == Depth(enqueued=2, leased=1, done=1)
 
@@ -291,11 +291,11 @@ def test_a_withdrawal_that_comes_too_late_returns_the_message(db: Database, queu
 def test_a_leader_that_withdraws_hands_over_to_the_oldest(
     db: Database, queue: Queue, quiet: Callable[[], bool]
 ) -> None:
-    leader, second, third = (queue.request(db) for _ in range(3))
-    queue.withdraw(db, leader)
+    leader, second, third = (queue.line.request(db) for _ in range(3))
+    queue.line.withdraw(db, leader)
     queue.enqueue_many(db, [b"a", b"b"])
-    assert payloads(queue.collect(db, second)) == [b"a"]
-    assert payloads(queue.collect(db, third)) == [b"b"]
+    assert payloads(queue.line.collect(db, second)) == [b"a"]
+    assert payloads(queue.line.collect(db, third)) == [b"b"]
     assert quiet()
 
 
@@ -311,25 +311,25 @@ def test_time_ends_for_a_leader_and_for_those_who_wait_and_no_trace_is_left(
 def test_time_that_ends_while_messages_are_there_ends_with_a_message(
     db: Database, queue: Queue
 ) -> None:
-    first, second = queue.request(db), queue.request(db)
+    first, second = queue.line.request(db), queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
-    assert payloads(queue.collect(db, second, wait=0)) == [b"b"], "the older one comes first"
-    assert payloads(queue.collect(db, first, wait=0)) == [b"a"]
+    assert payloads(queue.line.collect(db, second, wait=0)) == [b"b"], "the older one comes first"
+    assert payloads(queue.line.collect(db, first, wait=0)) == [b"a"]
 
 
 def test_an_interrupted_wait_gives_back_what_it_was_given(
     db: Database, queue: Queue, quiet: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leader, ticket = queue.request(db), queue.request(db)
+    leader, ticket = queue.line.request(db), queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
-    assert payloads(queue.collect(db, leader)) == [b"a"]
+    assert payloads(queue.line.collect(db, leader)) == [b"a"]
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(waiting._Waiter, "_step", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        queue.collect(db, ticket)
+        queue.line.collect(db, ticket)
     assert queue.depth(db).ready == 1
     assert quiet()
 
@@ -347,30 +347,30 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dead_leader_delays_and_does_not_block(
     db: Database, queue: Queue, clock: ManualClock, impatient: None
 ) -> None:
-    queue.request(db)
-    second = queue.request(db)
+    queue.line.request(db)
+    second = queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
     clock.seconds += 3
-    assert payloads(queue.collect(db, second)) == [b"b"]
+    assert payloads(queue.line.collect(db, second)) == [b"b"]
 
 
 def test_whoever_joins_behind_a_dead_leader_takes_over(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
-    queue.request(db)
+    queue.line.request(db)
     clock.seconds += 3
     queue.enqueue_many(db, [b"a", b"b"])
-    assert queue.request(db).leads
+    assert queue.line.request(db).leads
 
 
 def test_the_message_of_a_dead_consumer_comes_back(
     db: Database, queue: Queue, clock: ManualClock, impatient: None
 ) -> None:
-    queue.request(db)
-    second = queue.request(db)
+    queue.line.request(db)
+    second = queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
     clock.seconds += 3
-    queue.collect(db, second)
+    queue.line.collect(db, second)
     clock.seconds += 31
     assert payloads([*queue.consume(db)]) == [b"a", b"b"]
 
@@ -379,11 +379,11 @@ def test_what_a_dead_consumer_was_given_comes_back_in_seconds_and_has_lost_no_at
     db: Database, queue: Queue, clock: ManualClock, impatient: None
 ) -> None:
     queue.set_options(db, max_attempts=1, lease=3600)
-    queue.request(db)
-    second = queue.request(db)
+    queue.line.request(db)
+    second = queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
     clock.seconds += 3
-    assert payloads(queue.collect(db, second)) == [b"b"]
+    assert payloads(queue.line.collect(db, second)) == [b"b"]
     clock.seconds += 11
     delivery = queue.receive(db)
     assert delivery is not None
@@ -395,15 +395,15 @@ def test_from_its_collection_on_a_message_is_leased_in_full_and_begun(
     db: Database, queue: Queue, clock: ManualClock, impatient: None
 ) -> None:
     queue.set_options(db, max_attempts=1, lease=60)
-    first, second = queue.request(db), queue.request(db)
+    first, second = queue.line.request(db), queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
     clock.seconds += 3
-    assert payloads(queue.collect(db, second)) == [b"b"]
+    assert payloads(queue.line.collect(db, second)) == [b"b"]
     clock.seconds += 5
-    (delivery,) = queue.collect(db, first)
+    (delivery,) = queue.line.collect(db, first)
     assert delivery.payload == b"a"
     clock.seconds += 50
-    (again,) = queue.collect(db, first)  # It lasts no longer for that.
+    (again,) = queue.line.collect(db, first)  # It lasts no longer for that.
     assert again.expires_at_ms == delivery.expires_at_ms
     assert queue.receive(db) is None
     clock.seconds += 11
@@ -415,7 +415,7 @@ def test_requests_of_the_dead_leave_the_line(
     db: Database, queue: Queue, clock: ManualClock, quiet: Callable[[], bool]
 ) -> None:
     for _ in range(3):
-        queue.request(db)
+        queue.line.request(db)
     clock.seconds += 11
     queue.enqueue(db, b"a")
     delivery = queue.receive(db)
@@ -427,21 +427,21 @@ def test_requests_of_the_dead_leave_the_line(
 def test_a_consumer_that_was_taken_for_dead_asks_again(
     db: Database, queue: Queue, clock: ManualClock, waits: bool
 ) -> None:
-    paused = queue.request(db, wait=waits)
+    paused = queue.line.request(db, wait=waits)
     clock.seconds += 11
     assert queue.receive(db) is None
     queue.enqueue(db, b"a")
-    assert payloads(queue.collect(db, paused)) == [b"a"]
+    assert payloads(queue.line.collect(db, paused)) == [b"a"]
 
 
 def test_a_leader_that_lost_the_lead_while_it_paused_is_served_all_the_same(
     db: Database, queue: Queue, clock: ManualClock, impatient: None
 ) -> None:
-    paused, second = queue.request(db), queue.request(db)
+    paused, second = queue.line.request(db), queue.line.request(db)
     clock.seconds += 3
     queue.enqueue_many(db, [b"a", b"b", b"c"])
-    assert payloads(queue.collect(db, second)) == [b"b"]
-    assert payloads(queue.collect(db, paused)) == [b"a"]
+    assert payloads(queue.line.collect(db, second)) == [b"b"]
+    assert payloads(queue.line.collect(db, paused)) == [b"a"]
 
 
 # -- a leader that is away ------------------------------------------------------------------------
@@ -465,7 +465,7 @@ def away(db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Deliver
 def test_a_leader_that_returns_serves_the_line_and_itself_in_one_commit(
     db: Database, queue: Queue, away: Delivery, plan: Sequence[str | None]
 ) -> None:
-    waiting = [queue.request(db) for _ in range(3)]
+    waiting = [queue.line.request(db) for _ in range(3)]
     flaky = FlakyDatabase(db, plan)
     delivery = queue.receive(cast("Database", flaky), ack=[away])
     assert delivery is not None
@@ -473,7 +473,7 @@ def test_a_leader_that_returns_serves_the_line_and_itself_in_one_commit(
     if all(fault == CONFLICT for fault in plan):
         assert flaky.commits == 1 + len(plan)
     assert queue.depth(db) == Depth(enqueued=7, ready=1, leased=4, done=2, ready_bytes=1)
-    found = [payloads(queue.collect(db, ticket)) for ticket in waiting]
+    found = [payloads(queue.line.collect(db, ticket)) for ticket in waiting]
     assert found == [[b"2"], [b"3"], [b"4"]]
 
 
@@ -498,7 +498,7 @@ def test_a_leader_that_has_just_served_the_line_takes_a_message_for_itself_alone
     db: Database, queue: Queue, away: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(returning_leader, "SERVE_SECONDS", float("inf"))
-    waiting = queue.request(db)
+    waiting = queue.line.request(db)
     flaky = FlakyDatabase(db, [])
     second = queue.receive(cast("Database", flaky), ack=[away])
     assert second is not None
@@ -508,7 +508,7 @@ def test_a_leader_that_has_just_served_the_line_takes_a_message_for_itself_alone
     third = queue.receive(cast("Database", flaky), ack=[second])
     assert third is not None
     assert (third.payload, flaky.commits) == (b"4", 2)
-    assert payloads(queue.collect(db, waiting)) == [b"3"]
+    assert payloads(queue.line.collect(db, waiting)) == [b"3"]
 
 
 def test_a_leader_that_finds_no_message_for_itself_alone_serves_the_line(
@@ -520,10 +520,10 @@ def test_a_leader_that_finds_no_message_for_itself_alone_serves_the_line(
 ) -> None:
     queue.ack(db, queue.receive_many(db, 5, ack=[away]))
     monkeypatch.setattr(returning_leader, "SERVE_SECONDS", float("inf"))
-    waiting = queue.request(db, wait=False)
+    waiting = queue.line.request(db, wait=False)
     assert queue.receive(db) is None
     assert quiet()
-    assert queue.collect(db, waiting) == []
+    assert queue.line.collect(db, waiting) == []
 
 
 def test_a_leader_that_passed_the_lead_on_leaves_it_to_the_others_for_as_long(
@@ -562,7 +562,7 @@ def test_a_leader_that_passed_the_lead_on_leaves_it_to_the_others_for_as_long(
             tickets = {one: join(one) for one in waits}
             held[leads] = leads.receive_many(db, 1, ack=held[leads])
             for one, ticket in tickets.items():
-                held[one] = one.collect(db, ticket)
+                held[one] = one.line.collect(db, ticket)
             if leads._access.lead is None:
                 (successor,) = (one for one in waits if one._access.lead is not None)
                 waits = [leads, *(one for one in waits if one is not successor)]
@@ -583,7 +583,7 @@ def test_a_consumer_whose_answer_is_late_is_woken(
     monkeypatch.setattr(waiting, "LOOKS", 1)
     for name in ("FIRST_PATIENCE", "SECOND_PATIENCE", "LATER_PATIENCE"):
         monkeypatch.setattr(waiting, name, 10 * DEADLINE)
-    leader = queue.request(db)
+    leader = queue.line.request(db)
     assert leader.leads
     watches, stay = threading.Event(), line.stay
 
@@ -602,7 +602,7 @@ def test_a_consumer_whose_answer_is_late_is_woken(
     assert watches.wait(DEADLINE)
     # When the leader serves it later
     queue.enqueue_many(db, [b"first", b"late"])
-    assert payloads(queue.collect(db, leader)) == [b"first"]
+    assert payloads(queue.line.collect(db, leader)) == [b"first"]
     # Then it is woken, long before it would look by itself
     other.join(DEADLINE)
     assert not other.is_alive()
@@ -611,9 +611,9 @@ def test_a_consumer_whose_answer_is_late_is_woken(
 def test_a_leader_that_does_not_return_delays_and_does_not_block(
     db: Database, queue: Queue, away: Delivery
 ) -> None:
-    second, third = queue.request(db), queue.request(db)
-    assert payloads(queue.collect(db, third)) == [b"3"]
-    assert payloads(queue.collect(db, second)) == [b"2"]
+    second, third = queue.line.request(db), queue.line.request(db)
+    assert payloads(queue.line.collect(db, third)) == [b"3"]
+    assert payloads(queue.line.collect(db, second)) == [b"2"]
     # And when it returns after all, it joins the line.
     delivery = queue.receive(db, ack=[away])
     assert delivery is not None
@@ -627,9 +627,9 @@ def test_a_leader_that_returns_to_an_empty_queue_waits_in_line_for_all(
     found: list[Delivery | None] = []
     late = threading.Thread(target=lambda: found.append(queue.receive(db, wait=DEADLINE)))
     late.start()
-    other = queue.request(db)
+    other = queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
-    (mine,) = queue.collect(db, other)
+    (mine,) = queue.line.collect(db, other)
     late.join(DEADLINE)
     assert found[0] is not None
     assert sorted([found[0].payload, mine.payload]) == [b"a", b"b"]
@@ -735,11 +735,11 @@ def test_collecting_and_withdrawing_take_effect_once(
         return cast("Database", FlakyDatabase(db, plan))
 
     queue.enqueue_many(db, [b"a", b"b"])
-    tickets = [queue.request(flaky()) for _ in range(4)]
-    assert payloads(queue.collect(flaky(), tickets[1], wait=0)) == [b"b"]
-    assert payloads(queue.withdraw(flaky(), tickets[0])) == [b"a"]
-    assert queue.withdraw(flaky(), tickets[2]) == []
-    assert queue.collect(flaky(), tickets[3], wait=0) == []
+    tickets = [queue.line.request(flaky()) for _ in range(4)]
+    assert payloads(queue.line.collect(flaky(), tickets[1], wait=0)) == [b"b"]
+    assert payloads(queue.line.withdraw(flaky(), tickets[0])) == [b"a"]
+    assert queue.line.withdraw(flaky(), tickets[2]) == []
+    assert queue.line.collect(flaky(), tickets[3], wait=0) == []
     assert queue.depth(db) == Depth(enqueued=2, leased=2)
     assert quiet()
 
@@ -749,13 +749,13 @@ def test_collecting_and_withdrawing_take_effect_once(
 
 def test_auto_stands_in_line_behind_others(db: Database, queue: Queue) -> None:
     forced(queue, "auto")
-    leader = queue.request(db)
+    leader = queue.line.request(db)
     queue.enqueue_many(db, [b"a", b"b"])
     found: list[Delivery | None] = []
     late = threading.Thread(target=lambda: found.append(queue.receive(db)))
     late.start()
     late.join(0.1)
-    assert payloads(queue.collect(db, leader)) == [b"a"]
+    assert payloads(queue.line.collect(db, leader)) == [b"a"]
     late.join(DEADLINE)
     assert found[0] is not None
     assert found[0].payload == b"b"

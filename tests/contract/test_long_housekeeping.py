@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, fdb, verify
+from fdbqueue import NewMessage, Queue, fdb
 from tests.expected import agenda
 from tests.schemes import forced
 from tests.still_clock import StillClock
@@ -94,7 +94,7 @@ def test_a_live_message_is_found_behind_many_that_are_due(
     found = take(db, queue)
     assert found is not None
     assert found.payload == b"live"
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
 
 
 @pytest.mark.parametrize("take", SELECTED)

@@ -147,6 +147,6 @@ def test_only_the_current_lease_of_a_message_settles(db: Database, queue: Queue)
     ):
         with pytest.raises(LeaseLost):
             settle()
-    assert queue.delivery(db, before.token) is None
+    assert queue.admin.delivery(db, before.token) is None
     queue.ack(db, current)
     assert queue.get(db, current.id) is None

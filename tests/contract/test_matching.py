@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Message, NewMessage, Queue, Selector, verify
+from fdbqueue import Message, NewMessage, Queue, Selector
 from fdbqueue.errors import InvalidArgument, InvalidSelector, LeaseLost, TransactionTooLarge
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import acquire, cursors
@@ -62,7 +62,7 @@ def test_the_first_match_is_taken_the_urgent_before_the_old(
     assert left(db, queue) == [b"us3", b"us1", b"us2"]
     depth = queue.depth(db)
     assert (depth.leased, depth.done) == ((3, 0) if take is received else (0, 3))
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("take", [received, dequeued])
@@ -78,7 +78,7 @@ def test_a_match_is_taken_once_whatever_befalls_its_commit(
     assert left(db, queue) == [b"us1", b"eu2"]
     depth = queue.depth(db)
     assert depth.leased + depth.done == 1
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("blocks", [False, True])
@@ -114,7 +114,7 @@ def test_a_match_far_behind_is_found_in_several_transactions(
     assert [found.unfinished for found in looks] == [True, True, True, False]
     assert take(db, queue) is None
     assert queue.depth(db).ready == 74
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_an_answer_that_nothing_matches_does_not_stand_beside_an_arrival(
@@ -142,7 +142,7 @@ def test_takers_of_what_does_not_match_do_not_disturb(db: Database, queue: Queue
     # Then it commits
     tr.commit().wait()
     assert left(db, queue) == [b"us2", b"us3", b"us4"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_two_that_take_the_only_match_get_it_once(db: Database, queue: Queue) -> None:
@@ -170,18 +170,18 @@ def test_what_is_delayed_leased_expired_or_paused_is_not_taken(
     assert received(db, queue) is None
     assert queue.depth(db).expired == 1
     clock.seconds += 50
-    queue.pause(db)
+    queue.admin.pause(db)
     assert received(db, queue) is None
-    queue.resume(db)
+    queue.admin.resume(db)
     assert [received(db, queue) for _ in range(3)] == [b"leased", b"delayed", None]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_message_of_an_ordering_key_makes_room_for_its_next(db: Database, queue: Queue) -> None:
     for n in range(3):
         queue.enqueue(db, b"%d" % n, headers={"region": "eu"}, key="one")
     assert [dequeued(db, queue) for _ in range(4)] == [b"0", b"1", b"2", None]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_wrong_arguments_are_refused(db: Database, queue: Queue) -> None:
@@ -221,12 +221,12 @@ def test_a_call_waits_for_a_match_and_others_do_not_end_it(
 
     with ThreadPoolExecutor() as pool:
         found = pool.submit(wait)
-        eventually(lambda: bool(queue.consumers(db)))
+        eventually(lambda: bool(queue.admin.consumers(db)))
         put(db, queue, "us-1")
         put(db, queue, "eu-1")
         assert found.result(DEADLINE) == b"eu-1"
     assert left(db, queue) == [b"us-1"]
-    assert not queue.consumers(db)
+    assert not queue.admin.consumers(db)
 
 
 def test_a_wait_for_a_match_ends_without_one(db: Database, queue: Queue) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tenacity import wait_exponential
 
-from fdbqueue import Message, NewMessage, Queue, verify
+from fdbqueue import Message, NewMessage, Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -64,7 +64,7 @@ def released(world: World) -> Message:
 def released_for_later(world: World) -> Message:
     world.queue.release(world.db, world.taken(), delay=10)
     world.clock.seconds += 11
-    world.queue.sweep(world.db)
+    world.queue.admin.sweep(world.db)
     return world.one(world.queue)
 
 
@@ -76,7 +76,7 @@ def rejected_and_redriven(world: World) -> Message:
 
 def moved(world: World) -> Message:
     assert world.queue.move(world.db, world.other).taken == 1
-    assert verify(world.db, world.queue).ok
+    assert world.queue.admin.verify(world.db).ok
     return world.one(world.other)
 
 
@@ -89,14 +89,14 @@ def delayed_and_moved(world: World) -> Message:
     assert world.queue.edit(world.db, world.one(world.queue).id, delay=60)
     assert world.queue.move(world.db, world.other, state="delayed").taken == 1
     world.clock.seconds += 61
-    world.other.sweep(world.db)
+    world.other.admin.sweep(world.db)
     return world.one(world.other)
 
 
 def dead_in_another_queue_and_back(world: World) -> Message:
     world.queue.set_options(world.db, dead_letter_queue="grave")
     world.queue.reject(world.db, world.taken(), "no")
-    assert verify(world.db, world.grave).ok
+    assert world.grave.admin.verify(world.db).ok
     assert world.grave.move(world.db, world.queue).taken == 1
     return world.one(world.queue)
 
@@ -104,7 +104,7 @@ def dead_in_another_queue_and_back(world: World) -> Message:
 def put_off(world: World) -> Message:
     assert world.queue.edit(world.db, world.one(world.queue).id, delay=60)
     world.clock.seconds += 61
-    world.queue.sweep(world.db)
+    world.queue.admin.sweep(world.db)
     return world.one(world.queue)
 
 
@@ -141,5 +141,5 @@ def test_a_message_that_moves_keeps_its_properties(
     if move in DEAD:  # A dead letter no longer expires.
         before["expires_at_ms"] = None
     assert told(move(world)) == before
-    assert verify(db, world.queue).ok
-    assert verify(db, world.other).ok
+    assert world.queue.admin.verify(db).ok
+    assert world.other.admin.verify(db).ok

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, verify
+from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.queue.limits import SharedLimit
+from fdbqueue.queue.keys.limits import SharedLimit
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.contract.test_limits import counts, damage, left, payloads, sound
@@ -82,7 +82,7 @@ def test_a_message_that_expires_at_a_later_gate_lets_the_next_of_its_key_go_on(
     one.enqueue(db, b"0", key="k", limits=API, ttl=5)
     one.enqueue(db, b"1", key="k")
     clock.seconds += 6
-    assert one.sweep(db).expired == 1
+    assert one.admin.sweep(db).expired == 1
     assert payloads(one.receive_many(db, 9)) == [b"1"]
     assert counts(db, api) == (1, 0)
     sound(db, *queues)
@@ -149,7 +149,7 @@ def test_a_schedule_has_a_key_and_several_limits(
     one.schedules.set(db, "s", b"tick", every=timedelta(seconds=10), key="k", limits=BOTH)
     for _ in range(3):
         clock.seconds += 10
-        one.sweep(db)
+        one.admin.sweep(db)
     assert (counts(db, api)[0], counts(db, region)[0]) == (1, 1)
     sound(db, one)
 
@@ -166,7 +166,7 @@ def test_a_stream_takes_no_message_that_waits_for_a_limit(
         pieces = run.pieces(db, mark, following, 1)
         pages = [page for piece in pieces for page in run.read(db, piece)]
         seen.append(b"".join(message.envelope.payload for page in pages for message in page))
-        assert verify(db, one).deviations == ()
+        assert one.admin.verify(db).deviations == ()
         run.acknowledge(db, following)
         mark = following
     assert seen == [b"01", b"23"]
@@ -216,8 +216,8 @@ def test_verify_finds_and_repairs_what_is_wrong(
     one.enqueue_many(db, some("2", "3", limits=BOTH))
     sound(db, *queues)
     damage(db, name, one, two)
-    assert verify(db, one).deviations
-    verify(db, one, repair=True)
+    assert one.admin.verify(db).deviations
+    one.admin.repair(db)
     sound(db, *queues)
     region.resume(db)
     assert sorted(drained(db, one)) == [b"0", b"1", b"2", b"3"]
@@ -232,8 +232,8 @@ def test_verify_frees_what_a_message_does_not_hold_at_a_later_gate(
     message_id = one.enqueue(db, b"0", key="k", limits=BOTH)
     (n,) = region.state(db).out
     db[one._keys.slot(gate, 1 - n)] = message_id.encode()
-    found = {each.kind for each in verify(db, one).deviations}
+    found = {each.kind for each in one.admin.verify(db).deviations}
     assert found == {"slot astray"}
-    verify(db, one, repair=True)
+    one.admin.repair(db)
     assert len(region.state(db).out) == 1
     assert drained(db, one) == [b"0"]

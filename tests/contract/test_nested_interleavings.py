@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue import Delivery, NewMessage, Queue
 from fdbqueue.errors import LeaseLost, QueueNotFound
-from fdbqueue.queue.limits import SharedLimit
+from fdbqueue.queue.keys.limits import SharedLimit
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.contract.test_limit_interleavings import Start, _exists, no_errors
@@ -68,7 +68,7 @@ class Given(NamedTuple):
                 return lambda db: one.edit(db, self.next, priority=9)
             case "lapse":
                 late = Queue(two.name, two._root, clock=ManualClock(seconds=60))
-                return late.sweep
+                return late.admin.sweep
             case "lower":
                 limit = one.limits[self.last]
                 return lambda db: limit.set(db, concurrency=1)
@@ -122,21 +122,21 @@ def settled(db: fdb.Database, given: Given) -> None:
     """Nothing is astray or stuck, and in the end all come out, each once, no more than allowed."""
     queues = [queue for queue in (given.one, given.two) if _exists(db, queue)]
     for queue in queues:
-        assert verify(db, queue).deviations == ()
+        assert queue.admin.verify(db).deviations == ()
     if given.region.state(db).paused:
         given.region.resume(db)
     later = [Queue(each.name, each._root, clock=ManualClock(seconds=600)) for each in queues]
     for each in later:
-        each.sweep(db)
+        each.admin.sweep(db)
     while found := [(each, some) for each in later if (some := each.receive_many(db, 10))]:
         assert sum(len(some) for _, some in found) <= 3
         for each, some in found:
             each.ack(db, some)
-            assert verify(db, each).deviations == ()
+            assert each.admin.verify(db).deviations == ()
     for queue in queues:
         depth = queue.depth(db)
         assert depth.enqueued == depth.done + depth.dead + depth.purged
-        assert verify(db, queue).deviations == ()
+        assert queue.admin.verify(db).deviations == ()
     for limit in (given.api, given.region):
         state = limit.state(db)
         assert (state.out, state.waiting) == ({}, 0)

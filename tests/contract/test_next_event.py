@@ -64,7 +64,7 @@ def test_a_consumer_that_waits_is_given_what_becomes_due(db: Database, space: Su
 
 
 def test_a_resumed_queue_wakes_who_waits(db: Database, queue: Queue) -> None:
-    queue.pause(db)
+    queue.admin.pause(db)
     queue.enqueue(db, b"here")
     found: list[bytes] = []
 
@@ -75,6 +75,6 @@ def test_a_resumed_queue_wakes_who_waits(db: Database, queue: Queue) -> None:
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    queue.resume(db)
+    queue.admin.resume(db)
     consumer.join(DEADLINE)
     assert found == [b"here"]

@@ -91,7 +91,7 @@ def test_pending_is_what_there_is_work_for(
 def test_pausing_is_shown(db: Database, queue: Queue, registry: CollectorRegistry) -> None:
     registry.register(QueueCollector(db, [queue]))
     paused = []
-    for change in (queue.pause, queue.resume):
+    for change in (queue.admin.pause, queue.admin.resume):
         change(db)
         paused.append(registry.get_sample_value("fdbqueue_paused", {"queue": "orders"}))
     assert paused == [1, 0]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, verify
+from fdbqueue import Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, MessagePlanned, QueueFull
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -44,7 +44,7 @@ def taken(db: Database, queue: Queue) -> list[bytes]:
 
 
 def sound(db: Database, queue: Queue) -> None:
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert found.ok, found
 
 
@@ -110,7 +110,7 @@ def test_a_ready_message_is_put_off_but_not_beyond_its_limit(
     assert state is not None
     assert state.state is State.DELAYED
     clock.seconds += 20
-    queue.sweep(db)
+    queue.admin.sweep(db)
     queue.enqueue(db, b"other")
     replaced(db, queue, b"c", on_conflict="debounce", delay=10, max_delay=15)
     sound(db, queue)

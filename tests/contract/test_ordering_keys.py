@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue, verify
+from fdbqueue import Delivery, Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidName
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -93,7 +93,7 @@ def test_a_message_whose_time_is_over_lets_the_next_one_go(
     clock.seconds += 6
     assert take(db, queue).payload == b"3"
     assert queue.depth(db) == Depth(enqueued=3, leased=1, expired=2)
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
 
 
 def test_a_sweep_takes_those_that_wait_for_their_turn_too(
@@ -103,11 +103,11 @@ def test_a_sweep_takes_those_that_wait_for_their_turn_too(
     queue.enqueue(db, b"2", key="a", ttl=5)
     queue.enqueue(db, b"3", key="a")
     clock.seconds += 6
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert queue.depth(db).expired == 1
     queue.ack(db, take(db, queue))
     assert take(db, queue).payload == b"3"
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
 
 
 def test_a_key_is_not_freed_by_release_or_rest(
@@ -140,7 +140,7 @@ def test_a_delayed_message_takes_its_turn_when_it_is_due(
     first = take(db, queue)
     clock.seconds += 11
     assert queue.receive(db) is None
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
     queue.ack(db, first)
     got = []
     for _ in range(2):
@@ -200,7 +200,7 @@ def test_turns_are_taken_once_under_faults(db: Database, queue: Queue, fault: st
         assert delivery.payload == payload
         queue.ack(flaky, delivery)
     assert queue.depth(db) == Depth(enqueued=3, done=3)
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, 5, b"a"])

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, verify
+from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import LeaseLost, OwnWritesUnseen, TransactionShared
 from fdbqueue.store.binding import fdb
 
@@ -115,7 +115,7 @@ def test_an_option_of_the_database_does_not_matter_where_no_transaction_is_given
             queue.ack(db, delivery)
     finally:
         db.options.set_snapshot_ryw_enable()
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_threads_do_not_share_a_transaction(db: fdb.Database, queue: Queue) -> None:
@@ -135,4 +135,4 @@ def test_threads_do_not_share_a_transaction(db: fdb.Database, queue: Queue) -> N
             each.result()
         with pytest.raises(TransactionShared):
             pool.submit(queue.receive, tr).result() if queue.receive(tr) else None
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Queue, verify
+from fdbqueue import Queue
 from fdbqueue.errors import LeaseLost, MessagePlanned, PlanLost
 from fdbqueue.messages.streams import planning
 from fdbqueue.queue.bulk.planner import Mark, Planner
@@ -46,7 +46,7 @@ def waiting(db: Database, queue: Queue) -> list[bytes]:
 
 
 def clean(db: Database, queue: Queue) -> None:
-    result = verify(db, queue)
+    result = queue.admin.verify(db)
     assert not result.deviations, result
 
 
@@ -128,7 +128,7 @@ def test_giving_a_plan_back_against_its_acknowledgement(
         queue.enqueue_many(db, GIVEN)
         run = queue.plans.planner("stream")
         end = run.next(db, run.begin(db))
-        held = queue.leases(db)[3].delivery
+        held = queue.admin.leases(db)[3].delivery
 
         def check(results: list[Any]) -> None:
             # Then all of it is done or all of it is back, and by its token none was settled

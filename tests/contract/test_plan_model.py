@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue import Delivery, NewMessage, Queue
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.table_scan import Page
 from fdbqueue.queue.bulk.planner import Mark, Piece, Planner
@@ -165,14 +165,14 @@ def play(db: Database, queue: Queue, steps: Steps) -> None:
             case "redrive":
                 queue.dead.redrive(db)
     in_hand = [each for stream in streams if stream.hand for each in stream.hand[1]]
-    held = {each.delivery.id: each.consumer for each in queue.leases(db)}
+    held = {each.delivery.id: each.consumer for each in queue.admin.leases(db)}
     for message_id, payload in sent.items():
         found = queue.get(db, message_id)
         assert (found.consumer if found else "") == held.get(message_id, "")
         assert found is not None or payload in seen
         assert found is None or found.message.payload == payload
         assert payload not in in_hand or message_id in held
-    assert not verify(db, queue).deviations
+    assert not queue.admin.verify(db).deviations
     for stream in streams:
         stream.finish(seen, 1)
         stream.run.acknowledge(db, stream.done)
@@ -185,5 +185,5 @@ def play(db: Database, queue: Queue, steps: Steps) -> None:
         assert of_key == sorted(of_key)
     depth = queue.depth(db)
     assert (depth.enqueued, depth.done) == (len(sent), len(sent))
-    result = verify(db, queue)
+    result = queue.admin.verify(db)
     assert not result.deviations, result

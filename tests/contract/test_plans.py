@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, verify
+from fdbqueue import Depth, NewMessage, Queue
 from fdbqueue.errors import (
     InvalidName,
     MessagePlanned,
@@ -69,7 +69,7 @@ def ready(db: Database, queue: Queue) -> list[bytes]:
 
 
 def sound(db: Database, queue: Queue) -> bool:
-    result = verify(db, queue)
+    result = queue.admin.verify(db)
     assert not result.deviations, result
     return result.ok
 
@@ -167,7 +167,7 @@ def test_a_planned_message_never_lapses(db: Database, queue: Queue, clock: Manua
     start = run.begin(db)
     until = run.next(db, start)
     clock.seconds += 10**7
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert queue.receive(db) is None
     assert payloads(db, run, start, until) == [b"a"]
     assert run.next(db, until) == until
@@ -180,7 +180,7 @@ def test_a_planned_message_is_settled_with_its_plan_alone(db: Database, queue: Q
     run = queue.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
-    every = queue.leases(db)
+    every = queue.admin.leases(db)
     assert [held.delivery.id for held in every] == ids
     for held in every:
         assert (held.planned, held.expired, held.consumer) == (True, False, "stream")
@@ -195,7 +195,7 @@ def test_a_planned_message_is_settled_with_its_plan_alone(db: Database, queue: Q
     for n, message_id in enumerate(ids):
         assert not queue.cancel(db, message_id)
         assert not queue.edit(db, message_id, priority=9)
-        again = queue.delivery(db, every[n].delivery.token)
+        again = queue.admin.delivery(db, every[n].delivery.token)
         assert again is not None
         assert (again.id, again.payload) == (message_id, b"%d" % n)
         found = queue.get(db, message_id)
@@ -380,11 +380,11 @@ def test_an_acknowledgement_again_does_no_harm(db: Database, queue: Queue) -> No
 
 def test_a_paused_queue_gives_no_batch(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
-    queue.pause(db)
+    queue.admin.pause(db)
     run = queue.plans.planner("stream")
     start = run.begin(db)
     assert run.next(db, start) == start
-    queue.resume(db)
+    queue.admin.resume(db)
     assert run.next(db, start) != start
 
 
@@ -572,12 +572,12 @@ def test_a_queue_that_deletes_itself_stays_while_a_consumer_plans(
     mark = run.begin(db)
     for _ in range(2):
         clock.seconds += 5
-        assert not queue.sweep(db).deleted
+        assert not queue.admin.sweep(db).deleted
     assert run.next(db, mark) == mark
     queue.plans.forget(db, "stream")
-    queue.sweep(db)
+    queue.admin.sweep(db)
     clock.seconds += 5
-    assert queue.sweep(db).deleted
+    assert queue.admin.sweep(db).deleted
 
 
 def test_a_lease_that_no_plan_has_is_found_and_lapses_when_it_is_repaired(
@@ -588,14 +588,14 @@ def test_a_lease_that_no_plan_has_is_found_and_lapses_when_it_is_repaired(
     until = run.next(db, run.begin(db))
     plan, keys = queue._keys.plan("stream", until.batch), queue._keys
     # Of leases that share a row, the last one names it.
-    lease = queue.leases(db)[-1].delivery.token
+    lease = queue.admin.leases(db)[-1].delivery.token
     stored = db[lease_key(keys, lease)] or b""
     del db[lease_key(keys, lease)]
-    assert "plan incomplete" in {found.kind for found in verify(db, queue).deviations}
+    assert "plan incomplete" in {found.kind for found in queue.admin.verify(db).deviations}
     db[lease_key(keys, lease)] = stored
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     del db[plan]
-    found = verify(db, queue, repair=True)
+    found = queue.admin.repair(db)
     assert [each.kind for each in found.deviations] == ["lease without plan"] * 2
     clock.seconds += 1
     taken = [queue.receive(db), queue.receive(db)]
@@ -614,7 +614,7 @@ def test_leases_that_no_plan_has_come_back_with_one_that_cannot_be_read(
         db[kv.key] = kv.value.replace(b"\x01\x83\x01\xc4\x014", b"\x63\x83\x01\xc4\x014")
     del db[queue._keys.plan("stream", until.batch)]
     # When they are repaired, then each is one that has expired, and none is lost
-    kinds = Counter(each.kind for each in verify(db, queue, repair=True).deviations)
+    kinds = Counter(each.kind for each in queue.admin.repair(db).deviations)
     assert kinds == {"lease without plan": 9, "unreadable": 1}
     clock.seconds += 1
     while (held := queue.receive(db)) is not None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import NewMessage, Producer, Queue, verify
+from fdbqueue import NewMessage, Producer, Queue
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidHeaders,
@@ -140,7 +140,7 @@ def in_thread(work: Callable[[], object]) -> Future[Any]:
 
 
 def clean(db: Database, queue: Queue) -> None:
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert found.ok, found.deviations
 
 

@@ -79,9 +79,9 @@ def test_a_browser_is_listed_while_it_runs(
     db: Database, queue: Queue, audit: Subscription, gate: Gate
 ) -> None:
     with Worker(db, name="auditor").add(queue, gate, subscription=audit):
-        eventually(lambda: [one.name for one in queue.consumers(db)] == ["auditor"])
-        assert [one.state for one in queue.consumers(db)] == [0]
-    assert queue.consumers(db) == []
+        eventually(lambda: [one.name for one in queue.admin.consumers(db)] == ["auditor"])
+        assert [one.state for one in queue.admin.consumers(db)] == [0]
+    assert queue.admin.consumers(db) == []
 
 
 def test_a_late_urgent_message_is_next(
@@ -119,7 +119,7 @@ def test_another_worker_stands_by_and_takes_over(
         with Worker(db, shutdown=0).add(queue, gate, subscription=audit):
             gate.wait_for(1)
             with Worker(db).add(queue, second, subscription=audit):
-                eventually(lambda: len(queue.consumers(db)) == 2)
+                eventually(lambda: len(queue.admin.consumers(db)) == 2)
                 gate.let(1)
                 gate.wait_for(2)
                 assert second.entered == []

@@ -135,7 +135,7 @@ def test_counters_follow_every_transition(db: Database, queue: Queue) -> None:
     delivery = queue.receive(db)
     assert delivery is not None
     assert queue.depth(db) == Depth(enqueued=3, ready=1, leased=1, done=1, ready_bytes=3)
-    assert queue.depths(db) == {
+    assert queue.admin.counters(db) == {
         0: Depth(enqueued=1, done=1),
         5: Depth(enqueued=2, ready=1, leased=1, ready_bytes=3),
     }

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Queue, verify
+from fdbqueue import Queue
 from fdbqueue.errors import CorruptData, InvalidOptions
 from fdbqueue.messages import next_event
 from fdbqueue.schema.codec.slots import Reached, pack_reached, unpack_reached
@@ -188,7 +188,7 @@ def test_a_higher_rate_wakes_who_waits(db: Database, space: fdb.Subspace) -> Non
         target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
     )
     waiting.start()
-    while not any(each.state for each in queue.consumers(db)):
+    while not any(each.state for each in queue.admin.consumers(db)):
         assert waiting.is_alive()
     queue.set_options(db, rate="10/s")
     waiting.join(DEADLINE / 2)
@@ -209,7 +209,7 @@ def test_workers_keep_to_the_rate(db: Database, space: fdb.Subspace) -> None:
             assert over.acquire(timeout=DEADLINE)
     # Each of them moved the next one on.
     assert unpack_reached(db[queue._keys.pace] or b"").tat_us >= begun_us + 30 * 10_000
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_clock_far_ahead_stops_a_queue_for_two_minutes_at_most(
@@ -232,13 +232,13 @@ def test_a_pace_that_cannot_be_read_is_reported_and_begins_anew(
 ) -> None:
     queue = filled(db, space, "1/day")
     assert queue.receive(db) is not None
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     db[queue._keys.pace] = b"\x01\xc1"
     with pytest.raises(CorruptData):
         queue.receive(db)
-    assert {each.kind for each in verify(db, queue).deviations} == {"pace unreadable"}
-    verify(db, queue, repair=True)
-    assert verify(db, queue).ok
+    assert {each.kind for each in queue.admin.verify(db).deviations} == {"pace unreadable"}
+    queue.admin.repair(db)
+    assert queue.admin.verify(db).ok
     assert queue.receive(db) is not None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Queue, verify
+from fdbqueue import Delivery, Queue
 from fdbqueue.queue.admin import housekeeping
 from fdbqueue.store.binding import fdb
 from tests.interleaving import Operation, explore
@@ -81,13 +81,13 @@ class Paced:
         """No more have come than may come, the rest of those do now, and then all others, one in
         each interval: the first after that of the rate at which the last one came."""
         queue, first = self.queue, min(interval, INTERVAL)
-        assert verify(db, queue).deviations == ()
+        assert queue.admin.verify(db).deviations == ()
         taken += self.take(db)
         assert taken == self.may
         assert self.after(db, first) or self.after(db, interval - first)
         while queue.depth(db).ready + queue.depth(db).delayed:
             assert self.after(db, interval)
-        assert verify(db, queue).deviations == ()
+        assert queue.admin.verify(db).deviations == ()
 
     def after(self, db: fdb.Database, seconds: float) -> bool:
         """Whether one comes after so many seconds; none does sooner."""
@@ -106,7 +106,7 @@ class Paced:
         return len(found)
 
     def end(self, db: fdb.Database) -> None:
-        for each in list(self.queue.leases(db)):
+        for each in list(self.queue.admin.leases(db)):
             self.queue.ack(db, each.delivery)
 
 

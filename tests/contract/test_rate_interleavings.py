@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, verify
+from fdbqueue import NewMessage, Queue
 from fdbqueue.queue.admin import housekeeping
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -71,11 +71,11 @@ class Rated:
         """At most as many have come as may; all others do, one in each interval, and nothing is
         left in the end."""
         queue = self.queue
-        assert verify(db, queue).deviations == ()
+        assert queue.admin.verify(db).deviations == ()
         held = queue.receive_many(db, 99)
         assert len(held) <= came
         for _ in range(12):
-            assert verify(db, queue).deviations == ()
+            assert queue.admin.verify(db).deviations == ()
             queue.ack(db, held)
             self.ack(db)
             if not queue.keys["a"].state(db).waiting:
@@ -90,7 +90,7 @@ class Rated:
             raise AssertionError("they do not come")
         queue.ack(db, queue.receive_many(db, 99))
         self.clock.seconds += 3_600
-        queue.sweep(db)
+        queue.admin.sweep(db)
         depth = queue.depth(db)
         assert depth.enqueued == depth.done + depth.dead + depth.purged
         for kind in (Kind.RATE, Kind.TIMER, Kind.SLOT, Kind.BACKLOG):

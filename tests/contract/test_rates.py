@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue import Delivery, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.messages.slots import hand_over, rates
 from fdbqueue.schema.codec.slots import Timer, pack_paced, unpack_paced
@@ -61,7 +61,7 @@ def left(db: Database, queue: Queue) -> int:
 
 
 def sound(db: Database, queue: Queue) -> None:
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
 
 
 # -- what counts ------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_a_message_that_expires_while_it_waits_takes_no_turn(
     queue.enqueue(db, b"2", key="a")
     assert come(db, queue) == [0]
     clock.seconds += 6
-    queue.sweep(db)
+    queue.admin.sweep(db)
     sound(db, queue)
     clock.seconds += 4
     assert come(db, queue) == [2]
@@ -148,7 +148,7 @@ def test_what_becomes_of_the_first_that_waits(
         clock.seconds += 0.1
         assert come(db, queue) == [n]
     clock.seconds += 10
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert left(db, queue) == 0
 
 
@@ -185,7 +185,7 @@ def test_keys_that_waited_long_all_come(db: Database, queue: Queue, clock: Still
     clock.seconds += 1_000
     assert len(come(db, queue)) == 1
     clock.seconds += 1_000
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert left(db, queue) == 0
 
 
@@ -405,8 +405,8 @@ def test_what_would_stop_a_rated_key_is_found_and_mended(
     got = come(db, queue)
     sound(db, queue)
     harm(db, queue)
-    assert {each.kind for each in verify(db, queue).deviations} == kinds
-    assert all(each.repaired for each in verify(db, queue, repair=True).deviations)
+    assert {each.kind for each in queue.admin.verify(db).deviations} == kinds
+    assert all(each.repaired for each in queue.admin.repair(db).deviations)
     sound(db, queue)
     for _ in range(4):
         got += come(db, queue)

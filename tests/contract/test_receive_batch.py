@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Batch, Delivery, NewMessage, Queue, Reject, Retry, Snooze, State, verify
+from fdbqueue import Batch, Delivery, NewMessage, Queue, Reject, Retry, Snooze, State
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.messages.delivery.batch import Rows
 from fdbqueue.messages.delivery.lease_rows import WholeRow
@@ -37,7 +37,7 @@ def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue[by
 
 
 def clean(db: fdb.Database, queue: Queue[Any]) -> None:
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert found.ok, found.deviations
 
 
@@ -70,7 +70,7 @@ def test_a_batch_is_a_sequence_of_deliveries(db: fdb.Database, queue: Queue[byte
     assert some.payloads == HUNDRED[10:20]
     assert batch.expires_at_ms == batch[0].expires_at_ms
     assert repr(batch) == "<Batch of 70 messages of orders>"
-    found = queue.delivery(db, batch[3].token)
+    found = queue.admin.delivery(db, batch[3].token)
     assert found is not None
     assert found.message == batch[3].message
     queue.ack(db, [*batch])
@@ -174,11 +174,11 @@ def test_an_extended_batch_is_settled_by_what_it_was_and_what_it_is(
         assert batch.expires_at_ms is not None
         assert longer.expires_at_ms > batch.expires_at_ms
         clock.seconds += 100
-        queue.sweep(db)
+        queue.admin.sweep(db)
         queue.ack(db, longer if knows else batch)
         # What the holder does not know of is removed when it falls due.
         clock.seconds += 0 if knows else 1_000
-        queue.sweep(db)
+        queue.admin.sweep(db)
         assert rows(db, queue) == 0
         clean(db, queue)
     assert queue.depth(db).done == 200
@@ -213,7 +213,7 @@ def test_what_is_lost_is_named_and_nothing_is_written(
     if how == "extend":
         queue.ack(db, rest)
     clock.seconds += 1_000
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert rows(db, queue) == 0
 
 
@@ -401,7 +401,7 @@ def later(queue: Queue[bytes]) -> Queue[bytes]:
 def settled_at_last(db: fdb.Database, queue: Queue[bytes]) -> list[bytes]:
     """What comes back when every lease is over; then nothing is left of the leases."""
     much_later = Queue(queue.name, queue._root, clock=ManualClock(seconds=1_000))
-    much_later.sweep(db)
+    much_later.admin.sweep(db)
     back = []
     while found := much_later.receive_many(db, 10):
         back += [each.payload for each in found]

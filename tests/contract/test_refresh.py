@@ -133,9 +133,9 @@ def test_what_goes_back_is_for_others_at_once(db: Database, queue: Queue, gate: 
             gate.wait_for(1)
             eventually(lambda: queue.depth(db).leased == 2)
             with Worker(db, 1, prefetch=0).add(queue, other):
-                queue.pause(db)
+                queue.admin.pause(db)
                 queue.enqueue_many(db, urgent(3))
-                queue.resume(db)
+                queue.admin.resume(db)
                 gate.let(1)
                 other.let(4)
                 gate.let(4)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Message, Queue, Worker, verify
+from fdbqueue import Message, Queue, Worker
 from fdbqueue.consumers import eviction, registry, sessions, wakeups, watching
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
@@ -66,14 +66,14 @@ def test_consumers_are_listed_with_their_state_and_process_the_urgent_first(
         consumer = register(db, queue, name, priority, session=session, acquiring=acquiring)
         if name == "vip":
             wakeups.register(db, scope, consumer)
-    listed = [(one.name, one.state, one.guard) for one in queue.consumers(db)]
+    listed = [(one.name, one.state, one.guard) for one in queue.admin.consumers(db)]
     assert listed[0] == ("vip", ConsumerState.INTERESTED, True)
     assert set(listed[1:]) == {
         ("billing", ConsumerState.NOT_INTERESTED, False),
         ("audit", ConsumerState.NON_ACQUIRING, False),
     }
-    assert {one.process for one in queue.consumers(db)} == {os.getpid()}
-    assert {one.session for one in queue.consumers(db)} == {session}
+    assert {one.process for one in queue.admin.consumers(db)} == {os.getpid()}
+    assert {one.session for one in queue.admin.consumers(db)} == {session}
 
 
 def test_the_consumers_of_a_process_without_a_sign_of_life_are_removed_from_all_queues(
@@ -87,9 +87,9 @@ def test_the_consumers_of_a_process_without_a_sign_of_life_are_removed_from_all_
     clock.seconds += 14
     assert beat(alive)
     clock.seconds += 2
-    assert len(queue.evict(db)) == 1
-    assert [one.name for one in queue.consumers(db)] == ["alive"]
-    assert [one.name for one in other.consumers(db)] == ["alive"]
+    assert len(queue.admin.evict(db)) == 1
+    assert [one.name for one in queue.admin.consumers(db)] == ["alive"]
+    assert [one.name for one in other.admin.consumers(db)] == ["alive"]
     assert not beat(dead)
 
 
@@ -102,7 +102,7 @@ def test_a_process_that_was_declared_dead_can_register_nobody(
     assert not beat(session)
     with pytest.raises(sessions.SessionExpired):
         register(db, queue, "late", session=session)
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
 
 
 @pytest.mark.parametrize("seconds", [-86_400, 3600, 86_400])
@@ -111,8 +111,8 @@ def test_a_wall_clock_that_is_wrong_takes_nobody_for_dead(
 ) -> None:
     register(db, queue, "alive")
     clock.wall_only = seconds
-    assert queue.evict(db) == []
-    assert len(queue.consumers(db)) == 1
+    assert queue.admin.evict(db) == []
+    assert len(queue.admin.consumers(db)) == 1
 
 
 @pytest.mark.parametrize("seconds", [-86_400, 86_400])
@@ -122,9 +122,9 @@ def test_a_process_whose_wall_clock_is_wrong_is_found_dead_as_soon_as_any(
     wrong = ManualClock(wall_only=seconds)
     register(db, Queue.open(db, "orders", root=space, clock=wrong), "wrong")
     clock.seconds += 14
-    assert queue.evict(db) == []
+    assert queue.admin.evict(db) == []
     clock.seconds += 2 + 60  # a clock is believed to a minute
-    assert len(queue.evict(db)) == 1
+    assert len(queue.admin.evict(db)) == 1
 
 
 def test_a_sign_of_life_and_an_eviction_at_the_same_time_do_not_both_succeed(
@@ -133,7 +133,7 @@ def test_a_sign_of_life_and_an_eviction_at_the_same_time_do_not_both_succeed(
     consumer = register(db, queue, "slow")
     clock.seconds += 16
     evicting, beating = db.create_transaction(), db.create_transaction()
-    assert queue.evict(evicting) == [consumer.id]
+    assert queue.admin.evict(evicting) == [consumer.id]
     assert sessions.beat(beating, root, clock, consumer.session) == (True, True)
     beating.commit().wait()
     with pytest.raises(fdb.FDBError):
@@ -148,7 +148,7 @@ def test_a_look_and_an_eviction_at_the_same_time_do_not_both_succeed(
     evicting, looking = db.create_transaction(), db.create_transaction()
     assert registry.registered(looking, scope.keys, consumer).present()
     wakeups.register(looking, scope, consumer)
-    assert queue.evict(evicting) == [consumer.id]
+    assert queue.admin.evict(evicting) == [consumer.id]
     evicting.commit().wait()
     with pytest.raises(fdb.FDBError):
         looking.commit().wait()
@@ -160,10 +160,10 @@ def test_the_role_of_a_dead_guard_goes_to_the_next_sleeper(
     wakeups.register(db, scope, register(db, queue, "guard"))
     clock.seconds += 16
     wakeups.register(db, scope, register(db, queue, "sleeper"))
-    (guard,) = [one for one in queue.consumers(db) if one.guard]
+    (guard,) = [one for one in queue.admin.consumers(db) if one.guard]
     assert guard.name == "sleeper"
-    queue.evict(db)
-    (left,) = queue.consumers(db)
+    queue.admin.evict(db)
+    (left,) = queue.admin.consumers(db)
     assert (left.name, left.guard) == ("sleeper", True)
 
 
@@ -175,9 +175,9 @@ def test_a_guard_that_is_evicted_hands_its_role_to_one_that_sleeps(
     signal = wakeups.register(db, scope, sleeper)
     clock.seconds += 16
     assert beat(sleeper.session)
-    assert queue.evict(db) == [guard.id]
+    assert queue.admin.evict(db) == [guard.id]
     assert watching.wait(watching.arm(db, signal), DEADLINE)
-    (left,) = queue.consumers(db)
+    (left,) = queue.admin.consumers(db)
     assert left.guard
 
 
@@ -271,10 +271,12 @@ def test_all_consumers_of_a_process_share_one_session(
         Worker(db, 1).add(queue, ignore).add(other, ignore),
         Worker(db, 1, name="second").add(queue, ignore),
     ):
-        wait_until(lambda: len(queue.consumers(db)) == 2 and len(other.consumers(db)) == 1)
-        (session,) = {one.session for each in (queue, other) for one in each.consumers(db)}
+        wait_until(
+            lambda: len(queue.admin.consumers(db)) == 2 and len(other.admin.consumers(db)) == 1
+        )
+        (session,) = {one.session for each in (queue, other) for one in each.admin.consumers(db)}
         assert sessions_left(db, root) == 2
-    assert queue.consumers(db) == other.consumers(db) == []
+    assert queue.admin.consumers(db) == other.admin.consumers(db) == []
     assert sessions_left(db, root) == 0
     assert session
 
@@ -287,15 +289,15 @@ def test_a_process_that_was_taken_for_dead_notices_and_registers_anew(
     former = member.ref
     # When another process declares it dead
     clock.seconds += 16
-    assert queue.evict(db) == [former.id]
+    assert queue.admin.evict(db) == [former.id]
     # Then it is woken, and what comes next finds it
     assert watching.wait(signal, DEADLINE)
     queue.enqueue(db, b"a")
     assert len(member.fetch(Credit(), 1).deliveries) == 1
     assert member.ref.session != former.session
-    assert [one.id for one in queue.consumers(db)] == [member.ref.id]
+    assert [one.id for one in queue.admin.consumers(db)] == [member.ref.id]
     member.leave()
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
 
 
 def test_a_beat_after_death_makes_consumers_register_in_a_new_session(
@@ -311,7 +313,7 @@ def test_a_beat_after_death_makes_consumers_register_in_a_new_session(
     assert member.evicted
     member.fetch(Credit(), 1)
     assert not member.evicted
-    assert [one.id for one in queue.consumers(db)] == [member.ref.id]
+    assert [one.id for one in queue.admin.consumers(db)] == [member.ref.id]
     assert member.ref.session != former.session
 
 
@@ -325,10 +327,10 @@ def test_a_consumer_that_a_person_evicted_returns_in_the_same_session(
     for each in (member, other):
         each.fetch(Credit(), 1)
     session = other.ref.session
-    queue.evict(db, next(one for one in queue.consumers(db) if one.id == member.ref.id))
+    queue.admin.evict(db, next(one for one in queue.admin.consumers(db) if one.id == member.ref.id))
     member.fetch(Credit(), 1)
-    assert {one.session for one in queue.consumers(db)} == {session}
-    assert len(queue.consumers(db)) == 2
+    assert {one.session for one in queue.admin.consumers(db)} == {session}
+    assert len(queue.admin.consumers(db)) == 2
 
 
 def test_a_consumer_that_could_not_leave_is_removed_at_the_next_beat(
@@ -348,9 +350,9 @@ def test_a_consumer_that_could_not_leave_is_removed_at_the_next_beat(
         broken.setattr(registry, "unregister", fail)
         with pytest.raises(Exception, match=r"1031|did not end"):
             leaving.leave()
-    assert len(queue.consumers(db)) == 2
+    assert len(queue.admin.consumers(db)) == 2
     staying.session.beat(always=True)
-    assert [one.name for one in queue.consumers(db)] == ["staying"]
+    assert [one.name for one in queue.admin.consumers(db)] == ["staying"]
 
 
 def test_thousands_of_consumers_of_a_dead_process_are_removed_in_bounded_steps(
@@ -387,9 +389,9 @@ def test_thousands_of_consumers_of_a_dead_process_are_removed_in_bounded_steps(
         if sessions_left(db, root) == 2:
             break
     # Then it is the only one left, and no transaction removed many
-    assert [one.id for one in queue.consumers(db)] == [member.ref.id]
+    assert [one.id for one in queue.admin.consumers(db)] == [member.ref.id]
     assert most == eviction.MAX_EVICTED
-    assert not verify(db, queue).deviations
+    assert not queue.admin.verify(db).deviations
 
 
 def test_the_first_beat_of_a_process_finds_sessions_that_died_without_consumers(
@@ -411,7 +413,7 @@ def test_a_queue_that_was_deleted_does_not_keep_the_session_of_a_dead_process(
     register(db, other, "gone")
     other.delete(db)
     clock.seconds += 16
-    assert queue.evict(db) == []
+    assert queue.admin.evict(db) == []
     assert sessions_left(db, root) == 0
 
 
@@ -435,8 +437,8 @@ def test_an_unreadable_record_keeps_nobody_from_sleeping_and_being_evicted(
     assert len(member.fetch(Credit(), 1).deliveries) == 1
     member.session.beat(always=True)
     # Then it is the only one left, and what it waits for wakes it
-    assert [one.id for one in queue.consumers(db) if one.name] == [member.ref.id]
-    assert other.id not in {one.id for one in queue.consumers(db)}
+    assert [one.id for one in queue.admin.consumers(db) if one.name] == [member.ref.id]
+    assert other.id not in {one.id for one in queue.admin.consumers(db)}
     signal = member.fetch(Credit(), 1).signal
     queue.enqueue(db, b"b")
     assert watching.wait(signal, DEADLINE)
@@ -459,7 +461,7 @@ def test_a_fork_has_a_session_of_its_own(db: Database, queue: Queue) -> None:
         forked, number = pickle.loads(pipe.read())
     os.waitpid(child, 0)
     assert forked.session != member.ref.session
-    processes = {one.name: one.process for one in queue.consumers(db)}
+    processes = {one.name: one.process for one in queue.admin.consumers(db)}
     assert processes == {"parent": os.getpid(), "child": number}
 
 
@@ -495,7 +497,7 @@ def test_who_dies_after_a_wake_up_leaves_it_to_another_of_its_subscription(
     assert eviction.evict_expired(db, scope.root, clock).consumers == [(queue.name, doomed.id)]
     # Then the other one is the guard, and looks
     assert changed(db, untold)
-    (left,) = queue.consumers(db)
+    (left,) = queue.admin.consumers(db)
     assert (left.id, left.guard, left.subscription) == (other.id, True, "europe")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fdbqueue import Queue, verify
+from fdbqueue import Queue
 from fdbqueue.consumers import eviction, registry, wakeups
 from fdbqueue.errors import SubscriptionHeld
 from fdbqueue.schema.keys import Kind
@@ -50,14 +50,14 @@ def test_a_leader_of_another_cluster_leads_nobody(
     db: fdb.Database, space: fdb.Subspace, elder: Queue
 ) -> None:
     # Given a line that was copied with its leader
-    elder.request(db)
-    elder.request(db)
+    elder.line.request(db)
+    elder.line.request(db)
     elder.enqueue(db, b"a")
     # When a consumer of the younger cluster asks, then it is served at once
     here = young(space)
-    ticket = here.request(db)
+    ticket = here.line.request(db)
     assert ticket.leads
-    found = here.collect(db, ticket)
+    found = here.line.collect(db, ticket)
     assert [delivery.payload for delivery in found] == [b"a"]
     # And those in line are gone: nobody waits for them
     assert here.receive(db) is None
@@ -72,10 +72,10 @@ def test_leases_of_another_cluster_lapse_by_the_wall_clock(
 
     assert young(space, 100).receive(db) is None, "only its version tells whose it is"
     later = young(space, 151)
-    assert {lease.expired for lease in later.leases(db)} == {True}
+    assert {lease.expired for lease in later.admin.leases(db)} == {True}
     found = [later.receive(db) for _ in range(3)]
     assert [delivery and delivery.payload for delivery in found] == [b"a", b"b", b"c"]
-    assert verify(db, later).ok
+    assert later.admin.verify(db).ok
 
 
 def test_a_sweep_ends_leases_of_another_cluster(
@@ -85,7 +85,7 @@ def test_a_sweep_ends_leases_of_another_cluster(
     assert len(elder.receive_many(db, 250, lease=30)) == 250
     later = young(space, 151)
 
-    assert later.sweep(db).promoted == 250
+    assert later.admin.sweep(db).promoted == 250
 
 
 def test_consumers_of_another_cluster_count_as_dead(
@@ -101,7 +101,7 @@ def test_consumers_of_another_cluster_count_as_dead(
         return registry.superior(tr, scope, 0), eviction.evict_dead(tr, scope).consumers
 
     assert here._run(db, look) == (None, [(here.name, consumer.id)])
-    assert here.consumers(db) == []
+    assert here.admin.consumers(db) == []
 
 
 def test_a_subscription_held_on_another_cluster_is_free(

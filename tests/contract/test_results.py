@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker, aio, context, verify
+from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker, aio, context
 from fdbqueue.consumers import watching
 from fdbqueue.errors import (
     InvalidArgument,
@@ -103,7 +103,7 @@ def test_whatever_becomes_of_a_commit_what_is_done_has_its_result(
     with Worker(shaky, 4).add(sums, handler):
         eventually(over)
     assert [sums.result(db, each) for each in ids] == [{"of": str(n)} for n in range(COUNT)]
-    assert verify(db, sums).ok
+    assert sums.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("handler", [coroutine, transactional_coroutine, plain])
@@ -212,15 +212,15 @@ def test_a_result_is_kept_for_the_time_asked_and_then_swept(
     )
     drain(db, sums, plain)
     clock.seconds += 59
-    sums.sweep(db)
+    sums.admin.sweep(db)
     assert sums.result(db, short) == {"of": "1"}
     clock.seconds += 1
     with pytest.raises(ResultUnknown):
         sums.result(db, short)
-    sums.sweep(db)
+    sums.admin.sweep(db)
     assert sums.result(db, long) == {"of": "2"}
     clock.seconds += 540
-    sums.sweep(db)
+    sums.admin.sweep(db)
     for keys in (sums._keys.result, sums._keys.result_end):
         assert not list(db.get_range(keys.prefix, keys.prefix + b"\xff"))
 
@@ -244,7 +244,7 @@ def ends(
 
     def expire(_: str) -> None:
         clock.seconds += 31
-        sums.sweep(db)
+        sums.admin.sweep(db)
 
     return {
         "dead": (reject, ResultDead, "no"),
@@ -308,9 +308,9 @@ def test_a_redriven_message_is_pending_and_then_done(
         sums.result(db, message_id)
     drain(db, sums, plain)
     clock.seconds += 40  # The time of its death is over, and that of its end is not.
-    sums.sweep(db)
+    sums.admin.sweep(db)
     assert sums.result(db, message_id) == {"of": "1"}
-    assert verify(db, sums).ok
+    assert sums.admin.verify(db).ok
 
 
 def test_a_dead_letter_in_another_queue_is_dead_here(
@@ -410,8 +410,8 @@ def test_a_result_that_no_sweep_would_find_is_repaired(
     drain(db, sums, plain)
     entries = sums._keys.result_end.prefix
     db.clear_range(entries, entries + b"\xff")
-    (found,) = verify(db, sums, repair=True).deviations
+    (found,) = sums.admin.repair(db).deviations
     assert (found.kind, found.subject, found.repaired) == ("result astray", message_id, True)
     clock.seconds += 60
-    sums.sweep(db)
+    sums.admin.sweep(db)
     assert db.get(sums._keys.result(message_id)) is None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Delivery, Message, Queue, Worker, transactional, verify
+from fdbqueue import Delivery, Message, Queue, Worker, transactional
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidHeaders,
@@ -82,7 +82,7 @@ def known(db: fdb.Database, queue: Queue, name: str = "a") -> Schedule:
 
 
 def intact(db: fdb.Database, queue: Queue) -> None:
-    checked = verify(db, queue)
+    checked = queue.admin.verify(db)
     assert (checked.deviations, checked.unchecked) == ((), ())
 
 
@@ -209,7 +209,7 @@ def test_a_tick_is_left_out_while_the_message_before_it_is_not_done(
     def look(state: Callable[[], object] = lambda: None) -> int:
         state()
         clock.seconds += 60
-        queue.sweep(db)
+        queue.admin.sweep(db)
         return queue.depth(db).ready
 
     # Leased, ready and put off, it is there
@@ -305,7 +305,7 @@ def test_a_run_is_beside_the_ticks(db: fdb.Database, queue: Queue, clock: Stoppe
     message_id = queue.schedules.run(db, "a")
     assert known(db, queue).last_id == message_id
     clock.seconds = 60
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert known(db, queue).skipped == 1
     assert come(db, queue, clock) == [7]
     clock.seconds = 120
@@ -321,7 +321,7 @@ def test_a_deleted_schedule_leaves_what_has_come(
 ) -> None:
     queue.schedules.set(db, "a", every=60)
     clock.seconds = 60
-    queue.sweep(db)
+    queue.admin.sweep(db)
     assert queue.schedules.delete(db, "a")
     assert not queue.schedules.delete(db, "a")
     assert queue.schedules.get(db, "a") is None
@@ -431,7 +431,7 @@ def test_a_tick_comes_once_whatever_becomes_of_the_commit(
     clock.seconds = 60
     flaky: Any = FlakyDatabase(db, [fault, fault])
     if looks == "sweep":
-        queue.sweep(flaky)
+        queue.admin.sweep(flaky)
     else:
         assert queue.receive(flaky) is not None
     depth = queue.depth(db)
@@ -605,7 +605,7 @@ def test_a_schedule_does_what_its_user_understands(
             model.last_lives = False
 
         def look() -> None:
-            queue.sweep(db)
+            queue.admin.sweep(db)
             wanted = list(model.look(now()))
             found = queue.receive_many(db, 1_000)
             held.extend(found)
@@ -661,15 +661,15 @@ def test_a_schedule_that_has_lost_its_tick_is_found_and_repaired(
     delayed = queue._keys.kind(Kind.DELAYED)
     ((key, value),) = [(kv.key, kv.value) for kv in db.get_range(delayed.start, delayed.stop)]
     del db[key]
-    kinds = {each.kind for each in verify(db, queue).deviations}
+    kinds = {each.kind for each in queue.admin.verify(db).deviations}
     assert "schedule without tick" in kinds
-    verify(db, queue, repair=True)
-    verify(db, queue, repair=True)  # Counters and places of the tick that was lost.
+    queue.admin.repair(db)
+    queue.admin.repair(db)  # Counters and places of the tick that was lost.
     clock.seconds = 60
     assert come(db, queue, clock) == [60]
     # And a tick that no schedule knows, which never comes
     db[queue._keys.delayed(clock.begin_ms + 70_000, b"12345678")] = value
-    assert "tick without schedule" in {each.kind for each in verify(db, queue).deviations}
+    assert "tick without schedule" in {each.kind for each in queue.admin.verify(db).deviations}
     clock.seconds = 71
     assert come(db, queue, clock) == []
 
@@ -685,7 +685,7 @@ def test_a_schedule_that_cannot_be_read_waits_until_it_can(
     db[key] = b"\x02" + value[1:]
     clock.seconds = 61
     assert [each.message.headers["schedule"] for each in queue.receive_many(db, 9)] == ["b"]
-    assert "unreadable" in {each.kind for each in verify(db, queue).deviations}
+    assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
     db[key] = value
     clock.seconds = 121
     found = queue.receive_many(db, 9)
@@ -708,7 +708,7 @@ def test_a_tick_that_waits_takes_no_room(
     with pytest.raises(QueueFull):
         queue.enqueue(db, b"3")
     assert queue.receive(db) is not None
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("way", ["resume", "set"])

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-import fdbqueue
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import (
     InvalidHeaders,
@@ -99,7 +98,7 @@ def test_rows_are_enqueued_in_the_order_of_attempts_and_rows(
     assert len(told) > 2
     assert sink.state(db).done == 0
     assert left_over(db, queue) == 0
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("plan", list(itertools.product(FAULTS, repeat=2)), ids=str)
@@ -274,7 +273,7 @@ def test_whatever_an_enqueue_takes(db: Database, queue: Queue, sink: Sink) -> No
     assert (first.payload, first.priority, first.headers) == (b"plain", 9, {"region": "eu", "n": 7})
     assert [each.payload for each in rest] == [b"once", b"k1", b"u1", b"mortal"]
     assert rest[-1].expires_at_ms is not None
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("compression", ["none", "zlib"])
@@ -288,7 +287,7 @@ def test_payloads_of_any_size(db: Database, queue: Queue, sink: Sink, compressio
     found = [each.payload for each in iter(lambda: queue.receive(db, at_most_once=True), None)]
     assert [len(each) for each in found] == sizes
     assert found == large
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_what_no_queue_takes_is_refused_before_anything_is_enqueued(
@@ -364,7 +363,7 @@ def test_what_is_staged_together_becomes_blocks(db: Database, queue: Queue, sink
     got = [each.payload for each in queue.browse(db)]
     for level in (0, 1):
         assert [n for n in map(int, got) if n % 2 == level] == list(range(level, 3_003, 2))
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_few_rows_of_many_tasks_share_blocks(db: Database, queue: Queue, sink: Sink) -> None:
@@ -392,7 +391,7 @@ def test_a_driver_that_goes_on_within_a_block_leaves_out_what_is_published(
 
     assert payloads(db, queue) == rows(90)
     assert queue.depth(db).enqueued == 90
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 # -- bounded queues ---------------------------------------------------------------------------
@@ -560,7 +559,7 @@ def test_what_a_driver_that_died_has_left_is_counted_and_can_be_forgotten(
         "other": (1, 3),
     }
     assert found["other"].size == sum(map(len, rows(3)))
-    verified = fdbqueue.verify(db, queue)
+    verified = queue.admin.verify(db)
     assert verified.ok
     assert verified.staged == 16
     other.forget(db)
@@ -584,10 +583,10 @@ def test_what_nobody_comes_back_to_is_removed_after_a_week(
     clock.seconds += KEPT_DAYS * 24 * 3600 - 60
     kept = staged(db, late, 0, rows(2))
     clock.wall_only = 10 * 24 * 3600  # a machine whose clock is wrong
-    assert queue.sweep(db).staged == 0
+    assert queue.admin.sweep(db).staged == 0
     clock.wall_only = 0
     clock.seconds += 120
-    assert queue.sweep(db).staged == 3
+    assert queue.admin.sweep(db).staged == 3
     assert {*undecided_rows(db, queue)} == {"late"}
     with pytest.raises(SinkLost, match="write them again"):
         publish(db, dead, 0, lost)
@@ -634,12 +633,12 @@ def test_what_is_staged_is_verified(db: Database, queue: Queue, sink: Sink) -> N
     first, second, _ = (each.name for each in attempts)
     del db[keys.attempt("a", 1, first)]
     del db[keys.staged("a", 1, second, 0)]
-    found = fdbqueue.verify(db, queue, repair=True).deviations
+    found = queue.admin.repair(db).deviations
     assert [(each.kind, each.repaired) for each in found] == [
         ("staged rows missing", False),
         ("staged without attempt", True),
     ]
     sink.discard(db, 1, attempts[1:2])
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     publish(db, sink, 1, attempts[2])
     assert left_over(db, queue) == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue import Delivery, NewMessage, Queue
 from fdbqueue.errors import LeaseLost
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -55,12 +55,12 @@ def settled(db: fdb.Database, queue: Queue, slots: int, at_most: int | None = No
     at_most: how many are out at most, if the limit was higher.
     """
     state = queue.keys["a"].state(db)
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
     assert len(state.out) <= (at_most or slots)
     if state.waiting:
         assert len(state.out) >= slots, "a slot is free while a message waits"
     later = Queue(queue.name, queue._root, clock=ManualClock(seconds=600))
-    later.sweep(db)
+    later.admin.sweep(db)
     held = at_most or slots
     while found := later.receive_many(db, 10):
         assert len(found) <= held
@@ -69,7 +69,7 @@ def settled(db: fdb.Database, queue: Queue, slots: int, at_most: int | None = No
     depth = queue.depth(db)
     assert depth.enqueued == depth.done + depth.dead + depth.purged
     assert queue.keys["a"].state(db).out == {}
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
 
 
 def enqueue(queue: Queue) -> Operation:
@@ -141,14 +141,14 @@ def test_takers_of_a_window_against_an_end_and_an_enqueue(
 
         def check(results: list[Any]) -> None:
             assert not any(isinstance(result, Exception) for result in results)
-            assert verify(db, queue).deviations == ()
+            assert queue.admin.verify(db).deviations == ()
             later = Queue(queue.name, queue._root, clock=ManualClock(seconds=600))
             while found := later.receive_many(db, 10):
                 later.ack(db, found)
-            later.sweep(db)
+            later.admin.sweep(db)
             assert queue.keys["a"].state(db).out == {}
             assert queue.depth(db).ready == 0
-            assert verify(db, queue).deviations == ()
+            assert queue.admin.verify(db).deviations == ()
 
         return [
             takers[0].receive,
@@ -165,7 +165,7 @@ WAYS: dict[str, Callable[[Queue, Delivery], Operation]] = {
     "reject": lambda queue, one: lambda db: queue.reject(db, one, "bad"),
     "drop": lambda queue, one: lambda db: queue.reject(db, one, "bad", drop=True),
     "lapse": lambda queue, one: (
-        lambda db: Queue(queue.name, queue._root, clock=ManualClock(seconds=60)).sweep(db)
+        lambda db: Queue(queue.name, queue._root, clock=ManualClock(seconds=60)).admin.sweep(db)
     ),
 }
 
@@ -234,7 +234,7 @@ def test_a_change_of_the_limit_against_a_hand_over_and_an_enqueue(
                 settled(db, queue, new, max(new, 2))
             else:
                 assert queue.keys["a"].state(db).waiting == 0
-                assert verify(db, queue).deviations == ()
+                assert queue.admin.verify(db).deviations == ()
 
         return [
             lambda db: queue.ack(db, held[0]),
@@ -255,7 +255,7 @@ def test_a_pause_against_a_hand_over_and_an_enqueue(
 
         def check(results: list[Any]) -> None:
             assert not any(isinstance(result, Exception) for result in results)
-            assert verify(db, queue).deviations == ()
+            assert queue.admin.verify(db).deviations == ()
             queue.keys["a"].resume(db)
             settled(db, queue, 1)
 

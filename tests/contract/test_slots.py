@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Message, NewMessage, Queue, transactional, verify
+from fdbqueue import Delivery, Message, NewMessage, Queue, transactional
 from fdbqueue.errors import InvalidArgument, InvalidName, InvalidOptions
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -53,7 +53,7 @@ def left(db: Database, queue: Queue) -> int:
 
 
 def sound(db: Database, queue: Queue) -> None:
-    assert verify(db, queue).deviations == ()
+    assert queue.admin.verify(db).deviations == ()
 
 
 @pytest.mark.parametrize("many", [500, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -250,7 +250,7 @@ def test_a_backlog_may_begin_in_a_transaction_that_has_written_history(
     place(db)
     found = queue.receive_many(db, 5)
     assert [delivery.payload for delivery in found] == [b"1", b"5"]
-    assert not verify(db, queue).deviations
+    assert not queue.admin.verify(db).deviations
 
 
 def test_those_that_begin_a_backlog_conflict_and_no_slot_is_given_twice(

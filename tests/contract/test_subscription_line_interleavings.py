@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, NewMessage, Queue, Ticket, verify
+from fdbqueue import Delivery, NewMessage, Queue, Ticket
 from fdbqueue.consumers import line, receiving
 from fdbqueue.consumers.line import Demand
 from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
@@ -79,7 +79,7 @@ def texts(found: Sequence[Delivery]) -> list[str]:
 
 def clean(db: fdb.Database, queue: Queue) -> None:
     queue = Queue(queue.name, queue._root)
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert found.ok, found.deviations
 
 

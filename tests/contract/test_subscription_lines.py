@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Credit, Delivery, NewMessage, Queue, Ticket, verify
+from fdbqueue import Credit, Delivery, NewMessage, Queue, Ticket
 from fdbqueue.consumers import line, receiving
 from fdbqueue.consumers.line import Demand
 from fdbqueue.consumers.receiving import waiting
@@ -87,20 +87,20 @@ def test_requests_are_served_in_the_order_in_which_they_came_with_what_they_want
     answers = [answer(db, europe, one) for one in tickets]
     assert answers == [["eu9"], ["eu1"], ["eu2"]]
     assert texts(queue.receive_many(db, 9)) == ["us1", "us2", "eu3"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_lines_of_two_subscriptions_and_of_the_queue_do_not_wait_for_each_other(
     db: Database, queue: Queue, europe: Subscription
 ) -> None:
     asia = queue.subscribe(db, "asia", selector="region = 'as'")
-    for_asia, for_europe, for_any = ask(db, asia), ask(db, europe), queue.request(db)
+    for_asia, for_europe, for_any = ask(db, asia), ask(db, europe), queue.line.request(db)
     assert for_asia.leads
     assert for_europe.leads
     assert for_any.leads
     put(db, queue, "eu1", "us1")
     assert answer(db, europe, for_europe) == ["eu1"]
-    assert texts(queue.collect(db, for_any)) == ["us1"]
+    assert texts(queue.line.collect(db, for_any)) == ["us1"]
     assert answer(db, asia, for_asia) == []
 
 
@@ -130,8 +130,8 @@ def test_consumers_of_a_subscription_share_its_messages_and_acknowledge_with_the
     depth = queue.depth(db)
     assert (depth.done, depth.leased, depth.ready) == (count, 0, 6)
     clock.seconds += 60
-    queue.sweep(db)
-    assert verify(db, queue).ok
+    queue.admin.sweep(db)
+    assert queue.admin.verify(db).ok
 
 
 def test_an_acknowledgement_that_comes_too_late_takes_nothing(
@@ -156,7 +156,7 @@ def test_a_selector_that_matches_rarely_is_followed_through_several_rounds(
     assert answer(db, europe, first) == ["eu1"]
     assert europe.positions(db)[1] >= 30, "the next round does not begin at the front"
     assert answer(db, europe, second) == []
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_selector_that_reads_the_age_comes_to_the_end_and_to_what_came_meanwhile(
@@ -273,7 +273,7 @@ def test_requests_end_with_their_subscription(
     again = queue.subscribe(db, "europe", selector="region = 'us'")
     assert again.receive(db) is None
     assert stored(db, queue) == 0
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_message_in_hand_stays_when_the_subscription_goes_while_its_consumer_leads(
@@ -352,7 +352,7 @@ def test_no_outcome_loses_or_doubles_a_message(
         seen += texts(held)
     assert seen == ["eu1", "eu2", "eu3"]
     assert queue.depth(db).done == 3
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_an_exclusive_subscription_lets_only_its_holder_into_its_line(
@@ -384,7 +384,7 @@ def test_the_consumer_behind_a_dead_leader_is_served_and_the_dead_request_goes(
     assert answer(db, europe, alive) == ["eu1"]
     assert stored(db, queue) == 0
     assert queue.depth(db).leased == 1
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_who_leaves_the_line_gives_back_what_it_was_given(
@@ -403,11 +403,11 @@ def test_a_paused_queue_gives_its_subscriptions_nothing(
     db: Database, queue: Queue, europe: Subscription
 ) -> None:
     put(db, queue, "eu1")
-    queue.pause(db)
+    queue.admin.pause(db)
     assert europe.receive(db) is None
     asked = ask(db, europe)
     assert answer(db, europe, asked) == []
-    queue.resume(db)
+    queue.admin.resume(db)
     assert texts(europe.receive_many(db, 1)) == ["eu1"]
 
 
@@ -416,11 +416,11 @@ def test_those_in_line_are_listed_and_evicted(
 ) -> None:
     ask(db, europe, Demand(1, None, "billing", priority=3))
     ask(db, europe, Demand(1, None, "stock"))
-    queue.request(db, consumer="any")
-    listed = [(one.name, one.subscription, one.priority) for one in queue.consumers(db)]
+    queue.line.request(db, consumer="any")
+    listed = [(one.name, one.subscription, one.priority) for one in queue.admin.consumers(db)]
     assert sorted(listed) == [("any", "", 0), ("billing", "europe", 3), ("stock", "europe", 0)]
     clock.seconds += 3_600
-    assert {one.name for one in queue.consumers(db)} <= {"any", "billing", "stock"}
+    assert {one.name for one in queue.admin.consumers(db)} <= {"any", "billing", "stock"}
 
 
 def test_a_line_without_its_subscription_is_found_and_removed(
@@ -429,7 +429,7 @@ def test_a_line_without_its_subscription_is_found_and_removed(
     ask(db, europe)
     db.clear(queue._keys.subscription("europe"))
     other = Queue(queue.name, queue._root, clock=queue._clock)
-    found = verify(db, other, repair=True)
+    found = other.admin.repair(db)
     assert {one.kind for one in found.deviations} >= {"line orphaned"}
     assert stored(db, queue) == 0
 
@@ -470,7 +470,7 @@ def test_a_worker_stands_in_line_with_its_credit_in_messages_and_bytes(
     # One that is larger than the whole credit comes alone
     assert texts(billing.fetch(Credit(bytes=6), 10).deliveries) == ["eu1234567890"]
     billing.leave()
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_worker_of_lower_priority_leaves_the_line_to_one_that_waits_above(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, Subscription, list_queues, verify
+from fdbqueue import Depth, NewMessage, Queue, Subscription, list_queues
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.errors import (
@@ -303,10 +303,10 @@ def test_a_paused_queue_gives_nothing_and_closes_no_subscription(
     put(db, queue, "eu1")
     europe = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
     browser = queue.subscribe(db, "audit", mode="browse", auto_close=True)
-    queue.pause(db)
+    queue.admin.pause(db)
     assert (taken(db, europe), seen(db, browser)) == ([], ["eu1"]), "looking is no delivery"
     assert seen(db, browser) == []
-    queue.resume(db)
+    queue.admin.resume(db)
     assert taken(db, europe) == ["eu1"]
 
 
@@ -625,17 +625,17 @@ def test_cursors_that_are_wrong_are_found_and_mended(db: Database, queue: Queue)
     browser = queue.subscribe(db, "audit", mode="browse", exclusive=True)
     queue.subscribe(db, "ahead", mode="browse", start="now")
     assert seen(db, browser) == ["eu1", "us1"]
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     keys = queue._keys
     del db[keys.subscription("audit")]
     del db[keys.tail(5)]
     other = Queue(queue.name, queue._root)
-    found = verify(db, other, repair=True)
+    found = other.admin.repair(db)
     assert {deviation.kind for deviation in found.deviations} == {
         "cursor orphaned",
         "tail behind cursor",
     }
-    assert verify(db, other).ok
+    assert other.admin.verify(db).ok
     (following,) = put(db, other, "eu2")
     assert seen(db, other.subscriptions.open(db, "ahead")) == ["eu2"], following
 
@@ -657,7 +657,7 @@ def test_calls_that_wait_are_listed_and_leave_nothing_behind(db: Database, queue
         thread.start()
 
     def listed() -> list[tuple[str, ConsumerState | None, bool]]:
-        return sorted((one.subscription, one.state, one.guard) for one in queue.consumers(db))
+        return sorted((one.subscription, one.state, one.guard) for one in queue.admin.consumers(db))
 
     sleeps, browses = ConsumerState.INTERESTED, ConsumerState.NON_ACQUIRING
     expected = [("audit", browses, False), ("europe", sleeps, False), ("europe", sleeps, True)]
@@ -665,7 +665,7 @@ def test_calls_that_wait_are_listed_and_leave_nothing_behind(db: Database, queue
     put(db, queue, "eu1", "eu2", "us1")  # the last one stays for the browser
     for thread in threads:
         thread.join(DEADLINE)
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
     assert queue.depth(db).leased == 2
     assert rows(db, queue, Kind.GUARD) == 0
 
@@ -687,13 +687,13 @@ def test_calls_that_wait_end_when_their_subscription_is_removed(db: Database, qu
     threads = [threading.Thread(target=wait, args=each) for each in waiting]
     for thread in threads:
         thread.start()
-    eventually(lambda: len(queue.consumers(db)) == 4)
+    eventually(lambda: len(queue.admin.consumers(db)) == 4)
     for name in names:
         queue.subscriptions.remove(db, name)
     for thread in threads:
         thread.join(DEADLINE)
     assert sorted(ended) == ["acquires", "acquires", "browses", "browses"]
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
     for kind in (Kind.GUARD, Kind.STATE, Kind.SLEEPER, Kind.CONSUMER):
         assert rows(db, queue, kind) == 0
     assert db[queue._keys.changes("acquires")] is None
@@ -703,20 +703,20 @@ def test_the_holder_of_an_exclusive_subscription_is_listed_while_it_holds(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     ledger = queue.subscribe(db, "ledger", exclusive=True)
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
     assert ledger.receive(db) is None
-    (holder,) = queue.consumers(db)
+    (holder,) = queue.admin.consumers(db)
     assert (holder.subscription, holder.holder, holder.state) == ("ledger", True, None)
     member = SubscriptionConsumer(db, queue, ledger, "billing", 0, None)
     assert member.fetch(Credit(), 1).deliveries == []
-    (holder,) = queue.consumers(db)
+    (holder,) = queue.admin.consumers(db)
     assert (holder.name, holder.holder) == ("billing", True)
     member.leave()
     ledger.close(db)
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
     assert ledger.receive(db) is None
     clock.seconds += 31
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
 
 
 def test_a_match_that_must_come_alone_is_not_skipped_with_those_before_it(
@@ -728,7 +728,7 @@ def test_a_match_that_must_come_alone_is_not_skipped_with_those_before_it(
     while (found := queue.receive(db)) and found.id != alone:
         queue.release(db, found, delay=3600)
     clock.seconds += 3700
-    queue.sweep(db)
+    queue.admin.sweep(db)
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     # When both are taken, one after the other
     assert taken(db, europe) == ["eu1"]

@@ -25,7 +25,6 @@ from fdbqueue import (
     Worker,
     aio,
     context,
-    verify,
 )
 from fdbqueue.errors import InvalidArgument, InvalidPayload
 from fdbqueue.queue.continuations.successors import MAX_SUCCESSORS
@@ -251,7 +250,7 @@ def test_who_lost_the_lease_enqueues_nothing(db: Database, orders: Queue, parcel
 
     def handle(message: Message) -> None:
         if message.payload == b"0" and not parcels.depth(db).enqueued:
-            held = next(each for each in orders.leases(db) if each.delivery.id == message.id)
+            held = next(each for each in orders.admin.leases(db) if each.delivery.id == message.id)
             orders.release(db, held.delivery, delay=3600)
         context.then(parcels, message.payload)
 
@@ -270,7 +269,9 @@ def test_a_batch_whose_lease_is_lost_in_part_is_handled_one_by_one(
     def handle(messages: list[Message]) -> None:
         sizes.append(len(messages))
         if len(messages) == 3:
-            held = next(each for each in orders.leases(db) if each.delivery.id == messages[1].id)
+            held = next(
+                each for each in orders.admin.leases(db) if each.delivery.id == messages[1].id
+            )
             orders.release(db, held.delivery, delay=3600)
         for each in messages:
             context.then(parcels, each.payload)
@@ -337,7 +338,7 @@ def test_a_successor_may_replace_one_that_waits(
         orders.enqueue(db, b"%d" % n)
     drain(db, orders, handle)
     assert [each.payload for each in parcels.peek(db, 10)] == [b"2"]
-    assert verify(db, parcels).ok
+    assert parcels.admin.verify(db).ok
 
 
 def test_a_successor_may_be_in_the_same_queue(db: Database, orders: Queue) -> None:

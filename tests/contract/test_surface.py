@@ -123,7 +123,7 @@ def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
     moment = timedelta(milliseconds=1)
     assert queue.receive(db, wait=moment) is None
     assert list(queue.consume(db, wait=moment)) == []
-    assert queue.collect(db, queue.request(db, lease=MINUTE), wait=moment) == []
+    assert queue.line.collect(db, queue.line.request(db, lease=MINUTE), wait=moment) == []
     subscription = queue.subscribe(db, "europe", selector="region = 'eu'")
     assert subscription.receive(db, wait=moment) is None
     assert queue.subscribe(db, "all", mode="browse").browse(db, wait=moment) == []
@@ -181,7 +181,7 @@ def test_what_is_no_delivery_cannot_be_settled_and_is_told_why(db: Database, que
             f"delivery='{message.id}': is a Message; give the Delivery that receive returned",
         ),
         (None, "there is no delivery: receive returned None"),
-        (b"token", "get the delivery of a token by Queue.delivery"),
+        (b"token", "get the delivery of a token by Queue.admin.delivery"),
         ("some id", "delivery='str': is a str"),
     ]
     for given, told in wrong:

@@ -159,7 +159,7 @@ def test_leases_of_rows_of_all_kinds_are_each_in_one_part(
         run = queue.plans.planner(f"stream {n}")
         run.next(db, run.begin(db), messages=17)
     queue.ack(db, taken[::2])
-    leased = {each.delivery.id for each in queue.leases(db)}
+    leased = {each.delivery.id for each in queue.admin.leases(db)}
     assert len(leased) == queue.depth(db).leased > 60
 
     # When they are read part by part and page by page

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fdbqueue
-from fdbqueue import Queue, verify
+from fdbqueue import Queue
 from fdbqueue.errors import CorruptData
 from fdbqueue.schema.codec import pack
 from fdbqueue.schema.codec.envelopes import UNREADABLE
@@ -114,7 +114,7 @@ def test_a_purge_and_a_sweep_go_through_what_cannot_be_read(db: fdb.Database, qu
     for _ in range(2):
         queue.enqueue_many(db, [b"bad", b"good"])
         spoil(db, queue, Kind.READY, OTHER)
-        queue.sweep(db)
+        queue.admin.sweep(db)
         assert queue.depth(db).dead == 1
         queue.dead.purge(db)
         queue.enqueue_many(
@@ -166,8 +166,8 @@ def test_a_lease_that_cannot_be_read_stops_nobody(
     found = queue.receive(db)
     assert found is not None
     assert found.payload == b"good"
-    assert [lease.delivery.id for lease in queue.leases(db)] == [found.id]
-    assert "unreadable" in {deviation.kind for deviation in verify(db, queue).deviations}
+    assert [lease.delivery.id for lease in queue.admin.leases(db)] == [found.id]
+    assert "unreadable" in {deviation.kind for deviation in queue.admin.verify(db).deviations}
 
 
 # -- queues -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, verify
+from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import QueueNotFound
 from fdbqueue.messages.checks import audit
 from fdbqueue.queue.admin.verification import Deviation, rebuild_counters
@@ -57,7 +57,7 @@ def busy(db: Database, queue: Queue) -> Queue:
     queue.enqueue_many(db, [NewMessage(b"first", key="a"), NewMessage(b"second", key="a")])
     queue.receive(db, at_most_once=True)
     assert queue.receive(db) is not None
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
     return queue
 
 
@@ -368,21 +368,21 @@ def test_a_deviation_is_found_and_mended_if_it_can_be(
     db: Database, busy: Queue, plant: Plant, kinds: set[str], mends: bool
 ) -> None:
     plant(db, busy, busy._keys)
-    found = verify(db, busy)
+    found = busy.admin.verify(db)
     assert {deviation.kind for deviation in found.deviations} == kinds
     assert not found.ok
     assert not any(deviation.repaired for deviation in found.deviations)
-    assert verify(db, busy).deviations == found.deviations, "looking changes nothing"
+    assert busy.admin.verify(db).deviations == found.deviations, "looking changes nothing"
 
-    mended = verify(db, busy, repair=True)
+    mended = busy.admin.repair(db)
     assert {deviation.kind for deviation in mended.deviations} == kinds
     assert {deviation.repaired for deviation in mended.deviations} == {mends}
     assert mended.ok is mends
-    assert verify(db, busy).ok is mends
+    assert busy.admin.verify(db).ok is mends
 
 
 def test_a_sound_queue_has_no_deviations(db: Database, busy: Queue) -> None:
-    found = verify(db, busy)
+    found = busy.admin.verify(db)
     assert (found.ok, found.deviations, found.unchecked, found.messages) == (True, (), (), 8)
 
 
@@ -395,12 +395,12 @@ def test_a_queue_of_many_pages_is_looked_at_whole(
     queue.enqueue_many(db, [bytes(99_000)] * 3 + [bytes(40_000)] * 5)
     for _ in range(23):
         queue.receive(db)
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert (found.deviations, found.messages) == ((), 58)
     for kind in (Kind.EXPIRY, Kind.CHUNK):
         for row in rows(db, queue, kind):
             del db[row.key]
-    found = verify(db, queue)
+    found = queue.admin.verify(db)
     assert len(found.deviations) == 23 + 3
 
 
@@ -408,7 +408,7 @@ def test_what_cannot_be_read_at_one_version_is_named(
     db: Database, busy: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "WHOLE_SECONDS", 0)
-    found = verify(db, busy)
+    found = busy.admin.verify(db)
     assert found.deviations == ()
     assert not found.ok
     assert "owners of chunks, names, pointers and turns" in found.unchecked
@@ -417,26 +417,28 @@ def test_what_cannot_be_read_at_one_version_is_named(
 
 @pytest.mark.parametrize("fault", [UNKNOWN_COMMITTED, UNKNOWN_LOST])
 def test_counters_are_rebuilt_once_under_faults(db: Database, busy: Queue, fault: str) -> None:
-    before = busy.depths(db)
+    before = busy.admin.counters(db)
     for level in (4, 5, 9):
         db.add(busy._keys.count(level), counters(enqueued=5, ready=3, leased=-2))
     # The first attempt of every transaction meets a fault.
     flaky = FlakyDatabase(db, itertools.cycle([fault, None]))
     rebuilt = rebuild_counters(flaky, busy)  # type: ignore[arg-type]
     assert all(deviation.repaired for deviation in rebuilt.deviations)
-    assert {level: depth for level, depth in busy.depths(db).items() if depth != Depth()} == before
+    assert {
+        level: depth for level, depth in busy.admin.counters(db).items() if depth != Depth()
+    } == before
     assert rebuild_counters(db, busy).deviations == ()
 
 
 def test_a_queue_that_does_not_exist_cannot_be_verified(db: Database, busy: Queue) -> None:
     busy.delete(db)
     with pytest.raises(QueueNotFound):
-        verify(db, busy)
+        busy.admin.verify(db)
 
 
 def test_a_deviation_can_be_read(db: Database, busy: Queue) -> None:
     wrong_sum(db, busy, busy._keys)
-    assert [str(one) for one in verify(db, busy, repair=True).deviations] == [
+    assert [str(one) for one in busy.admin.repair(db).deviations] == [
         "counter: level 9: enqueued: is 2, but 1 are (repaired)"
     ]
     assert Deviation("a", "b", "c") == Deviation("a", "b", "c", False)
@@ -470,7 +472,7 @@ def test_a_queue_in_use_shows_no_deviation_and_its_counters_can_be_rebuilt(
         worker.start()
     try:
         for round_ in range(6):
-            assert verify(db, queue).deviations == ()
+            assert queue.admin.verify(db).deviations == ()
             db.add(queue._keys.count(5), counters(ready=round_ + 1))
             fixed = rebuild_counters(db, queue)
             assert {one.repaired for one in fixed.deviations} == {True}
@@ -479,4 +481,4 @@ def test_a_queue_in_use_shows_no_deviation_and_its_counters_can_be_rebuilt(
         for worker in workers:
             worker.join()
     assert errors == []
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok

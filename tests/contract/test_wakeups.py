@@ -443,7 +443,7 @@ def test_whatever_makes_a_message_ready_wakes_a_sleeper_that_wants_it(
     assert (one.taken, other.taken) == (0, 0)
     if how == "delay":
         clock.seconds += 10
-        queue.sweep(db)
+        queue.admin.sweep(db)
     elif how == "its turn comes":
         assert held is not None
         queue.ack(db, held)
@@ -454,10 +454,10 @@ def test_whatever_makes_a_message_ready_wakes_a_sleeper_that_wants_it(
         elif how == "error":
             queue.release(db, held, error="no stock", delay=30)
             clock.seconds += 31
-            queue.sweep(db)
+            queue.admin.sweep(db)
         elif how == "lapse":
             clock.seconds += 1_000
-            queue.sweep(db)
+            queue.admin.sweep(db)
         else:
             queue.reject(db, held, "bad")
             queue.dead.redrive(db)

@@ -110,8 +110,8 @@ def test_a_worker_that_stops_leaves_no_trace_but_what_it_did(
     db: Database, queue: Queue, recorder: Recorder, space: fdb.Subspace
 ) -> None:
     with Worker(db, 1).add(queue, recorder):
-        eventually(lambda: queue.consumers(db))
-    assert queue.consumers(db) == []
+        eventually(lambda: queue.admin.consumers(db))
+    assert queue.admin.consumers(db) == []
 
 
 def test_the_writes_of_a_transactional_handler_commit_with_the_acknowledgement(
@@ -246,12 +246,12 @@ def test_a_delayed_message_is_handled_soon_after_it_is_due(
 def test_a_paused_queue_is_taken_from_again_when_it_is_resumed(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
-    queue.pause(db)
+    queue.admin.pause(db)
     queue.enqueue(db, b"a")
     with Worker(db, 1).add(queue, recorder):
-        eventually(lambda: [c for c in queue.consumers(db) if c.state == 2])
+        eventually(lambda: [c for c in queue.admin.consumers(db) if c.state == 2])
         assert recorder.handled == []
-        queue.resume(db)
+        queue.admin.resume(db)
         recorder.wait_for(1)
 
 
@@ -532,7 +532,7 @@ def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
         Worker(db, 1, prefetch=0, priority=1).add(queue, high, subscription=subscription),
         Worker(db, 1, prefetch=0).add(queue, low, subscription=subscription),
     ):
-        eventually(lambda: len([c for c in queue.consumers(db) if c.state == 2]) == 2)
+        eventually(lambda: len([c for c in queue.admin.consumers(db) if c.state == 2]) == 2)
         queue.enqueue(db, b"1")
         high.wait_for(1)
         assert low.handled == []
@@ -540,7 +540,7 @@ def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
         assert low.wait_for(1) == [b"2"]
         high.gate.set()
         eventually(lambda: queue.depth(db).done == 2)
-        eventually(lambda: len([c for c in queue.consumers(db) if c.state == 2]) == 2)
+        eventually(lambda: len([c for c in queue.admin.consumers(db) if c.state == 2]) == 2)
         queue.enqueue(db, b"3")
         assert high.wait_for(2) == [b"1", b"3"]
 
@@ -549,12 +549,12 @@ def test_a_worker_that_was_taken_for_dead_comes_back(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
     with Worker(db, 1).add(queue, recorder):
-        eventually(lambda: len(queue.consumers(db)) == 1)
-        (before,) = queue.consumers(db)
+        eventually(lambda: len(queue.admin.consumers(db)) == 1)
+        (before,) = queue.admin.consumers(db)
         # When it is evicted in its sleep
-        queue.evict(db, before)
+        queue.admin.evict(db, before)
         # Then it is woken, and registers anew
-        eventually(lambda: [one.id != before.id for one in queue.consumers(db)] == [True])
+        eventually(lambda: [one.id != before.id for one in queue.admin.consumers(db)] == [True])
         queue.enqueue(db, b"a")
         assert recorder.wait_for(1) == [b"a"]
 
@@ -600,12 +600,12 @@ def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
         queue.enqueue(db, b"no", headers={"region": "us"})
         queue.enqueue(db, b"after", headers={"region": "eu"})
         assert recorder.wait_for(2) == [b"before", b"after"]
-        (consumer,) = queue.consumers(db)
+        (consumer,) = queue.admin.consumers(db)
         assert (consumer.name, consumer.subscription) == (worker.name, "europe")
-        eventually(lambda: [one.state for one in queue.consumers(db)] == [INTERESTED])
+        eventually(lambda: [one.state for one in queue.admin.consumers(db)] == [INTERESTED])
         with Worker(db, 1).add(queue, other):
             assert other.wait_for(1) == [b"no"]
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
 
 
 def test_consumers_of_a_subscription_take_turns_and_stand_on_its_list(
@@ -616,28 +616,28 @@ def test_consumers_of_a_subscription_take_turns_and_stand_on_its_list(
     with contextlib.ExitStack() as stack:
         for each in recorders:
             stack.enter_context(Worker(db, 1).add(queue, each, subscription=europe))
-        eventually(lambda: sum(c.state is INTERESTED for c in queue.consumers(db)) == 3)
+        eventually(lambda: sum(c.state is INTERESTED for c in queue.admin.consumers(db)) == 3)
         for n in range(1, 13):
             queue.enqueue(db, b"", headers={"region": "eu"})
             queue.enqueue(db, b"", headers={"region": "us"})
             eventually(lambda: sum(len(each.handled) for each in recorders) == n)  # noqa: B023
-            eventually(lambda: sum(c.state is INTERESTED for c in queue.consumers(db)) == 3)
-        assert sum(c.guard for c in queue.consumers(db)) == 1
+            eventually(lambda: sum(c.state is INTERESTED for c in queue.admin.consumers(db)) == 3)
+        assert sum(c.guard for c in queue.admin.consumers(db)) == 1
     counts = [len(each.handled) for each in recorders]
     assert max(counts) - min(counts) <= 1
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
 
 
 def test_a_paused_queue_with_due_messages_is_not_looked_at_without_end(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"a", delay=1)
-    queue.pause(db)
+    queue.admin.pause(db)
     clock.seconds += 2
     member = QueueConsumer(db, queue, "one", 0, None)
     member.join()
     assert member.fetch(Credit(), 1).seconds is None
-    queue.resume(db)
+    queue.admin.resume(db)
     assert len(member.fetch(Credit(), 1).deliveries) == 1
 
 
@@ -672,7 +672,7 @@ def test_a_clock_that_steps_back_lets_no_live_lease_lapse(
     worker.add(queue, recorder, lease=0.6)
     with worker:
         recorder.wait_for(1)
-        (granted,) = elsewhere.leases(db)
+        (granted,) = elsewhere.admin.leases(db)
         # When its clock steps back by most of a minute
         clock.wall_only = -55
         # Then the lease is extended nevertheless

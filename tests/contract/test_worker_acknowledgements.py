@@ -174,7 +174,7 @@ def test_who_lost_a_lease_does_not_keep_others_from_their_acknowledgement(
     with Worker(db, 4, prefetch=0).add(queue, handler):
         eventually(lambda: sum(handler.handled.values()) == 4)
         # When one of them is taken away, and all finish
-        lost = next(each for each in queue.leases(db) if each.delivery.id == ids[2])
+        lost = next(each for each in queue.admin.leases(db) if each.delivery.id == ids[2])
         queue.release(db, lost.delivery, delay=3600)
         handler._barrier.wait(DEADLINE)
         # Then the others are done

@@ -166,7 +166,7 @@ def test_a_handler_that_hangs_is_replaced_and_its_message_given_up(
         worker = Worker(db, 1, prefetch=2)
         with worker.add(queue, handle, timeout=0.1, max_attempts=1):
             eventually(lambda: queue.depth(db) == Depth(enqueued=3, dead=1, done=2))
-            assert queue.leases(db) == []
+            assert queue.admin.leases(db) == []
             gate.set()
         assert handled == [b"hangs", b"1", b"2"]
         (letter,) = queue.dead.list(db)
@@ -277,7 +277,7 @@ def test_a_worker_that_waits_for_credit_in_bytes_does_not_look_again_and_again(
     try:
         with Worker(db, 2).add(queue, handle, credit=Credit(bytes=100)):
             assert entered.wait(DEADLINE)
-            eventually(lambda: [one for one in queue.consumers(db) if one.state == 1])
+            eventually(lambda: [one for one in queue.admin.consumers(db) if one.state == 1])
             before = len(looks)
             for n in range(20):
                 queue.enqueue(db, b"%d" % n)
@@ -331,7 +331,7 @@ def test_four_idle_workers_share_messages_that_come_one_by_one(db: Database, que
     for worker in workers:
         worker.__enter__()
     try:
-        asleep = lambda: sum(one.state == 2 for one in queue.consumers(db)) == 4  # noqa: E731
+        asleep = lambda: sum(one.state == 2 for one in queue.admin.consumers(db)) == 4  # noqa: E731
         for n in range(40):
             eventually(asleep)
             queue.enqueue(db, b"%d" % n)
@@ -453,7 +453,7 @@ def test_a_signal_stops_a_worker_whatever_lock_it_interrupts(db: Database, queue
 
     def interrupt() -> None:
         # It is in the list a moment before it runs.
-        eventually(lambda: worker._runtime is not None and queue.consumers(db))
+        eventually(lambda: worker._runtime is not None and queue.admin.consumers(db))
         working = worker._runtime
         assert working is not None
         with working.state.lock, handler.lock or working.state.lock:
@@ -471,7 +471,7 @@ def test_a_signal_stops_a_worker_whatever_lock_it_interrupts(db: Database, queue
         logger.removeHandler(handler)
         interrupting.join()
     assert noticed == [1]
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
 
 
 def test_a_worker_runs_in_a_process_with_thousands_of_descriptors(
@@ -509,7 +509,7 @@ def test_what_was_in_hand_when_processes_died_is_handled_beside_no_other(
             pass
         dead.leave()
         clock.seconds += 61
-        queue.sweep(db)
+        queue.admin.sweep(db)
     assert [message.attempts for message in queue.peek(db, 9)] == [0] * 6
     queue.enqueue_many(db, [b"fresh"] * 4)
     # When a third one handles them
@@ -554,7 +554,7 @@ def test_a_message_that_kills_its_process_is_found_among_those_that_it_was_handl
         if any(one.payload == b"poison" for one in held):
             deaths += 1
             clock.seconds += 61
-            queue.sweep(db)
+            queue.admin.sweep(db)
         else:
             queue.ack(db, held)
         member.leave()
@@ -579,19 +579,19 @@ def test_a_message_that_is_to_be_handled_alone_does_not_wait_long_for_a_long_han
         assert dead.fetch(Credit(messages=6), 6, begins=False).deliveries
         dead.leave()
         clock.seconds += 61
-        queue.sweep(db)
+        queue.admin.sweep(db)
 
     def handle(message: Message) -> None:
         entered.set()
         assert gate.wait(DEADLINE)
 
-    queue.pause(db)
+    queue.admin.pause(db)
     slow.enqueue(db, b"slow")
     try:
         with Worker(db, 4).add(slow, handle).add(queue, lambda message: None):
             assert entered.wait(DEADLINE)
             # When it can be taken
-            queue.resume(db)
+            queue.admin.resume(db)
             # Then it is handled, and what comes behind it
             queue.enqueue(db, b"behind")
             done(db, queue, 2)

@@ -64,7 +64,7 @@ def impatient(worker: Worker) -> None:
 def test_a_worker_whose_queue_is_empty_or_paused_lives_and_becomes_ready(
     db: Database, queue: Queue
 ) -> None:
-    queue.pause(db)
+    queue.admin.pause(db)
     queue.enqueue(db, b"waits")
     with Worker(db, health=HERE).add(queue, nothing) as worker:
         eventually(answers(worker, "/readyz", 200))
@@ -213,7 +213,7 @@ def test_a_port_that_is_taken_starts_nothing(db: Database, queue: Queue) -> None
     assert not [
         each for each in {*threading.enumerate()} - threads if each.name.startswith("fdbqueue-f")
     ]
-    assert queue.consumers(db) == []
+    assert queue.admin.consumers(db) == []
     assert queue.depth(db).ready == 1
     taken.close()
     with worker:

@@ -94,7 +94,6 @@ def test_every_public_name_has_its_reference(site: Path) -> None:
     }
     assert wanted - named == set()
     methods = {f"fdbqueue.Queue.{name}" for name in vars(fdbqueue.Queue) if name[0] != "_"}
-    methods -= {"fdbqueue.Queue.look", "fdbqueue.Queue.looking"}  # Old names, which warn.
     assert methods - named == set()
 
 

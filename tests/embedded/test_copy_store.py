@@ -9,7 +9,7 @@ import pytest
 
 import fdbqueue
 from docs.examples import copy_store
-from fdbqueue import Queue, fdb, verify
+from fdbqueue import Queue, fdb
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_copy_has_every_row(
     monkeypatch.setattr(copy_store, "AT_ONCE", 10_000)
     copy_store.load(new, io.BytesIO(dumped(old)))
     assert everything(new) == everything(old)
-    assert verify(new, Queue("orders")).ok
+    assert Queue("orders").admin.verify(new).ok
     assert Queue("orders").depth(new) == Queue("orders").depth(old)
 
 

@@ -181,7 +181,7 @@ def used(
 
     def wait() -> None:
         clock.seconds += dice.choice([1, 6, 40])
-        queue.sweep(db)
+        queue.admin.sweep(db)
         held.extend(queue.receive_many(db, 1))  # takes back what has lapsed
 
     def others() -> None:

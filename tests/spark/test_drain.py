@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import fdbqueue
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.errors import InvalidInput, JobFailed, QueueNotFound
 from fdbqueue.spark import Step, drain
@@ -44,7 +43,7 @@ def test_what_is_ready_goes_to_files_once(
     assert {row.n for row in rows} == {*range(10), None}
     depth = queue.depth(db)
     assert (depth.done, depth.leased, depth.ready) == (11, 0, 0)
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_drain_takes_what_waits_under_ordering_keys_and_says_what_it_left(
@@ -66,7 +65,7 @@ def test_a_drain_takes_what_waits_under_ordering_keys_and_says_what_it_left(
         "1 delayed",
         "1 leased by other consumers",
     )
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_payloads_have_a_schema(

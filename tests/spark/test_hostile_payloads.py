@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, fdb, verify
+from fdbqueue import Depth, NewMessage, Queue, fdb
 from tests.contract.test_hostile import HEADERS, HOSTILE, readable
 
 if TYPE_CHECKING:
@@ -69,4 +69,4 @@ def test_a_stream_takes_them_and_goes_on(
     assert len(seen) == len(messages)
     assert seen[-1].order == 17
     assert queue.depth(db) == Depth(enqueued=len(messages), done=len(messages))
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok

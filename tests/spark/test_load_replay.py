@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import fdbqueue.spark
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import InvalidInput, QueueNotFound, SinkUnfinished
 from fdbqueue.queue.bulk.sinks import sinks
@@ -220,7 +219,7 @@ def test_dead_letters_that_match_are_ready_again(
     assert sorted(message.id for message in queue.browse(db)) == sorted([dead[0], dead[3]])
     assert queue.depth(db).dead == 3
     assert replay(db, queue, spark=spark).replayed == 3
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_condition_that_makes_no_sense_is_said(

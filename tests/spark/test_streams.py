@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, fdb, verify
+from fdbqueue import Depth, NewMessage, Queue, fdb
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +69,7 @@ def test_a_stream_takes_all_messages_once_in_batches(
     queue.enqueue(db, b"later")
     assert stream(**options) == [[b"later"]]
     assert stream(**options) == []
-    assert verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_a_stream_looks_at_all_messages_once_and_leaves_them(

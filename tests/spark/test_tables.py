@@ -137,7 +137,7 @@ def test_leases_show_who_has_them_and_until_when(
     delivery = queue.receive(db, lease=60)
     assert delivery is not None
     (row,) = read(source, "leased")
-    (lease,) = queue.leases(db)
+    (lease,) = queue.admin.leases(db)
     assert (row["id"], row["payload"], row["consumer"]) == (delivery.id, b"paid", lease.consumer)
     assert abs(row["lease_expires_at"] - moment(delivery.expires_at_ms)) < timedelta(minutes=1)
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import QueueError
 from fdbqueue.queue.bulk.sinks import sinks
@@ -83,7 +82,7 @@ def test_rows_become_messages_with_all_that_an_enqueue_takes(
     assert found[b"ends"].expires_at_ms is not None
     depth = queue.depth(db)
     assert (depth.enqueued, depth.ready, depth.delayed) == (8, 6, 2)
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_rows_count_in_the_limits_that_they_name(
@@ -116,7 +115,7 @@ def test_rows_count_in_the_limits_that_they_name(
     state = stripe.state(db)
     assert (len(state.out), state.waiting) == (1, 3)
     assert len(queue.keys["k"].state(db).out) == 1
-    assert fdbqueue.verify(db, queue).ok
+    assert queue.admin.verify(db).ok
 
 
 def test_payloads_may_be_text_or_anything_nested(

@@ -210,7 +210,7 @@ def test_a_consumer_is_evicted(db: fdb.Database, queue: Queue[bytes], acting: Te
     gone = consumers.register(db, queue, "gone")
     consumers.register(db, queue, "stays")
     assert act(acting, "evict", consumer=gone.id.hex())[1] == "1 consumer removed."
-    assert [each.name for each in queue.consumers(db)] == ["stays"]
+    assert [each.name for each in queue.admin.consumers(db)] == ["stays"]
 
 
 def test_what_fails_is_said_and_logged(

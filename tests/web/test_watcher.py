@@ -114,7 +114,7 @@ def test_a_new_queue_a_pause_and_a_deletion_are_seen(
     with viewing(watching) as viewer:
         queue = Queue.create(db, "late", root=space)
         viewer.wait(lambda change: change.everything and "late" in watching.look().views)
-        queue.pause(db)
+        queue.admin.pause(db)
         eventually(lambda: watching.look().views["late"].seen.options.paused)
         queue.delete(db)
         viewer.wait(lambda change: change.everything and "late" not in watching.look().views)

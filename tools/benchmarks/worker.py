@@ -144,15 +144,15 @@ class _Backlog:
     def _lead(self, space: bytes) -> tuple[float]:
         """Enqueue while the queue is paused; returns the seconds until all are done."""
         db, queue = _queue(space)
-        queue.pause(db)
+        queue.admin.pause(db)
         for begin in range(0, self.messages, AT_ONCE):
             count = min(AT_ONCE, self.messages - begin)
             queue.enqueue_many(db, [payload(n) for n in range(begin, begin + count)])
-        while len(queue.consumers(db)) < self.processes:
+        while len(queue.admin.consumers(db)) < self.processes:
             time.sleep(PAUSE_SECONDS)
         time.sleep(1.0)  # until all of them sleep
         began = time.monotonic()
-        queue.resume(db)
+        queue.admin.resume(db)
         while queue.depth(db).done < self.messages:
             time.sleep(PAUSE_SECONDS)
         return (time.monotonic() - began,)

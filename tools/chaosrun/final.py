@@ -43,7 +43,7 @@ def look_at_the_dead(place: Place, recorder: Recorder, killed: Mapping[str, floa
     """Write down what killed workers still hold, while others work. killed: by process, when."""
     now = world.monotonic()
     long_dead = {name for name, at in killed.items() if now - at > DEAD_SECONDS}
-    for one in place.queues["worked"].leases(place.db):
+    for one in place.queues["worked"].admin.leases(place.db):
         process = one.consumer.rpartition(".")[0]
         if process in long_dead:
             held, since = one.delivery.id, round(now - killed[process])
@@ -58,7 +58,7 @@ def drain(place: Place, recorder: Recorder) -> None:
     for name, queue in place.queues.items():
         deadline = world.monotonic() + PATIENCE
         while True:
-            queue.sweep(place.db)
+            queue.admin.sweep(place.db)
             n = recorder.begin(DRAINER, "receive", name, wait=0.1, limit=100, drains=True)
             held = queue.receive_many(place.db, 100, wait=0.1)
             recorder.end(DRAINER, n, result=[row(one) for one in held])
@@ -76,7 +76,7 @@ def drain(place: Place, recorder: Recorder) -> None:
             if world.monotonic() > deadline:
                 recorder.note(DRAINER, "stuck", name, depth=str(depth))
                 break
-        while queue.evict(place.db):
+        while queue.admin.evict(place.db):
             pass
         if name == "filtered":
             for taker in FILTERS:
@@ -109,7 +109,7 @@ def describe(place: Place, recorder: Recorder) -> None:
     called = groups.callbacks(place)
     for name, queue in place.queues.items():
         depth = queue.depth(place.db)
-        verified = fdbqueue.verify(place.db, queue)
+        verified = queue.admin.verify(place.db)
         recorder.note(
             "store",
             "final",

@@ -15,7 +15,7 @@ PAGE = 1_000
 
 def callbacks(place: Place) -> Counter[str]:
     """How many callbacks there are, by the names of their groups."""
-    place.callbacks.sweep(place.db)
+    place.callbacks.admin.sweep(place.db)
     messages = place.callbacks.browse(place.db)
     return Counter(str(each.headers["group"]) for each in messages)
 

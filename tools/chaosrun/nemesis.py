@@ -15,7 +15,7 @@ from typing import Any
 
 from fdbqueue import fdb
 from fdbqueue.errors import QueueError
-from fdbqueue.queue.limits import Shared
+from fdbqueue.queue.keys.limits import Shared
 from fdbqueue.values.limits import OwnLimits
 
 from .history import Recorder
@@ -190,7 +190,7 @@ class Nemesis:
         if name not in self.paused:
             # Noted before and ended after: while it may be paused, it may look empty.
             n = self.recorder.begin("nemesis", "paused", name)
-            self.place.queues[name].pause(self.place.db)
+            self.place.queues[name].admin.pause(self.place.db)
             self.paused[name] = n
             self.counts["pauses of queues"] += 1
 
@@ -228,7 +228,7 @@ class Nemesis:
                 self.recorder.end("nemesis", self.limited.pop(name))
 
     def _resume_queue(self, name: str) -> None:
-        self.place.queues[name].resume(self.place.db)
+        self.place.queues[name].admin.resume(self.place.db)
         self.recorder.end("nemesis", int(self.paused.pop(name)))
 
     def _set(self, name: str, **changes: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
-from fdbqueue.queue.limits import Shared
+from fdbqueue.queue.keys.limits import Shared
 from fdbqueue.values.limits import KeyState, Limit, LimitState, OwnLimits
 
 from .history import Recorder

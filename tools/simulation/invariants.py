@@ -8,7 +8,6 @@ from chaosrun import final
 from chaosrun.actors import row
 from chaosrun.place import BROWSERS, FILTERS
 
-import fdbqueue
 from fdbqueue import Queue
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store import world
@@ -64,7 +63,7 @@ def audit(place: SimulatedPlace, *, at_rest: bool = False) -> list[str]:
     """
     found = []
     for queue in queues(place):
-        verified = fdbqueue.verify(place.db, queue)
+        verified = queue.admin.verify(place.db)
         found += [
             f"verify: {queue.name}: {each}"
             for each in verified.deviations
@@ -91,7 +90,7 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
                 break
             world.sleep(PAUSE_SECONDS)
     for queue in queues(place):
-        while queue.evict(place.db):
+        while queue.admin.evict(place.db):
             pass
         # Who waits does away with a leader that is dead.
         queue.receive(place.db, wait=0.1)

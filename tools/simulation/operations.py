@@ -197,11 +197,11 @@ def pause_and_resume(c: Client) -> None:
     queue: Queue = c.place.queues[name]
 
     def both(n: int) -> None:
-        queue.pause(c.db)
+        queue.admin.pause(c.db)
         try:
             world.sleep(c.random.random())
         finally:
-            queue.resume(c.db)
+            queue.admin.resume(c.db)
 
     c.do("paused", name, both)
 
@@ -387,7 +387,7 @@ def look_around(c: Client) -> None:
         queue.depth(c.db)
         queue.peek(c.db, 10)
         queue.messages(c.db, "delayed", 10)
-        queue.leases(c.db, 10)
+        queue.admin.leases(c.db, 10)
 
     c.do("look", MIXED, look, rows=30, size=33_000_000)
 

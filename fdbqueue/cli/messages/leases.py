@@ -65,7 +65,7 @@ def release(
             change.confirm(f"Take {messages} of queue {name!r} away from their consumers?")
     count, gone = 0, []
     for start in range(0, len(chosen), BATCH):
-        found = {token: queue.delivery(db, token) for token in chosen[start : start + BATCH]}
+        found = {token: queue.admin.delivery(db, token) for token in chosen[start : start + BATCH]}
         held = [delivery for delivery in found.values() if delivery is not None]
         gone += [token.hex() for token, delivery in found.items() if delivery is None]
         if held and not change.dry_run:
@@ -106,7 +106,7 @@ def leases_of(
     db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, after: bytes | None = None
 ) -> Iterator[fdbqueue.LeasedMessage]:
     """The leases of a queue, or those after a token, read page by page."""
-    while found := queue.leases(db, PAGE, after):
+    while found := queue.admin.leases(db, PAGE, after):
         yield from found
         after = found[-1].delivery.token
         if len(found) < PAGE:

@@ -139,8 +139,8 @@ def _seen(
     from fdbqueue.queue.bulk.sinks import undecided_rows
 
     now_ms = fdbqueue.Clock().wall_ms()
-    oldest = queue.ready_since_ms(db)
-    present = queue.consumers(db)
+    oldest = queue.admin.ready_since_ms(db)
+    present = queue.admin.consumers(db)
     target = found.options.dead_letter_queue
     return Seen(
         name=queue.name,
@@ -160,5 +160,5 @@ def _seen(
             (sink, each.rows, now_ms - each.changed_at_ms)
             for sink, each in undecided_rows(db, queue).items()
         ],
-        verified=None if quick else fdbqueue.verify(db, queue),
+        verified=None if quick else queue.admin.verify(db),
     )

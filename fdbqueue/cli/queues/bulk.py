@@ -23,7 +23,7 @@ def sweep(names: AnyQueueNames = None, as_json: AsJson = False) -> None:
     db = context.connect()
     for name in names or context.queue_names(db):
         try:
-            swept = context.queue(name).sweep(db)
+            swept = context.queue(name).admin.sweep(db)
         except QueueNotFound:
             if names:
                 raise

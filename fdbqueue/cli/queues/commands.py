@@ -128,7 +128,7 @@ def pause(name: QueueName, as_json: AsJson = False) -> None:
     Example:
       fdbq queue pause orders
     """
-    context.queue(name).pause(context.connect())
+    context.queue(name).admin.pause(context.connect())
     terminal.print_result(as_json, {"queue": name, "paused": True}, f"paused queue {name}")
 
 
@@ -140,7 +140,7 @@ def resume(name: QueueName, as_json: AsJson = False) -> None:
     Example:
       fdbq queue resume orders
     """
-    context.queue(name).resume(context.connect())
+    context.queue(name).admin.resume(context.connect())
     terminal.print_result(as_json, {"queue": name, "paused": False}, f"resumed queue {name}")
 
 
@@ -200,7 +200,8 @@ def verify(
     db = context.connect()
     results: list[dict[str, Any]] = []
     for name in dict.fromkeys(names):
-        found = fdbqueue.verify(db, context.queue(name), repair=repair)
+        admin = context.queue(name).admin
+        found = admin.repair(db) if repair else admin.verify(db)
         results.append(
             {
                 "queue": name,

@@ -35,7 +35,7 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
 
     def look() -> listings.View:
         now_ms = fdbqueue.Clock().now_ms(db)
-        consumers = queue.consumers(db)
+        consumers = queue.admin.consumers(db)
         found, more = listings.page(consumers, lambda each: each.id.hex(), "consumer", page)
         return listings.table(
             ["id", "name", "prio", "state", "subscription", "seen", "where"],
@@ -81,7 +81,7 @@ def evict(
       fdbq consumer evict orders 0f6f3c1e5b9a4d0c8b7a695847362514 --yes
     """
     db, queue = context.open_queue(name)
-    known = {each.id.hex(): each for each in queue.consumers(db)}
+    known = {each.id.hex(): each for each in queue.admin.consumers(db)}
     if missing := [each for each in ids or [] if each not in known]:
         raise terminal.CommandError(f"queue {name!r} has no consumer {', '.join(missing)}", 1)
     chosen = [known[each] for each in ids] if ids else stale(db, [*known.values()])
@@ -89,10 +89,10 @@ def evict(
     if ids and not change.dry_run:
         consumers = terminal.count(len(chosen), "consumer")
         change.confirm(f"Remove {consumers} of queue {name!r}?")
-        gone = [evicted for each in chosen for evicted in queue.evict(db, each)]
+        gone = [evicted for each in chosen for evicted in queue.admin.evict(db, each)]
     elif not change.dry_run:
         gone = []
-        while evicted := queue.evict(db):
+        while evicted := queue.admin.evict(db):
             gone += evicted
     names = [each.hex() for each in gone]
     value = {"evicted": [], "would_be_evicted": names} if change.dry_run else {"evicted": names}

@@ -14,7 +14,7 @@ from ..parameters import AsJson, Change, ListOutput, Output, Page, grouped, pair
 from .keys import number
 
 if TYPE_CHECKING:
-    from ...queue.limits import Limits, Shared, SharedLimit
+    from ...queue.keys.limits import Limits, Shared, SharedLimit
 
 LISTED = 100
 
@@ -29,7 +29,7 @@ Name = Annotated[str, Argument(metavar="NAME", help="The limit, such as stripe."
 
 
 def _limits() -> tuple[fdbqueue.fdb.Database, Limits]:
-    from ...queue.limits import Limits  # help and completion need no store
+    from ...queue.keys.limits import Limits  # help and completion need no store
 
     return context.connect(), Limits(context.subspace())
 

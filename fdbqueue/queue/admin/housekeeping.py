@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from ...consumers import eviction, promotion
+from ...consumers import eviction, promotion, wakeups
 from ...errors import ExpiredBacklog
 from ...messages import auto_delete, history, time_to_live
 from ...messages.delivery import results
 from ...messages.slots import hand_over
+from ...schema import changes
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Swept
@@ -115,3 +116,9 @@ def _pages(
         total += count
         if not begin:
             return total
+
+
+def look_again(tr: fdb.Transaction, scope: Scope) -> None:
+    """Let sleeping consumers look again: the first through the bell, the others when woken."""
+    changes.ring(tr, scope)
+    wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, wakeups.MAX_WOKEN))

@@ -14,7 +14,7 @@ from ...schema.keys import Kind
 from ...store.binding import fdb
 from ...subscriptions import cursor_checks
 from ...values.model import Deviation, Verification
-from ..queue import Queue
+from ..handle import Handle
 
 __all__ = ["Deviation", "Verification", "rebuild_counters", "verify"]
 
@@ -22,25 +22,12 @@ Check = Callable[[Audit], None]
 Pages = Callable[[Audit, bytes], bytes]
 
 
-def verify(db: fdb.Database, queue: Queue, *, repair: bool = False) -> Verification:
-    """Check the stored state of a queue; returns every defect, and what could not be checked.
-
-    repair: repair what needs no guess: counters, expiries, TAIL, next ticks of schedules, and
-        orphaned cursors and chunks. Other defects need a person.
-
-    The queue may be in use. Spans transactions of at most 500 messages or 5 MB each, except for
-    what must be read at one version: the scans behind the counters (one level's ready messages, all
-    leases, all dead letters), a plan with its leases, and the search for owners of chunks. Whatever
-    takes longer than four seconds is listed in ``unchecked``. Each defect existed at one version of
-    the database; none results from comparing two.
-
-    Snapshot reads: no conflicts; a page to repair is read again with conflicts. Raises
-    ``QueueNotFound``.
-    """
+def verify(db: fdb.Database, queue: Handle, *, repair: bool = False) -> Verification:
+    """As ``Admin.verify``. repair: as ``Admin.repair``."""
     return _Verifier(db, queue, repair).run()
 
 
-def rebuild_counters(db: fdb.Database, queue: Queue) -> Verification:
+def rebuild_counters(db: fdb.Database, queue: Handle) -> Verification:
     """Set the counters of a queue to what a scan finds, as ``verify`` with ``repair`` does."""
     verifier = _Verifier(db, queue, repair=True)
     verifier.counters()
@@ -50,7 +37,7 @@ def rebuild_counters(db: fdb.Database, queue: Queue) -> Verification:
 class _Verifier:
     """One run over a queue."""
 
-    def __init__(self, db: fdb.Database, queue: Queue, repair: bool) -> None:
+    def __init__(self, db: fdb.Database, queue: Handle, repair: bool) -> None:
         self.db = db
         self.queue = queue
         self.repair = repair
@@ -91,7 +78,7 @@ class _Verifier:
 
     def counters(self) -> None:
         """The states come first: the number of enqueued messages is their sum."""
-        for level in range(self.queue.options(self.db).levels):
+        for level in range(self.queue._read(self.db, self.queue._options).levels):
             check = partial(audit.counted, kind=Kind.READY, level=level)
             self.whole(f"counters of the ready messages of level {level}", check)
         for kind in audit.COUNTED:

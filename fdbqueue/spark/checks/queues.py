@@ -82,7 +82,7 @@ def _snapshot(db: fdb.Database, queue: Queue, max_attempts: int | None) -> Queue
     def look(tr: fdb.Transaction) -> QueueSnapshot:
         version = tr.get_read_version()
         selected = any(each.selector is not None for each in queue.subscriptions.list(tr))
-        depths = queue.depths(tr)
+        depths = queue.admin.counters(tr)
         return QueueSnapshot(queue.name, version.wait(), depths, not selected, max_attempts)
 
     snapshot: QueueSnapshot = look(db)

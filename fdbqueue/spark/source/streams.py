@@ -124,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offset:
         """For the progress report: the queue's counters, and its lag in milliseconds."""
         db, queue = self._queue.open()
-        depth, since_ms = queue.depth(db), queue.ready_since_ms(db)
+        depth, since_ms = queue.depth(db), queue.admin.ready_since_ms(db)
         lag_ms = 0 if since_ms is None else max(0, queue._clock.now_ms(db) - since_ms)
         return {
             "queue": queue.name,

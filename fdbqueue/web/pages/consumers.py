@@ -19,8 +19,8 @@ def consumers(site: Site, request: Request) -> Response:
     limit = number(query, "limit", PAGE, MAX_PAGE)
     text = query.get("after", "")
     after = bytes.fromhex(text) if _is_token(text) else None
-    leases, last = cut(queue.leases(site.db, limit + 1, after), limit)
-    everyone = queue.consumers(site.db)
+    leases, last = cut(queue.admin.leases(site.db, limit + 1, after), limit)
+    everyone = queue.admin.consumers(site.db)
     return site.page(
         request,
         "consumers.html",

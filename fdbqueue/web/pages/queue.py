@@ -49,7 +49,7 @@ def queue(site: Site, request: Request) -> Response:
         seen=seen,
         view=view,
         options=changed(seen.options),
-        since_ms=handle.ready_since_ms(site.db) if seen.unreadable is None else None,
+        since_ms=handle.admin.ready_since_ms(site.db) if seen.unreadable is None else None,
         states=STATES,
         state=state,
         filter=wanted,

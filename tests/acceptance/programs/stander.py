@@ -20,7 +20,7 @@ def main(root: str, name: str, role: str) -> None:
     db = fdbqueue.open()
     queue = Queue.open(db, name, create=False, root=fdb.Subspace(rawPrefix=bytes.fromhex(root)))
     if role == "lead":
-        assert queue.request(db).leads
+        assert queue.line.request(db).leads
         print("leads", flush=True)
         signal.pause()
     held: list[Delivery] = []

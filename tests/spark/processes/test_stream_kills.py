@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, fdb, verify
+from fdbqueue import Depth, NewMessage, Queue, fdb
 from fdbqueue.queue.bulk.sinks import sinks
 from tests.patience import DEADLINE
 
@@ -111,7 +111,7 @@ def test_a_stream_whose_driver_is_killed_takes_each_message_once(
             for step in steps:
                 assert next(runs).go() == -signal.SIGKILL
                 assert (tmp_path / f"killed {step}").exists()
-                assert verify(db, source).ok
+                assert source.admin.verify(db).ok
                 if step == "while the sink publishes":
                     assert 0 < sink.depth(db).enqueued < BATCH
             assert source.depth(db).leased
@@ -128,8 +128,8 @@ def test_a_stream_whose_driver_is_killed_takes_each_message_once(
         assert source.depth(db) == Depth(enqueued=MESSAGES, done=MESSAGES)
         (state,) = sinks(db, sink).values()
         assert state.batch == -1
-        assert verify(db, source).ok
-        assert verify(db, sink).ok
+        assert source.admin.verify(db).ok
+        assert sink.admin.verify(db).ok
     finally:
         source.delete(db)
         sink.delete(db)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypedDict, TypeVar, Unpack
 
-from ..errors import InvalidArgument
-from ..messages.slots import hand_over, inspection, limits
-from ..schema.keys import DEFAULT_ROOT, RootKeys
-from ..store.binding import fdb
-from ..store.clocks import SYSTEM_CLOCK, Clock
-from ..values import durations
-from ..values.content import check_count
-from ..values.durations import Seconds
-from ..values.limits import Limit, LimitState, LimitSummary, OwnLimits
-from ..values.options import check_key_limit, check_name, check_rate
-from .handle import Transactor, composed
+from ...errors import InvalidArgument
+from ...messages.slots import hand_over, inspection, limits
+from ...schema.keys import DEFAULT_ROOT, RootKeys
+from ...store.binding import fdb
+from ...store.clocks import SYSTEM_CLOCK, Clock
+from ...values import durations
+from ...values.content import check_count
+from ...values.durations import Seconds
+from ...values.limits import Limit, LimitState, LimitSummary, OwnLimits
+from ...values.options import check_key_limit, check_name, check_rate
+from ..handle import Transactor, composed
 
 MAX_LISTED = 10_000
 R = TypeVar("R")
