@@ -31,10 +31,25 @@ _LONGEST_FIRST = (
     "tests/acceptance/",
     "tests/contract/",
 )
+_IN_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 4 << 30
+
+
+def _memory() -> str | None:
+    """A directory in memory with room for the files of the tests, which may run programs there."""
+    if not os.access(_IN_MEMORY, os.W_OK) or os.statvfs(_IN_MEMORY).f_flag & os.ST_NOEXEC:
+        return None
+    return str(_IN_MEMORY) if shutil.disk_usage(_IN_MEMORY).free > _ROOM_BYTES else None
+
+
+if (place := _memory()) is not None:
+    # No test waits for a disk.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", place)
+
 _SHARED = os.environ.get("FDBQUEUE_TESTS_DIRECTORY")
 _TEMPORARY: str | None = None
 if not os.environ.get("FDBQUEUE_STORE") and not os.environ.get("FDB_CLUSTER_FILE"):
-    _TEMPORARY = tempfile.mkdtemp(prefix="fdbqueue-tests-")
+    _TEMPORARY = tempfile.mkdtemp(prefix="fdbqueue-tests-", dir=place)
     os.environ["FDBQUEUE_TESTS_DIRECTORY"] = _TEMPORARY
     os.environ["FDBQUEUE_STORE"] = f"embedded:{_TEMPORARY}/session.fdbq"
     os.environ.setdefault("FDBQUEUE_SYNCHRONOUS", "normal")

@@ -293,22 +293,6 @@ def test_with_32_descriptors_a_process_commits_while_it_holds_many_transactions(
     assert found.stdout == "b'59'\n", found.stderr
 
 
-def test_an_empty_file_beside_a_log_is_refused(path: str) -> None:
-    Path(path).touch()
-    Path(path + "-wal").write_bytes(b"commits")
-    with pytest.raises(embedded.StoreCorrupt, match="it is empty, and the log beside it is not"):
-        embedded.open_store(path)
-    assert os.path.getsize(path) == 0
-
-
-def test_a_path_that_is_too_long_leaves_no_file(tmp_path: Path) -> None:
-    directory = tmp_path / ("d" * 200) / ("d" * 200) / ("d" * 200)
-    directory.mkdir(parents=True)
-    with pytest.raises(embedded.NotWritable, match="its path is longer than"):
-        embedded.open_store(str(directory / "a.store"))
-    assert not list(directory.iterdir())
-
-
 def test_a_reader_that_is_stopped_keeps_commits_waiting_less_and_less(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

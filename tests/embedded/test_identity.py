@@ -17,6 +17,7 @@ import fdbqueue
 from fdbqueue.store import embedded
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage import file as files
+from fdbqueue.store.embedded.storage import versions
 from fdbqueue.store.location import default_store
 
 
@@ -110,6 +111,45 @@ def test_an_empty_file_beside_a_log_is_not_made_anew(path: str) -> None:
     assert Path(path + "-wal").read_bytes() == b"commits"
 
 
+def killed(path: str, program: str) -> None:
+    """The same in a process that is killed at its end, so that its log stays."""
+    with pytest.raises(subprocess.CalledProcessError):
+        elsewhere(path, f"{program}; import os; os.kill(os.getpid(), 9)")
+
+
+def test_the_log_of_another_store_is_refused_and_changes_nothing(path: str) -> None:
+    elsewhere(path, "db[b'key'] = b'value'")
+    elsewhere(path + "2", "db[b'key'] = b'other'")
+    killed(path + "2", "db[b'key'] = b'another'")
+    shutil.copy(path + "2-wal", path + "-wal")
+    for _ in range(2):
+        with pytest.raises(embedded.StoreMisplaced, match=r"log \(-wal\) is of another store"):
+            embedded.open_store(path)
+    os.unlink(path + "-wal")
+    assert fdb.open(path)[b"key"] == b"value"
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_the_lock_file_of_another_store_is_refused(path: str, log: bool) -> None:
+    elsewhere(path, "db[b'key'] = b'value'")
+    killed(path + "2", "db[b'key'] = b'other'")
+    # The whole of the other store is in its log.
+    for suffix in ("-lock", "-wal")[: 1 + log]:
+        shutil.copy(path + "2" + suffix, path + suffix)
+    for _ in range(2):
+        with pytest.raises(embedded.StoreMisplaced, match=r"of another store"):
+            embedded.open_store(path)
+    for suffix in ("-lock", "-wal")[: 1 + log]:
+        os.unlink(path + suffix)
+    assert fdb.open(path)[b"key"] == b"value"
+
+
+def test_a_store_that_was_removed_alone_is_made_anew(path: str) -> None:
+    elsewhere(path, "db[b'key'] = b'value'")
+    os.unlink(path)
+    assert fdb.open(path)[b"key"] is None
+
+
 def test_after_a_normal_end_the_one_file_holds_all(path: str, tmp_path: Path) -> None:
     elsewhere(path, "db[b'key'] = b'value'")
     assert not os.path.exists(path + "-wal")
@@ -197,3 +237,26 @@ def test_a_path_that_is_too_long_is_refused_and_leaves_nothing(tmp_path: Path) -
     with pytest.raises(embedded.NotWritable, match="longer"):
         embedded.open_store(str(deep / "a.store"))
     assert not list(deep.iterdir())
+
+
+@pytest.mark.parametrize("word", ["ANNOUNCED", "FLOOR", "TOUCHED"])
+@pytest.mark.parametrize("value", [-1, 1 << 62, (1 << 63) - 1])
+def test_a_forged_version_in_the_lock_file_is_an_error_of_the_engine_or_harmless(
+    path: str, word: str, value: int
+) -> None:
+    db: Any = fdb.open(path)
+    db[b"key"] = b"kept"
+    words = embedded.open_store(path).file.shared.words
+    words[getattr(versions, word)] = value
+    refusal = None
+    try:
+        db[b"key"] = b"changed"
+    except embedded.StoreFailed as error:
+        refusal = str(error)
+    if refusal is None:
+        assert db[b"key"] == b"changed"
+    else:
+        assert "-lock" in refusal
+        embedded.close_store(path)
+        os.unlink(path + "-lock")
+        assert fdb.open(path)[b"key"] == b"kept"

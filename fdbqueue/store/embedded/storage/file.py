@@ -2,7 +2,10 @@
 
 Tables: `kv` holds the keys and values (see `rows`); `recent` holds what each commit of the last
 seconds wrote, under its version, and always at least the newest version; `meta` says when the store
-was created; `sample` holds the sizes of some keys.
+was created, and its identity, a random number; `sample` holds the sizes of some keys.
+
+What stands beside the file must be its own. The sidecar repeats the identity, and so does each row
+of `recent`: where SQLite takes the newest from the log of another store, it differs from `meta`.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from ..errors import (
     StoreMisplaced,
 )
 from . import rows, sampling
-from .versions import ANNOUNCED, LOG_ROOM, Shared
+from .versions import ANNOUNCED, LOG_ROOM, STORE, Shared
 
 APPLICATION_ID = 0x46445151
 FORMAT = 3
@@ -52,9 +55,15 @@ _SMALL_LOG_BYTES = 64 << 10
 _LONGEST_STEP_BYTES = 1 << 20
 _ZEROS = bytes(PAGE_BYTES)
 
+_IDENTITIES = 1 << 47
+_IDENTITY = """SELECT
+    (SELECT value FROM meta WHERE name = 'identity'),
+    (SELECT store FROM recent ORDER BY version DESC LIMIT 1)"""
 _SCHEMA = (
     rows.TABLE,
-    "CREATE TABLE recent (version INTEGER PRIMARY KEY, written BLOB NOT NULL)",
+    """CREATE TABLE recent (
+    version INTEGER PRIMARY KEY, written BLOB NOT NULL, store INTEGER NOT NULL DEFAULT {identity}
+)""",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
     sampling.TABLE,
 )
@@ -136,27 +145,35 @@ def _require_one_name(path: str) -> None:
             raise StoreMisplaced(path, "it is mounted by itself; mount its directory")
 
 
-def _open(path: str) -> sqlite3.Connection:
+def _open(path: str, mode: str = "rw") -> sqlite3.Connection:
     """A connection to a file that exists; none is ever created."""
-    name = f"file:{path.translate(_ESCAPED)}?mode=rw"
+    name = f"file:{path.translate(_ESCAPED)}?mode={mode}"
     return sqlite3.connect(
         name, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
 
 
-def _check_identity(path: str) -> None:
+def _check_identity(path: str) -> int:
+    """Refuse what is no store of this format; returns its identity, or 0 if it is to be made."""
     _require_one_name(path)
-    connection = _open(path)
+    # One that may write would move the log into the file when it is closed.
+    connection = _open(path, "ro")
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if application != APPLICATION_ID and (application or found or tables):
+            raise NotAStore(path)
+        if application == APPLICATION_ID and found != FORMAT:
+            raise OtherFormat(path, found, FORMAT)
+        if found:
+            identity, newest = connection.execute(_IDENTITY).fetchone()
+            if identity != newest:
+                raise StoreMisplaced(path, "its log (-wal) is of another store; remove it")
+            return int(identity)
+        return 0
     finally:
         connection.close()
-    if application != APPLICATION_ID and (application or found or tables):
-        raise NotAStore(path)
-    if application == APPLICATION_ID and found != FORMAT:
-        raise OtherFormat(path, found, FORMAT)
 
 
 @contextlib.contextmanager
@@ -285,14 +302,19 @@ class StoreFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, flags, 0o600))
+        identity = 0
         if os.path.getsize(self.path) > 0:
-            _check_identity(self.path)
+            identity = _check_identity(self.path)
         elif self.log_bytes() > 0:
             raise StoreCorrupt(self.path, "it is empty, and the log beside it is not")
         _require_one_name(self.path)
         found = os.stat(self.path)
         self._identity = found.st_dev, found.st_ino
         self.shared = Shared(self.path + "-lock", found)
+        if identity and self.shared.words[STORE] not in (0, identity):
+            raise StoreMisplaced(
+                self.path, "its -lock file is of another store; remove it if no process has it open"
+            )
         descriptor, locked = self.shared.descriptor, False
         try:
             # Its holder may be stopped; a store that is prepared is opened all the same.
@@ -317,17 +339,20 @@ class StoreFile:
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = wal")
+        identity = self.shared.words[STORE] = world.random.randrange(1, _IDENTITIES)
         with _all_or_nothing(connection):
             for statement in _SCHEMA:
-                connection.execute(statement)
+                connection.execute(statement.format(identity=identity))
             connection.execute("INSERT INTO meta VALUES ('created', ?)", (world.time(),))
-            connection.execute("INSERT INTO recent VALUES (1, x'')")
+            connection.execute("INSERT INTO meta VALUES ('identity', ?)", (identity,))
+            connection.execute("INSERT INTO recent (version, written) VALUES (1, x'')")
             shards = ((key, value, rows.checksum(key, value)) for key, value in _SHARD_MAP)
             connection.executemany(rows.SET, shards)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     def _load(self, connection: sqlite3.Connection, locked: bool) -> None:
+        self.shared.words[STORE] = connection.execute(_IDENTITY).fetchone()[0]
         row = connection.execute("SELECT value FROM meta WHERE name = 'created'").fetchone()
         newest = connection.execute("SELECT max(version) FROM recent").fetchone()[0]
         created = row[0] if row else None

@@ -53,11 +53,11 @@ _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM, GATHERED = rang
 FIRST_SLOT = 8
 SLOTS = 4096
 ROUND = FIRST_SLOT + SLOTS
-UNLOGGED, SLEEPERS, POSTS, EXPECTED, TURN = range(ROUND + 1, ROUND + 6)
+UNLOGGED, SLEEPERS, POSTS, EXPECTED, TURN, STORE = range(ROUND + 1, ROUND + 7)
 
 MOST_BOXES = 32
 BOX_BYTES = 8 << 10
-FIRST_BOX = -(-8 * (TURN + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+FIRST_BOX = -(-8 * (STORE + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
 
@@ -77,7 +77,8 @@ class Shared:
             `words[SLEEPERS]`, whether some process may sleep until the next commit,
             `words[POSTS]`, which moves with each post, `words[EXPECTED]`, for how many posts the
             holder of the lock waits, `words[TURN]`, until when one transaction alone may commit,
-            in nanoseconds of the monotonic clock, or 0, and then the boxes.
+            in nanoseconds of the monotonic clock, or 0, `words[STORE]`, the identity of the store,
+            or 0, and then the boxes.
         has_boxes: whether there are boxes.
         made: `words[TOUCHED]` as what watches sleep on. None where the system has no futex, and
             once the store is closed.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from ... import world
 from ..codes import NOT_COMMITTED, TOO_OLD, Fault
+from ..errors import StoreFailed
 from ..transactions import atomic
 from ..transactions.commit_requests import CommitRequest
 from . import rows, sampling
@@ -35,10 +36,12 @@ log = logging.getLogger("fdbqueue.store.embedded")
 # Longer than a transaction may live, so that no live one finds the log cut short.
 _KEEP_VERSIONS = 10 * VERSIONS_PER_SECOND
 _TRIM_EVERY = 256
+# Some hundred thousand years of versions; SQLite's numbers end at twice as many.
+_LAST_VERSION = 1 << 62
 # A look at the size of the log takes longer than some commits that extend it.
 _EXTEND_EVERY = 8
 
-_LOG = "INSERT INTO recent VALUES (?, ?)"
+_LOG = "INSERT INTO recent (version, written) VALUES (?, ?)"
 _LOGGED = "SELECT 1 FROM recent WHERE version = ?"
 _LOG_FROM = "SELECT version, written FROM recent WHERE version >= ? ORDER BY version"
 # The newest commit before that stays: it may be the last one that a process knows, and its version
@@ -146,6 +149,8 @@ class Writer:
         # Above those of commits that failed, too: watches take the number touched for seen.
         if version <= recent.newest or version <= words[FLOOR] or version <= words[TOUCHED]:
             version = max(recent.newest, words[FLOOR], words[TOUCHED]) + 1
+            if version > _LAST_VERSION:
+                raise StoreFailed(self._file.path, "its -lock file makes no sense; remove it")
             self._clock.catch_up(version)
         accepted: list[CommitRequest] = []
         for request in group:
