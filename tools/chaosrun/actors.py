@@ -39,6 +39,10 @@ FULL_SECONDS = 0.1
 """How long to let be a store that has no room."""
 
 
+class Interrupted(Exception):
+    """Raised by the handler of a signal in the middle of an operation."""
+
+
 class Actor:
     """One thread of one process: does one thing after another until it is told to stop."""
 
@@ -49,6 +53,7 @@ class Actor:
         self.db = place.db
         self.recorder = recorder
         self.random = random.Random(f"{job.seed}:{job.name}:{thread}")
+        self.operating = self.interrupted = False
 
     def run(self) -> None:
         """Go on until told to stop."""
@@ -62,6 +67,12 @@ class Actor:
         """Whether it is told to stop."""
         return Path(self.job.stop).exists()
 
+    def interrupt(self) -> None:
+        """End the operation that this thread is in by an exception; the handler of a signal."""
+        if self.operating:
+            self.operating, self.interrupted = False, True
+            raise Interrupted
+
     def step(self) -> None:
         """One operation, or a few that belong together."""
         raise NotImplementedError
@@ -70,8 +81,17 @@ class Actor:
         """One operation with its record; None if it failed."""
         n = self.recorder.begin(self.who, name, queue, **what)
         try:
-            result = body(n)
-        except (QueueError, *FAILURES) as error:
+            try:
+                self.operating, self.interrupted = True, False
+                result = body(n)
+            finally:
+                self.operating = False
+        except Exception as error:
+            if not (self.interrupted or isinstance(error, (QueueError, *FAILURES))):
+                raise
+            if self.interrupted:
+                # Whatever a library has made of it on its way.
+                error = Interrupted()
             self.recorder.end(self.who, n, error=f"{type(error).__name__}: {error}")
             if isinstance(error, StoreFull):
                 time.sleep(FULL_SECONDS)
@@ -251,7 +271,7 @@ class Consumer(Actor):
     def cancel(self, name: str, queue: Queue, held: list[Delivery], tags: list[str]) -> None:
         """Cancel what is held: whatever ends the leases then, it is not delivered again."""
 
-        def cancel(n: int) -> None:
+        def cancel(n: int) -> bool:
             @fdb.transactional
             def all_of_it(tr: fdb.Transaction) -> None:
                 if self.place.marked(tr, self.who, n) is None:
@@ -261,8 +281,10 @@ class Consumer(Actor):
                     self.place.mark(tr, self.who, n, tags)
 
             all_of_it(self.db)
+            return True
 
-        self.do("cancel", name, cancel, tags=tags, marked=True)
+        if not self.do("cancel", name, cancel, tags=tags, marked=True):
+            return
         with contextlib.suppress(QueueError, *FAILURES):
             match self.random.randrange(4):
                 case 0:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fdbqueue import fdb
@@ -35,16 +36,37 @@ def main() -> int:
     place = _open(job)
     failures: list[BaseException] = []
     actors = [_role(job)(job, place, recorder, thread) for thread in range(job.threads)]
-    threads = [threading.Thread(target=_guarded(actor, failures), daemon=True) for actor in actors]
-    for thread in threads:
+    runs = [_guarded(actor, failures) for actor in actors]
+    threads = [threading.Thread(target=run, daemon=True) for run in runs[1:]]
+    ended = threading.Event()
+    reporter = threading.Thread(target=_report_until, args=(ended, recorder, job), daemon=True)
+    for thread in (*threads, reporter):
         thread.start()
-    met: dict[str, Any] = {}
-    while any(thread.is_alive() for thread in threads):
-        time.sleep(0.25)
-        met = _report(recorder, job, met)
-    _report(recorder, job, met)
+    if job.interrupts:
+        signal.signal(signal.SIGALRM, partial(_alarm, actors[0]))
+        signal.setitimer(signal.ITIMER_REAL, job.interrupts)
+    # Handlers of signals run in this thread.
+    runs[0]()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for thread in threads:
+        thread.join()
+    ended.set()
+    reporter.join()
     recorder.note(job.name, "stopped")
     return 1 if failures else 0
+
+
+def _alarm(actor: Actor, *signal_: object) -> None:
+    pause = actor.random.expovariate(1 / actor.job.interrupts)
+    signal.setitimer(signal.ITIMER_REAL, max(pause, 0.001))
+    actor.interrupt()
+
+
+def _report_until(ended: threading.Event, recorder: Recorder, job: Job) -> None:
+    met: dict[str, Any] = {}
+    while not ended.wait(0.25):
+        met = _report(recorder, job, met)
+    _report(recorder, job, met)
 
 
 def _role(job: Job) -> type[Actor]:

@@ -57,6 +57,8 @@ class Job:
     threads: int = 2
     skew_ms: int = 0
     buggify: bool = False
+    interrupts: float = 0.0
+    """Seconds between signals whose handler raises in the first thread; 0 for none."""
     pace: float = 0.0
     batch: int = 20
     streamed: bool = False

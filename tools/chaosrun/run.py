@@ -24,9 +24,14 @@ from fdbqueue.store import binding
 from fdbqueue.store.binding import Engine
 
 from . import checker, final
+from .actors import Interrupted
 from .history import Operation, Recorder, read
 from .nemesis import Nemesis, Victim
 from .place import MAX_SKEW_MS, Job, Later, Place
+
+INTERRUPTED = ("producer", "plain", "transactional", "batch", "filter")
+INTERRUPTS = 0.1
+"""Seconds between the signals that raise in one thread of each of these, on the embedded engine."""
 
 CREW = (
     *("producer", "plain", "transactional", "batch", "worker", "tasks"),
@@ -153,6 +158,7 @@ class Run:
             threads=1 if role in ("worker", "tasks", "browser", "stream") else self.options.threads,
             skew_ms=self.random.randint(-MAX_SKEW_MS, MAX_SKEW_MS),
             buggify=not self.embedded and self.options.faults > 0,
+            interrupts=INTERRUPTS if self.embedded and role in INTERRUPTED else 0.0,
             pace=self.options.pace,
             batch=self.options.batch,
             streamed=self.options.spark,
@@ -232,6 +238,7 @@ def figures(history: list[Operation]) -> dict[str, Any]:
         "by name": dict(Counter(one.name for one in acts)),
         "unknown": sum(one.ended is None for one in acts),
         "failed": sum(one.error is not None for one in acts),
+        "interrupted": sum((one.error or "").startswith(Interrupted.__name__) for one in acts),
         "without room": sum((one.error or "").startswith("StoreFull") for one in acts),
         "faults": sum(injected.values()),
         "injected": dict(injected),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .actors import Interrupted
 from .history import Operation
 from .place import LEASE, MAX_SKEW_MS
 
@@ -164,7 +165,9 @@ class View:
     def _over(self, one: Operation) -> float:
         """Since when an operation has no consequence any more."""
         if one.ended is not None:
-            return one.ended
+            # What an interrupted commit has left, another thread may still finish.
+            late = one.error is not None and one.error.startswith(Interrupted.__name__)
+            return one.ended + LEASE_NS * late
         killed = self.killed.get(one.who.rpartition(".")[0])
         return math.inf if killed is None else killed + LEASE_NS
 

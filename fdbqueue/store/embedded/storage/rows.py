@@ -69,9 +69,9 @@ class Table:
         if row is None:
             self._check_beside(cursor, key)
             return None
-        value: bytes
-        value, found = row
-        self._check(key, value, found)
+        value: bytes = row[0]
+        if self._checks:
+            self._check(key, value, row[1])
         return value
 
     def page(
@@ -115,12 +115,12 @@ class Table:
     def _check_beside(self, cursor: sqlite3.Cursor, place: bytes) -> None:
         """Check the rows on both sides of a place where nothing was found."""
         if self._checks:
-            for row in cursor.execute(_BESIDE, (place,)):
+            for row in cursor.execute(_BESIDE, (place,)).fetchall():
                 self._check(*row)
 
     def _check(self, key: bytes, value: bytes, found: int) -> None:
         try:
-            if not self._checks or adler32(value, adler32(key)) == found:
+            if adler32(value, adler32(key)) == found:
                 return
         except TypeError:
             # It is not even bytes.
