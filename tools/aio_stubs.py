@@ -35,6 +35,7 @@ from collections.abc import (
     Sequence,
 )
 from datetime import datetime
+from types import EllipsisType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, Unpack, overload
 
 from typing_extensions import TypeVar
@@ -43,7 +44,6 @@ from ..messages.delivery.lease_rows import Held
 from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
 from ..queue.dead_letters import Wanted, Which
-from ..queue.handle import Creating, Opening
 from ..queue.settlement import Deliveries
 from ..queue.subscriptions import Terms
 from ..schema.codec.sinks import Attempt, SinkState
@@ -73,13 +73,10 @@ from .twins import Twin
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S")
+S = TypeVar("S", default=Any)
 T = TypeVar("T", default=Any)
 B = TypeVar("B", bound="Batch[Any]")
 Transactor = Database | Transaction
-_Bytes = Literal["bytes"]
-_Named = str | type | Serializer[Any]
-_Of = Serializer[S] | type[S]
 
 # What the twin of a method is, by what it takes first: the other arguments are the same.
 def _both(

@@ -23,7 +23,7 @@ import fdbqueue
 from fdbqueue import NewMessage, Queue, Worker, fdb
 
 db = fdbqueue.open()
-flights = Queue.open(db, "flights", serializer="json")
+flights = Queue.open(db, "flights")
 sums = fdb.Subspace(("delays",))
 worker = Worker(db)
 

@@ -6,7 +6,7 @@ import fdbqueue
 from fdbqueue import Queue, fdb, transactional
 
 db = fdbqueue.open()
-orders = Queue.open(db, "tea-orders", serializer="json")
+orders = Queue.open(db, "tea-orders")
 book = fdb.Subspace(("tea-shop",))
 
 

@@ -27,7 +27,6 @@ from ..queue.bulk.sinks import Sink as _Sink
 from ..queue.continuations.groups import Groups as _Groups
 from ..queue.dead_letters import DeadLetters as _DeadLetters
 from ..queue.dead_letters import Wanted
-from ..queue.handle import Creating, Opening
 from ..queue.keys.keys import Key as _Key
 from ..queue.keys.keys import Keys as _Keys
 from ..queue.keys.limits import Limits as _Limits
@@ -57,6 +56,7 @@ from ..values.model import (
     OnConflict,
     Progress,
 )
+from ..values.options import Options
 from ..values.selector import Selector
 from ..values.serializers import Serializer
 from .transactions import Database, Transaction
@@ -64,13 +64,10 @@ from .twins import Twin
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S")
+S = TypeVar("S", default=Any)
 T = TypeVar("T", default=Any)
 B = TypeVar("B", bound="Batch[Any]")
 Transactor = Database | Transaction
-_Bytes = Literal["bytes"]
-_Named = str | type | Serializer[Any]
-_Of = Serializer[S] | type[S]
 
 # What the twin of a method is, by what it takes first: the other arguments are the same.
 def _both(
@@ -88,27 +85,13 @@ def _rows(
 
 class Queue(Twin, Generic[T]):
     """As ``fdbqueue.Queue``."""
-    @overload
     def __init__(
-        self: Queue[bytes],
+        self,
         name: str,
         root: fdb.Subspace = ...,
         *,
         clock: Clock = ...,
-        serializer: Literal["bytes"] = ...,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, root: fdb.Subspace = ..., *, clock: Clock = ..., serializer: _Of[T]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Queue[Any],
-        name: str,
-        root: fdb.Subspace = ...,
-        *,
-        clock: Clock = ...,
-        serializer: _Named,
+        serializer: Serializer[T] | type[T] | None = ...,
     ) -> None: ...
     ack = _both(_Queue.ack)
     @property
@@ -127,26 +110,18 @@ class Queue(Twin, Generic[T]):
         progress: Callable[[Progress], object] | None = ...,
     ) -> Progress: ...
     count = _db(_Queue.count)
-    @overload
-    @classmethod
-    async def create(
-        cls, tr: Transactor, name: str, *, serializer: _Bytes = ..., **given: Unpack[Creating]
-    ) -> Queue[bytes]: ...
-    @overload
     @classmethod
     async def create(
         cls,
         tr: Transactor,
         name: str,
         *,
-        serializer: Serializer[S] | type[S],
-        **given: Unpack[Creating],
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Serializer[S] | type[S] | None = ...,
+        timeout: Seconds | None = ...,
+        **options: Unpack[Options],
     ) -> Queue[S]: ...
-    @overload
-    @classmethod
-    async def create(
-        cls, tr: Transactor, name: str, *, serializer: _Named, **given: Unpack[Creating]
-    ) -> Queue[Any]: ...
     @property
     def dead(self) -> DeadLetters: ...
     delete = _both(_Queue.delete)
@@ -219,26 +194,19 @@ class Queue(Twin, Generic[T]):
         resume: bytes = ...,
         progress: Callable[[Progress], object] | None = ...,
     ) -> Progress: ...
-    @overload
-    @classmethod
-    async def open(
-        cls, tr: Transactor, name: str, *, serializer: _Bytes = ..., **given: Unpack[Opening]
-    ) -> Queue[bytes]: ...
-    @overload
     @classmethod
     async def open(
         cls,
         tr: Transactor,
         name: str,
         *,
-        serializer: Serializer[S] | type[S],
-        **given: Unpack[Opening],
+        create: bool = ...,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Serializer[S] | type[S] | None = ...,
+        timeout: Seconds | None = ...,
+        **options: Unpack[Options],
     ) -> Queue[S]: ...
-    @overload
-    @classmethod
-    async def open(
-        cls, tr: Transactor, name: str, *, serializer: _Named, **given: Unpack[Opening]
-    ) -> Queue[Any]: ...
     options = _both(_Queue.options)
     peek = _both(_Queue.peek)
     @property

@@ -30,6 +30,13 @@ def open_queue(name: str) -> tuple[fdbqueue.fdb.Database, fdbqueue.Queue]:
     return connect(), queue(name)
 
 
+def open_producing(name: str) -> tuple[fdbqueue.fdb.Database, fdbqueue.Queue]:
+    """The store, and a handle for a queue that takes what its serializer takes, as far as that is
+    known."""
+    db = connect()
+    return db, fdbqueue.Queue.open(db, name, create=False, root=subspace())
+
+
 def queue_names(db: fdbqueue.fdb.Database) -> list[str]:
     """The names of all queues."""
     return fdbqueue.list_queues(db, root=subspace())

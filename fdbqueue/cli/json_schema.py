@@ -18,6 +18,7 @@ from fdbqueue.values.model import (
     MessageState,
     PlanConsumer,
 )
+from fdbqueue.values.serializers import JSON, json_value
 from fdbqueue.values.states import State
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ def message_json(message: Message) -> dict[str, Any]:
     """
     ends = message.expires_at_ms
     optional = {
-        "content_type": None if message.content_type == BYTES else message.content_type,
         "ttl_ends_at": None if ends is None else when(ends),
         "max_attempts": message.max_attempts,
         "backoff": message.backoff,
@@ -50,7 +50,7 @@ def message_json(message: Message) -> dict[str, Any]:
     }
     return {
         "id": message.id,
-        **payload(message.payload),
+        **payload(message.payload, message.content_type),
         "priority": message.priority,
         "headers": dict(message.headers),
         "level": message.level,
@@ -189,9 +189,13 @@ def _field(name: str, value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def payload(payload: bytes) -> dict[str, str]:
-    """A payload: as text, or in base64 where it is none."""
+def payload(payload: bytes, content_type: str) -> dict[str, Any]:
+    """A payload: JSON as its value, without a content type; anything else as text with its content
+    type, or in base64 where it is none."""
     try:
-        return {"payload": payload.decode()}
-    except UnicodeDecodeError:
-        return {"payload_base64": base64.b64encode(payload).decode()}
+        if content_type == JSON:
+            return {"payload": json_value(payload)}
+        return {"payload": payload.decode(), "content_type": content_type}
+    except ValueError:
+        typed = {} if content_type == BYTES else {"content_type": content_type}
+        return {"payload_base64": base64.b64encode(payload).decode(), **typed}

@@ -108,6 +108,13 @@ def encoded(payload: str) -> bytes:
         raise terminal.CommandError("PAYLOAD contains half of a surrogate pair") from None
 
 
+def typed(queue: fdbqueue.Queue, payload: str) -> Any:
+    """The value of a payload on the command line."""
+    from fdbqueue.values import serializers
+
+    return serializers.typed(queue._serializer, encoded(payload))
+
+
 def pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:
     """A name and its value; raises ``CommandError``."""
     name, equals, value = text.partition("=")

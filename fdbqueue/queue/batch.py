@@ -46,7 +46,7 @@ class Batch(Together, Generic[T]):
         queue: Enqueuing[Any],
         db: fdb.Database | None,
         deliveries: Sequence[Delivery],
-        serializer: Serializer[Any],
+        serializer: Serializer[Any] | None,
     ) -> None:
         self._queue = queue
         self._db = db

@@ -19,9 +19,9 @@ from ..values import backoff as backoffs
 from ..values import durations, serializers
 from ..values.content import check_headers
 from ..values.durations import Seconds
-from ..values.model import Enqueued, Headers, NewMessage, OnConflict, T
+from ..values.model import BYTES, Enqueued, Headers, NewMessage, OnConflict, T
 from ..values.options import DEFAULT_PRIORITY, check_name
-from ..values.serializers import BytesSerializer, Serializer
+from ..values.serializers import Serializer
 from .bulk.sharing import Sharing
 from .handle import Handle, Transactor, composed
 from .validation import drafts
@@ -33,7 +33,7 @@ class Enqueuing(Handle, Generic[T]):
     """A queue to which messages can be added."""
 
     def __init__(
-        self, name: str, root: fdb.Subspace, clock: Clock, serializer: Serializer[Any]
+        self, name: str, root: fdb.Subspace, clock: Clock, serializer: Serializer[Any] | None
     ) -> None:
         super().__init__(name, root, clock)
         self._serializer = serializer
@@ -61,8 +61,9 @@ class Enqueuing(Handle, Generic[T]):
     ) -> str:
         """Enqueue one message; returns its id.
 
-        payload: bytes, or whatever the serializer takes; at most ``max_payload`` bytes. More than
-            90 kB are stored in chunks.
+        payload: bytes, or anything that JSON gives back in value and type; of a queue with a
+            serializer, what that takes. At most ``max_payload`` bytes; more than 90 kB are stored
+            in chunks.
         priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
         headers: names to str, int, float, bool or None.
         delay, at: deliver it no sooner than after so many seconds, or than a moment with a time
@@ -181,8 +182,9 @@ class Enqueuing(Handle, Generic[T]):
         queue asks for more."""
         serializer = self._serializer
         payload: Any = value
-        if type(value) is not bytes or type(serializer) is not BytesSerializer:
-            payload = serializers.dumps(serializer, value)
+        content_type = BYTES
+        if type(value) is not bytes or serializer is not None:
+            payload, content_type = serializers.dumps(serializer, value)
         known = self._entry.known
         if known is not None and len(payload) > known.plain_bytes:
             return None
@@ -190,7 +192,7 @@ class Enqueuing(Handle, Generic[T]):
             payload,
             priority,
             None if headers is None else check_headers(headers),
-            serializer.content_type,
+            content_type,
             self._clock.now_ms(tr),
         )
         once, entry = self._keys.once, self._entry

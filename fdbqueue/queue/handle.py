@@ -18,27 +18,13 @@ from ..store.clocks import Clock
 from ..values import durations
 from ..values.durations import Seconds
 from ..values.model import Delivery
-from ..values.options import Options, QueueOptions, check_queue_name
+from ..values.options import QueueOptions, check_queue_name
 
 Transactor = fdb.Transaction | fdb.Database
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 N = TypeVar("N")
-
-
-class Creating(Options, total=False):
-    """What ``Queue.create`` takes besides the serializer."""
-
-    root: fdb.Subspace
-    clock: Clock
-    timeout: Seconds | None
-
-
-class Opening(Creating, total=False):
-    """What ``Queue.open`` takes besides the serializer."""
-
-    create: bool
 
 
 class Handle:

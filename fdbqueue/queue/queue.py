@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack, overload
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..errors import InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
 from ..schema import catalogue
@@ -13,9 +14,9 @@ from ..store.binding import fdb
 from ..store.clocks import SYSTEM_CLOCK, Clock
 from ..values import compression, durations, serializers
 from ..values.durations import Seconds
-from ..values.model import Delivery, Message, T
+from ..values.model import Delivery, Message, S, T
 from ..values.options import FIXED, Options, QueueOptions
-from ..values.serializers import Serializer
+from ..values.serializers import Declared, Serializer
 from . import administration, inspection, settlement
 from . import consume as receiving
 from .admin import housekeeping
@@ -23,7 +24,7 @@ from .bulk import operations
 from .continuations import groups as grouping
 from .continuations import results
 from .enqueue import Enqueuing
-from .handle import Creating, Opening, Transactor, composed
+from .handle import Transactor, composed
 from .line import Line
 
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
@@ -38,11 +39,6 @@ if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .subscription import Subscription
     from .subscriptions import Subscriptions, Terms
 
-S = TypeVar("S")
-_Bytes = Literal["bytes"]
-_Named = str | type | Serializer[Any]
-_Of: TypeAlias = Serializer[S] | type[S]
-
 
 class Queue(Enqueuing[T]):
     """A light handle on one queue: its name and cached options, no connection.
@@ -52,39 +48,11 @@ class Queue(Enqueuing[T]):
     result means. Given a database, it runs in a transaction of its own, retries, and takes effect
     exactly once even when the outcome of a commit is unknown.
 
-    For type checkers it is generic over the payload: ``Queue[bytes]``, or the type that the
-    serializer takes. A plain ``Queue`` takes anything.
+    For type checkers it is generic over the values: the type that the serializer takes. Without
+    one, it is a ``Queue[Any]``.
 
     Most methods are functions of the modules beside this one, listed here by what they do.
     """
-
-    @overload
-    def __init__(
-        self: Queue[bytes],
-        name: str,
-        root: fdb.Subspace = ...,
-        *,
-        clock: Clock = ...,
-        serializer: Literal["bytes"] = ...,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self,
-        name: str,
-        root: fdb.Subspace = ...,
-        *,
-        clock: Clock = ...,
-        serializer: _Of[T],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Queue[Any],
-        name: str,
-        root: fdb.Subspace = ...,
-        *,
-        clock: Clock = ...,
-        serializer: _Named,
-    ) -> None: ...
 
     def __init__(
         self,
@@ -92,7 +60,7 @@ class Queue(Enqueuing[T]):
         root: fdb.Subspace = DEFAULT_ROOT,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        serializer: _Named = "bytes",
+        serializer: Serializer[T] | type[T] | None = None,
     ) -> None:
         super().__init__(name, root, clock, serializers.find(serializer))
 
@@ -105,27 +73,6 @@ class Queue(Enqueuing[T]):
 
     # -- catalogue ---------------------------------------------------------------------------
 
-    @overload
-    @classmethod
-    def create(
-        cls, tr: Transactor, name: str, *, serializer: _Bytes = ..., **given: Unpack[Creating]
-    ) -> Queue[bytes]: ...
-    @overload
-    @classmethod
-    def create(
-        cls,
-        tr: Transactor,
-        name: str,
-        *,
-        serializer: Serializer[S] | type[S],
-        **given: Unpack[Creating],
-    ) -> Queue[S]: ...
-    @overload
-    @classmethod
-    def create(
-        cls, tr: Transactor, name: str, *, serializer: _Named, **given: Unpack[Creating]
-    ) -> Queue[Any]: ...
-
     @classmethod
     def create(
         cls,
@@ -134,47 +81,28 @@ class Queue(Enqueuing[T]):
         *,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
-        serializer: _Named = "bytes",
+        serializer: Serializer[S] | type[S] | None = None,
         timeout: Seconds | None = None,
         **options: Unpack[Options],
-    ) -> Queue[Any]:
+    ) -> Queue[S]:
         """Create a queue with the given options (see ``QueueOptions``).
 
-        serializer: "bytes", "json", a type that pydantic knows, such as a model or a dataclass, or
-            a ``Serializer``. It belongs to the handle, not to the queue.
+        serializer: a type that pydantic knows, such as a model or a dataclass, or a ``Serializer``.
+            Without one, bytes are stored as they are, and anything else as JSON, if that gives it
+            back in value and type. The queue keeps its name and its content type.
         timeout: seconds that this call may take with a database; None for no limit. ``within``
             gives a handle a deadline for all calls.
 
         Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``,
         ``MissingPackage``, ``OperationTimedOut``.
         """
-        queue = cls(name, root, clock=clock, serializer=serializer)
+        queue: Queue[Any] = Queue(name, root, clock=clock, serializer=serializer)
         keys = RootKeys(root, durations.limit("timeout", timeout))
         wanted = _fitting(name, QueueOptions.of(options))
         # Changes of the catalogue are recorded beside the queues: a queue may be gone by then.
-        composed(tr, keys.once, catalogue.create, keys, name, wanted)
+        declared = Declared.of(queue._serializer)
+        composed(tr, keys.once, catalogue.create, keys, name, wanted, declared)
         return queue
-
-    @overload
-    @classmethod
-    def open(
-        cls, tr: Transactor, name: str, *, serializer: _Bytes = ..., **given: Unpack[Opening]
-    ) -> Queue[bytes]: ...
-    @overload
-    @classmethod
-    def open(
-        cls,
-        tr: Transactor,
-        name: str,
-        *,
-        serializer: Serializer[S] | type[S],
-        **given: Unpack[Opening],
-    ) -> Queue[S]: ...
-    @overload
-    @classmethod
-    def open(
-        cls, tr: Transactor, name: str, *, serializer: _Named, **given: Unpack[Opening]
-    ) -> Queue[Any]: ...
 
     @classmethod
     def open(
@@ -185,47 +113,71 @@ class Queue(Enqueuing[T]):
         create: bool = True,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
-        serializer: _Named = "bytes",
+        serializer: Serializer[S] | type[S] | None = None,
         timeout: Seconds | None = None,
         **options: Unpack[Options],
-    ) -> Queue[Any]:
+    ) -> Queue[S]:
         """Open a queue, and create it if it does not exist, unless ``create`` is false.
 
-        The given options must equal the stored ones. ``serializer`` and ``timeout`` are as in
+        The given options must equal the stored ones, and so must a serializer, by its name and
+        content type, unless the queue has none yet. A queue with one takes only what has its
+        content type, also when it is opened without. ``serializer`` and ``timeout`` are as in
         ``create``. Raises ``QueueNotFound``, ``OptionsMismatch``,
         ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``, ``CorruptData``,
         ``OperationTimedOut``.
         """
-        queue = cls(name, root, clock=clock, serializer=serializer)
+        queue: Queue[Any] = Queue(name, root, clock=clock, serializer=serializer)
         keys = RootKeys(root, durations.limit("timeout", timeout))
         wanted = _fitting(name, QueueOptions.of(options))
 
-        def find(tr: fdb.Transaction) -> tuple[QueueOptions, bool]:
+        given = Declared.of(queue._serializer)
+
+        def find(tr: fdb.Transaction) -> tuple[Declared | None, bool]:
             try:
-                return queue._options(tr), False
+                scope = queue._scope(tr)
             except QueueNotFound:
                 if not create:
                     raise
-            catalogue.create(tr, keys, name, wanted)
-            return wanted, True
-
-        stored, _ = composed(tr, keys.once, find, wrote=lambda found: found[1])
-        for option in options:
-            if getattr(stored, option) != getattr(wanted, option):
+                catalogue.create(tr, keys, name, wanted, given)
+                return given, True
+            stored = scope.options
+            for each in options:
+                if getattr(stored, each) != getattr(wanted, each):
+                    raise OptionsMismatch(
+                        name=name,
+                        option=each,
+                        stored=getattr(stored, each),
+                        given=getattr(wanted, each),
+                    )
+            if given and scope.serializer and given != scope.serializer:
                 raise OptionsMismatch(
-                    name=name,
-                    option=option,
-                    stored=getattr(stored, option),
-                    given=getattr(wanted, option),
+                    name=name, option="serializer", stored=str(scope.serializer), given=str(given)
                 )
+            if scope.serializer or not given:
+                return scope.serializer, False
+            catalogue.declare(tr, scope, given)
+            return given, True
+
+        declared, _ = composed(tr, keys.once, find, wrote=lambda found: found[1])
+        if declared and not given:
+            queue._serializer = declared.stand_in
         return queue
 
     def options(self, tr: Transactor) -> QueueOptions:
         """The stored options. Raises ``QueueNotFound``."""
         return self._read(tr, self._options)
 
-    def set_options(self, tr: Transactor, **changes: Unpack[Options]) -> QueueOptions:
+    def set_options(
+        self,
+        tr: Transactor,
+        *,
+        serializer: Serializer[Any] | type | EllipsisType | None = ...,
+        **changes: Unpack[Options],
+    ) -> QueueOptions:
         """Change some options; returns all of them.
+
+        serializer: the one that handles must have from now on, or None for any. It changes no
+            handle, this one included, and no message.
 
         ``levels``, ``sort`` and ``last_value`` cannot change: they say how messages are stored.
         With a database, new limits of keys (``key_concurrency``, ``key_window``, ``key_weight``
@@ -244,6 +196,8 @@ class Queue(Enqueuing[T]):
                 if before != after:
                     raise LevelsFixed(name=self.name, option=option, stored=before, given=after)
             catalogue.change(tr, scope, wanted)
+            if not isinstance(serializer, EllipsisType):
+                catalogue.declare(tr, scope, Declared.of(serializers.find(serializer)))
             if (stored.max_in_flight, stored.pace) != (wanted.max_in_flight, wanted.pace):
                 housekeeping.look_again(tr, scope)
             return wanted
@@ -307,8 +261,8 @@ class Queue(Enqueuing[T]):
     def value(self, message: Message | Delivery) -> T:
         """The payload of a message, decoded by the serializer of its content type.
 
-        That is this handle's serializer or a built-in one: a queue can hold messages of several
-        content types. Raises ``UnknownContentType``, ``CorruptData``.
+        That is this handle's serializer, or that of bytes or JSON: a queue can hold messages of
+        several content types. Raises ``UnknownContentType``, ``CorruptData``.
         """
         found = message.message if isinstance(message, Delivery) else message
         value: T = serializers.loads(self._serializer, found)
@@ -417,7 +371,7 @@ def _fitting(name: str, options: QueueOptions) -> QueueOptions:
 
 
 def _restore(
-    name: str, root: bytes, clock: Clock, serializer: Serializer, timeout: float | None = None
+    name: str, root: bytes, clock: Clock, serializer: Serializer | None, timeout: float | None
 ) -> Queue:
     queue = Queue(name, fdb.Subspace(rawPrefix=root), clock=clock, serializer=serializer)
     return queue if timeout is None else queue.within(timeout)

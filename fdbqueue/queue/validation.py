@@ -21,9 +21,9 @@ from ..values import backoff
 from ..values.backoff import MAX_DELAY_SECONDS, check_delay
 from ..values.content import check_headers, check_payload
 from ..values.durations import Seconds
-from ..values.model import NewMessage, OnConflict
+from ..values.model import BYTES, NewMessage, OnConflict
 from ..values.options import DEFAULT_PRIORITY, MAX_LEVELS, check_attempts, check_name
-from ..values.serializers import BytesSerializer, Serializer, check_content_type, dumps
+from ..values.serializers import JSON, Serializer, check_content_type, dumps
 
 MAX_LIMITS = 5
 """The most limits of a message: each is read and written at once when it comes in."""
@@ -33,21 +33,24 @@ MIN_KEPT_SECONDS = 1.0
 
 
 def drafts(
-    messages: Iterable[NewMessage | Any], now_ms: int, serializer: Serializer
+    messages: Iterable[NewMessage | Any], now_ms: int, serializer: Serializer[Any] | None
 ) -> Plain | list[Draft]:
     """Valid messages, packed if all of them are plain. Raises what ``draft`` raises."""
     plain, rest = Plain([], [], []), iter(messages)
     priorities, sizes, packed = plain
-    pack, raw = msgpack.Packer().pack, type(serializer) is BytesSerializer
-    content_type = serializer.content_type
+    pack = msgpack.Packer().pack
     for message in rest:
         payload, priority, headers, bare = message, DEFAULT_PRIORITY, None, True
+        content_type = None
         if isinstance(message, NewMessage):
             payload, priority, headers = message.payload, message.priority, message.headers
-            bare = _bare(message)
-        if bare and not raw:
-            payload = dumps(serializer, payload)
-        if not bare or type(payload) is not bytes or len(payload) > PLAIN_INLINE_LIMIT:
+            if bare := _bare(message):
+                content_type = message.content_type
+        if bare and content_type is None:
+            content_type = BYTES
+            if serializer is not None or type(payload) is not bytes:
+                payload, content_type = dumps(serializer, payload)
+        if content_type is None or type(payload) is not bytes or len(payload) > PLAIN_INLINE_LIMIT:
             first = draft(message, now_ms, serializer)
             return [*plain.drafts(), first, *(draft(each, now_ms, serializer) for each in rest)]
         if headers is not None:
@@ -66,7 +69,7 @@ def _bare(message: NewMessage) -> bool:
         and (message.at is None and message.ttl is None and message.ttl_ends_at is None)
         and (message.max_attempts is None and message.backoff is None)
         and (message.dedup_id is None and message.unique is None and message.key is None)
-        and (message.content_type is None and message.on_conflict == "keep")
+        and (message.content_type in (None, BYTES, JSON) and message.on_conflict == "keep")
         and (message.max_delay is None and message.keep_result is None and message.limits is None)
     )
 
@@ -83,7 +86,7 @@ def check_inline(argument: str, envelope: Envelope) -> None:
         raise InvalidArgument(argument=argument, value=len(envelope.payload), problem=problem)
 
 
-def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Draft:
+def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | None) -> Draft:
     """A valid message. Raises what ``Queue.enqueue`` raises for its arguments."""
     if not isinstance(message, NewMessage):
         message = NewMessage(message)
@@ -95,7 +98,7 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Dra
         )
     payload, content_type = message.payload, message.content_type
     if content_type is None:
-        payload, content_type = dumps(serializer, payload), serializer.content_type
+        payload, content_type = dumps(serializer, payload)
     else:
         check_content_type(content_type)
     if message.max_attempts is not None:

@@ -16,6 +16,7 @@ from ..store import binding, world
 from ..store.binding import fdb, transactional
 from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, parse
+from ..values.serializers import Declared
 from . import subscription_definitions
 from .codec.envelopes import Envelope
 from .keys import QueueKeys, RootKeys
@@ -36,12 +37,20 @@ _CHANGES = "_fdbqueue_changes"
 
 
 @transactional
-def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions) -> None:
+def create(
+    tr: fdb.Transaction,
+    root: RootKeys,
+    name: str,
+    options: QueueOptions,
+    serializer: Declared | None = None,
+) -> None:
     """Create a queue. Raises ``QueueExists``. Conflicts with another creation of that name."""
     if tr.get(root.name(name)).present():
         raise QueueExists(name=name)
     tr[root.name(name)] = b""
-    _write(tr, root.queue(name), world.urandom(IDENTITY_BYTES).hex(), options)
+    identity = world.urandom(IDENTITY_BYTES).hex()
+    stored = {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()}
+    _put(tr, root.queue(name), stored | _declared(serializer))
 
 
 @transactional
@@ -51,6 +60,18 @@ def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
     One round trip. Conflicts with every concurrent operation on the queue.
     """
     _put(tr, scope.keys, {**_stored(tr, scope), "options": options.to_json()})
+
+
+@transactional
+def declare(tr: fdb.Transaction, scope: Scope, serializer: Declared | None) -> None:
+    """Store what is known of the queue's serializer. As ``change``."""
+    stored = _stored(tr, scope)
+    stored.pop("serializer", None)
+    _put(tr, scope.keys, stored | _declared(serializer))
+
+
+def _declared(serializer: Declared | None) -> dict[str, Any]:
+    return {} if serializer is None else {"serializer": [*serializer]}
 
 
 @transactional
@@ -175,7 +196,7 @@ class Entry:
         value = tr.get(keys.meta).value
         if value is None:
             raise QueueNotFound(name=self.name)
-        identity, options, noted = _parsed(value, self.name)
+        identity, options, noted, serializer = _parsed(value, self.name)
         subscriptions = subscription_definitions.parse(keys, subscribed)
         return Scope(
             self.name,
@@ -188,6 +209,7 @@ class Entry:
             self.strays,
             noted,
             self.scheme,
+            serializer,
         )
 
 
@@ -212,11 +234,6 @@ def _touch(tr: fdb.Transaction) -> None:
     tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 
 
-def _write(tr: fdb.Transaction, keys: QueueKeys, identity: str, options: QueueOptions) -> None:
-    stored = {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()}
-    _put(tr, keys, stored)
-
-
 def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
     if stored["options"].get("key_rate") is not None:
         stored["rates"] = True
@@ -229,7 +246,7 @@ def parsed(value: bytes, name: str) -> QueueOptions:
     return _parsed(value, name)[1]
 
 
-def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, frozenset[Noted]]:
+def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, frozenset[Noted], Declared | None]:
     what = f"queue {name!r}"
     try:
         stored: Any = json.loads(value)
@@ -237,7 +254,9 @@ def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, frozenset[Noted
         if found != FORMAT_VERSION:
             raise CorruptData(what=what, problem=f"its format is {found}, not {FORMAT_VERSION}")
         identity, given = str(stored["identity"]), stored["options"]
+        kind = stored.get("serializer")
+        serializer = None if kind is None else Declared(*map(str, kind))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None
     noted = frozenset(use for use in get_args(Noted) if stored.get(use) is True)
-    return identity, parse(given, what), noted
+    return identity, parse(given, what), noted, serializer

@@ -13,6 +13,7 @@ from ..values.limits import Gate
 from ..values.model import Position
 from ..values.options import MAX_PAYLOAD, QueueOptions
 from ..values.records import record
+from ..values.serializers import Declared
 from . import once
 from .codec.blocks import Block
 from .codec.envelopes import PLAIN_INLINE_LIMIT, Envelope
@@ -68,6 +69,7 @@ class Scope:
     the largest payload that is stored unchanged, with nothing beside its message; negative if the
     queue has bounds, a history, or another order than that of arrival. waited: keys and limits that
     had a backlog lately, as far as this process knows. noted: what META notes of the queue.
+    serializer: what META says of the one that the queue was first opened with.
     """
 
     __slots__ = (
@@ -82,6 +84,7 @@ class Scope:
         "plain_bytes",
         "root",
         "scheme",
+        "serializer",
         "strays",
         "subscriptions",
         "waited",
@@ -99,6 +102,7 @@ class Scope:
         strays: Chore | None = None,
         noted: frozenset[Noted] = frozenset(),
         scheme: Scheme = "auto",
+        serializer: Declared | None = None,
     ) -> None:
         self.name = name
         self.identity = identity
@@ -111,6 +115,7 @@ class Scope:
         self.strays = strays
         self.noted = noted
         self.scheme = scheme
+        self.serializer = serializer
         self.levels = tuple(map(options.level, range(options.max_priority + 1)))
         self.plain_bytes = _plain_bytes(options)
         self.waited: set[Gate] = set()

@@ -16,11 +16,13 @@ from .states import State
 if TYPE_CHECKING:  # with a default (PEP 696): a bare Queue is a Queue[Any]
     from typing_extensions import TypeVar
 
+    S = TypeVar("S", default=Any)
     T = TypeVar("T", default=Any)
     T_co = TypeVar("T_co", default=Any, covariant=True)
 else:
     from typing import TypeVar
 
+    S = TypeVar("S")
     T = TypeVar("T")
     T_co = TypeVar("T_co", covariant=True)
 
@@ -29,7 +31,7 @@ Headers = Mapping[str, HeaderValue]
 
 RANDOM_BYTES = 8
 BYTES = "application/octet-stream"
-"""The content type of a payload that no serializer made."""
+"""The content type of payloads of bytes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -91,7 +93,7 @@ class NewMessage(Generic[T_co]):
     """One message to enqueue, with the arguments of ``Queue.enqueue`` and two for messages that
     come from elsewhere.
 
-    content_type: the type of a payload of bytes, which are stored without the serializer.
+    content_type: the type of a payload of bytes, which are stored as they are.
     ttl_ends_at: in place of ``ttl``, when the message expires, with a time zone; may be past.
     """
 

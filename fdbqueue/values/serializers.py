@@ -1,13 +1,15 @@
 """Serializers: how values become payloads, and back.
 
-A serializer belongs to a handle, not to the queue. Each message carries the content type of the
-serializer that wrote it, so that a reader can find one that reads it.
+Without a serializer, bytes are stored as they are, and anything else as JSON. Each message carries
+its content type, by which it is read. A queue stores what is known of the serializer that it was
+first opened with, so that those who open it without one, such as the shell, write what fits.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Generic, Protocol, runtime_checkable
+import math
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
 from ..errors import (
     CorruptData,
@@ -21,6 +23,9 @@ from .content import check_payload
 from .model import BYTES, Message, T
 
 MAX_CONTENT_TYPE = 200
+JSON = "application/json"
+MAX_DEPTH = 100
+"""In how many lists and dicts a value may be, so that any reader takes it."""
 
 
 @runtime_checkable
@@ -55,13 +60,14 @@ class BytesSerializer:
 
 
 class JsonSerializer:
-    """JSON in UTF-8, without NaN and infinities, which other readers refuse."""
+    """JSON in UTF-8, of values that it gives back as they are, in value and type."""
 
-    content_type = "application/json"
+    content_type = JSON
 
     def dumps(self, value: Any) -> bytes:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        return text.encode()
+        if type(value) not in _SCALARS:
+            _check_json(value, ())
+        return _encode(value).encode()
 
     def loads(self, payload: bytes) -> Any:
         return json.loads(payload)
@@ -71,7 +77,7 @@ class TypeSerializer(Generic[T]):
     """Values of a type that pydantic knows, as JSON: a model of it, a dataclass, a TypedDict or a
     standard type. It checks each value that comes in, and each that is read."""
 
-    content_type = JsonSerializer.content_type
+    content_type = JSON
 
     def __init__(self, type_: type[T]) -> None:
         try:
@@ -93,7 +99,7 @@ class TypeSerializer(Generic[T]):
     def dumps(self, value: T) -> bytes:
         checked = self._adapter.validate_python(value, strict=True)
         plain = self._adapter.dump_python(checked, mode="json", warnings="error")
-        payload = BUILT_IN["json"].dumps(plain)  # Refuses NaN, which pydantic writes as null.
+        payload = _encode(plain).encode()  # Refuses NaN, which pydantic writes as null.
         # Objects are not checked as they come in, and may have changed since they were made.
         self._adapter.validate_json(payload)
         return payload
@@ -102,33 +108,73 @@ class TypeSerializer(Generic[T]):
         return self._adapter.validate_json(payload)
 
 
-BUILT_IN: dict[str, Serializer] = {"bytes": BytesSerializer(), "json": JsonSerializer()}
+class AbsentSerializer:
+    """Stands in for a serializer that is not here: takes its payloads as bytes, and reads none."""
+
+    def __init__(self, content_type: str) -> None:
+        self.content_type = content_type
+
+    def dumps(self, value: bytes) -> bytes:
+        return check_payload(value)
+
+    def loads(self, payload: bytes) -> NoReturn:
+        raise NotImplementedError
 
 
-def find(serializer: str | type | Serializer) -> Serializer:
-    """A built-in serializer by its name, that of a type, or the caller's own.
+class Declared(NamedTuple):
+    """What a queue stores of its serializer: the name of its type or class, and its content
+    type."""
+
+    name: str
+    content_type: str
+
+    @classmethod
+    def of(cls, serializer: Serializer[Any] | None) -> Declared | None:
+        """What is stored of a serializer."""
+        match serializer:
+            case None | AbsentSerializer():
+                return None
+            case TypeSerializer():
+                return cls(serializer.type.__name__, JSON)
+            case BytesSerializer():
+                return cls(bytes.__name__, BYTES)
+        return cls(type(serializer).__name__, serializer.content_type)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.content_type})"
+
+    @property
+    def stand_in(self) -> Serializer[Any]:
+        """What writes payloads of the content type for those who do not have the serializer."""
+        if self.content_type == BYTES:
+            return _BYTES
+        return _JSON if self.content_type == JSON else AbsentSerializer(self.content_type)
+
+
+_BYTES, _JSON = BytesSerializer(), JsonSerializer()
+_SCALARS = {str, int, bool, type(None)}
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
+
+def find(serializer: type | Serializer | None) -> Serializer[Any] | None:
+    """The serializer of a type, or the caller's own; None for bytes and JSON.
 
     Raises ``InvalidOptions``, and ``MissingPackage`` without pydantic.
     """
+    if serializer is None:
+        return None
     if isinstance(serializer, type):
         if isinstance(serializer, Serializer):
             raise InvalidOptions(
                 option="serializer",
                 problem=f"it must be an object: {serializer.__name__}(), not {serializer.__name__}",
             )
-        return BUILT_IN["bytes"] if serializer is bytes else TypeSerializer(serializer)
-    if isinstance(serializer, str):
-        if serializer not in BUILT_IN:
-            raise InvalidOptions(
-                option="serializer",
-                problem=f"{serializer!r} is unknown: use {' or '.join(BUILT_IN)}, a type, or an"
-                " object with content_type, dumps and loads",
-            )
-        return BUILT_IN[serializer]
+        return _BYTES if serializer is bytes else TypeSerializer(serializer)
     if not isinstance(serializer, Serializer):
         raise InvalidOptions(
             option="serializer",
-            problem="it must be a type, or have content_type, dumps and loads",
+            problem="it must be a type, or have content_type, dumps and loads; bytes and JSON need "
+            "none",
         )
     content_type = serializer.content_type
     if not isinstance(content_type, str) or not 0 < len(content_type.encode()) <= MAX_CONTENT_TYPE:
@@ -153,8 +199,11 @@ def check_content_type(given: object) -> str:
     return given
 
 
-def dumps(serializer: Serializer, value: object) -> bytes:
-    """The payload of a value; raises ``InvalidPayload``."""
+def dumps(serializer: Serializer[Any] | None, value: object) -> tuple[bytes, str]:
+    """The payload of a value, and its content type; raises ``InvalidPayload``."""
+    if serializer is None:
+        plain = isinstance(value, bytes | bytearray | memoryview)
+        serializer = cast(Serializer[Any], _BYTES if plain else _JSON)
     try:
         payload = serializer.dumps(value)
     except InvalidPayload:
@@ -164,10 +213,10 @@ def dumps(serializer: Serializer, value: object) -> bytes:
             expected=f"something that {serializer.content_type} can hold",
             kind=f"{type(value).__name__} ({error})",
         ) from error
-    return check_payload(payload)
+    return check_payload(payload), serializer.content_type
 
 
-def loads(serializer: Serializer, message: Message) -> Any:
+def loads(serializer: Serializer[Any] | None, message: Message) -> Any:
     """The value of a message, by the serializer of its content type.
 
     Raises ``UnknownContentType``, and ``CorruptData`` if the payload is not of that type.
@@ -177,10 +226,15 @@ def loads(serializer: Serializer, message: Message) -> Any:
 
 
 def decoded(
-    serializer: Serializer, content_type: str, payload: bytes, message_id: str, what: str
+    serializer: Serializer[Any] | None,
+    content_type: str,
+    payload: bytes,
+    message_id: str,
+    what: str,
 ) -> Any:
     """As ``loads``, for anything that belongs to a message. what: its name in errors."""
-    known = (serializer, *BUILT_IN.values())
+    own = None if isinstance(serializer, AbsentSerializer) else serializer
+    known = (own or _BYTES, _BYTES, _JSON)
     reader = next((one for one in known if one.content_type == content_type), None)
     if reader is None:
         raise UnknownContentType(message_id=message_id, content_type=content_type)
@@ -188,3 +242,64 @@ def decoded(
         return reader.loads(payload)
     except Exception as error:
         raise CorruptData(what=f"{what} as {content_type}", problem=str(error)) from error
+
+
+def typed(serializer: Serializer[Any] | None, given: bytes) -> Any:
+    """What somebody who types ``given`` means: a value if it is JSON, else a text, else bytes.
+
+    For a serializer of another content type, its payload.
+    """
+    if serializer is not None and serializer.content_type != JSON:
+        return given
+    try:
+        return json_value(given)
+    except UnicodeDecodeError:
+        return given
+    except ValueError:
+        return given.decode()
+
+
+def json_value(payload: bytes) -> Any:
+    """The value of JSON, if it is one that may be enqueued; raises ``ValueError``."""
+    try:
+        value = json.loads(payload.decode())
+        dumps(_JSON, value)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+def _check_json(value: object, path: tuple[str | int, ...]) -> None:
+    """Raise ``InvalidPayload`` unless JSON gives a value back in value and type."""
+    what, why = type(value).__name__, "which JSON does not have"
+    match value:
+        case str() | int() | None if type(value) in _SCALARS:
+            return
+        case float() if type(value) is float:
+            if math.isfinite(value):
+                return
+            what = f"the float {value}"
+        case list() | dict() if len(path) >= MAX_DEPTH:
+            path, why = path[:3], f"nested in more than {MAX_DEPTH} others"
+        case list() if type(value) is list:
+            for n, each in enumerate(value):
+                if type(each) not in _SCALARS:
+                    _check_json(each, (*path, n))
+            return
+        case dict() if type(value) is dict:
+            for key, each in value.items():
+                if type(key) is not str:
+                    break
+                if type(each) not in _SCALARS:
+                    _check_json(each, (*path, key))
+            else:
+                return
+            why = f"whose key {key!r} is no str"
+        case tuple():
+            why = "which JSON gives back as list"
+        case bool() | str() | int() | float() | list() | dict():
+            base = next(each for each in (str, int, float, list, dict) if isinstance(value, each))
+            why = f"which JSON gives back as {base.__name__}"
+    where = " at payload" + "".join(f"[{step!r}]" for step in path) if path else ""
+    kind = f"{what}{where}, {why}"
+    raise InvalidPayload(expected="what JSON gives back in value and type", kind=kind)

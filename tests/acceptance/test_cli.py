@@ -8,7 +8,9 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +91,7 @@ def test_a_queue_is_created_listed_shown_and_deleted(fdbq: Fdbq, name: str) -> N
     fdbq.ok("enqueue", other, "urgent", "--priority", "9")
     shown = fdbq.ok("queue", "show", other, "--json").json
     assert shown["depth"]["ready"] == 1
-    assert shown["levels"]["0"]["ready_bytes"] == len("urgent")
+    assert shown["levels"]["0"]["ready_bytes"] == len('"urgent"')
     assert "ready" in fdbq.ok("queue", "show", other).out
 
     fdbq.ok("queue", "set", other, "max_in_flight=5", "rate=1/day")
@@ -241,14 +243,14 @@ def test_a_message_is_replaced_or_put_off(fdbq: Fdbq, db: fdb.Database, name: st
     assert (again.out, "may have been changed" in again.err) == (first, True)
     line = {"payload": "newer", "unique": "u", "on_conflict": "replace"}
     fdbq.ok("enqueue", name, given=json.dumps(line))
-    assert [each.payload for each in Queue(name).peek(db)] == [b"newer"]
+    assert [each.payload for each in Queue(name).peek(db)] == [b'"newer"']
     fdbq.ok("enqueue", *unique, "debounce", "--delay", "1h", "--max-delay", "1d", "late")
     rows = "payload,unique,on_conflict,delay,max_delay\nlater,u,debounce,7200,86400\n"
     fdbq.ok("enqueue", name, "--csv", given=rows)
     assert Queue(name).depth(db).delayed == 1
     state = Queue(name).get(db, first.strip())
     assert state is not None
-    assert state.message.payload == b"later"
+    assert state.message.payload == b'"later"'
     assert fdbq("enqueue", name, "x", "--on-conflict", "replace").code == 2
 
 
@@ -281,9 +283,8 @@ def test_hostile_payloads_are_shown_harmlessly(
 
 
 def test_a_hostile_payload_does_not_reach_a_terminal(fdbq: Fdbq, name: str) -> None:
-    fdbq.ok(
-        "enqueue", name, given=json.dumps({"payload": HOSTILE[0].decode() + "\x1b[2J" + "x" * 80})
-    )
+    line = {"payload": HOSTILE[0].decode() + "\x1b[2J" + "x" * 80, "content_type": "text/plain"}
+    fdbq.ok("enqueue", name, given=json.dumps(line))
     ours, theirs = os.openpty()
     with open(ours, "rb", buffering=0) as terminal:
         subprocess.run(
@@ -341,3 +342,46 @@ def test_the_shell_completes_names_of_queues_that_are_harmless_to_it(
     hostile.delete(db)
     assert name in done.stdout.split("\n")
     assert "reboot" not in done.stdout
+
+
+@dataclass
+class Order:
+    number: int
+
+
+@pytest.mark.parametrize("serializer", [None, Order])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [('{"number": 17}', {"number": 17}), ("order 17", "order 17"), ("17", 17), ("NaN", "NaN")],
+)
+def test_a_payload_in_a_shell_is_what_it_is_in_python(
+    fdbq: Fdbq, db: fdb.Database, name: str, serializer: Any, text: str, value: Any
+) -> None:
+    queue = Queue.open(db, name, serializer=serializer)
+    Queue.open(db, name).enqueue(db, value)
+    fdbq.ok("enqueue", name, text)
+    fdbq.ok("enqueue", name, given=json.dumps({"payload": value}))
+    fdbq.ok("schedule", "set", name, "often", text, "--every", "1d")
+    fdbq.ok("schedule", "run", name, "often")
+    kinds = {(each.payload, each.content_type) for each in queue.peek(db, 9)}
+    assert kinds == {(json.dumps(value, separators=(",", ":")).encode(), "application/json")}
+    assert fdbq.ok("receive", name, "--json").json["payload"] == value
+
+
+def test_a_payload_in_a_shell_has_the_content_type_of_the_queue(
+    fdbq: Fdbq, db: fdb.Database, name: str
+) -> None:
+    scans = Queue.open(db, name, serializer=bytes)
+    fdbq.ok("enqueue", name, '{"number": 17}')
+    fdbq.refused("enqueue", name, given='{"payload": {"number": 17}}', code=2)
+    assert [scans.value(each) for each in scans.peek(db, 9)] == [b'{"number": 17}']
+
+
+def test_bytes_do_not_go_to_a_queue_of_json(
+    fdbq: Fdbq, db: fdb.Database, name: str, tmp_path: Path
+) -> None:
+    orders = Queue.open(db, name, serializer=Order)
+    (tmp_path / "scan").write_bytes(b"\xff")
+    fdbq.refused("enqueue", name, "--file", str(tmp_path / "scan"), code=2)
+    fdbq.refused("enqueue", name, given='{"payload_base64": "/w=="}', code=2)
+    assert orders.depth(db).enqueued == 0

@@ -9,13 +9,13 @@ from tests.acceptance.running import Fdbq
 
 
 def test_rows_become_messages(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
-    given = 'payload,priority,region,key\n"two\nlines",9,eu,\nplain,,,k\n'
+    given = 'payload,priority,region,key\n"two\nlines",9,eu,\n[17],,,k\n'
     done = fdbq.ok("enqueue", name, "--csv", "--json", given=given)
     assert done.json == {"queue": name, "enqueued": 2}
     first, second = Queue(name).browse(db)
-    assert (first.payload, first.priority) == (b"two\nlines", 9)
+    assert (Queue(name).value(first), first.priority) == ("two\nlines", 9)
     assert first.headers == {"region": "eu"}
-    assert (second.payload, second.headers, second.key) == (b"plain", {}, "k")
+    assert (Queue(name).value(second), second.headers, second.key) == ([17], {}, "k")
 
 
 def test_what_is_printed_as_csv_can_be_enqueued_again(

@@ -17,7 +17,7 @@ INPUT = "".join(f"{line}\n" for line in LINES)
 
 
 def payloads(db: fdb.Database, name: str) -> list[str]:
-    return sorted(message.payload.decode() for message in Queue(name).browse(db))
+    return sorted(Queue(name).value(message) for message in Queue(name).browse(db))
 
 
 def enqueued(db: fdb.Database, name: str) -> int:

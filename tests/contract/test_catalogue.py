@@ -49,7 +49,7 @@ def test_bad_options_create_nothing(db: Database, space: Subspace) -> None:
     with pytest.raises(InvalidOptions, match="levels"):
         Queue.create(db, "orders", root=space, levels=0)
     with pytest.raises(InvalidOptions, match="unknown; the options are"):
-        Queue.open(db, "orders", root=space, speed=9)  # type: ignore[call-overload]
+        Queue.open(db, "orders", root=space, speed=9)  # type: ignore[call-arg]
     assert fdbqueue.list_queues(db, root=space) == []
 
 

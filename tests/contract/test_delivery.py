@@ -654,7 +654,7 @@ def test_an_option_that_makes_no_sense_creates_nothing(
     with pytest.raises(QueueNotFound):
         Queue.open(db, "q", root=space, create=False)
     with pytest.raises(InvalidOptions, match="unknown"):
-        Queue.create(db, "q", root=space, colour="red")  # type: ignore[call-overload]
+        Queue.create(db, "q", root=space, colour="red")  # type: ignore[call-arg]
 
 
 # -- as much as a transaction carries ---------------------------------------------------------

@@ -129,7 +129,7 @@ BAD: list[tuple[Any, type[Exception]]] = [
     (NewMessage(b"x", priority=2**70), InvalidPriority),
     (NewMessage(b"x", priority=True), InvalidPriority),
     (NewMessage(b"x", headers=HEADERS), InvalidHeaders),
-    ("text", InvalidPayload),
+    ({"text"}, InvalidPayload),
     (bytes(2_000), PayloadTooLarge),
     (NewMessage(bytes(2_000), unique="u"), PayloadTooLarge),
     (bytes(200_000), PayloadTooLarge),

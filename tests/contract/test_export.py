@@ -82,7 +82,7 @@ def test_an_array_may_be_spread_over_lines(db: fdb.Database, queue: Queue) -> No
 
     ids = imported(db, queue, text)
 
-    assert [message.payload for message in queue.peek(db, 9)] == [b"a", b"b"]
+    assert [message.payload for message in queue.peek(db, 9)] == [b'"a"', b'"b"']
     assert len(ids) == 2
 
 
@@ -142,7 +142,8 @@ def test_rows_of_csv_that_arrive_together_are_enqueued_together() -> None:
     text = "payload\n" + "".join(f"{n}\n" for n in range(1_000))
     lines = csv_lines.converted(json_lines.arriving(io.BytesIO(text.encode())))
 
-    (batch,) = json_lines.Reader(QueueOptions(), NewMessage(b""), lines, digest=False).batches()
+    reader = json_lines.Reader(QueueOptions(), NewMessage(b""), lines, digest=False, typed=True)
+    (batch,) = reader.batches()
 
     assert [int(message.payload) for message in batch.messages] == [*range(1_000)]
     assert batch.numbers == [*range(2, 1_002)], "the numbers of the rows"

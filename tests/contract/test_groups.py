@@ -554,7 +554,7 @@ def test_the_callback_may_have_what_other_messages_have(
     db: Database, space: Subspace, clock: ManualClock, parts: Queue
 ) -> None:
     elsewhere = Queue.create(
-        db, "elsewhere", root=space.subspace(("other",)), clock=clock, serializer="json",
+        db, "elsewhere", root=space.subspace(("other",)), clock=clock,
         max_messages=1, levels=3,
     )  # fmt: skip
     elsewhere.enqueue(db, "full")
@@ -596,14 +596,14 @@ def test_the_callback_may_have_what_other_messages_have(
         (InvalidArgument, {"messages": []}),
         (InvalidArgument, {"messages": [NewMessage(b"x", dedup_id="d")]}),
         (InvalidArgument, {"messages": [NewMessage(b"x", unique="u")]}),
-        (InvalidPayload, {"messages": ["text"]}),
+        (InvalidPayload, {"messages": [{"text"}]}),
         (InvalidPriority, {"messages": [NewMessage(b"x", priority=10)]}),
         (InvalidPriority, {"then": NewMessage(b"x", priority=10)}),
         (InvalidArgument, {"then": NewMessage(b"x", unique="u")}),
         (InvalidArgument, {"then": NewMessage(b"x", dedup_id="d")}),
         (InvalidArgument, {"then": NewMessage(b"x" * 90_501)}),
         (InvalidHeaders, {"then": NewMessage(b"x", headers={"group": "g"})}),
-        (InvalidPayload, {"then": 7}),
+        (InvalidPayload, {"then": {7}}),
         (InvalidArgument, {"then_on": "dead"}),
         (InvalidArgument, {"then_queue": "wholes"}),
         (InvalidName, {"name": ""}),

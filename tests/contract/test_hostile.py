@@ -7,7 +7,6 @@ import json
 import threading
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import msgpack
 import pytest
@@ -23,7 +22,6 @@ from fdbqueue.schema.codec.envelopes import unpack_envelope
 from fdbqueue.schema.keys import RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.options import check_name
-from fdbqueue.values.serializers import BytesSerializer
 from tests.patience import DEADLINE
 
 PACKAGE = Path(fdbqueue.__file__).parent
@@ -136,11 +134,9 @@ def test_a_hostile_message_fails_by_itself_and_the_worker_goes_on(
     db: fdb.Database, space: fdb.Subspace, transactional: bool
 ) -> None:
     # Given a queue with hostile messages that say they are JSON, and a good one behind them
-    queue = Queue.create(db, "hostile", root=space, max_attempts=1, serializer="json")
-    raw = Queue("hostile", space)
-    lies = [NewMessage(each, headers=HEADERS) for each in HOSTILE]
-    with mock.patch.object(BytesSerializer, "content_type", "application/json"):
-        raw.enqueue_many(db, lies)
+    queue = Queue.create(db, "hostile", root=space, max_attempts=1)
+    lies = [NewMessage(each, headers=HEADERS, content_type="application/json") for each in HOSTILE]
+    queue.enqueue_many(db, lies)
     queue.enqueue(db, {"order": 17})
     seen: list[Any] = []
     arrived = threading.Event()

@@ -254,7 +254,7 @@ def test_messages_of_all_kinds_are_stored_as_enqueue_stores_them(
 
 
 def test_a_serializer_works_in_the_sender(db: Database, space: fdb.Subspace) -> None:
-    queue = Queue.create(db, "json", root=space, serializer="json")
+    queue = Queue.create(db, "json", root=space)
     with queue.producer(db) as producer:
         value = {"a": [1]}
         future = producer.send(value)
@@ -442,7 +442,7 @@ class _Later:
         (NewMessage(b"x", priority=cast("int", "high")), InvalidPriority),
         (b"x" * 101, PayloadTooLarge),
         (NewMessage(b"x" * 101, unique="u"), PayloadTooLarge),
-        (cast("bytes", "text"), InvalidPayload),
+        (cast("bytes", {"text"}), InvalidPayload),
         (NewMessage(b"x", headers=cast("Any", {"a": object()})), InvalidHeaders),
         (NewMessage(b"x", delay=-1), InvalidArgument),
         (NewMessage(b"x", ttl=0), InvalidArgument),

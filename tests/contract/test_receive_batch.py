@@ -88,7 +88,7 @@ def test_an_empty_queue_gives_an_empty_batch(db: fdb.Database, queue: Queue[byte
 
 
 def test_values_are_decoded_by_the_serializer(db: fdb.Database, space: fdb.Subspace) -> None:
-    queue = Queue.create(db, "numbers", root=space, serializer="json")
+    queue = Queue.create(db, "numbers", root=space)
     queue.enqueue_many(db, [*range(20)])
     assert queue.receive_batch(db, 15).values == [*range(15)]
 

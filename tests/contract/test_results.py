@@ -54,7 +54,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def sums(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue[Any]:
     return Queue.create(
-        db, "sums", serializer="json", root=space, lease=60, backoff=None, max_attempts=2,
+        db, "sums", root=space, lease=60, backoff=None, max_attempts=2,
         clock=clock,
     )  # fmt: skip
 
@@ -113,7 +113,7 @@ def test_asyncio_gives_results_and_waits_for_them(
     store: Any = db
 
     async def run() -> object:
-        twin = aio.Queue("sums", serializer="json", root=sums._root, clock=sums._clock)
+        twin = aio.Queue("sums", root=sums._root, clock=sums._clock)
         message_id = await twin.enqueue(store, 7, keep_result=KEPT)
         waiting = asyncio.create_task(twin.result(store, message_id, wait=DEADLINE))
         async with aio.Worker(store).add(twin, handler):
@@ -316,7 +316,7 @@ def test_a_redriven_message_is_pending_and_then_done(
 def test_a_dead_letter_in_another_queue_is_dead_here(
     db: Database, space: fdb.Subspace, sums: Queue[Any]
 ) -> None:
-    graves: Queue[Any] = Queue.create(db, "graves", serializer="json", root=space)
+    graves: Queue[Any] = Queue.create(db, "graves", root=space)
     sums.set_options(db, dead_letter_queue="graves")
     message_id = sums.enqueue(db, 1, keep_result=KEPT)
     found = sums.receive(db)
@@ -365,7 +365,7 @@ def test_a_chain_with_results_survives_a_crash_at_every_step(
     for steps in itertools.count():
         clock = ManualClock()
         queues: list[Queue[Any]] = [
-            Queue.create(db, f"{name}-{steps}", serializer="json", root=space, clock=clock,
+            Queue.create(db, f"{name}-{steps}", root=space, clock=clock,
                          backoff=None, lease=10)
             for name in ("first", "last")
         ]  # fmt: skip

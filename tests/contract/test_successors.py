@@ -301,9 +301,7 @@ def test_verdicts_of_a_batch_are_settled_with_its_successors(
 def test_successors_of_a_message_keep_their_order_and_their_options(
     db: Database, space: fdb.Subspace, orders: Queue, clock: ManualClock
 ) -> None:
-    values: Queue[Any] = Queue.create(
-        db, "values", root=space, serializer="json", levels=10, clock=clock
-    )
+    values: Queue[Any] = Queue.create(db, "values", root=space, levels=10, clock=clock)
     changing, began = {"n": 1}, clock.wall_ms()
 
     def handle(message: Message) -> None:
@@ -375,8 +373,9 @@ def test_what_is_wrong_with_a_successor_is_raised_where_it_is_given(
 
     def handle(message: Message) -> None:
         wrong: list[dict[str, Any]] = [
-            {"payload": "text"}, {"payload": b"", "delay": -1}, {"payload": b"", "headers": {1: 2}},
-            {"payload": b"", "max_attempts": 0}, {"payload": b"", "ttl": 0},
+            {"payload": {"text"}}, {"payload": b"", "delay": -1},
+            {"payload": b"", "headers": {1: 2}}, {"payload": b"", "max_attempts": 0},
+            {"payload": b"", "ttl": 0},
         ]  # fmt: skip
         for how in wrong:
             with pytest.raises((InvalidArgument, InvalidPayload, ValueError)) as error:

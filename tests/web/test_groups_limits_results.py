@@ -71,7 +71,7 @@ def test_a_group_is_forgotten_and_its_messages_stay(
 def test_the_result_of_a_message_is_on_its_page(
     db: fdb.Database, space: fdb.Subspace, pages: TestClient
 ) -> None:
-    queue: Queue[Any] = Queue.create(db, "orders", serializer="json", root=space)
+    queue: Queue[Any] = Queue.create(db, "orders", root=space)
     message = NewMessage({"n": 1}, keep_result=3600)
     done, dies, bare = queue.enqueue_many(db, [message, message, message])
     without = queue.enqueue(db, {"n": 1})

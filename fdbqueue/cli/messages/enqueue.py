@@ -12,12 +12,14 @@ import fdbqueue
 from fdbqueue.values.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
 from .. import context, durations, terminal
-from ..parameters import AsJson, QueueName, encoded, pair, pairs
+from ..parameters import AsJson, QueueName, encoded, pair, pairs, typed
 
 
 def enqueue(
     name: QueueName,
-    payload: Annotated[str | None, Argument(metavar="PAYLOAD", help="The payload as text.")] = None,
+    payload: Annotated[
+        str | None, Argument(metavar="PAYLOAD", help="The payload: JSON, or text that is none.")
+    ] = None,
     file: Annotated[
         str | None,
         Option(metavar="FILE", help="Read the payload from a file, byte for byte."),
@@ -83,13 +85,16 @@ def enqueue(
 ) -> None:
     """Enqueue one message, or many from standard input.
 
+    PAYLOAD is JSON, such as '{"a": 1}', 17 or true; any other text is a text. A queue with a
+    serializer takes what has its content type.
+
     Without PAYLOAD and --file, fdbq reads standard input: one JSON object per line with "payload"
-    (text) or "payload_base64", and optionally "priority", "headers", "delay" or "due_at", "ttl" or
-    "ttl_ends_at", "max_attempts", "backoff", "key", "limits", "dedup_id", "unique", "on_conflict",
-    "max_delay" and "content_type". The options of the command apply to lines that do not specify
-    them. You can enqueue the --json output of peek, receive, browse and dead list: the messages get
-    new ids and no attempts. An invalid line ends the import; the error says how many messages
-    before it were enqueued.
+    (any JSON) or "payload_base64", and optionally "priority", "headers", "delay" or "due_at", "ttl"
+    or "ttl_ends_at", "max_attempts", "backoff", "key", "limits", "dedup_id", "unique",
+    "on_conflict", "max_delay" and "content_type". The options of the command apply to lines that do
+    not specify them. You can enqueue the --json output of peek, receive, browse and dead list: the
+    messages get new ids and no attempts. An invalid line ends the import; the error says how many
+    messages before it were enqueued.
 
     With --csv, standard input is CSV with a column "payload" and optional columns with the other
     names above. Any other column becomes a header. Empty cells are ignored.
@@ -103,7 +108,8 @@ def enqueue(
       fdbq enqueue orders 'order 17' --priority 7 --header region=eu
       fdbq enqueue orders 'reminder' --delay 1h --ttl 2h
       fdbq enqueue orders 'rebuild' --unique rebuild --on-conflict debounce --delay 5s
-      fdbq enqueue orders --file order.json
+      fdbq enqueue orders '{"number": 17}'
+      fdbq enqueue photos --file tea.jpg
       fdbq enqueue orders < messages.jsonl
       fdbq enqueue orders --resume import.state < messages.jsonl
       fdbq enqueue orders --csv < messages.csv
@@ -124,7 +130,7 @@ def enqueue(
         max_delay=max_delay,
         content_type=content_type,
     )
-    db, queue = context.open_queue(name)
+    db, queue = context.open_producing(name)
     if payload is not None and file is not None:
         raise terminal.CommandError("give PAYLOAD or --file, not both")
     if payload is None and file is None:
@@ -144,8 +150,11 @@ def enqueue(
     if resume is not None or as_csv:
         option = "--csv" if as_csv else "--resume"
         raise terminal.CommandError(f"{option} is only for messages on standard input")
-    data = encoded(payload) if payload is not None else _contents(file)
-    ids = queue.enqueue_many(db, [replace(given, payload=data)])
+    if payload is None:
+        value = _contents(file)
+    else:
+        value = encoded(payload) if content_type is not None else typed(queue, payload)
+    ids = queue.enqueue_many(db, [replace(given, payload=value)])
     if as_json:
         known = _known(1 - ids.new)
         terminal.print_json({"queue": name, "enqueued": ids.new, **known, "id": ids[0]})

@@ -60,7 +60,14 @@ def run(
     stream = sys.stdin.buffer
     size = None if as_csv else _size(stream)
     lines = csv_lines.converted(arriving(stream)) if as_csv else arriving(stream)
-    reader = Reader(options, given, lines, digest=resume is not None)
+    reader = Reader(
+        options,
+        given,
+        lines,
+        digest=resume is not None,
+        serializer=queue._serializer,
+        typed=as_csv,
+    )
     done = Progress()
     started = time.monotonic()
     if resume is None:

@@ -1,6 +1,7 @@
 """Messages as JSON lines, as ``fdbq enqueue`` reads them.
 
-A line is an object with ``payload`` (a string) or ``payload_base64`` (any bytes), and optionally
+A line is an object with ``payload`` (any JSON, or the text of bytes if ``content_type`` says that
+it is none) or ``payload_base64`` (any bytes), and optionally
 ``priority``, ``headers`` and the other arguments of an enqueue. It can also be an array of such
 objects, or part of an array with one object per line. Names that only ``receive``, ``peek`` and
 other commands print are ignored, so that you can enqueue their output. Any other name is an error.
@@ -11,16 +12,18 @@ from __future__ import annotations
 import base64
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import chain
 from typing import Any, BinaryIO
 
 from fdbqueue.errors import InvalidInput
+from fdbqueue.values import serializers
 from fdbqueue.values.content import check_payload
 from fdbqueue.values.model import NewMessage
 from fdbqueue.values.options import QueueOptions
+from fdbqueue.values.serializers import Serializer
 
 from ...values.records import record
 from ..json_schema import PRINTED
@@ -96,6 +99,8 @@ class Reader:
     lines: in lists of those that have arrived together, as from ``arriving``.
     given: arguments for lines that do not specify them.
     digest: whether places include a digest, as a resumable import needs.
+    serializer: that of the queue. typed: whether payloads are texts, as in CSV, which mean what
+        they mean as an argument of the command.
     """
 
     def __init__(
@@ -105,7 +110,11 @@ class Reader:
         lines: Iterator[list[bytes]],
         *,
         digest: bool,
+        serializer: Serializer[Any] | None = None,
+        typed: bool = False,
     ) -> None:
+        self._serializer = serializer
+        self._typed = typed
         self._options = options
         self._given = {each.name: getattr(given, each.name) for each in fields(given)}
         self._arriving = lines
@@ -157,12 +166,11 @@ class Reader:
     def blame(self, batch: Batch) -> None:
         """Raise ``BadLine`` for the first message of a batch that the queue rejects."""
         from fdbqueue.queue.validation import draft
-        from fdbqueue.values.serializers import BUILT_IN
 
         for number, message in zip(batch.numbers, batch.messages, strict=True):
             try:
                 self._options.level(message.priority)
-                drafted = draft(message, 0, BUILT_IN["bytes"])
+                drafted = draft(message, 0, None)
                 check_payload(drafted.envelope.payload, self._options.max_payload)
             except InvalidInput as error:
                 raise BadLine(number=number, problem=str(error)) from None
@@ -183,7 +191,6 @@ class Reader:
 
     def _message(self, value: dict[str, Any]) -> NewMessage:
         _check_names(value)
-        payload = _payload(value)
         given = dict(self._given)
         for name in ARGUMENTS & value.keys():
             if name in _INSTEAD:
@@ -192,7 +199,25 @@ class Reader:
             moment = name in _MOMENTS and value[name] is not None
             found = _moment(name, value[name]) if moment else value[name]
             given[_MOMENTS.get(name, name)] = found
-        return NewMessage(**{**given, "payload": payload})
+        payload, content_type = self._payload(value, given["content_type"])
+        return NewMessage(**{**given, "payload": payload, "content_type": content_type})
+
+    def _payload(self, value: dict[str, Any], content_type: Any) -> tuple[bytes, str | None]:
+        """The payload in a line, and its content type."""
+        if ("payload" in value) == ("payload_base64" in value):
+            raise ValueError("a message needs either payload or payload_base64")
+        own = self._serializer
+        payload: Any = value.get("payload")
+        if "payload_base64" in value:
+            payload = _bytes("payload_base64", value["payload_base64"], base64.b64decode)
+        elif self._typed:
+            payload = _bytes("payload", payload)
+            payload = payload if content_type else serializers.typed(own, payload)
+        elif content_type == serializers.JSON:
+            return serializers.dumps(serializers.JsonSerializer(), payload)
+        elif (content_type or (own and own.content_type) or serializers.JSON) != serializers.JSON:
+            payload = _bytes("payload", payload)
+        return (payload, content_type) if content_type else serializers.dumps(own, payload)
 
 
 def arriving(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -258,17 +283,12 @@ def _moment(name: str, text: object) -> datetime:
     return moment
 
 
-def _payload(value: dict[str, Any]) -> bytes:
-    if ("payload" in value) == ("payload_base64" in value):
-        raise ValueError("a message needs either payload or payload_base64")
-    name = "payload" if "payload" in value else "payload_base64"
-    text = value[name]
+def _bytes(name: str, text: object, decode: Callable[..., bytes] | None = None) -> bytes:
+    """The bytes of a text, or those that it stands for; raises ``ValueError``."""
     if not isinstance(text, str):
         raise ValueError(f"{name} must be a string")
     try:
-        if name == "payload_base64":
-            return base64.b64decode(text, validate=True)
-        return text.encode()
+        return text.encode() if decode is None else decode(text, validate=True)
     except UnicodeEncodeError:
         raise ValueError(f"{name} contains half of a surrogate pair") from None
     except ValueError as error:

@@ -17,10 +17,10 @@ from ..parameters import (
     Output,
     Page,
     QueueName,
-    encoded,
     grouped,
     pair,
     pairs,
+    typed,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ Name = Annotated[str, Argument(metavar="SCHEDULE", help="The name of the schedul
 def set_(
     name: QueueName,
     schedule: Name,
-    payload: Annotated[str, Argument(metavar="PAYLOAD", help="The payload as text.")] = "",
+    payload: Annotated[
+        str | None, Argument(metavar="PAYLOAD", help="The payload: JSON, or text that is none.")
+    ] = None,
     cron: Annotated[
         str | None,
         Option(metavar="FIELDS", help="When it ticks, as in cron: '0 3 * * *' is daily at three."),
@@ -89,11 +91,11 @@ def set_(
       fdbq schedule set reports nightly all --cron '0 3 * * *' --timezone Europe/Berlin
       fdbq schedule set reports poll --every 30s --overlap skip
     """
-    db, queue = context.open_queue(name)
+    db, queue = context.open_producing(name)
     found = queue.schedules.set(
         db,
         schedule,
-        encoded(payload),
+        b"" if payload is None else typed(queue, payload),
         cron=cron,
         every=every,
         timezone=timezone,
@@ -258,7 +260,7 @@ def _json(found: Schedule) -> dict[str, Any]:
     }
     return {
         "schedule": found.name,
-        **json_schema.payload(found.payload),
+        **json_schema.payload(found.payload, found.content_type),
         "priority": found.priority,
         "headers": {**found.headers},
         "overlap": found.overlap,

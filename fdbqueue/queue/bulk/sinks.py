@@ -32,7 +32,6 @@ from ...values.content import check_headers, check_payload
 from ...values.durations import Seconds
 from ...values.model import BYTES, Headers, NewMessage
 from ...values.options import QueueOptions, check_name
-from ...values.serializers import BUILT_IN
 from ..handle import Transactor
 from ..queue import Queue
 from ..validation import draft
@@ -235,14 +234,15 @@ class Stager:
 
     def add(self, message: NewMessage) -> None:
         """Stage any message. Raises what ``Queue.enqueue`` raises for its arguments."""
-        made = draft(message, self._now_ms, BUILT_IN["bytes"])
+        typed = replace(message, content_type=self._content_type)
+        made = draft(typed, self._now_ms, None)
         if made.on_conflict != "keep":
             raise InvalidArgument(
                 argument="on_conflict",
                 value=made.on_conflict,
                 problem="a sink stages messages, which replace none: use enqueue_many",
             )
-        envelope = replace(made.envelope, content_type=self._content_type)
+        envelope = made.envelope
         check_payload(envelope.payload, self._largest)
         level = self._options.level(envelope.priority)
         if self._options.ordered:

@@ -59,11 +59,10 @@ def encoded(queue: Enqueuing[Any], message: Message, value: object) -> Result | 
     """
     if value is None or message.keep_result_ms is None:
         return None
-    serializer = queue._serializer
-    payload = serializers.dumps(serializer, value)
+    payload, content_type = serializers.dumps(queue._serializer, value)
     if len(payload) > MAX_BYTES:
         raise ResultTooLarge(message_id=message.id, size=len(payload), limit=MAX_BYTES)
-    return Result(message.id, message.keep_result_ms, serializer.content_type, payload)
+    return Result(message.id, message.keep_result_ms, content_type, payload)
 
 
 def ack(tr: fdb.Transaction, queue: Enqueuing[Any], delivery: Delivery, kept: Result) -> None:

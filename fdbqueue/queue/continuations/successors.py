@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 from ...errors import InvalidArgument
-from ...messages.enqueue.admission import Draft
 from ...store.binding import fdb
 from ...values.model import Message, MessageTerms, NewMessage, T
-from ...values.serializers import BytesSerializer, dumps
+from ...values.serializers import dumps
 from ..enqueue import Enqueuing
 from ..validation import draft
 from .results import Result, encoded
@@ -20,27 +19,13 @@ from .results import Result, encoded
 MAX_SUCCESSORS = 1_000
 """The most successors of one message, or batch."""
 
-_BYTES = BytesSerializer()
-
-
-class _Successor(NamedTuple):
-    """A message to be enqueued, its payload encoded."""
-
-    message: NewMessage[bytes]
-    content_type: str
-
-    def draft(self, now_ms: int) -> Draft:
-        """The message as it is enqueued at that time."""
-        found = draft(self.message, now_ms, _BYTES)
-        return replace(found, envelope=replace(found.envelope, content_type=self.content_type))
-
 
 class Successors:
     """What follows a message, or a batch, and what came of the message: written in the transaction
     that acknowledges it."""
 
     def __init__(self) -> None:
-        self._entries: dict[bytes, tuple[Enqueuing, list[_Successor]]] = {}
+        self._entries: dict[bytes, tuple[Enqueuing, list[NewMessage[bytes]]]] = {}
         self._closed = False
         self._result: tuple[Enqueuing[Any], Result] | None = None
         self.count = self.bytes = 0
@@ -64,15 +49,13 @@ class Successors:
             if self._closed:
                 problem = "the handler has returned"
             raise InvalidArgument(argument="then", value=queue, problem=problem)
-        serializer = queue._serializer
-        each = _Successor(
-            replace(message, payload=dumps(serializer, message.payload)), serializer.content_type
-        )
-        each.draft(queue._clock.wall_ms())
+        payload, content_type = dumps(queue._serializer, message.payload)
+        each = replace(message, payload=payload, content_type=content_type)
+        draft(each, queue._clock.wall_ms(), None)  # It may be wrong.
         _, entries = self._entries.setdefault(queue._keys.prefix, (queue, []))
         entries.append(each)
         self.count += 1
-        self.bytes += len(each.message.payload)
+        self.bytes += len(each.payload)
 
     def enqueue(self, tr: fdb.Transaction) -> None:
         """Enqueue all, those of a queue in their order, and keep the result; after the
@@ -82,7 +65,7 @@ class Successors:
             kept.put(tr, queue)
         for queue, entries in self._entries.values():
             now_ms = queue._clock.now_ms(tr)
-            given = [each.draft(now_ms) for each in entries]
+            given = [draft(each, now_ms, None) for each in entries]
             queue._admit(tr, given, 0.0)
 
     @contextmanager

@@ -18,8 +18,9 @@ from ...queue.bulk.sinks import ROOM_SECONDS, Sink, anonymous
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.durations import Seconds, patience
+from ...values.model import BYTES
 from ...values.records import record
-from ...values.serializers import BUILT_IN
+from ...values.serializers import JSON
 from .. import session, stores
 from ..source import encoding, write
 from ..source.encoding import COLUMNS, CORRUPT
@@ -200,12 +201,12 @@ def _messages(
     """The columns of a write, and the content type of the payloads."""
     names = frame.columns
     made: dict[str, Column] = {}
-    content_type = BUILT_IN["bytes"].content_type
+    content_type = BYTES
     shaped = "payload" in names and "payload" not in columns
     if "payload" not in columns and not shaped:
         whole = F.struct(*(F.col(_quoted(name)) for name in names if name != CORRUPT))
         made["payload"] = F.to_json(whole, _AS_JSON)
-        content_type = BUILT_IN["json"].content_type
+        content_type = JSON
     if shaped:
         used = _words([*columns.values(), *headers.values()]) - set(COLUMNS)
         left = (name for name in names if name not in _READ_ONLY and name.lower() not in used)
@@ -218,7 +219,7 @@ def _messages(
     chosen = frame.select(*(column.alias(name) for name, column in made.items()))
     if isinstance(chosen.schema["payload"].dataType, StructType | ArrayType | MapType):
         chosen = chosen.withColumn("payload", F.to_json("payload", _AS_JSON))
-        content_type = BUILT_IN["json"].content_type
+        content_type = JSON
     return chosen, content_type
 
 

@@ -28,7 +28,7 @@ from ...queue.bulk.sinks import Stager
 from ...values.model import NewMessage
 from ...values.options import DEFAULT_PRIORITY
 from ...values.records import record
-from ...values.serializers import BUILT_IN
+from ...values.serializers import JSON
 from . import json_text
 
 CORRUPT = "_corrupt_record"
@@ -99,7 +99,7 @@ class Encoder:
 
     def content_type(self, given: str) -> str:
         """The content type of the payloads; ``given`` for bytes and text."""
-        return BUILT_IN["json"].content_type if self._json else given
+        return JSON if self._json else given
 
     def stage(self, rows: pa.RecordBatch, stager: Stager, on_invalid: OnInvalid) -> None:
         """Stage the rows of a batch. Invalid rows go to ``on_invalid``."""
