@@ -349,7 +349,7 @@ class MessagePlanned(PlanError):
 
     text = (
         "message {message_id} is in a plan of consumer {consumer!r}: settle the plan, or release "
-        "it with Queue.plans.release or fdbq plan release"
+        "it with Queue.plans.release or fdbq stream finish"
     )
 
 
@@ -505,7 +505,7 @@ class SinkBehind(QueueError):
 
     text = (
         "cannot publish batch {batch} of sink {sink!r}: batch {before} is not fully published; "
-        "finish it first (fdbq sink finish), or forget the sink (fdbq sink forget)"
+        "finish it first (fdbq stream finish), or forget the sink (fdbq stream forget)"
     )
 
 
@@ -513,7 +513,7 @@ class SinkLost(QueueError):
     """Raised when staged rows were removed before they were published. Nothing was enqueued."""
 
     text = (
-        "rows staged for batch {batch} of sink {sink!r} were removed, by fdbq sink forget or "
+        "rows staged for batch {batch} of sink {sink!r} were removed, by fdbq stream forget or "
         "because they were days old: write them again"
     )
 

@@ -123,9 +123,8 @@ def lease_json(lease: LeasedMessage) -> dict[str, Any]:
 
 
 def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
-    """The plans of a stream, as ``plan list --json`` prints them."""
+    """The plans of a stream, as ``stream list --json`` prints them."""
     return {
-        "consumer": consumer.name,
         "acknowledged": consumer.acknowledged,
         "plans": [
             {
@@ -139,7 +138,7 @@ def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
 
 
 def consumer_json(consumer: Consumer) -> dict[str, Any]:
-    """A consumer, as ``consumer list --json`` prints it."""
+    """A consumer, as ``worker list --json`` prints it."""
     return {
         **_fields(consumer, "id", "name", "priority"),
         "state": consumer_state(consumer),
@@ -165,7 +164,7 @@ def subscription_json(definition: Definition) -> dict[str, Any]:
 
 
 def event_json(event: Event) -> dict[str, Any]:
-    """An event of the history, as ``history export`` prints it."""
+    """An event of the history, as ``queue history --json`` prints it."""
     return _fields(event, "stamp", "at_ms", "transition", "id", "level", "attempt", "consumer")
 
 

@@ -36,26 +36,20 @@ COMMANDS = {
     "top": "monitor.top",
     "enqueue": "messages.enqueue",
     "receive": "messages.receive",
-    "sweep": "queues.bulk",
-    "worker": "worker",
     "web": "web",
-    "audit": "audit",
 }
 """The module of each command; its function has the command's name."""
 GROUPS = {
+    "worker": "worker",
     "queue": "queues.commands",
     "message": "messages.commands",
-    "consumer": "queues.consumers",
-    "subscription": "queues.subscriptions",
-    "history": "messages.history",
-    "key": "queues.keys",
-    "limit": "queues.limits",
     "schedule": "queues.schedules",
     "group": "queues.groups",
-    "sink": "queues.sinks",
-    "pipeline": "pipeline",
-    "plan": "queues.plans",
+    "limit": "queues.limits",
+    "subscription": "queues.subscriptions",
+    "stream": "streams.commands",
     "metrics": "monitor.metrics",
+    "debug": "debug.commands",
 }
 """The module of each group of commands; the group is its ``app``."""
 

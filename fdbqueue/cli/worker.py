@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Exit, Option
+import typer.core
+from typer import Argument, Exit, Option, Typer
 
 from . import terminal
+from .queues import consumers
 
 if TYPE_CHECKING:
     from ..worker.health import Address
@@ -32,7 +34,26 @@ class _SafeFormatter(logging.Formatter):
         return "\n".join(f"  {terminal.visible(line)}" for line in lines)
 
 
-def worker(
+class WithRun(typer.core.TyperGroup):
+    """Commands of which ``run`` is meant where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = args and args[0] in (*self.commands, *ctx.help_option_names)
+        return super().parse_args(ctx, args if named or not args else ["run", *args])
+
+
+app = Typer(
+    name="worker",
+    cls=WithRun,
+    help="Run a worker, or list the consumers of a queue. fdbq worker MODULE:NAME is the same as "
+    "fdbq worker run MODULE:NAME.",
+    no_args_is_help=True,
+)
+app.command("list")(consumers.list_)
+
+
+@app.command()
+def run(
     target: Annotated[
         str,
         Argument(metavar="MODULE:NAME", help="The worker, in a module importable from here."),
@@ -82,6 +103,7 @@ def worker(
 
     \b
     Examples:
+      fdbq worker run shop.orders:worker
       fdbq worker shop.orders:worker --verbose
       fdbq worker shop.orders:worker --concurrency 32 --processes 4
       fdbq worker shop.orders:worker --reload
@@ -104,9 +126,9 @@ def worker(
 
 def _process(work: Callable[[Place], None], place: Place) -> None:
     """Work in a process of several, with the errors and exit codes of a command."""
-    from .main import run
+    from .main import run as command
 
-    sys.exit(run([], lambda _: work(place)))
+    sys.exit(command([], lambda _: work(place)))
 
 
 def _work(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.forking import Forking, serve
 
-NEEDS_ITS_OWN_START = {"pipeline", "top", "worker"}
+NEEDS_ITS_OWN_START = {"stream", "top", "worker"}
 """Commands that start processes, or go on until they are stopped."""
 
 

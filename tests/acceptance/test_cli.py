@@ -65,7 +65,7 @@ def test_a_queue_is_sorted_by_a_header_or_keeps_last_values(fdbq: Fdbq, name: st
     for queue in (by_due, newest):
         for n, due in enumerate(("b", "a", "b")):
             fdbq.ok("enqueue", queue, f"{due}{n}", "--header", f"due={due}")
-        fdbq.ok("queue", "verify", queue)
+        fdbq.ok("doctor", queue)
     shown = [row["payload"] for row in fdbq.ok("message", "list", by_due, "--json").json]
     assert shown == ["a1", "b0", "b2"]
     shown = [row["payload"] for row in fdbq.ok("message", "list", newest, "--json").json]

@@ -59,12 +59,12 @@ def test_what_is_wrong_with_a_queue_is_found_and_mended_as_it_says(
     assert found.keys() == {"pause", "limits", "dead", "counters"}
     assert found["limits"]["state"] == "problem"
     assert "'nowhere' does not exist" in found["dead"]["detail"]
-    assert "ready" in found["counters"]["detail"]
-    assert found["counters"]["advice"] == f"fdbq queue verify {name} --repair"
+    assert found["counters"]["detail"].startswith("counter: level 5: ")
+    assert found["counters"]["advice"] == f"fdbq doctor {name} --repair"
 
     # And that helps
-    for each in (found["counters"], found["pause"]):
-        fdbq.ok(*each["advice"].split()[1:])
+    assert "(repaired)" in fdbq(*found["counters"]["advice"].split()[1:]).out
+    fdbq.ok(*found["pause"]["advice"].split()[1:])
     fdbq.ok("queue", "set", name, "max_messages=none", "dead_letter_queue=none")
     fdbq.ok("message", "purge", name, "--all", "--state", "dead", "--yes")
     assert findings(fdbq, name) == {}
@@ -142,6 +142,6 @@ def test_who_only_browses_is_no_consumer_and_who_waits_for_a_subscription_is(
     assert "no consumer" in findings(fdbq, name)["consumers"]["detail"]
     registry.register(db, scope, session, "b", subscription="europe")
     assert findings(fdbq, name) == {}
-    listed = fdbq.ok("consumer", "list", name).out
+    listed = fdbq.ok("worker", "list", name).out
     assert re.search("a +0 +non acquiring +audit", listed)
     assert re.search("b +0 +not interested +europe", listed)

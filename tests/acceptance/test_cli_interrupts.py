@@ -67,7 +67,7 @@ sys.exit(main.run([], interrupted))
         ("receive", "QUEUE", "--max", "3000", "--json"),
         ("doctor", "QUEUE"),
         ("message", "purge", "QUEUE", "--yes", "--match", "n < 0"),
-        ("history", "tail", "QUEUE", "--follow"),
+        ("queue", "history", "QUEUE", "--follow"),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -145,10 +145,10 @@ def test_a_watched_listing_is_an_array_to_a_line(db: fdb.Database, fdbq: Fdbq, n
 
 
 def test_history_is_followed(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
-    assert "keeps no history" in fdbq.refused("history", "tail", name, code=1)
+    assert "keeps no history" in fdbq.refused("queue", "history", name, code=1)
     queue = Queue(name)
     queue.set_options(db, history_seconds=3600)
-    with follow(fdbq, "history", "tail", name, "--follow", "--json") as process:
+    with follow(fdbq, "queue", "history", name, "--follow", "--json") as process:
         message_id = queue.enqueue(db, b"x")
         assert process.stdout is not None
         event = json.loads(process.stdout.readline())

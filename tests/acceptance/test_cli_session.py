@@ -53,7 +53,7 @@ class Session:
         deadline = time.monotonic() + DEADLINE
         while identity not in self._fdbq.ok("message", "list", name, "--json").out:
             assert time.monotonic() < deadline
-            self._fdbq.ok("sweep", name)
+            self._fdbq.ok("debug", "sweep", name)
 
     def plain(self, text: str) -> str:
         """A text as it is in every run."""
@@ -154,14 +154,14 @@ def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
     run("enqueue", "Q", "for us", "--header", "region=us", "--json")
     run("receive", "Q", "--match", "region = 'us'", "--ack", "--json")
     run("subscription", "seek", "Q", "audit", "first", "--json")
-    run("subscription", "show", "Q", "audit", "--json")
+    run("subscription", "list", "Q", "--json")
     run("subscription", "delete", "Q", "audit", "--dry-run", "--json")
     run("subscription", "delete", "Q", "audit", "--yes", "--json")
     # Given a consumer
     consumer = register(db, Queue(name), "billing", 3)
-    run("consumer", "list", "Q", "--json")
-    run("consumer", "evict", "Q", "--json")
-    run("consumer", "evict", "Q", consumer.id.hex(), "--yes", "--json")
+    run("worker", "list", "Q", "--json")
+    run("debug", "sweep", "Q", "--json")
+    run("debug", "sweep", "Q", "--evict", consumer.id.hex(), "--json")
 
 
 def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:
@@ -169,22 +169,19 @@ def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:
     run("enqueue", "R", "--json", given='{"payload": "x"}\n' * 3)
     stream = Queue(f"{name}-other").plans.planner("stream")
     stream.next(db, stream.begin(db), messages=2)
-    run("plan", "list", "R", "--json")
-    run("plan", "show", "R", "stream", "--max", "1")
-    held = run("plan", "show", "R", "stream", "--json").json["ids"]
-    run("message", "show", "R", held[0], "--json")
-    (token, _) = (
-        each["token"] for each in run("message", "list", "R", "--state", "leased", "--json").json
-    )
-    run("message", "release", "R", token, "--yes", code=1)
-    run("plan", "release", "R", "stream", "--dry-run", "--json")
-    run("plan", "release", "R", "stream", "--yes", "--forget", "--json")
-    run("plan", "release", "R", "stream", "--yes", "--json", code=1)
+    run("stream", "list", "R", "--json")
+    plan = ("--state", "leased", "--consumer", "stream", "--json")
+    (held, _) = run("message", "list", "R", *plan).json
+    run("message", "show", "R", held["id"], "--json")
+    run("message", "release", "R", held["token"], "--yes", code=1)
+    run("stream", "finish", "R", "stream", "--dry-run", "--json")
+    run("stream", "forget", "R", "stream", "--yes", "--json")
+    run("stream", "finish", "R", "stream", "--yes", "--json", code=1)
 
 
 def the_end(run: Session) -> None:
-    run("history", "tail", "Q", "--max", "3", "--json")
-    run("history", "export", "Q")
+    run("queue", "history", "Q", "--max", "3", "--json")
+    run("queue", "history", "Q", "--all", "--json")
     run("enqueue", "Q", "--json", given='{"payload": "x", "headers": {"n": 1}}\n' * 3)
     run("message", "copy", "Q", "R", "--match", "n = 1", "--yes", "--json")
     run("message", "move", "Q", "R", "--all", "--dry-run", "--json")
@@ -198,8 +195,7 @@ def the_end(run: Session) -> None:
     run("message", "purge", "R", "--match", "n = 1", "--yes", "--json")
     run("message", "purge", "R", "--all", "--yes", "--json")
     run("message", "purge", "Q", "--all", "--state", "dead", "--yes", "--json")
-    run("queue", "verify", "Q", "--json")
-    run("sweep", "Q", "--json")
+    run("debug", "sweep", "Q", "--json")
     run("queue", "show", "Q", "--json")
     run("queue", "delete", "R", "--dry-run", "--json")
     run("queue", "delete", "R", "--yes", "--json")

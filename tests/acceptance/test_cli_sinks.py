@@ -1,4 +1,4 @@
-"""``fdbq sink``: what was interrupted is listed, finished, or forgotten."""
+"""``fdbq stream``: what was interrupted is listed, finished, or forgotten."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ def test_a_write_that_was_interrupted_is_listed_and_finished(
     before = Queue(name).depth(db).enqueued
     assert 0 < before < 25
 
-    (told,) = fdbq.ok("sink", "list", name, "--unfinished", "--json").json
-    assert (told["sink"], told["rows"], told["enqueued"]) == ("load of Monday", 25, before)
+    (told,) = fdbq.ok("stream", "list", name, "--unfinished", "--json").json
+    assert (told["stream"], told["rows"], told["enqueued"]) == ("load of Monday", 25, before)
     assert not told["complete"]
-    assert "unfinished" in fdbq.ok("sink", "list", name).out
+    assert "unfinished" in fdbq.ok("stream", "list", name).out
 
-    done = fdbq.ok("sink", "finish", name, "load of Monday", "--json").json
+    done = fdbq.ok("stream", "finish", name, "load of Monday", "--json").json
     assert done["enqueued"] == 25 - before
     assert Queue(name).depth(db).enqueued == 25
-    assert fdbq.ok("sink", "list", name, "--unfinished", "--json").json == []
-    assert "complete" in fdbq.ok("sink", "list", name).out
+    assert fdbq.ok("stream", "list", name, "--unfinished", "--json").json == []
+    assert "complete" in fdbq.ok("stream", "list", name).out
 
 
 def test_a_sink_is_forgotten(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     interrupted(db, name, "s")
     left = 25 - Queue(name).depth(db).enqueued
-    tried = fdbq.ok("sink", "forget", name, "s", "--dry-run").out
-    assert f"and {left} rows that are not enqueued" in tried
-    assert "Re-run with --yes to confirm" in fdbq.refused("sink", "forget", name, "s", code=2)
-    assert fdbq.ok("sink", "forget", name, "s", "--yes", "--json").json["lost"] == left
-    assert "has no sink 's'" in fdbq.refused("sink", "forget", name, "s", "--yes", code=1)
-    assert "has no sink 's'" in fdbq.refused("sink", "finish", name, "s", code=1)
-    assert "has no sinks" in fdbq.ok("sink", "list", name).err
+    tried = fdbq.ok("stream", "forget", name, "s", "--dry-run").out
+    assert f"with {left} rows not enqueued" in tried
+    assert "Re-run with --yes to confirm" in fdbq.refused("stream", "forget", name, "s", code=2)
+    assert fdbq.ok("stream", "forget", name, "s", "--yes", "--json").json["lost"] == left
+    assert "has no stream 's'" in fdbq.refused("stream", "forget", name, "s", "--yes", code=1)
+    assert "has no stream 's'" in fdbq.refused("stream", "finish", name, "s", code=1)
+    assert "has no streams" in fdbq.ok("stream", "list", name).err
 
 
 def test_rows_whose_driver_died_are_told_of_everywhere_and_removed(
@@ -61,16 +61,11 @@ def test_rows_whose_driver_died_are_told_of_everywhere_and_removed(
             stager.plain(b"%d" % n, 4)
         stager.finish()
 
-    (told,) = fdbq.ok("sink", "list", name, "--unfinished", "--json").json
-    assert (told["sink"], told["state"], told["complete"]) == ("load of Monday", "staged", False)
+    (told,) = fdbq.ok("stream", "list", name, "--unfinished", "--json").json
+    assert (told["stream"], told["state"], told["complete"]) == ("load of Monday", "staged", False)
     assert told["staged"] == {"attempts": 2, "rows": 50, "bytes": 80}
-    assert "50 (fdbq sink list)" in fdbq.ok("queue", "show", name).out
+    assert "50 (fdbq stream list)" in fdbq.ok("queue", "show", name).out
     assert "50 rows staged for sink 'load of Monday'" in fdbq.ok("doctor", name, "--quick").out
-    assert (
-        f"50 rows staged and not enqueued: fdbq sink list {name}"
-        in fdbq.ok("queue", "verify", name).out
-    )
-
-    forgot = fdbq.ok("sink", "forget", name, "load of Monday", "--yes", "--json").json
+    forgot = fdbq.ok("stream", "forget", name, "load of Monday", "--yes", "--json").json
     assert (forgot["lost"], forgot["forgotten"]) == (50, True)
     assert queue.admin.verify(db).staged == 0

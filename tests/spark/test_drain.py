@@ -139,7 +139,7 @@ def test_a_drain_that_is_killed_goes_on_and_writes_each_message_once(
     names = [b"%d" % n for n in range(3_000)]
     queue.enqueue_many(db, names)
     process = subprocess.Popen(
-        [FDBQ, "pipeline", "drain", "drained", path, "--batch", "100"],
+        [FDBQ, "stream", "drain", "drained", path, "--batch", "100"],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

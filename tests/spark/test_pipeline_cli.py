@@ -1,4 +1,4 @@
-"""``fdbq pipeline load``, ``drain`` and ``replay``."""
+"""``fdbq stream load`` and ``drain``, and ``fdbq message retry --where``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_files_go_in_and_out(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    load = ["pipeline", "load", name, flights, "--priority", "delay", "--header", "c=carrier"]
+    load = ["stream", "load", name, flights, "--priority", "delay", "--header", "c=carrier"]
     assert run([*load, "--id", "once", "--json"]) == 0
     done = printed(capsys)
     assert (done["rows"], done["enqueued"], done["rejected"]) == (10, 10, 0)
@@ -62,7 +62,7 @@ def test_files_go_in_and_out(
     assert "skipped: row 10 of partition 0: priority 10" in ended.err
 
     out = str(tmp_path / "out")
-    drain = ["pipeline", "drain", name, out, "--payload", "json", "--schema", "delay INT"]
+    drain = ["stream", "drain", name, out, "--payload", "json", "--schema", "delay INT"]
     assert run([*drain, "--columns", "id,payload", "--json"]) == 0
     assert printed(capsys)["messages"] == 19
     assert run(drain) == 0
@@ -80,29 +80,26 @@ def test_dead_letters_are_replayed(
         assert delivery is not None
         queue.reject(here, delivery, reason="late")
 
-    replay = ["pipeline", "replay", name, "--where", "payload > '0'"]
+    replay = ["message", "retry", name, "--where", "payload > '0'"]
     assert run([*replay, "--dry-run"]) == 0
-    assert capsys.readouterr().out == f"would replay 2 dead letters of queue {name}\n"
+    assert capsys.readouterr().out == f"would retry 2 messages of queue {name}\n"
     assert run(replay) == 2
     assert "Re-run with --yes to confirm" in capsys.readouterr().err
     assert run([*replay, "--yes", "--json"]) == 0
-    assert printed(capsys)["replayed"] == 2
-    assert run(["pipeline", "replay", name, "--all", "--yes"]) == 0
-    assert capsys.readouterr().out == f"replayed 1 dead letter of queue {name}, 1 matched\n"
-    assert queue.depth(here).ready == 3
+    assert printed(capsys)["retried"] == 2
+    assert queue.depth(here).ready == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["load", "QUEUE", "a.txt"], 2, "name one of parquet"),
-        (["load", "QUEUE", "nowhere.json"], 2, "there is no such file"),
-        (["load", "QUEUE", "a.json", "--header", "x"], 2, "--header x: write NAME=SQL"),
-        (["load", "no-such-queue", "a.json"], 1, "there is no queue"),
-        (["drain", "no-such-queue", "out"], 1, "there is no queue"),
-        (["drain", "QUEUE", "out", "--payload", "json"], 2, "payloadSchema"),
-        (["replay", "QUEUE"], 2, "with --where, or with --all"),
-        (["replay", "QUEUE", "--where", "raison = 1", "--yes"], 2, "raison"),
+        (["stream", "load", "QUEUE", "a.txt"], 2, "name one of parquet"),
+        (["stream", "load", "QUEUE", "nowhere.json"], 2, "there is no such file"),
+        (["stream", "load", "QUEUE", "a.json", "--header", "x"], 2, "--header x: write NAME=SQL"),
+        (["stream", "load", "no-such-queue", "a.json"], 1, "there is no queue"),
+        (["stream", "drain", "no-such-queue", "out"], 1, "there is no queue"),
+        (["stream", "drain", "QUEUE", "out", "--payload", "json"], 2, "payloadSchema"),
+        (["message", "retry", "QUEUE", "--where", "raison = 1", "--yes"], 2, "raison"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(
@@ -113,7 +110,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
     said: str,
 ) -> None:
     words = [name if word == "QUEUE" else word for word in arguments]
-    assert run(["pipeline", *words]) == code
+    assert run(words) == code
     ended = capsys.readouterr()
     assert ended.out == ""
     assert said in ended.err.splitlines()[-1]

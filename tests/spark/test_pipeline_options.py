@@ -1,4 +1,4 @@
-"""What ``fdbq pipeline`` tells without Java, and what it keeps to itself."""
+"""What ``fdbq stream`` tells without Java, and what it keeps to itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import fdbqueue
 import fdbqueue.spark
 from fdbqueue import Queue
 from fdbqueue.cli.main import run
-from fdbqueue.cli.pipeline import session
+from fdbqueue.cli.streams import session
 
 pytest.importorskip("pyspark")
 
@@ -29,14 +29,17 @@ def name() -> str:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["drain", "QUEUE", "out", "--payload", "json"], "payloadSchema"),
-        (["drain", "QUEUE", "out", "--schema", "a INT"], "payloadSchema"),
-        (["drain", "QUEUE", "out", "--header-columns", "a b c"], "headerColumns"),
-        (["drain", "QUEUE", "out", "--consumer", "\n"], "invalid name"),
-        (["load", "QUEUE", "a.txt"], "name one of parquet"),
-        (["load", "QUEUE", "nowhere.json"], "there is no such file"),
-        (["load", "QUEUE", __file__, "--format", "csv", "--id", "\n"], "invalid name"),
-        (["replay", "QUEUE", "--all", "--yes", "--header-columns", "a b c"], "headerColumns"),
+        (["stream", "drain", "QUEUE", "out", "--payload", "json"], "payloadSchema"),
+        (["stream", "drain", "QUEUE", "out", "--schema", "a INT"], "payloadSchema"),
+        (["stream", "drain", "QUEUE", "out", "--header-columns", "a b c"], "headerColumns"),
+        (["stream", "drain", "QUEUE", "out", "--consumer", "\n"], "invalid name"),
+        (["stream", "load", "QUEUE", "a.txt"], "name one of parquet"),
+        (["stream", "load", "QUEUE", "nowhere.json"], "there is no such file"),
+        (["stream", "load", "QUEUE", __file__, "--format", "csv", "--id", "\n"], "invalid name"),
+        (
+            ["message", "retry", "QUEUE", "--where", "TRUE", "--yes", "--header-columns", "a b c"],
+            "headerColumns",
+        ),
     ],
 )
 def test_options_are_checked_before_java_starts(
@@ -51,7 +54,7 @@ def test_options_are_checked_before_java_starts(
 
     monkeypatch.setattr(fdbqueue.spark, "local", start)
     monkeypatch.setattr("fdbqueue.spark.session.local", start)
-    assert run(["pipeline", *(name if word == "QUEUE" else word for word in arguments)]) == 2
+    assert run([name if word == "QUEUE" else word for word in arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
 

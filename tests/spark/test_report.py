@@ -414,13 +414,13 @@ def test_the_command_prints_tables_or_json_and_writes_the_page(
     _, (one, two) = kept
     # When the command is asked for JSON of one queue, and a page
     file = tmp_path / "report.html"
-    assert run(["pipeline", "report", one.name, "--json", "--html", str(file)]) == 0
+    assert run(["stream", "report", one.name, "--json", "--html", str(file)]) == 0
     # Then it prints and writes them
     told = json.loads(capsys.readouterr().out)
     assert [each["queue"] for each in told["queues"]] == [one.name]
     assert one.name in Seen(file.read_text()).text
     # And otherwise it prints tables
-    assert run(["pipeline", "report", one.name, two.name]) == 0
+    assert run(["stream", "report", one.name, two.name]) == 0
     printed = capsys.readouterr().out
     assert "wait p99" in printed
     assert "2 ready, the oldest" in printed
@@ -431,8 +431,8 @@ def test_a_queue_without_history_is_refused_before_anything_starts(
 ) -> None:
     db, name = fdbqueue.open(), f"plain-{uuid.uuid4().hex}"
     queue = Queue.create(db, name)
-    assert run(["pipeline", "report", name]) == 1
+    assert run(["stream", "report", name]) == 1
     assert "history_seconds" in capsys.readouterr().err
     queue.delete(db)
-    assert run(["pipeline", "report", name]) == 1
+    assert run(["stream", "report", name]) == 1
     assert "there is no queue" in capsys.readouterr().err

@@ -53,12 +53,12 @@ def demonstrate(
     with tempfile.TemporaryDirectory(prefix="fdbqueue-demo-") as directory:
         lines, parquet = Path(directory, "flights.jsonl"), str(Path(directory, "parquet"))
         lines.write_text("".join(json.dumps(asdict(flight)) + "\n" for flight in flights))
-        step("Loading the same flights from a file into a second queue (fdbq pipeline load)")
+        step("Loading the same flights from a file into a second queue (fdbq stream load)")
         priority = {"priority": "IF(delay IS NULL, 9, 4)"}
         pipeline.load(db, stream, lines, schema=SCHEMA, columns=priority, spark=spark)
         step(
             f"Draining it to Parquet with a streaming query, {BATCH_MESSAGES:,} messages a batch, "
-            "each exactly once (fdbq pipeline drain)"
+            "each exactly once (fdbq stream drain)"
         )
         pipeline.drain(
             db,

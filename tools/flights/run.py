@@ -168,7 +168,7 @@ def _on_spark(
         return True
     stream = Queue.create(db, "flights again", root=place.space)
     holds = _claims(pipeline.demonstrate(db, stream, flights, _step))
-    _step("Reporting on the deliveries of the first half (fdbq pipeline report)")
+    _step("Reporting on the deliveries of the first half (fdbq stream report)")
     pipeline.write_report(db, queue, page)
     _step(f"The report, with plots: {page.resolve()}")
     return holds

@@ -3,7 +3,7 @@
 A line is an object with ``payload`` (any JSON, or the text of bytes if ``content_type`` says that
 it is none) or ``payload_base64`` (any bytes), and optionally
 ``priority``, ``headers`` and the other arguments of an enqueue. It can also be an array of such
-objects, or part of an array with one object per line. Names that only ``receive``, ``peek`` and
+objects, or part of an array with one object per line. Names that only ``receive`` and
 other commands print are ignored, so that you can enqueue their output. Any other name is an error.
 """
 

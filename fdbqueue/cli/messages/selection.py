@@ -16,6 +16,7 @@ from fdbqueue.values.states import State
 from ...values.records import record
 from .. import context, durations, listings, terminal
 from ..parameters import Change, QueueName, complete_queue, grouped, queue_option
+from ..streams.columns import HeaderColumns, Schema
 from .filters import Filters, Wanted
 from .leases import leases_of
 from .listing import waiting
@@ -156,6 +157,12 @@ def retry(
     rate: Annotated[
         float | None, Option(metavar="N", min=0.001, help="Retry at most N per second.")
     ] = None,
+    where: Annotated[
+        str | None,
+        Option(metavar="SQL", help="A condition on columns, instead; needs fdbqueue[spark]."),
+    ] = None,
+    schema: Schema = None,
+    header_columns: HeaderColumns = None,
     change: Change,
 ) -> None:
     """Deliver dead letters again.
@@ -164,13 +171,29 @@ def retry(
     message now holds its unique key. Choose by ID, with filters, or with --all. The exit code is 1
     if any message is not retried, or none matches.
 
+    Where a selector is not enough, --where takes a condition in SQL, which Spark evaluates. The
+    columns are those of the table of dead letters: id, payload (as text), headers, priority, level,
+    attempts, enqueued_at, last_error, reason, died_at and others. With --schema, it may use fields
+    of JSON payloads.
+
     \b
     Examples:
       fdbq message retry orders 05-000000000001-83ca4e58174f03bb
       fdbq message retry orders --error timeout --since 2h --rate 50 --yes
       fdbq message retry orders --queue mail --match "region = 'eu'" --dry-run
       fdbq message retry orders --all --yes
+      fdbq message retry orders --where "reason LIKE '%timeout%' AND died_at > '2026-05-01'"
+      fdbq message retry flights --schema 'delay INT' --where 'payload.delay > 60' --dry-run
     """
+    if where is not None:
+        if ids or choice.given or choice.every or choice.others or choice.state or rate:
+            raise terminal.CommandError("--where says which: omit all others that choose")
+        from ..streams.replay import replay
+
+        replay(name, where, schema, header_columns, change)
+        return
+    if schema is not None or header_columns is not None:
+        raise terminal.CommandError("--schema and --header-columns are for --where")
     began = time.monotonic()
 
     def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:

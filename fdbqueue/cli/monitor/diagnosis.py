@@ -163,13 +163,13 @@ def queue(seen: Seen) -> Iterator[Finding]:
         yield found(WARNING, "consumers", detail, "start a worker: fdbq worker MODULE:NAME")
     if seen.stale:
         detail = f"{terminal.count(seen.stale, 'consumer')} without a recent heartbeat"
-        yield found(WARNING, "consumers", detail, f"fdbq consumer evict {quoted}")
+        yield found(WARNING, "consumers", detail, f"fdbq debug sweep {quoted}")
     if stuck := [overdue for overdue in seen.overdue_ms if overdue > EXPIRED_MS]:
         detail = (
             f"{terminal.count(len(stuck), 'lease')} expired, the first {terminal.age(max(stuck))} "
             "ago, and no consumer reclaims the messages"
         )
-        yield found(WARNING, "leases", detail, f"fdbq sweep {quoted}")
+        yield found(WARNING, "leases", detail, f"fdbq debug sweep {quoted}")
     held = depth.ready + depth.delayed + depth.leased
     for unit, limit, holds in (
         ("messages", seen.options.max_messages, held),
@@ -189,7 +189,7 @@ def queue(seen: Seen) -> Iterator[Finding]:
         )
         advice = (
             "if the write has died, repeat it, then run "
-            f"fdbq sink forget {quoted} {shlex.quote(sink)}"
+            f"fdbq stream forget {quoted} {shlex.quote(sink)}"
         )
         yield _finding(state, "sinks", name, detail, advice)
     if depth.dead:
@@ -199,13 +199,12 @@ def queue(seen: Seen) -> Iterator[Finding]:
         target = str(seen.options.dead_letter_queue)
         detail = f"its dead letter queue {target!r} does not exist"
         yield found(PROBLEM, "dead", detail, f"fdbq queue create {shlex.quote(target)}")
-    if seen.verified is not None and (wrong := len(seen.verified.deviations)):
-        more = f", and {wrong - 1:,} more" if wrong > 1 else ""
-        detail = f"{seen.verified.deviations[0]}{more}"
-        yield found(PROBLEM, "counters", detail, f"fdbq queue verify {quoted} --repair")
-    if seen.verified is not None and seen.verified.unchecked:
-        advice = f"fdbq queue verify {quoted}, at a quieter time"
-        yield found(WARNING, "counters", "too large to be checked completely", advice)
+    for deviation in () if seen.verified is None else seen.verified.deviations:
+        state = OK if deviation.repaired else PROBLEM
+        yield _finding(state, "counters", name, str(deviation), f"fdbq doctor {quoted} --repair")
+    for what in () if seen.verified is None else seen.verified.unchecked:
+        detail = f"too large to be checked at one version: {what}"
+        yield found(WARNING, "counters", detail, f"fdbq doctor {quoted}, at a quieter time")
 
 
 def _unattended(seen: Seen) -> bool:

@@ -35,21 +35,29 @@ def doctor(
             help="Verify neither queues nor the store, which would read all data.",
         ),
     ] = False,
+    repair: Annotated[
+        bool, Option("--repair", help="Repair what can be repaired without guessing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the store and the queues, and say what to do.
 
     For the store: its health, its latency, and whether its clock agrees with this machine's. For
     each queue: whether it is paused, full, nearly full or without consumers; dead letters; dead
-    consumers; expired leases that nobody reclaims; and everything that fdbq queue verify checks.
+    consumers; and expired leases that nobody reclaims. It verifies counters, leases, chunks of
+    payloads and all else that is stored, while it is in use: see docs/verify.md.
 
-    Changes nothing. The exit code is 1 if there is a problem, and 0 if there are only warnings.
+    Changes nothing without --repair. The exit code is 1 if there is a problem, and 0 if there are
+    only warnings.
 
     \b
     Examples:
       fdbq doctor
       fdbq doctor orders --quick --json
+      fdbq doctor orders --repair
     """
+    if quick and repair:
+        raise terminal.CommandError("--repair has to read all: omit --quick")
     from fdbqueue.store.binding import DEFAULT
 
     db = context.connect()
@@ -58,7 +66,7 @@ def doctor(
     every = names or context.queue_names(db)
     checked = 0
     with terminal.progress("queues", len(every)) as update:
-        for seen in _look(db, every, quick):
+        for seen in _look(db, every, quick, repair):
             findings += [seen] if isinstance(seen, Finding) else diagnosis.queue(seen)
             checked += 1
             update(checked)
@@ -116,13 +124,15 @@ def _pace(db: fdbqueue.fdb.Database, began: tuple[int, float]) -> Finding:
     return diagnosis.pace((version - began[0]) / max(wall - began[1], 0.001))
 
 
-def _look(db: fdbqueue.fdb.Database, names: list[str], quick: bool) -> Iterator[Seen | Finding]:
+def _look(
+    db: fdbqueue.fdb.Database, names: list[str], quick: bool, repair: bool
+) -> Iterator[Seen | Finding]:
     for name, found in overview.surveyed(db, names):
         try:
             if found.unreadable is not None:
                 yield diagnosis.unreadable(name, found.unreadable)
             else:
-                yield _seen(db, context.queue(name), found, quick)
+                yield _seen(db, context.queue(name), found, quick, repair)
         except QueueNotFound:  # it was deleted a moment ago
             continue
         except CorruptData as error:
@@ -134,6 +144,7 @@ def _seen(
     queue: fdbqueue.Queue,
     found: fdbqueue.queue.overview.Surveyed,
     quick: bool,
+    repair: bool,
 ) -> Seen:
     from fdbqueue.consumers.states import ConsumerState
     from fdbqueue.queue.bulk.sinks import undecided_rows
@@ -160,5 +171,5 @@ def _seen(
             (sink, each.rows, now_ms - each.changed_at_ms)
             for sink, each in undecided_rows(db, queue).items()
         ],
-        verified=None if quick else queue.admin.verify(db),
+        verified=None if quick else queue.admin.repair(db) if repair else queue.admin.verify(db),
     )

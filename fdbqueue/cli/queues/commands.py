@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
-from typer import Argument, Exit, Option, Typer
+from typer import Argument, Option, Typer
 
 import fdbqueue
 from fdbqueue.values.options import QueueOptions
 
 from .. import context, durations, listings, terminal
 from ..parameters import AsJson, Change, QueueName, QueueNames, grouped
-from . import options, overview
+from . import history, options, overview
 
 app = Typer(
     name="queue",
-    help="Create, list, show, change, verify and delete queues.",
+    help="Create, list, show, change, pause and delete queues, and show what happened.",
     no_args_is_help=True,
 )
 
@@ -179,66 +178,6 @@ def delete(names: QueueNames, *, change: Change) -> None:
         listings.print_results([{"queue": name, "deleted": True} for name in held])
 
 
-def verify(
-    names: QueueNames,
-    repair: Annotated[
-        bool, Option("--repair", help="Repair what can be repaired without guessing.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Verify the stored data of queues while they are in use.
-
-    It checks counters, leases and their expiries, chunks of payloads, and more: see docs/verify.md.
-    It reads everything once and disturbs nobody. The exit code is 1 if anything is wrong or could
-    not be checked.
-
-    \b
-    Examples:
-      fdbq queue verify orders
-      fdbq queue verify orders mail --repair
-    """
-    db = context.connect()
-    results: list[dict[str, Any]] = []
-    for name in dict.fromkeys(names):
-        admin = context.queue(name).admin
-        found = admin.repair(db) if repair else admin.verify(db)
-        results.append(
-            {
-                "queue": name,
-                "ok": found.ok,
-                "messages": found.messages,
-                "staged": found.staged,
-                "deviations": [asdict(each) for each in found.deviations],
-                "unchecked": [*found.unchecked],
-            }
-        )
-        if not as_json:
-            _print_verified(name, found, several=len(names) > 1)
-    if as_json:
-        listings.print_results(results)
-    if not all(each["ok"] for each in results):
-        raise Exit(1)
-
-
-def _print_verified(name: str, found: fdbqueue.values.model.Verification, *, several: bool) -> None:
-    if found.deviations:
-        terminal.print_table(
-            ["kind", "subject", "", "detail"],
-            [
-                (each.kind, each.subject, "repaired" if each.repaired else "", each.detail)
-                for each in found.deviations
-            ],
-        )
-    for each in found.unchecked:
-        print(f"not checked, because it is too large to read at one version: {each}")
-    if found.staged:
-        print(f"{terminal.count(found.staged, 'row')} staged and not enqueued: "
-              f"fdbq sink list {terminal.visible(name)}")  # fmt: skip
-    prefix = f"queue {terminal.visible(name)}: " if several else ""
-    print(f"{prefix}{terminal.count(found.messages, 'message')} checked: "
-          f"{'no problems' if found.ok else 'problems found'}")  # fmt: skip
-
-
 app.command("list")(overview.list_)
-for command in (overview.show, verify):
+for command in (overview.show, history.history):
     app.command()(command)

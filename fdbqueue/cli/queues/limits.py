@@ -1,4 +1,4 @@
-"""``fdbq limit …``: the limits that queues share, and who waits for whom."""
+"""``fdbq limit …``: limits that queues share, and those of a queue's keys."""
 
 from __future__ import annotations
 
@@ -8,52 +8,87 @@ from typer import Argument, Option, Typer
 
 import fdbqueue
 
-from ...values.limits import LimitState, LimitSummary
+from ...values.limits import (
+    KeyBacklog,
+    KeyLimits,
+    KeyState,
+    LimitState,
+    LimitSummary,
+    OwnLimits,
+)
 from .. import context, json_schema, listings, terminal
-from ..parameters import AsJson, Change, ListOutput, Output, Page, grouped, pair
-from .keys import number
+from ..parameters import (
+    AsJson,
+    Change,
+    ListOutput,
+    Output,
+    Page,
+    grouped,
+    pair,
+    queue_option,
+)
 
 if TYPE_CHECKING:
-    from ...queue.keys.limits import Limits, Shared, SharedLimit
+    from ...queue.keys.keys import Key
+    from ...queue.keys.limits import Limits, SharedLimit
 
 LISTED = 100
 
 app = Typer(
     name="limit",
-    help="List the limits that queues share, show who waits for whom, and set them.",
+    help="List, show, set, pause and delete limits: those that queues share, and those of keys.",
     no_args_is_help=True,
 )
 
-Dimension = Annotated[str, Argument(metavar="DIMENSION", help="What is limited, such as api.")]
-Name = Annotated[str, Argument(metavar="NAME", help="The limit, such as stripe.")]
+Name = Annotated[
+    str,
+    Argument(
+        metavar="LIMIT",
+        help="DIMENSION=NAME, such as api=stripe; with --queue, a key of the queue.",
+    ),
+]
+OfQueue = Annotated[str | None, queue_option("The limits of keys of this queue.")]
 
 
-def _limits() -> tuple[fdbqueue.fdb.Database, Limits]:
+def _shared() -> Limits:
     from ...queue.keys.limits import Limits  # help and completion need no store
 
-    return context.connect(), Limits(context.subspace())
+    return Limits(context.subspace())
 
 
-def _limit(dimension: str, name: str) -> tuple[fdbqueue.fdb.Database, SharedLimit]:
-    db, limits = _limits()
-    return db, limits[dimension, name]
+def _opened(name: str, queue: str | None) -> tuple[fdbqueue.fdb.Database, SharedLimit | Key]:
+    if queue is not None:
+        db, found = context.open_queue(queue)
+        return db, found.keys[name]
+    dimension, limit = pair("LIMIT", name, "DIMENSION=NAME, or give --queue for a key")
+    return context.connect(), _shared()[dimension, limit]
+
+
+def _named(state: LimitState | KeyState, queue: str | None) -> str:
+    if isinstance(state, KeyState):
+        return f"key {state.key} of queue {queue}"
+    return f"limit {state.dimension}={state.name}"
 
 
 @app.command("list")
 @grouped
-def list_(*, page: Page, output: ListOutput) -> None:
+def list_(queue: OfQueue = None, *, page: Page, output: ListOutput) -> None:
     """List the limits that are set, and those for which messages wait.
 
-    Without --max, the first 100 are listed. --after takes DIMENSION=NAME.
+    With --queue, those of its keys: a key for which no message waits, and without limits of its
+    own, is not stored. Without --max, the first 100 are listed. --after takes a LIMIT.
 
     \b
     Examples:
       fdbq limit list
-      fdbq limit list --max 20 --json
+      fdbq limit list --queue orders --max 20 --json
     """
-    db, limits = _limits()
     most = page.limit or LISTED
+    if queue is not None:
+        listings.show(_keys(queue, most, page.after), output)
+        return
     after = None if page.after is None else pair("--after", page.after, "DIMENSION=NAME")
+    db, limits = context.connect(), _shared()
 
     def look() -> listings.View:
         now_ms = fdbqueue.Clock().wall_ms()
@@ -62,7 +97,14 @@ def list_(*, page: Page, output: ListOutput) -> None:
         last = f"{found[-1].dimension}={found[-1].name}" if found else ""
         return listings.table(
             ["dimension", "name", "concurrency", "rate", "waiting", "for"],
-            [_row(each, now_ms) for each in found],
+            [
+                (
+                    *(each.dimension, each.name),
+                    "paused" if each.paused else _shown(each.concurrency),
+                    *(_shown(each.rate), each.waiting, _since(each.since_ms, now_ms)),
+                )
+                for each in found
+            ],
             [_listed(each) for each in found],
             "no limit is set, and no message waits for one",
             listings.more("limit", most, last) if len(rows) > most else None,
@@ -71,14 +113,44 @@ def list_(*, page: Page, output: ListOutput) -> None:
     listings.show(look, output)
 
 
-def _row(found: LimitSummary, now_ms: int) -> tuple[object, ...]:
-    waits = "" if found.since_ms is None else terminal.age(now_ms - found.since_ms)
-    concurrency = "paused" if found.paused else _number(found.concurrency)
-    return found.dimension, found.name, concurrency, found.rate or "none", found.waiting, waits
+def _keys(name: str, most: int, after: str | None) -> Any:
+    db, queue = context.open_queue(name)
+
+    def look() -> listings.View:
+        now_ms = fdbqueue.Clock().wall_ms()
+        waiting = {each.key: each for each in queue.keys.waiting(db, most + 1, after=after)}
+        limited = queue.keys.limited(db, most + 1, after=after)
+        names = sorted({*waiting, *limited})
+        found = names[:most]
+        return listings.table(
+            ["key", "waiting", "for", "own limits"],
+            [(key, *_waits(waiting.get(key), now_ms), _own(limited.get(key))) for key in found],
+            [_listed_key(key, waiting.get(key), limited.get(key)) for key in found],
+            f"no message of queue {name} waits for a slot, and no key has limits of its own",
+            listings.more("key", most, found[-1]) if len(names) > most else None,
+        )
+
+    return look
 
 
-def _number(concurrency: int | None) -> object:
-    return "none" if concurrency is None else concurrency
+def _waits(backlog: KeyBacklog | None, now_ms: int) -> tuple[object, object]:
+    return (0, "") if backlog is None else (backlog.waiting, _since(backlog.since_ms, now_ms))
+
+
+def _since(since_ms: int | None, now_ms: int) -> str:
+    return "" if since_ms is None else terminal.age(now_ms - since_ms)
+
+
+def _own(own: OwnLimits | None) -> str:
+    return ", ".join(_limit(name, value) for name, value in (own or {}).items())
+
+
+def _limit(name: str, value: object) -> str:
+    return name if name == "paused" else f"{name} {_shown(value)}"
+
+
+def _shown(value: object) -> object:
+    return "none" if value is None else value
 
 
 def _listed(found: LimitSummary | LimitState) -> dict[str, Any]:
@@ -89,73 +161,115 @@ def _listed(found: LimitSummary | LimitState) -> dict[str, Any]:
         "paused": found.paused,
         "rate": found.rate,
         "waiting": found.waiting,
-        **({} if found.since_ms is None else {"since": json_schema.when(found.since_ms)}),
+        **_times(since=found.since_ms),
     }
+
+
+def _listed_key(key: str, backlog: KeyBacklog | None, own: OwnLimits | None) -> dict[str, Any]:
+    return {
+        "key": key,
+        "waiting": 0 if backlog is None else backlog.waiting,
+        **({} if backlog is None else _times(since=backlog.since_ms)),
+        "limits": {**(own or {})},
+    }
+
+
+def _times(**times: int | None) -> dict[str, str]:
+    return {name: json_schema.when(at) for name, at in times.items() if at is not None}
 
 
 @app.command()
 @grouped
-def show(dimension: Dimension, name: Name, *, output: Output) -> None:
-    """Show what is out of a limit, in which queues, and who waits.
+def show(name: Name, queue: OfQueue = None, *, output: Output) -> None:
+    """Show what is out of a limit, in which queues, how many messages wait, and for what.
 
     \b
     Examples:
-      fdbq limit show api stripe
-      fdbq limit show api stripe --watch 1
+      fdbq limit show api=stripe --watch 1
+      fdbq limit show tenant-17 --queue orders
     """
-    db, limit = _limit(dimension, name)
+    db, limit = _opened(name, queue)
 
     def look() -> listings.View:
         state = limit.state(db)
         fields = [
-            ("concurrency", _number(state.concurrency)),
-            ("rate", state.rate or "none"),
-            ("paused", state.paused),
+            *((what, _shown(value)) for what, value in _limits(state).items()),
             ("out", len(state.out)),
             ("waiting", state.waiting),
             *([("", waits_for(state, fdbqueue.Clock().wall_ms()))] if state.waiting else []),
         ]
-        rows: list[tuple[object, ...]] = [(n, *state.out[n]) for n in sorted(state.out)]
-        rows += [("next", *each) for each in state.next]
-        below = listings.table(["slot", "queue", "message"], rows, [], "")
+        if isinstance(state, KeyState):
+            below = listings.table(["slot", "message"], sorted(state.out.items()), [], "")
+        else:
+            rows: list[tuple[object, ...]] = [(n, *state.out[n]) for n in sorted(state.out)]
+            rows += [("next", *each) for each in state.next]
+            below = listings.table(["slot", "queue", "message"], rows, [], "")
         return listings.fields(fields, _state(state), below)
 
     listings.show(look, output)
 
 
-def waits_for(state: LimitState, now_ms: int) -> str:
+def waits_for(state: LimitState | KeyState, now_ms: int) -> str:
     """What the messages of a limit wait for, for how long, and in which queues."""
-    if state.paused:
-        reason = "the limit is paused"
-    elif state.concurrency is not None and len(state.out) >= state.concurrency:
-        reason = f"waits for a slot: {len(state.out)} of {state.concurrency} out"
-    elif state.rate is not None:
+    limits = state.limits if isinstance(state, KeyState) else state
+    window = limits.places if isinstance(limits, KeyLimits) else None
+    if limits.paused:
+        reason = f"the {'key' if isinstance(state, KeyState) else 'limit'} is paused"
+    elif limits.concurrency is not None and len(state.out) >= limits.concurrency:
+        reason = f"waits for a slot: {len(state.out)} of {limits.concurrency} out"
+    elif isinstance(state, KeyState) and window is not None and state.in_window >= window:
+        reason = f"waits for a place in the window: {state.in_window} of {window} ready"
+    elif limits.rate is not None:
         coming = max(0, (state.next_ms or now_ms) - now_ms)
         reason = f"waits for its rate: next in {terminal.age(coming)}"
     else:
         reason = "waits for the end of a message, since the limit has changed"
+    if isinstance(state, KeyState):
+        oldest = _since(state.oldest_ms, now_ms)
+        return f"{reason}, the oldest {oldest}" if oldest else reason
     some = sum(state.waiting_in.values())
     queues = ", ".join(f"{count:,} in {name}" for name, count in sorted(state.waiting_in.items()))
     of = "" if some == state.waiting else f"of the first {some:,}, "
-    since = "" if state.since_ms is None else f", for {terminal.age(now_ms - state.since_ms)}"
+    since = "" if state.since_ms is None else f", for {_since(state.since_ms, now_ms)}"
     return f"{reason}{since}; {of}{queues}"
 
 
-def _state(state: LimitState) -> dict[str, Any]:
-    named = [{"queue": queue, "id": each} for queue, each in state.next]
+def _limits(state: LimitState | KeyState) -> dict[str, Any]:
+    limits = state.limits if isinstance(state, KeyState) else state
+    window = (
+        {"window": limits.window, "weight": limits.weight} if isinstance(limits, KeyLimits) else {}
+    )
+    return {
+        "concurrency": limits.concurrency,
+        **window,
+        "rate": limits.rate,
+        "paused": limits.paused,
+    }
+
+
+def _state(state: LimitState | KeyState) -> dict[str, Any]:
+    if isinstance(state, KeyState):
+        return {
+            "key": state.key,
+            **_limits(state),
+            "own": {**state.own},
+            "out": [state.out[n] for n in sorted(state.out)],
+            "waiting": state.waiting,
+            **_times(since=state.since_ms, oldest=state.oldest_ms, next=state.next_ms),
+        }
     return {
         **_listed(state),
         "out": [{"queue": queue, "id": each} for _, (queue, each) in sorted(state.out.items())],
-        "next": named,
+        "next": [{"queue": queue, "id": each} for queue, each in state.next],
         "waiting_in": state.waiting_in,
-        **({} if state.next_ms is None else {"next_at": json_schema.when(state.next_ms)}),
+        **_times(next_at=state.next_ms),
     }
 
 
 @app.command("set")
 def set_(
-    dimension: Dimension,
     name: Name,
+    queue: OfQueue = None,
     concurrency: Annotated[
         str | None,
         Option(metavar="N", help="How many of its messages may be out at once; none: any."),
@@ -164,81 +278,123 @@ def set_(
         str | None,
         Option(metavar="RATE", help="How many of them become ready in how much time; none: any."),
     ] = None,
-    *,
+    window: Annotated[
+        str | None,
+        Option(metavar="N", help="How many of a key may be ready at once; none: all that are out."),
+    ] = None,
+    weight: Annotated[
+        str | None,
+        Option(metavar="N", help="How many turns a key gets where others get one."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set a limit that queues share, or change it while they run.
+    """Set a limit that queues share, or that of a key, or change it while they run.
 
-    It counts the messages that are enqueued with it, in all queues of the root together. A rate
-    is a number and one of s, min, hour and day.
+    A shared limit counts the messages that are enqueued with it, in all queues of the root
+    together. With --queue, it is that of one key; the limits of all other keys are the queue's
+    options key_concurrency, key_window, key_weight and key_rate. A rate is a number and one of s,
+    min, hour and day; after ", burst" how many may come at once after a rest.
 
     \b
     Examples:
-      fdbq limit set api stripe --concurrency 5
-      fdbq limit set api stripe --rate '100/min, burst 20'
+      fdbq limit set api=stripe --concurrency 5
+      fdbq limit set api=stripe --rate '100/min, burst 20'
       fdbq enqueue orders 'order 17' --limit api=stripe
+      fdbq limit set tenant-17 --queue orders --concurrency none --window 2 --weight 3
     """
-    shared: Shared = {}
+    given: dict[str, Any] = {}
     if concurrency is not None:
-        shared["concurrency"] = number("--concurrency", concurrency)
+        given["concurrency"] = _number("--concurrency", concurrency)
+    if window is not None:
+        given["window"] = _number("--window", window)
+    if weight is not None:
+        given["weight"] = _whole("--weight", weight)
     if rate is not None:
-        shared["rate"] = None if rate == "none" else rate
-    if not shared:
-        raise terminal.CommandError("give --concurrency or --rate")
-    db, limit = _limit(dimension, name)
-    _print(as_json, limit.set(db, **shared))
+        given["rate"] = None if rate == "none" else rate
+    if not given:
+        raise terminal.CommandError("give --concurrency, --rate, --window or --weight")
+    if queue is None and not (window is weight is None):
+        raise terminal.CommandError("--window and --weight are of a key: give --queue")
+    db, limit = _opened(name, queue)
+    limit.set(db, **given)
+    _print(as_json, limit.state(db), queue)
+
+
+def _number(option: str, text: str) -> int | None:
+    return None if text == "none" else _whole(option, text, ", or none")
+
+
+def _whole(option: str, text: str, otherwise: str = "") -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise terminal.CommandError(f"{option} {text}: write a number{otherwise}")
+    return int(text)
 
 
 @app.command()
-def pause(dimension: Dimension, name: Name, as_json: AsJson = False) -> None:
+def pause(name: Name, queue: OfQueue = None, as_json: AsJson = False) -> None:
     """Let no more messages of a limit become ready. Those that are ready are still delivered.
 
     \b
-    Example:
-      fdbq limit pause api stripe
+    Examples:
+      fdbq limit pause api=stripe
+      fdbq limit pause tenant-17 --queue orders
     """
-    db, limit = _limit(dimension, name)
-    _print(as_json, limit.pause(db))
+    db, limit = _opened(name, queue)
+    limit.pause(db)
+    _print(as_json, limit.state(db), queue)
 
 
 @app.command()
-def resume(dimension: Dimension, name: Name, as_json: AsJson = False) -> None:
+def resume(name: Name, queue: OfQueue = None, as_json: AsJson = False) -> None:
     """End the pause of a limit.
 
     \b
-    Example:
-      fdbq limit resume api stripe
+    Examples:
+      fdbq limit resume api=stripe
+      fdbq limit resume tenant-17 --queue orders
     """
-    db, limit = _limit(dimension, name)
-    _print(as_json, limit.resume(db))
+    db, limit = _opened(name, queue)
+    limit.resume(db)
+    _print(as_json, limit.state(db), queue)
 
 
 @app.command()
 @grouped
-def delete(dimension: Dimension, name: Name, *, change: Change) -> None:
-    """Delete a limit, a pause included: its messages wait no more, and all become ready.
+def delete(name: Name, queue: OfQueue = None, *, change: Change) -> None:
+    """Delete a limit, a pause included.
+
+    The messages of a shared one wait no more. For a key, the limits of its queue apply again.
 
     \b
-    Example:
-      fdbq limit delete api stripe --yes
+    Examples:
+      fdbq limit delete api=stripe --yes
+      fdbq limit delete tenant-17 --queue orders --yes
     """
-    db, limit = _limit(dimension, name)
-    state, named = limit.state(db), f"{dimension}={name}"
+    from ...queue.keys.keys import Key
+
+    db, limit = _opened(name, queue)
+    state = limit.state(db)
+    named = _named(state, queue)
     if not change.dry_run:
-        waiting = terminal.count(state.waiting, "message")
-        change.confirm(f"Delete limit {named}, for which {waiting} wait?")
-        limit.delete(db)
+        change.confirm(
+            f"Delete the {named}, for which {terminal.count(state.waiting, 'message')} wait?"
+        )
+        limit.reset(db) if isinstance(limit, Key) else limit.delete(db)
     change.print_result(
-        {**_listed(state), "deleted": not change.dry_run},
-        f"{change.verb('delete', 'deleted')} limit {named}",
+        {**_state(state), "deleted": not change.dry_run},
+        f"{change.verb('delete', 'deleted')} {named}",
     )
 
 
-def _print(as_json: bool, state: LimitState) -> None:
-    rate = "" if state.rate is None else f", rate {state.rate}"
-    shown = f"concurrency {_number(state.concurrency)}{rate}{', paused' if state.paused else ''}"
+def _print(as_json: bool, state: LimitState | KeyState, queue: str | None) -> None:
+    usual = {"window": None, "weight": 1, "rate": None, "paused": False}
+    shown = [
+        _limit(name, value)
+        for name, value in _limits(state).items()
+        if name not in usual or value != usual[name]
+    ]
     terminal.print_result(
         as_json,
-        _listed(state),
-        f"limit {state.dimension}={state.name}: {shown}, {state.waiting:,} waiting",
+        {"queue": queue, **_state(state)} if isinstance(state, KeyState) else _listed(state),
+        f"{_named(state, queue)}: {', '.join(shown)}, {state.waiting:,} waiting",
     )

@@ -169,7 +169,7 @@ def _fields(
             *((state.replace("_", " "), count) for state, count in asdict(found.depth).items()),
             *in_flight,
             *([("next by its rate", paced)] if stored.rate is not None else []),
-            *([("staged rows", f"{staged:,} (fdbq sink list)")] if staged else []),
+            *([("staged rows", f"{staged:,} (fdbq stream list)")] if staged else []),
         ],
         {
             "queue": name,

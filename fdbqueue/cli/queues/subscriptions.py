@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from typer import Argument, Option, Typer
@@ -12,7 +13,6 @@ from ..parameters import (
     Change,
     ListOutput,
     Match,
-    Output,
     Page,
     QueueName,
     SubscriptionName,
@@ -23,7 +23,7 @@ PLACES = "first, now (after all existing messages), or a message's id."
 
 app = Typer(
     name="subscription",
-    help="Create, list, show, move and delete subscriptions.",
+    help="Create, list, move and delete subscriptions.",
     no_args_is_help=True,
 )
 
@@ -76,30 +76,38 @@ def create(
 @app.command("list")
 @grouped
 def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
-    """List the subscriptions of a queue.
+    """List the subscriptions of a queue, and how far each has come.
+
+    That is the index of the last message that it has passed in each level.
 
     \b
-    Example:
+    Examples:
       fdbq subscription list orders
+      fdbq subscription list orders --watch 1 --json
     """
     db, queue = context.open_queue(name)
 
     def look() -> listings.View:
         subscriptions = queue.subscriptions.list(db)
         found, more = listings.page(subscriptions, lambda each: each.name, "subscription", page)
+        places = [_places(queue.subscriptions.open(db, each.name).positions(db)) for each in found]
         return listings.table(
-            ["name", "mode", "exclusive", "auto close", "selector"],
+            ["name", "mode", "exclusive", "auto close", "passed", "selector"],
             [
                 (
                     each.name,
                     each.mode.value,
                     each.exclusive,
                     each.auto_close,
+                    " ".join(f"{level}:{index}" for level, index in place.items()),
                     "" if each.selector is None else each.selector.text,
                 )
-                for each in found
+                for each, place in zip(found, places, strict=True)
             ],
-            [*map(json_schema.subscription_json, found)],
+            [
+                {**json_schema.subscription_json(each), "places": place}
+                for each, place in zip(found, places, strict=True)
+            ],
             f"queue {name} has no subscriptions",
             more,
         )
@@ -107,33 +115,8 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     listings.show(look, output)
 
 
-@app.command()
-@grouped
-def show(name: QueueName, subscription: SubscriptionName, *, output: Output) -> None:
-    """Show a subscription and how far it has come.
-
-    That is the index of the last message it has passed in each level.
-
-    \b
-    Examples:
-      fdbq subscription show orders eu
-      fdbq subscription show orders audit --watch 1
-    """
-    db = context.connect()
-    found = context.queue(name).subscriptions.open(db, subscription)
-
-    def look() -> listings.View:
-        value = json_schema.subscription_json(found.definition(db))
-        places = {
-            str(level): index for level, index in sorted(found.positions(db).items()) if index
-        }
-        fields = [
-            *((field.replace("_", " "), text) for field, text in value.items()),
-            *((f"passed in level {level}", index) for level, index in places.items()),
-        ]
-        return listings.fields(fields, {"queue": name, **value, "places": places})
-
-    listings.show(look, output)
+def _places(positions: Mapping[int, int]) -> dict[str, int]:
+    return {str(level): index for level, index in sorted(positions.items()) if index}
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""``fdbq pipeline`` as a process of its own."""
+"""``fdbq stream`` as a process of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_real_process_loads_a_file_and_tells_a_bad_row_in_one_line(
     flights.write_text("delay\n" + "".join(f"{n}\n" for n in range(10)))
     queue = Queue.create(db, "flights")
     try:
-        bad = fdbq("pipeline", "load", "flights", str(flights), "--priority", "delay + 1")
+        bad = fdbq("stream", "load", "flights", str(flights), "--priority", "delay + 1")
         assert bad.code == 2
         *_, said = bad.err.splitlines()
         assert said == (

@@ -1,4 +1,4 @@
-"""``fdbq pipeline drain``: writes ready messages to files."""
+"""``fdbq stream drain``: writes ready messages to files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer import Argument, Option
 from .. import context, terminal
 from ..parameters import AsJson, QueueName
 from . import session
-from .session import HeaderColumns, Schema
+from .columns import HeaderColumns, Schema
 
 
 def drain(
@@ -55,8 +55,8 @@ def drain(
 
     \b
     Examples:
-      fdbq pipeline drain orders /data/orders
-      fdbq pipeline drain flights /data/flights --payload json --schema 'carrier STRING, delay INT'
+      fdbq stream drain orders /data/orders
+      fdbq stream drain flights /data/flights --payload json --schema 'carrier STRING, delay INT'
     """
     db, queue = context.open_queue(name)
     queue.options(db)

@@ -1,4 +1,4 @@
-"""``fdbq pipeline report``: a report on delivery history, as a table and as a page."""
+"""``fdbq stream report``: a report on delivery history, as a table and as a page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from .. import context, durations, terminal
-from ..messages import history
 from ..parameters import AsJson, QueueNames
+from ..queues import history
 from . import session
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def report(
 
     \b
     Examples:
-      fdbq pipeline report orders
-      fdbq pipeline report orders payments --html report.html
-      fdbq pipeline report orders --since 2026-05-01T12:00 --json
+      fdbq stream report orders
+      fdbq stream report orders payments --html report.html
+      fdbq stream report orders --since 2026-05-01T12:00 --json
     """
     db = context.connect()
     queues = [context.queue(name) for name in dict.fromkeys(names)]

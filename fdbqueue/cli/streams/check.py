@@ -1,4 +1,4 @@
-"""``fdbq pipeline check``: verifies the guarantees in delivery histories."""
+"""``fdbq stream check``: verifies the guarantees in delivery histories."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option
 
 from .. import context, terminal
-from ..messages import history
 from ..parameters import AsJson, complete_queue
+from ..queues import history
 from . import session
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def check(
 
     \b
     Examples:
-      fdbq pipeline check orders payments
-      fdbq pipeline check orders --max-attempts 5 --json
+      fdbq stream check orders payments
+      fdbq stream check orders --max-attempts 5 --json
     """
     db = context.connect()
     queues = [context.queue(name) for name in dict.fromkeys(names)]

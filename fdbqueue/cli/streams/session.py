@@ -8,9 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
-
-from typer import Option
+from typing import TYPE_CHECKING, Any
 
 from .. import terminal
 
@@ -19,16 +17,6 @@ if TYPE_CHECKING:
 
     from fdbqueue.spark import Step
 
-Schema = Annotated[
-    str | None,
-    Option(
-        metavar="COLUMNS", help="The schema of JSON payloads, such as 'carrier STRING, delay INT'."
-    ),
-]
-HeaderColumns = Annotated[
-    str | None,
-    Option(metavar="COLUMNS", help="Headers as columns, such as 'region, tries BIGINT'."),
-]
 _MEGABYTE = 1_000_000
 
 
@@ -46,9 +34,7 @@ def job(name: str, unit: str) -> Iterator[tuple[ModuleType, dict[str, Any]]]:
         terminal.note("starting Spark, which takes a few seconds")
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
         with _silent_children():
-            return spark.local(
-                f"fdbq pipeline {name}", short=True, config={"spark.log.level": "OFF"}
-            )
+            return spark.local(f"fdbq stream {name}", short=True, config={"spark.log.level": "OFF"})
 
     with terminal.progress(unit, 1) as update:
 

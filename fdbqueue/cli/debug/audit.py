@@ -1,4 +1,4 @@
-"""``fdbq audit``: what operators did in the web pages."""
+"""``fdbq debug audit``: what operators did in the web pages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from . import context, listings, terminal
-from .json_schema import when
-from .parameters import ListOutput, grouped
+from .. import context, listings, terminal
+from ..json_schema import when
+from ..parameters import ListOutput, grouped
 
 
 @grouped
@@ -30,8 +30,8 @@ def audit(
 
     \b
     Examples:
-      fdbq audit --max 20
-      fdbq audit --json | jq '.[] | select(.action == "purge")'
+      fdbq debug audit --max 20
+      fdbq debug audit --json | jq '.[] | select(.action == "purge")'
     """
     from fdbqueue.queue.handle import composed
     from fdbqueue.schema import audit_log

@@ -1,4 +1,4 @@
-"""``fdbq history …``: the transitions of messages, for queues that keep a history."""
+"""``fdbq queue history``: the transitions of messages, for queues that keep a history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Annotated
 
-from typer import Option, Typer
+from typer import Option
 
 import fdbqueue
 
@@ -19,85 +19,70 @@ from ..parameters import AsJson, QueueName
 PAGE = 5_000
 FOLLOW_SECONDS = 0.5
 
-app = Typer(name="history", help="Follow or export the history of messages.", no_args_is_help=True)
 
-
-@app.command()
-def tail(
+def history(
     name: QueueName,
     max_events: Annotated[
-        int, Option("--max", metavar="N", min=0, help="Start with the last N transitions.")
-    ] = 20,
+        int | None,
+        Option("--max", metavar="N", min=0, help="Show the last N; by default 20."),
+    ] = None,
+    every: Annotated[bool, Option("--all", help="Show the whole history.")] = False,
+    after: Annotated[
+        str | None,
+        Option(metavar="STAMP", help="Show all that follows the line with this stamp."),
+    ] = None,
     follow: Annotated[
         bool,
         Option("--follow", "-f", help="Print new transitions as they happen, until Ctrl-C."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last transitions of messages, oldest first.
+    """Show the last transitions of messages, or all of them, oldest first.
 
-    A queue keeps a history for as long as its option history_seconds says.
+    A queue keeps a history for as long as its option history_seconds says. With --json, each
+    transition is an object on a line.
 
     \b
     Examples:
       fdbq queue set orders history_seconds=86400
-      fdbq history tail orders
-      fdbq history tail orders --max 0 --follow --json
+      fdbq queue history orders
+      fdbq queue history orders --max 0 --follow --json
+      fdbq queue history orders --all --json > orders-history.jsonl
+      fdbq queue history orders --json --after "$(tail -n1 orders-history.jsonl | jq -r .stamp)"
     """
+    try:
+        last = bytes.fromhex(after or "")
+    except ValueError:
+        raise terminal.CommandError(f"--after {after}: a stamp is hexadecimal") from None
+    if sum((max_events is not None, every, after is not None)) > 1:
+        raise terminal.CommandError("give one of --max, --all and --after")
     db, queue = context.open_queue(name)
     check_kept(db, queue)
+    most = None if every or after else 20 if max_events is None else max_events
+    printed = 0
     try:
-        last = b""
-        kept: deque[fdbqueue.Event] = deque(maxlen=min(max_events, sys.maxsize))
-        for event in _events(db, queue, last):
-            kept.append(event)
-            last = event.stamp
-        for event in kept:
+        events = _events(db, queue, last)
+        if most is not None:
+            kept: deque[fdbqueue.Event] = deque(maxlen=min(most, sys.maxsize))
+            for event in events:
+                kept.append(event)
+                last = event.stamp
+            events = iter(kept)
+        for event in events:
             _print(event, as_json)
-        if not kept and not follow:
-            terminal.note(f"queue {name} has no history yet")
+            last = max(last, event.stamp)
+            printed += 1
+        if not printed and not follow:
+            terminal.note(f"queue {name} has no history {'after that stamp' if after else 'yet'}")
         while follow:
             terminal.flush()
+            time.sleep(FOLLOW_SECONDS)
             for event in _events(db, queue, last):
                 _print(event, as_json)
                 last = event.stamp
-            terminal.flush()
-            time.sleep(FOLLOW_SECONDS)
     except KeyboardInterrupt:
         if not follow:
             raise
-
-
-@app.command()
-def export(
-    name: QueueName,
-    after: Annotated[
-        str | None,
-        Option(metavar="STAMP", help="Only what follows the line with this stamp."),
-    ] = None,
-) -> None:
-    """Print the whole history as JSON lines, oldest first.
-
-    \b
-    Examples:
-      fdbq history export orders > orders-history.jsonl
-      fdbq history export orders --after "$(tail -n1 orders-history.jsonl | jq -r .stamp)"
-    """
-    try:
-        stamp = bytes.fromhex(after or "")
-    except ValueError:
-        raise terminal.CommandError(f"--after {after}: a stamp is hexadecimal") from None
-    db, queue = context.open_queue(name)
-    check_kept(db, queue)
-    printed = 0
-    with terminal.progress("lines") as update:
-        for event in _events(db, queue, stamp):
-            terminal.print_json(json_schema.event_json(event))
-            printed += 1
-            if printed % PAGE == 0:
-                update(printed)
-    if not printed:
-        terminal.note(f"queue {name} has no history {'after that stamp' if after else 'yet'}")
 
 
 def check_kept(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> None:

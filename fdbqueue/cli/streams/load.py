@@ -1,4 +1,4 @@
-"""``fdbq pipeline load``: enqueues the rows of files."""
+"""``fdbq stream load``: enqueues the rows of files."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def load(
 
     \b
     Examples:
-      fdbq pipeline load orders orders.parquet
-      fdbq pipeline load orders orders.csv --payload body --priority 'IF(late, 9, 4)'
-      fdbq pipeline load flights flights.jsonl --header carrier=carrier --id flights-2013
+      fdbq stream load orders orders.parquet
+      fdbq stream load orders orders.csv --payload body --priority 'IF(late, 9, 4)'
+      fdbq stream load flights flights.jsonl --header carrier=carrier --id flights-2013
     """
     columns = {
         "payload": payload,

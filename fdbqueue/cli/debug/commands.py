@@ -1,0 +1,85 @@
+"""``fdbq debug …``: what is rarely needed, and the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from typer import Option, Typer
+
+import fdbqueue
+
+from ...errors import QueueNotFound
+from .. import context, terminal
+from ..parameters import AnyQueueNames, AsJson
+from . import audit
+
+app = Typer(
+    name="debug", help="Run housekeeping now, and show the audit log.", no_args_is_help=True
+)
+
+
+@app.command()
+def sweep(
+    names: AnyQueueNames = None,
+    evict: Annotated[
+        list[str] | None,
+        Option(
+            metavar="ID",
+            help="Also remove this consumer of the queue, though it seems alive. Repeatable.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run housekeeping now: reclaim expired leases, promote due messages, drop expired ones.
+
+    Also removes consumers of dead processes, which are those without a heartbeat for 15 s, removes
+    rows that were staged a week ago and never enqueued, and deletes unused queues that have the
+    option auto_delete. Consumers do all of this in passing, so you rarely need it. The leases of a
+    removed consumer stay, see fdbq message release; one that is still alive registers again.
+
+    \b
+    Examples:
+      fdbq debug sweep orders
+      fdbq debug sweep
+      fdbq debug sweep orders --evict 0f6f3c1e5b9a4d0c8b7a695847362514
+    """
+    if evict and len(names or []) != 1:
+        raise terminal.CommandError("--evict needs the one QUEUE of the consumer")
+    db = context.connect()
+    for name in names or context.queue_names(db):
+        queue = context.queue(name)
+        try:
+            gone = _evicted(db, queue, evict or [])
+            swept = queue.admin.sweep(db)
+        except QueueNotFound:
+            if names:
+                raise
+            continue  # it was deleted a moment ago
+        consumers = f", {terminal.count(len(gone), 'consumer')} removed" if gone else ""
+        staged = f", {swept.staged:,} staged rows removed" if swept.staged else ""
+        deleted = "; the queue was unused and is deleted" if swept.deleted else ""
+        terminal.print_result(
+            as_json,
+            {"queue": name, **asdict(swept), "evicted": gone},
+            f"{name}: {terminal.count(swept.promoted, 'message')} became ready, "
+            f"{swept.expired:,} expired{consumers}{staged}{deleted}",
+        )
+
+
+def _evicted(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: list[str]) -> list[str]:
+    """Remove the consumers of dead processes, and those with these ids; returns their ids."""
+    gone: list[bytes] = []
+    if ids:
+        known = {each.id.hex(): each for each in queue.admin.consumers(db)}
+        if missing := [each for each in ids if each not in known]:
+            raise terminal.CommandError(
+                f"queue {queue.name!r} has no consumer {', '.join(missing)}", 1
+            )
+        gone += [evicted for each in ids for evicted in queue.admin.evict(db, known[each])]
+    while evicted := queue.admin.evict(db):
+        gone += evicted
+    return [each.hex() for each in gone]
+
+
+app.command()(audit.audit)

@@ -1,0 +1,1 @@
+"""``fdbq stream …``: Spark jobs on queues, and what streams have left."""

@@ -1,0 +1,18 @@
+"""``fdbq stream …``: Spark jobs on queues, and what streams have left."""
+
+from typer import Typer
+
+from . import state
+from .check import check
+from .drain import drain
+from .load import load
+from .report import report
+
+app = Typer(
+    name="stream",
+    help="Spark jobs on queues, which need Java and fdbqueue[spark], and what streams have left.",
+    no_args_is_help=True,
+)
+app.command("list")(state.list_)
+for command in (state.finish, state.forget, load, drain, report, check):
+    app.command()(command)
