@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.needs import require_spark
 from tests.patience import DEADLINE
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -58,14 +57,3 @@ def test_nothing_is_violated_in_ten_minutes_of_it(
 ) -> None:
     figures = chaos(environment, tmp_path / "h", "--seed", seed, "--seconds", 600, deadline=1_500)
     assert figures["kills"] >= 100
-
-
-@pytest.mark.slow
-def test_nothing_is_violated_while_a_spark_query_takes_part(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    require_spark()
-    arguments = ("--spark", "--seed", 5, "--seconds", 300, "--processes", 3, "--every", 8)
-    figures = chaos(environment, tmp_path / "h", *arguments, deadline=900)
-    assert figures["kills"] > 0
-    assert any((tmp_path / "h" / "checkpoint" / "commits").iterdir())

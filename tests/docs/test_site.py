@@ -59,23 +59,6 @@ def test_every_page_is_there_and_can_be_found(site: Path) -> None:
     assert "exactly" in (site / "search" / "search_index.js").read_text()
 
 
-def test_llms_txt_lists_every_page_with_a_line(site: Path) -> None:
-    text = (site / "llms.txt").read_text()
-    listed = re.findall(r"^- \[.+\]\((.+)\): \S.*\.$", text, re.MULTILINE)
-    # Given the title, the summary, and nothing but sections of links
-    title, summary, *rest = filter(None, text.splitlines())
-    assert title == "# fdbqueue"
-    assert summary.startswith("> ")
-    assert len(listed) == sum(not each.startswith("## ") for each in rest)
-    # Then every page is there once, and can be read
-    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
-    assert sorted(Path(each).with_suffix("") for each in listed) == sorted(
-        page.with_suffix("") for page in pages
-    )
-    assert all((site / each).exists() for each in listed)
-    assert "## Tutorial\n" in text
-
-
 def tree(kind: type[Exception]) -> Iterator[type[Exception]]:
     yield kind
     for child in kind.__subclasses__():

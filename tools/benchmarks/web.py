@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 
 from .declare import Row, at_most, benchmark
+from .process_tree import cpu_seconds
 
 QUEUES, VIEWERS, CHANGES = 1_000, 10, 10
 LIMITS, WAITING = 10_000, 200
@@ -31,7 +31,6 @@ SECONDS = 15.0
 RENDER_MS, CORE_SHARE, SHOWN_MS, KEPT_MS = 300.0, 0.03, 1_000.0, 15.0
 """The bars: the overview's time, the share of a core for ten viewers, how late a change is, and the
 time of one queue's page on a kept connection."""
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @benchmark("web")
@@ -108,11 +107,11 @@ def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int)
     time.sleep(3)  # the first look at everything is over
     times = [_page(port, "/") for _ in range(5)]
     yield at_most(f"overview, {VIEWERS} viewers", median(times), RENDER_MS, "ms")
-    began = _cpu(pid)
+    began = cpu_seconds(pid) or 0.0
     time.sleep(SECONDS)
-    idle = (_cpu(pid) - began) / SECONDS
+    idle = ((cpu_seconds(pid) or 0.0) - began) / SECONDS
     yield at_most(f"{VIEWERS} viewers, nothing moves", 100 * idle, 100 * CORE_SHARE, "% of a core")
-    began, started, late = _cpu(pid), time.monotonic(), 0.0
+    began, started, late = (cpu_seconds(pid) or 0.0), time.monotonic(), 0.0
     for n in range(CHANGES):
         queue = queues[n * 7]
         sent = time.monotonic()
@@ -120,7 +119,7 @@ def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int)
         for viewer in viewers:
             late = max(late, viewer.seen(queue.name, 3) - sent)
         time.sleep(max(0.0, 1.0 - (time.monotonic() - sent)))
-    busy = (_cpu(pid) - began) / (time.monotonic() - started)
+    busy = ((cpu_seconds(pid) or 0.0) - began) / (time.monotonic() - started)
     yield at_most(
         f"{VIEWERS} viewers, a change a second", 100 * busy, 100 * CORE_SHARE, "% of a core"
     )
@@ -157,13 +156,6 @@ def _answer(connection: http.client.HTTPConnection, path: str) -> float:
     answer.read()
     assert answer.status == 200, answer.status
     return 1_000 * (time.monotonic() - began)
-
-
-def _cpu(pid: int) -> float:
-    """Seconds of processor time of a process so far."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 class _Viewer:

@@ -8,8 +8,9 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import fdbqueue
 from fdbqueue import Delivery, Message, NewMessage, Queue, Worker, aio, fdb
@@ -26,13 +27,13 @@ from .place import (
     LIMITS,
     QUEUES,
     REGIONS,
-    STREAMED,
     TAKEN,
     WORKERS_LEASE,
     Job,
     Place,
 )
 
+T = TypeVar("T")
 DEEP = 20
 """Batches in a queue before producers let consumers keep up: a long queue tells less."""
 FULL_SECONDS = 0.1
@@ -99,6 +100,20 @@ class Actor:
         self.recorder.end(self.who, n, result=result)
         return result
 
+    def once(self, n: int, body: Callable[[fdb.Transaction], T]) -> T:
+        """One transaction, with a mark by which it is found out whether it was committed."""
+
+        @fdb.transactional
+        def marked(tr: fdb.Transaction) -> T:
+            done: T | None = self.place.marked(tr, self.who, n)
+            if done is None:
+                done = body(tr)
+                self.place.mark(tr, self.who, n, done)
+            return done
+
+        found: T = marked(self.db)
+        return found
+
     def queue(self, name: str) -> Queue:
         """A queue by its name."""
         return self.place.queues[name]
@@ -115,7 +130,7 @@ class Producer(Actor):
         """Enqueue once."""
         # The watched queue grows for the whole run, so it gets little.
         names = [*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"]
-        name = self.random.choice([*names, *[STREAMED] * 3] if self.job.streamed else names)
+        name = self.random.choice(names)
         if name != "watched" and self._deep(name):
             time.sleep(0.005)
             return
@@ -149,32 +164,11 @@ class Producer(Actor):
             return queue.enqueue_many(self.db, messages)
 
         def beside(n: int) -> list[str]:
-            @fdb.transactional
-            def place(tr: fdb.Transaction) -> list[str]:
-                done = self.place.marked(tr, self.who, n)
-                if done is not None:
-                    return list(done)
-                ids = queue.enqueue_many(tr, messages)
-                self.place.mark(tr, self.who, n, ids)
-                return ids
-
-            return list(place(self.db))
+            return self.once(n, lambda tr: queue.enqueue_many(tr, messages))
 
         def grouped(n: int) -> list[str]:
-            then_on = get_args(ThenOn)[n % 2]
-
-            @fdb.transactional
-            def place(tr: fdb.Transaction) -> list[str]:
-                done = self.place.marked(tr, self.who, n)
-                if done is not None:
-                    return list(done)
-                ids = queue.enqueue_group(
-                    tr, messages, then=b"", then_queue=self.place.callbacks, then_on=then_on
-                )
-                self.place.mark(tr, self.who, n, ids)
-                return ids
-
-            return list(place(self.db))
+            terms: Any = {"then_queue": self.place.callbacks, "then_on": get_args(ThenOn)[n % 2]}
+            return self.once(n, lambda tr: queue.enqueue_group(tr, messages, then=b"", **terms))
 
         how = self.random.choice([*["alone", "beside", "sent"] * 2, "grouped"])
         if how == "sent":
@@ -271,19 +265,14 @@ class Consumer(Actor):
     def cancel(self, name: str, queue: Queue, held: list[Delivery], tags: list[str]) -> None:
         """Cancel what is held: whatever ends the leases then, it is not delivered again."""
 
-        def cancel(n: int) -> bool:
-            @fdb.transactional
-            def all_of_it(tr: fdb.Transaction) -> None:
-                if self.place.marked(tr, self.who, n) is None:
-                    queue.extend(tr, held)  # or it is somebody else's by now
-                    for each in held:
-                        queue.cancel(tr, each.id)
-                    self.place.mark(tr, self.who, n, tags)
+        def cancel(tr: fdb.Transaction) -> list[str]:
+            queue.extend(tr, held)  # or it is somebody else's by now
+            for each in held:
+                queue.cancel(tr, each.id)
+            return tags
 
-            all_of_it(self.db)
-            return True
-
-        if not self.do("cancel", name, cancel, tags=tags, marked=True):
+        once = partial(self.once, body=cancel)
+        if not self.do("cancel", name, once, tags=tags, marked=True):
             return
         with contextlib.suppress(QueueError, *FAILURES):
             match self.random.randrange(4):
@@ -297,18 +286,13 @@ class Consumer(Actor):
     def effect(self, name: str, queue: Queue, held: list[Delivery], tags: list[str]) -> None:
         """The effects and the acknowledgement in one transaction."""
 
-        def settle(n: int) -> None:
-            @fdb.transactional
-            def both(tr: fdb.Transaction) -> None:
-                if self.place.marked(tr, self.who, n) is None:
-                    for tag in tags:
-                        self.place.effect(tr, name, tag)
-                    queue.ack(tr, held)
-                    self.place.mark(tr, self.who, n, tags)
+        def settle(tr: fdb.Transaction) -> list[str]:
+            for tag in tags:
+                self.place.effect(tr, name, tag)
+            queue.ack(tr, held)
+            return tags
 
-            both(self.db)
-
-        self.do("effect", name, settle, tags=tags, marked=True)
+        self.do("effect", name, lambda n: self.once(n, settle) and None, tags=tags, marked=True)
 
     def dequeue(self, name: str) -> None:
         """Take a message and write its effect, in one transaction, without a lease."""

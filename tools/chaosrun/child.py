@@ -35,7 +35,7 @@ def main() -> int:
     recorder = Recorder(job.history)
     place = _open(job)
     failures: list[BaseException] = []
-    actors = [_role(job)(job, place, recorder, thread) for thread in range(job.threads)]
+    actors = [ROLES[job.role](job, place, recorder, thread) for thread in range(job.threads)]
     runs = [_guarded(actor, failures) for actor in actors]
     threads = [threading.Thread(target=run, daemon=True) for run in runs[1:]]
     ended = threading.Event()
@@ -67,14 +67,6 @@ def _report_until(ended: threading.Event, recorder: Recorder, job: Job) -> None:
     while not ended.wait(0.25):
         met = _report(recorder, job, met)
     _report(recorder, job, met)
-
-
-def _role(job: Job) -> type[Actor]:
-    if job.role == "stream":
-        from .streaming import Streaming  # needs Spark
-
-        return Streaming
-    return ROLES[job.role]
 
 
 def _open(job: Job) -> Place:

@@ -10,7 +10,7 @@ from fdbqueue import fdb
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store import world
 
-from . import groups, planned
+from . import groups
 from .actors import row
 from .history import Recorder
 from .place import BROWSERS, FILTERS, QUEUES, Place
@@ -54,7 +54,6 @@ def drain(place: Place, recorder: Recorder) -> None:
     """See every browser to the end, and take everything that is left."""
     for name in BROWSERS:
         look_to_the_end(place, name)
-    planned.give_back(place, recorder, DRAINER)
     for name, queue in place.queues.items():
         deadline = world.monotonic() + PATIENCE
         while True:

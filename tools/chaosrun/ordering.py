@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from .view import Taken, Told, View
 from .violations import Violation, violation
 
-STRICT = ("first", "staged", "auto", "filtered", "watched", "streamed")
+STRICT = ("first", "staged", "auto", "filtered", "watched")
 
 Group = tuple[str, str]
 """A queue, and for one with selectors what is selected."""

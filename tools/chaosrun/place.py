@@ -25,14 +25,11 @@ QUEUES: dict[str, dict[str, Any]] = {
     "worked": {"levels": 3},
     "watched": {"levels": 3},
     "filtered": {"levels": 2},
-    "streamed": {"levels": 3},
 }
 SCHEMES: dict[str, Scheme] = {"first": "first", "staged": "staged", "filtered": "staged"}
 """How some are received from, whatever the contention."""
 CALLBACKS = "callbacks"
 """The queue of the callbacks of all groups, which nobody takes from."""
-STREAMED = "streamed"
-"""The queue that a Spark query takes from, where one takes part."""
 TAKEN = ("first", "staged", "auto")
 """Queues that plain, transactional and batch consumers take from."""
 BROWSERS: dict[str, str | None] = {"all": None, "eu": "region = 'eu'"}
@@ -61,7 +58,6 @@ class Job:
     """Seconds between signals whose handler raises in the first thread; 0 for none."""
     pace: float = 0.0
     batch: int = 20
-    streamed: bool = False
 
     def to_text(self) -> str:
         """For the command line."""

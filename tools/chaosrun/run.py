@@ -69,7 +69,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pace", type=float, default=0.0, help="seconds between two operations")
     parser.add_argument("--batch", type=int, default=20, help="messages of a batch")
     parser.add_argument("--strike-server", action="store_true", help="also disturb tools/fdbserver")
-    parser.add_argument("--spark", action="store_true", help="include a Spark query")
     parser.add_argument("--history", help="keep the histories in this directory")
     parser.add_argument("--check", help="only check the histories in this directory")
     return parser.parse_args()
@@ -98,7 +97,7 @@ class Run:
         place.create()
         victims = []
         crew = [CREW[n % len(CREW)] for n in range(self.options.processes)]
-        for role in [*crew, *["stream"] * self.options.spark]:
+        for role in crew:
             victims.append(Victim(role, partial(self.start, role)))
         nemesis = Nemesis(
             self.options.seed,
@@ -155,13 +154,12 @@ class Run:
             root=self.root,
             history=str(self.directory / f"{name}.jsonl"),
             stop=str(self.stop),
-            threads=1 if role in ("worker", "tasks", "browser", "stream") else self.options.threads,
+            threads=1 if role in ("worker", "tasks", "browser") else self.options.threads,
             skew_ms=self.random.randint(-MAX_SKEW_MS, MAX_SKEW_MS),
             buggify=not self.embedded and self.options.faults > 0,
             interrupts=INTERRUPTS if self.embedded and role in INTERRUPTED else 0.0,
             pace=self.options.pace,
             batch=self.options.batch,
-            streamed=self.options.spark,
         )
         environment = {**os.environ, "FDBQUEUE_STORE": self.store}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)

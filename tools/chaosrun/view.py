@@ -132,9 +132,7 @@ class View:
             if one.who == STORE and one.name == "mark"
         }
         for one in self.operations:
-            sort = _SORTS.get(one.name)
-            if sort is not None:
-                sort(self, one)
+            self._sort(one)
         self._paused_spans = self._spans(self.pauses)
         self._silent_spans = self._spans(self.silent)
 
@@ -184,6 +182,37 @@ class View:
 
     # -- sorting -----------------------------------------------------------------------------
 
+    def _sort(self, one: Operation) -> None:
+        what = one.what
+        match one.name:
+            case "enqueue":
+                self._enqueue(one)
+            case "receive" | "dequeue":
+                self._take(one)
+            case "handle":
+                for row in what["rows"]:
+                    self.taken[one.queue, row[0]].append(_taken(row, one))
+            case "ack" | "effect" | "reject" | "cancel":
+                self._settle(one)
+            case "release" | "fail":
+                if self.came(one)[0] is not False:
+                    for tag in what["tags"]:
+                        self.given[one.queue, tag].append(one)
+            case "effect of":
+                self.effects[one.queue, what["tag"]] = what["count"]
+            case "paused":
+                self.pauses.append(one)
+            case "killed":
+                self.killed[what["process"]] = one.began
+            case "options":
+                self.options[one.queue].append(one)
+            case "final":
+                self.finals[one.queue] = what
+            case "seen":
+                self.seen[what["browser"]] = what["rows"]
+            case "events":
+                self.events[one.queue] += what["rows"]
+
     def _enqueue(self, one: Operation) -> None:
         certain, ids = self.came(one)
         for place, (tag, level, delay, key, region) in enumerate(one.what["messages"]):
@@ -212,60 +241,9 @@ class View:
             if one.name == "dequeue":
                 self.done[one.queue, taken.tag].append(one)
 
-    def _handle(self, one: Operation) -> None:
-        for row in one.what["rows"]:
-            self.taken[one.queue, row[0]].append(_taken(row, one))
-
     def _settle(self, one: Operation) -> None:
         certain, _ = self.came(one)
         if certain is False:
             return
         for tag in one.what["tags"]:
             (self.done if certain else self.perhaps)[one.queue, tag].append(one)
-
-    def _give_back(self, one: Operation) -> None:
-        if self.came(one)[0] is not False:
-            for tag in one.what["tags"]:
-                self.given[one.queue, tag].append(one)
-
-    def _effect_of(self, one: Operation) -> None:
-        self.effects[one.queue, one.what["tag"]] = one.what["count"]
-
-    def _paused(self, one: Operation) -> None:
-        self.pauses.append(one)
-
-    def _killed(self, one: Operation) -> None:
-        self.killed[one.what["process"]] = one.began
-
-    def _options(self, one: Operation) -> None:
-        self.options[one.queue].append(one)
-
-    def _final(self, one: Operation) -> None:
-        self.finals[one.queue] = one.what
-
-    def _seen(self, one: Operation) -> None:
-        self.seen[one.what["browser"]] = one.what["rows"]
-
-    def _events(self, one: Operation) -> None:
-        self.events[one.queue] += one.what["rows"]
-
-
-_SORTS = {
-    "enqueue": View._enqueue,
-    "receive": View._take,
-    "dequeue": View._take,
-    "handle": View._handle,
-    "ack": View._settle,
-    "effect": View._settle,
-    "reject": View._settle,
-    "cancel": View._settle,
-    "release": View._give_back,
-    "fail": View._give_back,
-    "effect of": View._effect_of,
-    "paused": View._paused,
-    "killed": View._killed,
-    "options": View._options,
-    "final": View._final,
-    "seen": View._seen,
-    "events": View._events,
-}
