@@ -20,7 +20,14 @@ import typer.main
 
 import fdbqueue
 
-from ..errors import InvalidInput, QueueError, QueueNotFound
+from ..errors import (
+    GroupNotFound,
+    InvalidInput,
+    QueueError,
+    QueueNotFound,
+    ScheduleNotFound,
+    SubscriptionNotFound,
+)
 from . import context, terminal
 
 INTERRUPTED = 130
@@ -52,6 +59,14 @@ GROUPS = {
     "debug": "debug.commands",
 }
 """The module of each group of commands; the group is its ``app``."""
+
+NAMED: dict[type[QueueError], str] = {
+    QueueNotFound: "",
+    SubscriptionNotFound: "subscriptions",
+    ScheduleNotFound: "schedules",
+    GroupNotFound: "groups",
+}
+"""Errors that name what there is not, and which part of a queue lists what there is."""
 
 
 class Commands(Mapping[str, Any]):
@@ -167,16 +182,20 @@ def _interrupted() -> int:
 
 
 def _suggestion(error: QueueError) -> str:
-    """The name of a similar queue, if a queue was not found."""
-    if type(error) is not QueueNotFound:
+    """The name of a similar queue, or part of a queue, if one was not found."""
+    kind = NAMED.get(type(error))
+    if kind is None:
         return ""
     from difflib import get_close_matches
 
+    given = vars(error)
     try:
-        names = context.queue_names(context.connect(timeout=1))
+        db = context.connect(timeout=1)
+        listed = getattr(context.queue(given["queue"]), kind).list(db) if kind else ()
+        names = [each.name for each in listed] if kind else context.queue_names(db)
     except Exception:
         return ""
-    found = get_close_matches(vars(error)["name"], names, 1)
+    found = get_close_matches(given["name"], names, 1)
     return f". Did you mean {found[0]!r}?" if found else ""
 
 

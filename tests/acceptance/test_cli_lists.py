@@ -239,3 +239,48 @@ def test_who_reads_and_writes_a_queue_is_listed_page_by_page(
     assert [each[key] for each in rest.json] == every[2:]
     assert rest.err == ""
     assert "no such" in fdbq.refused(kind, "list", name, "--after", "nobody", code=1)
+
+
+def test_one_selection_serves_all_that_changes_messages(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    # Given messages in two states, of which two match
+    queue, target = Queue(name), Queue.create(db, f"{name}-target")
+    for headers in ({"region": "eu"}, {"region": "us"}):
+        queue.enqueue_many(db, [NewMessage(b"x", headers=headers, delay=n * 60) for n in (0, 1)])
+    chosen = ("--match", "region = 'eu'", "--state", "ready", "--state", "delayed", "--json")
+    try:
+        looked = fdbq.ok("message", "purge", name, *chosen, "--dry-run").json
+        assert looked["would_be_purged"] == 2
+
+        # When they are edited, each is edited once, though one comes to the other state
+        assert fdbq.ok("message", "edit", name, *chosen, "--delay", "1h", "--yes").json == {
+            "queue": name,
+            "edited": 2,
+        }
+        assert (queue.depth(db).ready, queue.depth(db).delayed) == (1, 3)
+
+        # And they are copied, moved and cancelled as well
+        there = ("--queue", target.name, "--yes")
+        assert fdbq.ok("message", "copy", name, target.name, *chosen, "--yes").json["copied"] == 2
+        assert fdbq.ok("message", "move", name, target.name, *chosen, "--yes").json["moved"] == 2
+        none, all_ = fdbq.ok("message", "cancel", name, *chosen, *there).json
+        assert (none["cancelled"], all_["cancelled"]) == (0, 4)
+        assert (queue.depth(db).ready, target.depth(db).purged) == (1, 4)
+    finally:
+        target.delete(db)
+
+
+def test_what_is_misspelt_is_answered_with_the_nearest_name(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    queue = Queue(name)
+    queue.subscribe(db, "europe")
+    queue.schedules.set(db, "nightly", b"x", every=3600)
+
+    for words, near in (
+        (("message", "list", name[:-1]), name),
+        (("subscription", "seek", name, "eurpe", "first"), "europe"),
+        (("schedule", "show", name, "nihtly"), "nightly"),
+    ):
+        assert fdbq.refused(*words, code=1).endswith(f". Did you mean {near!r}?")

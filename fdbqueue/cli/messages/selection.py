@@ -21,6 +21,8 @@ from .filters import Filters, Wanted
 from .leases import leases_of
 from .listing import waiting
 
+WHOLE = ("ready", "delayed", "dead")
+"""States of messages that nobody holds."""
 BATCH = 100
 """Dead letters in a transaction of a redrive."""
 
@@ -44,11 +46,52 @@ Target = Annotated[
     str,
     Argument(metavar="TARGET", help="The queue that gets them.", autocompletion=complete_queue),
 ]
-Told = Callable[[int], None]
-ById = Callable[["fdbqueue.fdb.Database", "fdbqueue.Queue", dict[str, str]], int]
-"""Changes messages, given as ids with their states; returns how many."""
-ByFilter = Callable[["fdbqueue.fdb.Database", "fdbqueue.Queue", Wanted, Sequence[str], Told], int]
-"""Changes the wanted messages in these states; returns how many."""
+
+
+@dataclass
+class Part:
+    """The messages of one queue that a command changes.
+
+    ids: their states, by id; empty if they are those that are ``wanted`` in ``states``. told: is
+    called with how many are done.
+    """
+
+    db: fdbqueue.fdb.Database
+    queue: fdbqueue.Queue
+    ids: dict[str, str]
+    wanted: Wanted
+    states: Sequence[str]
+    told: Callable[[int], None]
+
+    def each(self, change: Callable[[str, str], int]) -> int:
+        """Change one after the other, by id and state; returns how many are changed.
+
+        All are found before the first is changed, which may take it to another of the states.
+        """
+        found = self.ids or {
+            message.id: state
+            for state in self.states
+            for message in _messages(self.db, self.queue, state)
+            if self.wanted(message)
+        }
+        count = 0
+        for n, (message_id, state) in enumerate(found.items(), 1):
+            count += change(message_id, state)
+            self.told(n)
+        return count
+
+    def bulk(self, change: Callable[..., fdbqueue.Progress]) -> int:
+        """Change what is in one state after the other; returns how many are changed."""
+        ids, count = self.ids, 0
+        wanted = (lambda message: message.id in ids) if ids else self.wanted
+        for state in dict.fromkeys(ids.values()) or self.states:
+            told = partial(_add, self.told, count)
+            count += change(wanted, state=state, progress=told).taken
+        return count
+
+
+def _add(told: Callable[[int], None], before: int, progress: fdbqueue.Progress) -> None:
+    told(before + progress.taken)
 
 
 @record
@@ -63,8 +106,7 @@ class Verb:
     done: str
     states: Sequence[str]
     usual: Sequence[str]
-    by_id: ById
-    by_filter: ByFilter
+    run: Callable[[Part], int]
     asks: bool = True
     target: str | None = None
     told: Mapping[str, list[str]] = field(default_factory=dict)
@@ -89,18 +131,20 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) 
     """
     running: list[str] = []
 
-    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
-        removed = 0
-        for each in found:
-            if queue.cancel(db, each):
-                removed += 1
-            elif (now := queue.get(db, each)) is not None and now.cancelled:
-                running.append(each)
-        return removed + len(running)
+    def run(part: Part) -> int:
+        def one(message_id: str, _: str) -> int:
+            if part.queue.cancel(part.db, message_id):
+                return 1
+            now = part.queue.get(part.db, message_id)
+            if now is None or not now.cancelled:
+                return 0
+            running.append(message_id)
+            return 1
+
+        return part.each(one)
 
     states = ("ready", "delayed", "leased")
-    told = {"running": running}
-    verb = Verb("cancel", "cancelled", states, states, by_id, _found_then(by_id), told=told)
+    verb = Verb("cancel", "cancelled", states, states, run, told={"running": running})
     _change(verb, name, ids, choice, change)
 
 
@@ -138,14 +182,14 @@ def edit(
         raise terminal.CommandError("nothing to change: give --priority, --delay or --at")
     moment = None if at is None else durations.instant(at)
 
-    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
-        return sum(
-            queue.edit(db, each, priority=priority, delay=delay, at=moment) for each in found
+    def run(part: Part) -> int:
+        queue, db = part.queue, part.db
+        return part.each(
+            lambda each, _: queue.edit(db, each, priority=priority, delay=delay, at=moment)
         )
 
     states = ("ready", "delayed")
-    verb = Verb("edit", "edited", states, states, by_id, _found_then(by_id), asks=False)
-    _change(verb, name, ids, choice, change)
+    _change(Verb("edit", "edited", states, states, run, asks=False), name, ids, choice, change)
 
 
 @grouped
@@ -196,25 +240,19 @@ def retry(
         raise terminal.CommandError("--schema and --header-columns are for --where")
     began = time.monotonic()
 
-    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
-        return sum(queue.dead.redrive_ids(db, [each]) for each in found)
-
-    def by_filter(
-        db: fdbqueue.fdb.Database,
-        queue: fdbqueue.Queue,
-        wanted: Wanted,
-        _: Sequence[str],
-        told: Told,
-    ) -> int:
-        def paced(redriven: int) -> None:
-            told(redriven)
+    def run(part: Part) -> int:
+        def paced(retried: int) -> None:
+            part.told(retried)
             if rate is not None:
-                terminal.sleep(began + redriven / rate - time.monotonic())
+                terminal.sleep(began + retried / rate - time.monotonic())
 
+        dead, db = part.queue.dead, part.db
+        if part.ids:
+            return part.each(lambda each, _: dead.redrive_ids(db, [each]))
         at_once = BATCH if rate is None else max(1, min(BATCH, int(rate / 10)))
-        return queue.dead.redrive(db, wanted, at_once=at_once, progress=paced)
+        return dead.redrive(db, part.wanted, at_once=at_once, progress=paced)
 
-    verb = Verb("retry", "retried", ("dead",), ("dead",), by_id, by_filter, asks=False)
+    verb = Verb("retry", "retried", ("dead",), ("dead",), run, asks=False)
     _change(verb, name, ids, choice, change)
 
 
@@ -234,23 +272,21 @@ def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -
       fdbq message purge orders 05-000000000001-83ca4e58174f03bb --yes
     """
 
-    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
-        return sum(
-            queue.dead.purge_ids(db, [each]) if state == "dead" else queue.cancel(db, each)
-            for each, state in found.items()
-        )
+    def run(part: Part) -> int:
+        queue, db = part.queue, part.db
 
-    def one_state(
-        db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, wanted: Wanted, state: str, told: Told
-    ) -> int:
-        if state == "ready" and not choice.given:
-            return queue.purge(db, progress=told)
-        return queue.remove(db, wanted, state=state, progress=_taken(told)).taken
+        def one(message_id: str, state: str) -> int:
+            if state == "dead":
+                return queue.dead.purge_ids(db, [message_id])
+            return queue.cancel(db, message_id)
 
-    states, by_filter = ("ready", "delayed", "dead"), _each_state(one_state)
-    _change(
-        Verb("purge", "purged", states, ("ready",), by_id, by_filter), name, ids, choice, change
-    )
+        if part.ids:
+            return part.each(one)
+        if part.states == ["ready"] and not choice.given:
+            return queue.purge(db, progress=part.told)
+        return part.bulk(partial(queue.remove, db))
+
+    _change(Verb("purge", "purged", WHOLE, ("ready",), run), name, ids, choice, change)
 
 
 @grouped
@@ -270,7 +306,14 @@ def move(
       fdbq message move orders parked --reason declined --yes
       fdbq message move orders parked 05-000000000001-83ca4e58174f03bb --yes
     """
-    _to_other("move", "moved", name, target, ids, choice, change)
+
+    def run(part: Part) -> int:
+        if part.ids and {*part.ids.values()} == {"dead"}:
+            return part.queue.dead.move_ids(part.db, target, part.ids)
+        return part.bulk(partial(part.queue.move, part.db, target))
+
+    verb = Verb("move", "moved", WHOLE, ("ready",), run, target=target)
+    _change(verb, name, ids, choice, change)
 
 
 @grouped
@@ -287,84 +330,12 @@ def copy(
     Example:
       fdbq message copy orders orders-test --match "priority > 6" --yes
     """
-    _to_other("copy", "copied", name, target, ids, choice, change)
 
+    def run(part: Part) -> int:
+        return part.bulk(partial(part.queue.copy, part.db, target))
 
-def _to_other(
-    name: str,
-    done: str,
-    queue: str,
-    target: str,
-    ids: Sequence[str] | None,
-    choice: Choice,
-    change: Change,
-) -> None:
-    def one_state(
-        db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, wanted: Wanted, state: str, told: Told
-    ) -> int:
-        run = queue.move if name == "move" else queue.copy
-        return run(db, target, wanted, state=state, progress=_taken(told)).taken
-
-    def by_id(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: dict[str, str]) -> int:
-        if name == "move" and {*found.values()} == {"dead"}:
-            return queue.dead.move_ids(db, target, found)
-        states = sorted({*found.values()})
-        return by_filter(db, queue, lambda message: message.id in found, states, lambda _: None)
-
-    states, by_filter = ("ready", "delayed", "dead"), _each_state(one_state)
-    verb = Verb(
-        name, done, states, ("ready",), by_id, by_filter, asks=name == "move", target=target
-    )
-    _change(verb, queue, ids, choice, change)
-
-
-def _taken(told: Told) -> Callable[[fdbqueue.Progress], None]:
-    return lambda progress: told(progress.taken)
-
-
-def _each_state(
-    one: Callable[[fdbqueue.fdb.Database, fdbqueue.Queue, Wanted, str, Told], int],
-) -> ByFilter:
-    """Change what is in one state after the other."""
-
-    def by_filter(
-        db: fdbqueue.fdb.Database,
-        queue: fdbqueue.Queue,
-        wanted: Wanted,
-        states: Sequence[str],
-        told: Told,
-    ) -> int:
-        count = 0
-        for state in states:
-            count += one(db, queue, wanted, state, partial(_add, told, count))
-        return count
-
-    return by_filter
-
-
-def _found_then(by_id: ById) -> ByFilter:
-    """Find first what matches, as a change may take a message to another of the states."""
-
-    def by_filter(
-        db: fdbqueue.fdb.Database,
-        queue: fdbqueue.Queue,
-        wanted: Wanted,
-        states: Sequence[str],
-        told: Told,
-    ) -> int:
-        found = {
-            each.id: state
-            for state in states
-            for each in _messages(db, queue, state)
-            if wanted(each)
-        }
-        count = 0
-        for n, (each, state) in enumerate(found.items(), 1):
-            count += by_id(db, queue, {each: state})
-            told(n)
-        return count
-
-    return by_filter
+    verb = Verb("copy", "copied", WHOLE, ("ready",), run, asks=False, target=target)
+    _change(verb, name, ids, choice, change)
 
 
 def _messages(
@@ -416,12 +387,9 @@ def _change(
         with terminal.progress(f"messages {verb.done}", total) as update:
             changed = dict.fromkeys(found, 0)
             for queue in queues:
-                told = partial(_add, update, sum(changed.values()))
-                changed[queue.name] = (
-                    verb.by_id(db, queue, known)
-                    if ids
-                    else verb.by_filter(db, queue, wanted, states, told)
-                )
+                told = partial(_further, update, sum(changed.values()))
+                part = Part(db, queue, known, wanted, states, told)
+                changed[queue.name] = verb.run(part)
     count, missed = sum(changed.values()), [each for each in ids if each not in known]
     if change.as_json:
         more: dict[str, Any] = {} if verb.target is None else {"target": verb.target}
@@ -454,8 +422,8 @@ def _change(
         raise terminal.CommandError(f"no {' or '.join(states)} message of {of} matches", 1)
 
 
-def _add(told: Callable[[int], Any], before: int, count: int) -> None:
-    told(before + count)
+def _further(update: terminal.Update, before: int, count: int) -> None:
+    update(before + count)
 
 
 def _states(
@@ -487,6 +455,6 @@ def _count(
         return sum(
             sum(map(wanted, _messages(db, queue, state)))
             if state == "leased"
-            else queue.count(db, wanted, state=state, progress=_taken(update)).taken
+            else queue.count(db, wanted, state=state, progress=partial(_add, update, 0)).taken
             for state in states
         )
