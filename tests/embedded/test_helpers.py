@@ -11,6 +11,7 @@ import pytest
 
 from fdbqueue.store import embedded
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.helpers import Signal
 from fdbqueue.store.embedded.storage import snapshots, watches
 from fdbqueue.store.embedded.storage.file import StoreFile
 from fdbqueue.store.embedded.timers import Timers
@@ -170,3 +171,26 @@ def test_transactions_that_are_over_leave_nothing_behind_for_their_timeout(
         stamp.wait()
 
     assert len(own_timers) < 200
+
+
+def test_no_call_is_lost_behind_one_whose_caller_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers, called = Timers(), threading.Event()
+    timers.call_later(0, called.set)
+    assert called.wait(DEADLINE)
+
+    def interrupted(_: Signal) -> None:
+        raise InterruptedError
+
+    def add_until_the_thread_sleeps() -> None:
+        while True:
+            timers.call_later(0, int)
+
+    with monkeypatch.context() as signals:
+        signals.setattr(Signal, "set", interrupted)
+        with pytest.raises(InterruptedError):
+            add_until_the_thread_sleeps()
+    again = threading.Event()
+    timers.call_later(0, again.set)
+    assert again.wait(DEADLINE)

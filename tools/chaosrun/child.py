@@ -15,6 +15,7 @@ from fdbqueue import fdb
 from fdbqueue.errors import StoreError
 from fdbqueue.schema import once
 from fdbqueue.store import binding, embedded
+from fdbqueue.values.selector import grammar
 
 from .actors import ROLES, Actor
 from .history import Recorder
@@ -43,6 +44,9 @@ def main() -> int:
     for thread in (*threads, reporter):
         thread.start()
     if job.interrupts:
+        # What is imported at its first use is imported now: a module that is interrupted while it
+        # is imported stays half.
+        grammar.parse("region = 'eu'")
         signal.signal(signal.SIGALRM, partial(_alarm, actors[0]))
         signal.setitimer(signal.ITIMER_REAL, job.interrupts)
     # Handlers of signals run in this thread.

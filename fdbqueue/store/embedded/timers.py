@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable
 
 from .. import world
@@ -38,6 +39,9 @@ class Timers:
         self._changed = Signal()
         self._order = itertools.count()
         self._cancelled = 0
+        # Until when the thread sleeps. Not the first of the heap: who has added that may have been
+        # interrupted before it could wake the thread.
+        self._sleeps_until = 0.0
         self._helper = Helper("fdbqueue-timers", self._make_next)
 
     def __len__(self) -> int:
@@ -61,9 +65,8 @@ class Timers:
                 self._heap = [item for item in self._heap if item[2].function is not None]
                 heapq.heapify(self._heap)
                 self._cancelled = 0
-            item = (when, next(self._order), call)
-            heapq.heappush(self._heap, item)
-            if self._heap[0] is item:
+            heapq.heappush(self._heap, (when, next(self._order), call))
+            if when < self._sleeps_until:
                 self._changed.set()
         return call
 
@@ -77,11 +80,12 @@ class Timers:
         while True:
             self._changed.clear()
             with self._lock:
-                delay = self._heap[0][0] - world.monotonic() if self._heap else None
-                if delay is not None and delay <= 0:
+                self._sleeps_until = self._heap[0][0] if self._heap else math.inf
+                delay = self._sleeps_until - world.monotonic()
+                if delay <= 0:
                     call = heapq.heappop(self._heap)[2]
                     break
-            self._changed.wait(delay)
+            self._changed.wait(None if delay == math.inf else delay)
         function, call.function = call.function, None
         if function is None:
             self._cancelled = max(0, self._cancelled - 1)
