@@ -27,10 +27,13 @@ JSON = ['{"payload": "x"}', '{"payload": 1}', "[]", "{", '{"token": "00"}', "nul
 WORDS = ["acquire", "browse", "ready", "first", "now", "2030-01-31", "a=b", "."]
 WAITS = st.sampled_from(["0", "0.001", "-1", "nan", "x"])
 """The only values of ``--wait``: any other one may take as long as it says."""
-UNBOUNDED = {"watch", "follow", "store", "install_completion", "show_completion"}
-"""Options that make a command go on until it is stopped, or that are about something else."""
+UNBOUNDED = {"watch", "follow", "where", "store", "install_completion", "show_completion"}
+"""Options that let a command go on until it is stopped, start Spark, or are about other things."""
 TOO_LONG = 30.0
-ENDLESS = {"top", "serve", "web", "worker", "doctor", "bench", "pipeline"}
+ENDLESS = {
+    *("top", "web", "doctor", "metrics serve", "worker run"),
+    *("stream load", "stream drain", "stream report", "stream check"),
+}
 """Commands that run until they are stopped, take their time to measure, or start Spark."""
 
 
@@ -134,7 +137,7 @@ def _interrupted() -> Iterator[None]:
 
 def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, found in getattr(command, "commands", {}).items():
-        if name not in ENDLESS:
+        if " ".join((*path, name)) not in ENDLESS:
             yield from _leaves(found, (*path, name))
     if not hasattr(command, "commands"):
         yield path, command
