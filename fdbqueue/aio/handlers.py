@@ -9,7 +9,7 @@ from ..consumers.credit import Credit
 from ..store.binding import fdb
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
-from ..values.model import Message
+from ..values.model import Delivery, Message
 from ..worker.worker import RefreshAfter, Settle
 from .channel import Channel
 from .queues import Subscription
@@ -22,6 +22,9 @@ Handling: TypeAlias = """(
     Callable[[Message], object]
     | Callable[[Transaction, Message], Coroutines[object]]
     | Callable[[fdb.Transaction, Message], object]
+    | Callable[[Delivery], object]
+    | Callable[[Transaction, Delivery], Coroutines[object]]
+    | Callable[[fdb.Transaction, Delivery], object]
     | Callable[[T], object]
     | Callable[[Transaction, T], Coroutines[object]]
     | Callable[[fdb.Transaction, T], object]
@@ -65,6 +68,16 @@ class Decorator(Protocol[T]):
     def __call__(
         self, function: Callable[[fdb.Transaction, Message], R], /
     ) -> Callable[[fdb.Transaction, Message], R]: ...
+    @overload
+    def __call__(self, function: Callable[[Delivery], R], /) -> Callable[[Delivery], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[Transaction, Delivery], Coroutines[R]], /
+    ) -> Callable[[Transaction, Delivery], Coroutines[R]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[fdb.Transaction, Delivery], R], /
+    ) -> Callable[[fdb.Transaction, Delivery], R]: ...
     @overload
     def __call__(self, function: Callable[[T], R], /) -> Callable[[T], R]: ...
     @overload

@@ -216,7 +216,7 @@ class _Blocking(worker.Worker):
             add()
         else:
             form = {name: how[name] for name in ("transactional", "batch") if name in how}
-            Handler.of(self._called(handler), **form, value=queue.value)  # It may be wrong.
+            Handler.of(self._called(handler), queue, **form)  # It may be wrong.
             self._added.append(add)
         return self
 

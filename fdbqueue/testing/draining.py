@@ -33,7 +33,7 @@ class Drain:
         self.queue = queue
         self.raised: list[BaseException] = []
         """What the handler has raised, verdicts included."""
-        call = Handler.of(handler, transactional=transactional, batch=batch, value=queue.value)
+        call = Handler.of(handler, queue, transactional=transactional, batch=batch)
         self._function = call.function
         self._batch = batch or 1
         self._policy = Policy(

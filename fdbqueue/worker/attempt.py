@@ -58,7 +58,7 @@ def attempt(
                 body = partial(_with_ack, queue=queue, policy=policy, judged=judged)
                 return _settle(deliveries, partial(_commit, db, queue, body), judged.outcomes)
             with successors.recorded():
-                found = handler.call(messages)
+                found = handler.call(queue, deliveries)
             judged.returned(queue, policy, deliveries, found)
             if handler.batch is None:
                 successors.returned(queue, messages[0], found)
@@ -92,7 +92,7 @@ def handle_settled(queue: Queue, policy: Policy, deliveries: Sequence[Delivery])
     messages = [delivery.message for delivery in deliveries]
     try:
         with tracing.handling(queue.name, messages):
-            policy.handler.call(messages)
+            policy.handler.call(queue, deliveries)
     except BaseException as error:  # also one that ends threads or tasks: it must not end this one
         log.error(
             "handling %d messages of %s failed, and they are gone: %s",
@@ -291,7 +291,7 @@ def _with_ack(
         # The acknowledgement first, so that a lost lease is known before the handler runs.
         queue.ack(tr, deliveries)
     with successors.recorded():
-        found = policy.handler.call(messages, tr)
+        found = policy.handler.call(queue, deliveries, tr)
     if policy.handler.batch is None:
         successors.returned(queue, messages[0], found)
     else:

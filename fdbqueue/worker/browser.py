@@ -231,7 +231,7 @@ class Browser:
         self._loop.turn(math.inf)  # However long the handler takes.
         try:
             with tracing.handling(self.queue.name, messages):
-                returned = self.handler.call(messages, *tr)
+                returned = self.handler.call(self.queue, messages, *tr)
             if self.handler.batch and isinstance(returned, Mapping) and returned:
                 raise InvalidArgument(
                     argument="verdicts",

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CoroutineType, UnionType
-from typing import Any, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, overload
+from typing import (
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from ..errors import InvalidArgument
+from ..queue.queue import Queue
 from ..store.binding import fdb
-from ..values.model import Message
+from ..values.model import Delivery, Message
 from ..values.records import record
+from ..values.serializers import BytesSerializer, JsonSerializer, TypeSerializer
 
 MAX_BATCH = 1_000
 
+Takes: TypeAlias = Literal["value", "message", "delivery"]
 R = TypeVar("R")
 T = TypeVar("T")
 Handling: TypeAlias = """(
     Callable[[Message], object]
     | Callable[[fdb.Transaction, Message], object]
+    | Callable[[Delivery], object]
+    | Callable[[fdb.Transaction, Delivery], object]
     | Callable[[T], object]
     | Callable[[fdb.Transaction, T], object]
     | Callable[[list[Message]], object]
@@ -27,7 +42,8 @@ Handling: TypeAlias = """(
     | Callable[[list[T]], object]
     | Callable[[fdb.Transaction, list[T]], object]
 )"""
-"""What handles the messages of a ``Queue[T]``: each as a message or as its value, or several."""
+"""What handles the messages of a ``Queue[T]``: each as its value, as a message or a
+delivery, or several."""
 
 
 class Decorator(Protocol[T]):
@@ -39,6 +55,12 @@ class Decorator(Protocol[T]):
     def __call__(
         self, function: Callable[[fdb.Transaction, Message], R], /
     ) -> Callable[[fdb.Transaction, Message], R]: ...
+    @overload
+    def __call__(self, function: Callable[[Delivery], R], /) -> Callable[[Delivery], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[fdb.Transaction, Delivery], R], /
+    ) -> Callable[[fdb.Transaction, Delivery], R]: ...
     @overload
     def __call__(self, function: Callable[[T], R], /) -> Callable[[T], R]: ...
     @overload
@@ -68,44 +90,47 @@ class Handler:
     transactional: it takes the transaction first, and its writes commit with the acknowledgement.
         It must have no other effect, since it runs again after a conflict.
     batch: the most messages of the list that it takes; None if it takes one message.
-    value: what gives the value of a message, if it takes values.
+    takes: what it gets of a delivery.
     """
 
     function: Callable[..., Any]
     transactional: bool
     batch: int | None = None
-    value: Callable[[Message], Any] | None = None
+    takes: Takes = "value"
 
-    def call(self, messages: list[Message], *tr: Any) -> object:
-        """Call the function; returns what it returns."""
-        given = messages if self.value is None else [self.value(each) for each in messages]
-        found = self.function(*tr, given if self.batch else given[0])
-        if type(found) is CoroutineType:
-            found.close()
+    def call(self, queue: Queue[Any], found: Sequence[Message | Delivery], *tr: Any) -> object:
+        """Call the function for messages of a queue; returns what it returns."""
+        given: list[Any] = [*found]
+        if self.takes == "message":
+            given = [each.message if isinstance(each, Delivery) else each for each in found]
+        elif self.takes == "value":
+            given = [queue.value(each) for each in found]
+        returned = self.function(*tr, given if self.batch else given[0])
+        if type(returned) is CoroutineType:
+            returned.close()
             raise InvalidArgument(
                 argument="handler",
                 value=self.function,
                 problem="it has returned a coroutine, which nobody runs: make it an async def, "
                 "for fdbqueue.aio.Worker",
             )
-        return found
+        return returned
 
     @classmethod
     def of(
         cls,
         function: Callable[..., Any],
+        queue: Queue[Any],
         *,
         transactional: bool | None = None,
         batch: int | None = None,
-        value: Callable[[Message], Any] | None = None,
     ) -> Handler:
-        """A handler, checked.
+        """A handler of a queue, checked.
 
-        transactional: where None, a function with two parameters is: ``(tr, message)``; with one,
-            ``(message)``, it is not.
-        value: what gives the value of a message, for a function whose last parameter is annotated
-            with any other type than ``Message``.
+        transactional: where None, a function with two parameters is: ``(tr, value)``; with one,
+            ``(value)``, it is not.
 
+        It takes values, unless its last parameter is annotated with ``Message`` or ``Delivery``.
         Raises ``InvalidArgument``.
         """
         if not callable(function):
@@ -126,19 +151,23 @@ class Handler:
                 raise InvalidArgument(
                     argument="handler",
                     value=function,
-                    problem="must take (message) or (tr, message); say transactional=True or "
+                    problem="must take (value) or (tr, value); say transactional=True or "
                     "False if it takes both",
                 )
             transactional = two
         elif not (two if transactional else one):
-            shown = "(tr, message)" if transactional else "(message)"
+            shown = "(tr, value)" if transactional else "(value)"
             raise InvalidArgument(argument="handler", value=function, problem=f"must take {shown}")
         annotation = _last_annotation(function, 2 if transactional else 1)
         if batch and get_args(annotation):
             annotation = get_args(annotation)[0]
         elif batch:
             annotation = Any
-        return cls(function, transactional, batch, None if _is_message(annotation) else value)
+        takes = _taken(annotation)
+        wrong = None if takes != "value" else _mismatch(annotation, queue)
+        if wrong is not None:
+            raise InvalidArgument(argument="handler", value=function, problem=wrong)
+        return cls(function, transactional, batch, takes)
 
 
 def suspends(function: Any) -> bool:
@@ -160,8 +189,8 @@ def _last_annotation(function: Callable[..., Any], count: int) -> Any:
         signature = inspect.signature(function, eval_str=True)
     except Exception as error:
         text = str(_annotation(inspect.signature(function), count))
-        if re.search(r"\bMessage\b", text):
-            return Message
+        if found := re.search(r"\b(Message|Delivery)\b", text):
+            return Message if found[0] == "Message" else Delivery
         raise InvalidArgument(
             argument="handler",
             value=function,
@@ -176,10 +205,54 @@ def _annotation(signature: inspect.Signature, count: int) -> Any:
     return signature.parameters[name].annotation
 
 
-def _is_message(annotation: Any) -> bool:
-    """Whether what is annotated is a message: also where nothing is said."""
-    if annotation in (inspect.Parameter.empty, Any, object) or isinstance(annotation, TypeVar):
+def _arms(annotation: Any) -> Sequence[Any]:
+    """The types of a union, or the one that an annotation is."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _taken(annotation: Any) -> Takes:
+    """What somebody takes whose parameter is annotated so."""
+    for each in _arms(annotation):
+        if isinstance(each, type) and issubclass(each, Message | Delivery):
+            return "message" if issubclass(each, Message) else "delivery"
+    return "value"
+
+
+_JSON = (str, int, float, bool, type(None), list, dict)
+
+
+def _mismatch(annotation: Any, queue: Queue[Any]) -> str | None:
+    """What is wrong if values of a queue are never of the type that a handler takes."""
+    types: tuple[type, ...]
+    match queue._serializer:
+        case None:
+            types, told = (bytes, *_JSON), "bytes or JSON, as it was opened without a serializer"
+        case JsonSerializer():
+            types, told = _JSON, "JSON, as it was opened without its serializer"
+        case BytesSerializer():
+            types, told = (bytes,), "bytes"
+        case TypeSerializer() as typed:
+            types, told = (typed.type,), typed.type.__name__
+        case _:
+            return None
+    if any(_fits(each, arm) for arm in _arms(annotation) for each in types):
+        return None
+    name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return f"it takes {name}, but the values of queue {queue.name!r} are {told}"
+
+
+def _fits(type_: type, annotation: Any) -> bool:
+    """Whether a value of a type may be what a parameter is annotated with, as far as is known."""
+    wanted = type(None) if annotation is None else _class(get_origin(annotation) or annotation)
+    if not isinstance(wanted, type) or wanted in (Any, inspect.Parameter.empty):
         return True
-    if get_origin(annotation) in (Union, UnionType):
-        return any(map(_is_message, get_args(annotation)))
-    return isinstance(annotation, type) and issubclass(annotation, Message)
+    try:
+        return issubclass(_class(type_), wanted)
+    except TypeError:  # a protocol, say
+        return True
+
+
+def _class(type_: Any) -> Any:
+    """The class that values of a type have; that of a TypedDict is dict."""
+    row = isinstance(type_, type) and issubclass(type_, dict) and hasattr(type_, "__total__")
+    return dict if row else type_

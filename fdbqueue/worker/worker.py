@@ -201,12 +201,12 @@ class Worker:
     ) -> Worker:
         """Handle the messages of ``queue`` with ``handler``; returns the worker.
 
-        handler: ``(message)``, acknowledged after it returns; or ``(tr, message)``, whose writes in
+        handler: ``(value)``, acknowledged after it returns; or ``(tr, value)``, whose writes in
             that transaction commit together with the acknowledgement, exactly once, and which may
-            run several times for it. If its last parameter is annotated with any other type than
-            ``Message``, such as ``bytes``, it gets the value of the message instead, decoded as by
-            ``Queue.value``. Any exception fails the attempt, one of the decoding, too; see also
-            ``Retry``, ``Snooze`` and ``Reject``.
+            run several times for it. The value is decoded as by ``Queue.value``. If its last
+            parameter is annotated with ``Message`` or ``Delivery``, it gets that instead. Any
+            exception fails the attempt, one of the decoding, too; see also ``Retry``, ``Snooze``
+            and ``Reject``.
         transactional: whether the handler takes a transaction, if its parameters do not tell.
         batch: the handler takes a list of up to so many messages. If it fails, they are handled
             again one by one, so that the one at fault is found.
@@ -251,9 +251,7 @@ class Worker:
         taken |= {(each.queue._keys.prefix, each.subscription.name) for each in self._browsed}
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
-        call = Handler.of(
-            self._called(handler), transactional=transactional, batch=batch, value=queue.value
-        )
+        call = Handler.of(self._called(handler), queue, transactional=transactional, batch=batch)
         if subscription is not None and subscription.definition(self.db).mode is Mode.BROWSE:
             how = {
                 "settle": settle != "after",
@@ -270,6 +268,13 @@ class Worker:
                     value=subscription,
                     problem="goes with no browsing subscription, which takes no messages: they "
                     "have no leases and no attempts there",
+                )
+            if call.takes == "delivery":
+                raise InvalidArgument(
+                    argument="handler",
+                    value=handler,
+                    problem="takes a Delivery, which a browsing subscription does not have: take a "
+                    "Message",
                 )
             self._browsed.append(Browsed(queue, subscription, call, backoffs.store(backoff)))
             return self

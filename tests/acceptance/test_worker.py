@@ -30,8 +30,8 @@ worker = fdbqueue.Worker(db, concurrency=1, prefetch=3)
 
 
 @worker.handler(queue, lease=float(os.environ.get("LEASE", "30")))
-def handle(message):
-    print(message.payload.decode(), flush=True)
+def handle(payload):
+    print(payload.decode(), flush=True)
     while os.path.exists("gate"):
         time.sleep(0.01)
 
@@ -40,17 +40,17 @@ quoting = fdbqueue.Worker(db, concurrency=1)
 
 
 @quoting.handler(queue, max_attempts=1)
-def quote(message):
-    raise ValueError(message.payload.decode())
+def quote(payload):
+    raise ValueError(payload.decode())
 
 
 fast = fdbqueue.Worker(db, concurrency=2)
 
 
 @fast.handler(queue, lease=1)
-def note(message):
+def note(payload):
     with open("handled", "a") as file:
-        file.write(f"{message.payload.decode()}\\n")
+        file.write(f"{payload.decode()}\\n")
 
 
 probed = fdbqueue.Worker(db, health=("127.0.0.1", int(os.environ.get("PORT", "0"))))

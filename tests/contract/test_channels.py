@@ -49,7 +49,7 @@ def test_a_worker_takes_as_many_messages_as_are_granted(db: Database, queue: Que
     handled: list[bytes] = []
     channel = granted(messages=2)
     queue.enqueue_many(db, [b"%d" % n for n in range(6)])
-    with Worker(db, 4).add(queue, lambda m: handled.append(m.payload), credit=channel):
+    with Worker(db, 4).add(queue, handled.append, credit=channel):
         eventually(lambda: queue.depth(db).done == 2)
         eventually(lambda: suspended(db, queue))
         channel.grant(messages=3)
@@ -96,10 +96,10 @@ def test_a_handler_may_grant_the_next_message(db: Database, queue: Queue) -> Non
 
 
 def test_what_is_granted_by_many_threads_is_used_exactly(db: Database, queue: Queue) -> None:
-    handled: list[str] = []
+    handled: list[bytes] = []
     channel = granted(messages=0)
-    queue.enqueue_many(db, [b"x"] * 80)
-    with Worker(db, 4).add(queue, lambda m: handled.append(m.id), credit=channel):
+    queue.enqueue_many(db, [b"%d" % n for n in range(80)])
+    with Worker(db, 4).add(queue, handled.append, credit=channel):
         with ThreadPoolExecutor(4) as pool:
             for _ in range(30):
                 pool.submit(channel.grant, messages=2)

@@ -215,7 +215,7 @@ def test_a_worker_that_waits_is_given_what_a_dead_one_held(
     dead = consumer(db, queue, handlers=8)
     assert len(dead.fetch(Credit(), 3).deliveries) == 3
     handled: list[bytes] = []
-    with Worker(db, 1).add(queue, lambda message: handled.append(message.payload)):
+    with Worker(db, 1).add(queue, lambda message: handled.append(message)):
         eventually(lambda: [one.state for one in queue.admin.consumers(db) if one.guard] == [2])
         (waiting,) = [one for one in queue.admin.consumers(db) if one.guard]
         # When the other is evicted
@@ -519,8 +519,8 @@ def test_a_handler_whose_worker_was_evicted_commits_nothing(
     queue.enqueue(db, b"a")
     begun, go_on, runs = threading.Event(), threading.Event(), []
 
-    def handle(tr: fdb.Transaction, message: Any) -> None:
-        runs.append(message.payload)
+    def handle(tr: fdb.Transaction, payload: bytes) -> None:
+        runs.append(payload)
         tr.add(space.pack(("effects",)), (1).to_bytes(8, "little"))
         if len(runs) == 1:
             begun.set()
@@ -551,8 +551,8 @@ def test_a_worker_that_returns_keeps_what_has_not_returned(
     filled(db, queue, 4)
     gate, handled = threading.Event(), []
 
-    def handle(message: Any) -> None:
-        handled.append(message.payload)
+    def handle(payload: bytes) -> None:
+        handled.append(payload)
         assert gate.wait(DEADLINE)
 
     with Worker(db, 1, prefetch=3).add(queue, handle):

@@ -471,7 +471,7 @@ def fan_in(db: Any, parts: Queue, wholes: Queue, sales: Queue) -> None:
     given = [b"1", b"2", b"3", b"4", b"5"]
     parts.enqueue_group(db, given, then=b"all", then_queue=wholes, name="g")
     drain(db, parts, lambda message: None)
-    drain(db, wholes, lambda message: context.then(sales, message.payload))
+    drain(db, wholes, lambda message: context.then(sales, message))
     drain(db, sales, lambda message: None)
 
 

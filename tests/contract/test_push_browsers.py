@@ -65,7 +65,7 @@ def test_each_message_is_handed_over_once_in_order_and_stays(
 ) -> None:
     seen: list[bytes] = []
     queue.enqueue_many(db, numbers(5))
-    with Worker(db, 4).add(queue, lambda m: seen.append(m.payload), subscription=audit):
+    with Worker(db, 4).add(queue, lambda m: seen.append(m), subscription=audit):
         eventually(lambda: len(seen) == 5)
         queue.enqueue_many(db, numbers(5, 5))
         eventually(lambda: len(seen) == 10)
@@ -140,7 +140,7 @@ def test_a_worker_that_stops_lets_another_go_on_at_once(
 ) -> None:
     seen: list[bytes] = []
     for each in numbers(3):
-        with Worker(db).add(queue, lambda m: seen.append(m.payload), subscription=audit):
+        with Worker(db).add(queue, lambda m: seen.append(m), subscription=audit):
             queue.enqueue(db, each)
             eventually(partial(seen.count, each))
     assert seen == numbers(3)
@@ -168,9 +168,7 @@ def test_batches_are_handed_over_whole_and_in_order(
 ) -> None:
     seen: list[list[bytes]] = []
     queue.enqueue_many(db, numbers(25))
-    worker = Worker(db).add(
-        queue, lambda m: seen.append([each.payload for each in m]), batch=10, subscription=audit
-    )
+    worker = Worker(db).add(queue, lambda m: seen.append(m), batch=10, subscription=audit)
     with worker:
         eventually(lambda: passed(db, audit))
     assert [len(batch) for batch in seen] == [10, 10, 5]
@@ -218,7 +216,7 @@ def test_a_worker_ends_when_its_subscriptions_close_themselves(db: Database, que
     worker = Worker(db)
     for name, mode in (("once", "browse"), ("takes", "acquire")):
         subscription = queue.subscribe(db, name, mode=mode, auto_close=True)
-        worker.add(queue, lambda m: seen.append(m.payload), subscription=subscription)
+        worker.add(queue, lambda m: seen.append(m), subscription=subscription)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     thread.join(DEADLINE)
@@ -259,7 +257,7 @@ def test_browsing_goes_on_after_an_outage(db: Database, queue: Queue, audit: Sub
     seen: list[bytes] = []
     line = CuttableDatabase(db)
     worker = Worker(line).add(  # type: ignore[arg-type]
-        queue, lambda m: seen.append(m.payload), subscription=queue.subscriptions.open(db, "audit")
+        queue, seen.append, subscription=queue.subscriptions.open(db, "audit")
     )
     worker.connection.interval = 0.02
     with worker:

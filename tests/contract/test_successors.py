@@ -9,6 +9,7 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -160,6 +161,7 @@ def test_a_handler_that_fails_enqueues_nothing(
     orders.enqueue_many(db, payloads(3))
     inner = handler(parcels)
 
+    @wraps(inner)
     def call(*args: Any) -> None:
         inner(*args)
         raise error
@@ -489,4 +491,4 @@ def test_a_chain_survives_a_crash_at_every_step(db: Database, space: fdb.Subspac
 def _through(db: Any, queues: list[Queue], ended: list[bytes]) -> None:
     for queue, following in itertools.pairwise(queues):
         drain(db, queue, plain(following), failures=True)
-    drain(db, queues[-1], lambda message: ended.append(message.payload), failures=True)
+    drain(db, queues[-1], lambda message: ended.append(message), failures=True)

@@ -59,7 +59,7 @@ def test_a_queue_is_drained_in_the_order_of_delivery(
     queue.enqueue(fdbqueue_db, b"low", priority=0)
     queue.enqueue(fdbqueue_db, b"high", priority=9)
     seen: list[bytes] = []
-    handled = drain(fdbqueue_db, queue, lambda message: seen.append(message.payload))
+    handled = drain(fdbqueue_db, queue, lambda message: seen.append(message))
     assert [message.payload for message in handled] == seen == [b"high", b"low"]
     assert_depth(fdbqueue_db, queue, done=2, ready=0)
 

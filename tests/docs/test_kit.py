@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from lark import Lark, Token, Tree
 from prometheus_client import CollectorRegistry
 
-from fdbqueue import Queue
+from fdbqueue import Message, Queue
 from fdbqueue.cli.main import COMMANDS, GROUPS
 from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
@@ -67,7 +67,7 @@ def exposed(db: fdb.Database, space: fdb.Subspace) -> dict[str, set[str]]:
     queue.enqueue_many(db, [b"good", b"bad"])
     registry.register(QueueCollector(db, [queue], keys=5))
 
-    def handle(message: Any) -> None:
+    def handle(message: Message) -> None:
         if message.attempts:
             over.set()
         elif message.payload == b"bad":

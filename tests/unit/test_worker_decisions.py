@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import TypedDict
 
-from fdbqueue import Message
+from fdbqueue import Delivery, Message, Queue
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.connection import ConnectionState, next_state
 from fdbqueue.worker.consumer import MAX_REST, rest
@@ -147,6 +150,9 @@ def test_a_connection_is_lost_after_silence_and_reconnected_by_an_answer(
             assert state is (ConnectionState.LOST if silent >= 30 else ConnectionState.SUSPENDED)
 
 
+QUEUE: Queue[Any] = Queue("q")
+
+
 def plain(message: Any) -> None: ...
 def with_transaction(tr: Any, message: Any) -> None: ...
 def either(*arguments: Any) -> None: ...
@@ -155,10 +161,10 @@ async def coroutine(message: Any) -> None: ...
 
 
 def test_the_parameters_of_a_handler_tell_its_kind() -> None:
-    assert not Handler.of(plain).transactional
-    assert Handler.of(with_transaction).transactional
-    assert Handler.of(either, transactional=True).transactional
-    assert Handler.of(plain, batch=5).batch == 5
+    assert not Handler.of(plain, QUEUE).transactional
+    assert Handler.of(with_transaction, QUEUE).transactional
+    assert Handler.of(either, QUEUE, transactional=True).transactional
+    assert Handler.of(plain, QUEUE, batch=5).batch == 5
 
 
 @pytest.mark.parametrize(
@@ -175,13 +181,28 @@ def test_the_parameters_of_a_handler_tell_its_kind() -> None:
 )
 def test_a_handler_that_cannot_be_called_is_refused(function: Any, how: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
-        Handler.of(function, **how)
+        Handler.of(function, QUEUE, **how)
 
 
-def of_values(order: bytes) -> None: ...
+@dataclass
+class Order:
+    number: int
+
+
+class Row(TypedDict):
+    number: int
+
+
+def of_bytes(order: bytes) -> None: ...
 def of_values_with_transaction(tr: Any, order: dict[str, int]) -> None: ...
 def of_batches(orders: list[bytes]) -> None: ...
+def of_orders(orders: list[Order]) -> None: ...
+def of_an_order(order: Order) -> None: ...
+def of_a_row(row: Row) -> None: ...
+def of_some(order: Order | None) -> None: ...
 def of_messages(messages: list[Message]) -> None: ...
+def of_deliveries(tr: Any, deliveries: list[Delivery]) -> None: ...
+def of_a_delivery(delivery: Delivery) -> None: ...
 def of_either(message: Message | None) -> None: ...
 def of_anything(*messages: Any) -> None: ...
 def of_objects(message: object) -> None: ...
@@ -190,32 +211,63 @@ def of_unknown(order: Unknown) -> None: ...  # type: ignore[name-defined] # noqa
 
 
 @pytest.mark.parametrize(
-    ("function", "how", "values"),
+    ("function", "how", "takes"),
     [
-        (of_values, {}, True),
-        (of_values_with_transaction, {}, True),
-        (of_batches, {"batch": 5}, True),
-        (of_values, {"batch": 5}, False),
-        (partial(of_values_with_transaction, None), {}, True),
-        (of_messages, {"batch": 5}, False),
-        (of_either, {}, False),
-        (of_anything, {"transactional": False}, False),
-        (of_objects, {}, False),
-        (of_lists, {"batch": 5}, False),
-        (plain, {}, False),
-        (lambda message: None, {}, False),
+        (of_bytes, {}, "value"),
+        (of_values_with_transaction, {}, "value"),
+        (of_batches, {"batch": 5}, "value"),
+        (partial(of_values_with_transaction, None), {}, "value"),
+        (of_messages, {"batch": 5}, "message"),
+        (of_deliveries, {"batch": 5}, "delivery"),
+        (of_a_delivery, {}, "delivery"),
+        (of_either, {}, "message"),
+        (of_anything, {"transactional": False}, "value"),
+        (of_objects, {}, "value"),
+        (of_lists, {"batch": 5}, "value"),
+        (plain, {}, "value"),
+        (lambda order: None, {}, "value"),
     ],
 )
-def test_the_annotation_of_a_handler_tells_whether_it_takes_values(
-    function: Any, how: dict[str, Any], values: bool
+def test_the_annotation_of_a_handler_tells_what_it_takes(
+    function: Any, how: dict[str, Any], takes: str
 ) -> None:
-    handler = Handler.of(function, value=lambda message: message.payload, **how)
-    assert (handler.value is not None) == values
+    assert Handler.of(function, QUEUE, **how).takes == takes
+
+
+@pytest.mark.parametrize(
+    ("serializer", "function", "how", "problem"),
+    [
+        (None, of_an_order, {}, "it takes Order, but the values of queue 'q' are bytes or JSON"),
+        (bytes, of_an_order, {}, "it takes Order, but the values of queue 'q' are bytes"),
+        (Order, of_bytes, {}, "it takes bytes, but the values of queue 'q' are Order"),
+        (Order, of_batches, {"batch": 5}, "it takes bytes, but the values of queue 'q' are Order"),
+        (Order, of_a_row, {}, "it takes Row, but the values of queue 'q' are Order"),
+        (int, of_some, {}, "Order | None, but the values of queue 'q' are int"),
+        (Order, of_an_order, {}, None),
+        (Order, of_orders, {"batch": 5}, None),
+        (Order, of_some, {}, None),
+        (Order, of_objects, {}, None),
+        (Order, of_messages, {"batch": 5}, None),
+        (Order, plain, {}, None),
+        (None, of_a_row, {}, None),
+        (Row, of_a_row, {}, None),
+        (None, of_some, {}, None),
+    ],
+)
+def test_a_handler_of_another_type_than_the_queue_is_refused(
+    serializer: Any, function: Any, how: dict[str, Any], problem: str | None
+) -> None:
+    queue: Queue[Any] = Queue("q", serializer=serializer)
+    if problem is None:
+        Handler.of(function, queue, **how)
+        return
+    with pytest.raises(InvalidArgument, match=re.escape(problem)):
+        Handler.of(function, queue, **how)
 
 
 def test_an_annotation_that_cannot_be_found_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="Unknown"):
-        Handler.of(of_unknown)
+        Handler.of(of_unknown, QUEUE)
 
 
 @given(attempts=st.integers(2, 10**6), seconds=st.floats(0, 10))

@@ -101,7 +101,7 @@ class FdbQueue(_OnStore):
 
         opened = _Queue(address)
         worker = fdbqueue.Worker(opened.db)
-        worker.add(opened.queue, lambda message: record(message.payload))
+        worker.add(opened.queue, record)
         worker.run()
 
 
