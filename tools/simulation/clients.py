@@ -94,8 +94,12 @@ class Client:
         self.strand.allowance = 40 * rows, 4 * size + 4_000 * rows
         self.doing = f"{name} {queue} {what}"[:300]
         n = self.recorder.begin(self.who, name, queue, **what)
+        return self.finish(n, lambda: body(n))
+
+    def finish(self, n: int, body: Callable[[], Any]) -> Any:
+        """The end of an operation, with its record; None if it failed as it may."""
         try:
-            result = body(n)
+            result = body()
         except EXPECTED as error:
             self.recorder.end(self.who, n, error=f"{type(error).__name__}: {error}")
             return None
@@ -122,18 +126,26 @@ class Client:
 class WorkingClient(Client):
     """Runs a ``Worker`` whose handler fails now and then."""
 
-    def work(self, concurrency: int) -> None:
+    def work(self, concurrency: int, batch: int | None) -> None:
         """Work until the run is over."""
         worker = Worker(self.db, concurrency=concurrency, name=self.who, shutdown=10)
 
-        def handle(tr: fdb.Transaction, message: Message) -> None:
-            self.recorder.note(self.who, "handle", "worked", rows=[row(message)])
-            self.place.effect(tr, "worked", message.payload.decode())
-            self.done += 1
+        def handle(tr: fdb.Transaction, given: Message | list[Message]) -> None:
+            messages = given if isinstance(given, list) else [given]
+            self.recorder.note(self.who, "handle", "worked", rows=[row(one) for one in messages])
+            for message in messages:
+                self.place.effect(tr, "worked", message.payload.decode())
+            self.done += len(messages)
             if self.random.random() < 0.02:
                 raise LookupError("simulated")
 
-        worker.add(self.place.queues["worked"], handle, lease=WORKERS_LEASE)
+        worker.add(
+            self.place.queues["worked"],
+            handle,
+            transactional=True,
+            batch=batch,
+            lease=WORKERS_LEASE,
+        )
         self.doing = "work"
         with worker:
             while not self.stops:

@@ -80,11 +80,14 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
     for browser in BROWSERS:
         final.look_to_the_end(place, browser)
     while True:
-        taken = sum(_take(place, recorder, name, queue) for name, queue in place.queues.items())
+        taken = 0
+        for name, queue in place.queues.items():
+            while found := _take(place, recorder, name, queue):
+                taken += found
         for queue in (place.mixed, place.target):
-            held = queue.receive_many(place.db, 100)
-            queue.ack(place.db, held)
-            taken += len(held)
+            while held := queue.receive_many(place.db, 200):
+                queue.ack(place.db, held)
+                taken += len(held)
         if not taken:
             if not any(_left(place, queue) for queue in queues(place)):
                 break

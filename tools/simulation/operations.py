@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from chaosrun.actors import QUEUE_LEVEL, row
@@ -78,7 +80,7 @@ def _enqueue(c: Client, count: int, *, marked: bool) -> None:
     c.do("enqueue", name, does, rows=count, size=size, messages=told, marked=marked)
 
 
-@operation(10)
+@operation(14)
 def enqueue_one(c: Client) -> None:
     _enqueue(c, 1, marked=False)
 
@@ -91,6 +93,25 @@ def enqueue_several(c: Client) -> None:
 @operation(3)
 def enqueue_in_a_transaction(c: Client) -> None:
     _enqueue(c, c.random.choice([1, 3, 20]), marked=True)
+
+
+@operation(1.5)
+def send(c: Client) -> None:
+    """By a producer, which shares a commit among what was sent meanwhile."""
+    name = c.random.choice([*TAKEN, "worked", "filtered"])
+    messages, told = _messages(c, name, c.random.choice([1, 10, 30]))
+    sent = []
+    with c.place.queues[name].producer(c.db) as producer:
+        for message, each in zip(messages, told, strict=True):
+            n = c.recorder.begin(c.who, "enqueue", name, messages=[each], marked=False)
+            sent.append((n, producer.send(message)))
+    # All are done: their own waiting would stop the one thread of the machine.
+    for n, future in sent:
+        c.finish(n, partial(_result, future))
+
+
+def _result(future: Future[str]) -> list[str]:
+    return [future.result(0)]
 
 
 def _settle(c: Client, name: str, held: list[Delivery]) -> None:
@@ -127,7 +148,7 @@ def _effect(c: Client, tr: Any, name: str, held: list[Delivery]) -> list[str]:
 
 def _receive(c: Client, limit: int) -> None:
     name = c.random.choice(TAKEN)
-    wait = 0.0 if name == "first" else c.random.choice([0.0, 0.0, 0.2, 3.0])
+    wait = 0.0 if name == "first" else c.random.choice([0.0, 0.0, 0.0, 0.2, 3.0])
     held: list[Delivery] = []
 
     def take(n: int) -> list[list[Any]]:
@@ -211,7 +232,7 @@ def pause_and_resume(c: Client) -> None:
 
 @operation(5)
 def enqueue_anything(c: Client) -> None:
-    count = c.random.choice([1, 1, 1, 10, 200, 2_000 if c.random.random() < 0.2 else 1])
+    count = c.random.choices([1, 10, 200, 2_000], [70, 25, 4, 1])[0]
     messages = [_anything(c, small=count > 10) for _ in range(count)]
 
     def all_of_them(n: int) -> int:
@@ -240,14 +261,14 @@ def _anything(c: Client, *, small: bool) -> NewMessage[bytes]:
         max_attempts=perhaps(0.1, 1, 2),
         dedup_id=perhaps(0.1, "d0", "d1") if unique is None else None,
         unique=unique,
-        key=perhaps(0.2, *KEYS),
+        key=perhaps(0.04 if small else 0.3, *KEYS),
         keep_result=perhaps(0.1, 5.0),
     )
 
 
 @operation(5)
 def receive_anything(c: Client) -> None:
-    limit, wait = c.random.choice([1, 5, 100]), c.random.choice([0.0, 0.0, 1.0])
+    limit, wait = c.random.choice([1, 20, 200]), c.random.choice([0.0, 0.0, 1.0])
 
     def take(n: int) -> list[str]:
         found = c.place.mixed.receive_many(c.db, limit, wait=wait)
@@ -283,7 +304,7 @@ def settle_anything(c: Client) -> None:
     c.do(f"mixed {how}", MIXED, lambda n: does() and None, rows=count, size=size, ids=ids)
 
 
-@operation(0.5)
+@operation(0.2)
 def move(c: Client) -> None:
     selector = c.random.choice([None, "region = 'eu'"])
     back = c.random.random() < 0.5

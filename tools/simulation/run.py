@@ -58,7 +58,7 @@ class Settings:
     seed: int
     operations: int = 2_000
     faults: bool = True
-    verify_every: int = 500
+    verify_every: int = 1_000
     seconds: float | None = None
     """Virtual seconds of the busy part, where it does not end by operations."""
     think: float | None = None
@@ -143,8 +143,8 @@ class Run:
         if chance.random() < 0.4:
             who = f"{name}.worker"
             working = WorkingClient(home.place, self.recorder, who, self._seed)
-            concurrency = chance.choice([1, 4])
-            self._spawn(home, working, partial(working.work, concurrency))
+            work = partial(working.work, chance.choice([1, 4]), chance.choice([None, 20]))
+            self._spawn(home, working, work)
 
     @property
     def _seed(self) -> str:
@@ -300,7 +300,7 @@ class Run:
         invariants.purge(self.place)
         home = self._process("idle-0")
         working = WorkingClient(home.place, self.recorder, "idle-0.worker", self._seed)
-        self._spawn(home, working, partial(working.work, 2))
+        self._spawn(home, working, partial(working.work, 2, None))
         waiting = Client(home.place, self.recorder, "idle-0.0", self._seed)
 
         def wait() -> None:

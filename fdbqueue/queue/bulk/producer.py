@@ -129,7 +129,7 @@ class Producer(Generic[T]):
         self._pending = Pending(*self._bounds)
         self._failed = 0
         self._error: Exception | None = None
-        self._starting, self._storing = world.Lock(), world.Lock()
+        self._starting = world.Lock()
         self._thread: world.Thread | None = None
         self._storer = 0
 
@@ -230,9 +230,10 @@ class Producer(Generic[T]):
     def _run(self) -> None:
         """Store one batch after another until the producer is closed."""
         pending = self._pending
-        if not self._storing.acquire(blocking=False):
-            return  # Whoever started the other thread was interrupted.
-        self._storer = world.get_ident()
+        with self._starting:
+            if self._storer:
+                return  # Whoever started the other thread was interrupted.
+            self._storer = world.get_ident()
         while batch := pending.take():
             self._settle(batch)
             pending.done(batch)
