@@ -11,7 +11,14 @@ from chaosrun.history import Recorder
 from chaosrun.place import LEASE, MAX_ATTEMPTS, Place
 
 from fdbqueue import Delivery, Message, Queue, Worker
-from fdbqueue.errors import LeaseLost, OperationTimedOut, OutcomeUnknown, QueueError
+from fdbqueue.errors import (
+    LeaseLost,
+    OperationTimedOut,
+    OutcomeUnknown,
+    QueueError,
+    QueueFull,
+    ScheduleNotFound,
+)
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 
@@ -19,7 +26,16 @@ from .driver import Process, Strand
 
 MIXED, TARGET = "mixed", "target"
 """The queue whose options change and whose messages have every property, and where they go."""
-EXPECTED = (LeaseLost, OperationTimedOut, OutcomeUnknown)
+TARGETS: list[dict[str, Any]] = [
+    {},
+    {"sort": "n"},
+    {"last_value": "n"},
+    {"max_messages": 40, "when_full": "reject"},
+    {"max_bytes": 100_000, "when_full": "block"},
+    {"max_messages": 40, "when_full": "drop-oldest", "dropped": "dead"},
+]
+"""What of ``TARGET`` is fixed by the seed."""
+EXPECTED = (LeaseLost, OperationTimedOut, OutcomeUnknown, QueueFull, ScheduleNotFound)
 """What an operation may raise by rights; anything else is a failure of the run."""
 WORKERS_LEASE = 30.0
 
@@ -41,15 +57,19 @@ class Memory(Recorder):
 class SimulatedPlace(Place):
     """The queues of a run, and handles of a process on them."""
 
-    def __init__(self, db: fdb.Database, root: str) -> None:
+    def __init__(self, db: fdb.Database, root: str, fixed: dict[str, Any], largest: int) -> None:
         super().__init__(db, root)
+        self.fixed, self.largest = fixed, largest
+        """Options of ``TARGET``, and the bytes of the largest payload."""
+        self.ordered = "sort" in fixed or "last_value" in fixed
         self.mixed = Queue(MIXED, self.root)
         self.target = Queue(TARGET, self.root)
+        self.any = {MIXED: self.mixed, TARGET: self.target}
 
     def create(self) -> None:
         """Make the queues."""
         super().create()
-        Queue.create(self.db, TARGET, root=self.root, levels=2)
+        Queue.create(self.db, TARGET, root=self.root, levels=2, **self.fixed)
         Queue.create(
             self.db,
             MIXED,

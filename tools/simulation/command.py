@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
+
+from chaosrun.history import Operation
 
 from . import mutants
 from .run import Outcome, Run, Settings
@@ -17,7 +22,9 @@ from .run import Outcome, Run, Settings
 PATIENCE = 300.0
 """Seconds of the machine after which a run is given up."""
 AROUND = 40
-"""Operations before a failure that are shown."""
+"""Operations that are shown of those that a failure names, and of those before its end."""
+_NAME = re.compile(r"p\d+-\d+\.\d+:\d+:\d+|[0-9a-f]+-[0-9a-f]{12}-[0-9a-f]{16}")
+"""The tag or the id of a message."""
 MOST_SHOWN = 10
 
 
@@ -31,7 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--busy", type=float, help="virtual seconds, in place of --operations")
     parser.add_argument("--think", type=float, help="virtual seconds between two operations")
-    parser.add_argument("--idle", type=float, help="virtual seconds without messages that follow")
+    parser.add_argument(
+        "--idle",
+        type=float,
+        default=Settings.idle,
+        help="virtual seconds without messages that follow",
+    )
+    parser.add_argument(
+        "--twice", action="store_true", help="run each seed in two processes with two hash seeds"
+    )
     parser.add_argument("--known", action="store_true", help="count what is known to fail, too")
     parser.add_argument("--mutant", choices=sorted(mutants.TABLE), help="a fault to plant")
     parser.add_argument("--until-found", action="store_true", help="end with the first failure")
@@ -43,24 +58,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
         faults=not chosen.no_faults,
         seconds=chosen.busy,
         think=chosen.think,
-        idle=chosen.idle or 0.0,
+        idle=chosen.idle,
         known=chosen.known,
     )
+    if chosen.twice:
+        return _twice(list(sys.argv[1:] if arguments is None else arguments))
     if chosen.mutant:
         mutants.TABLE[chosen.mutant]()
     failed = 0
     for seed in _seeds(chosen):
-        begun = time.monotonic()
         outcome = _apart(replace(settings, seed=seed))
         outcome["again"] = _again(chosen, seed)
         failed += bool(outcome["problems"])
         if chosen.json:
             print(json.dumps(outcome), flush=True)
         else:
-            _tell(outcome, time.monotonic() - begun)
+            _tell(outcome)
         if failed and chosen.until_found:
             break
     return 1 if failed else 0
+
+
+def _twice(arguments: list[str]) -> int:
+    """The same seeds in two processes: each must have one history."""
+    arguments.remove("--twice")
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "simulation", "--json", *arguments],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        )
+        for hash_seed in ("1", "2")
+    ]
+    told = [[json.loads(line) for line in run.communicate()[0].splitlines()] for run in runs]
+    differ = [
+        one["seed"]
+        for one, other in zip(*told, strict=True)
+        if one.get("digest", "") != other.get("digest")
+    ]
+    print(f"{len(told[0])} seeds, {len(differ)} with two histories: {differ}")
+    return 1 if differ else 0
 
 
 def _again(chosen: argparse.Namespace, seed: int) -> str:
@@ -102,24 +139,33 @@ def _apart(settings: Settings) -> dict[str, Any]:
     os.close(writing)
     with open(reading) as answer:
         text = answer.read()
-    os.waitpid(child, 0)
-    if not text:
-        return {"seed": settings.seed, "problems": ["the run died"]}
-    return dict(json.loads(text))
+    used = os.wait4(child, 0)[2]
+    told = {"seed": settings.seed, "problems": ["the run died"], **json.loads(text or "{}")}
+    return {**told, "processor": used.ru_utime + used.ru_stime}
 
 
 def _told(outcome: Outcome) -> dict[str, object]:
     told = asdict(replace(outcome, history=[]))
     if outcome.problems:
-        told["around"] = [str(one) for one in outcome.history[-AROUND:]]
+        # Those that the problems name, and the last ones.
+        text = " ".join(outcome.problems)
+        named = [each for each in outcome.history if _named(each) & set(_NAME.findall(text))]
+        around = {id(each): str(each) for each in (*named[-AROUND:], *outcome.history[-AROUND:])}
+        told["around"] = list(around.values())
     return told
 
 
-def _tell(outcome: dict[str, Any], seconds: float) -> None:
-    problems, rate = outcome["problems"], outcome.get("operations", 0) / seconds
+def _named(one: Operation) -> set[str]:
+    return set(_NAME.findall(f"{one.what} {one.result}"))
+
+
+def _tell(outcome: dict[str, Any]) -> None:
+    problems, seconds = outcome["problems"], outcome["processor"]
+    rate = outcome.get("operations", 0) / seconds
     print(
-        f"seed {outcome['seed']}: {outcome.get('operations')} operations in {seconds:.1f} s, "
-        f"{rate:.0f}/s; {outcome.get('virtual_seconds', 0):,.0f} virtual seconds; "
+        f"seed {outcome['seed']}: {outcome.get('operations')} operations in {seconds:.1f} s "
+        f"of the processor, {rate:.0f}/s; "
+        f"{outcome.get('virtual_seconds', 0):,.0f} virtual seconds; "
         f"{len(problems)} problems",
         flush=True,
     )

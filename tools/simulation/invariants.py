@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from chaosrun import final
 from chaosrun.actors import row
+from chaosrun.history import Operation
 from chaosrun.place import BROWSERS, FILTERS
 
 from fdbqueue import Queue
@@ -22,6 +24,8 @@ PAUSE_SECONDS = 5.0
 """How long to wait where nothing can be taken, and something is left."""
 OF_THE_DEAD = ("request of the dead", "consumer dead")
 """Deviations that there may be until somebody finds out that a process is dead."""
+DUE_MS = 2_000
+"""Longer than it takes to ask all queues."""
 MANY = 1_000
 STAYS = {
     Kind.META: 1,
@@ -31,7 +35,7 @@ STAYS = {
     Kind.COUNT: 10,
     Kind.CHANGE: 3,
     # One for each operation that ran at once with others, until the next that sweeps.
-    Kind.ONCE: 50,
+    Kind.ONCE: 300,
     Kind.LIMITS: MANY,
     Kind.EVENT: MANY,
     # For a week after its end.
@@ -77,6 +81,8 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
     wait for. Nobody sweeps; whoever receives tidies."""
     # Or it would take as long as the rate says.
     place.mixed.set_options(place.db, rate=None, key_rate=None)
+    for schedule in place.mixed.schedules.list(place.db):
+        place.mixed.schedules.delete(place.db, schedule.name)
     for browser in BROWSERS:
         final.look_to_the_end(place, browser)
     while True:
@@ -91,6 +97,7 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
         if not taken:
             if not any(_left(place, queue) for queue in queues(place)):
                 break
+            _nothing_due(place)
             world.sleep(PAUSE_SECONDS)
     for queue in queues(place):
         while queue.admin.evict(place.db):
@@ -99,6 +106,17 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
         queue.receive(place.db, wait=0.1)
     for taker in FILTERS:
         place.filter(taker).receive(place.db, wait=0.1)
+
+
+def _nothing_due(place: SimulatedPlace) -> None:
+    """Whoever was told that a queue is empty, was when nothing was due any more."""
+    since = world.time() * 1000 - DUE_MS
+    for queue in queues(place):
+        if queue is place.callbacks:
+            continue  # Nobody takes from it.
+        for each in queue.messages(place.db, "delayed", 1000):
+            if each.due_at_ms is not None and each.due_at_ms < since:
+                raise AssertionError(f"false empty: {queue.name}: {each.id} has been due")
 
 
 def _take(place: SimulatedPlace, recorder: Memory, name: str, queue: Queue) -> int:
@@ -122,6 +140,32 @@ def _left(place: SimulatedPlace, queue: Queue) -> bool:
     """Whether something of a queue may still be delivered."""
     depth = queue.depth(place.db)
     return depth.ready + depth.leased + depth.delayed > 0
+
+
+def lost_attempts(history: list[Operation]) -> list[str]:
+    """Messages with more failed attempts than times that somebody may have begun with them.
+
+    Only who takes a message alone begins with it; a process that died while it asked for one, too.
+    """
+    begun: Counter[tuple[str, str]] = Counter()
+    died: Counter[str] = Counter()
+    taken = []
+    for one in history:
+        if one.queue == "worked":
+            continue  # Its workers begin out of sight.
+        rows = one.result or [] if one.name == "receive" else []
+        alone = one.what.get("limit", 1) == 1 or len(rows) == 1
+        if one.name == "receive" and not one.ok and alone:
+            died[one.queue] += 1
+        if one.name == "receive" and alone:
+            begun.update((one.queue, tag) for tag, *_ in rows)
+        begun.update((one.queue, tag) for tag in one.what.get("tags", ()) if one.name == "fail")
+        taken += [(one, tag, attempt, alone) for tag, _, _, attempt, *_ in rows]
+    return [
+        f"attempt lost: {one}"
+        for one, tag, attempt, alone in taken
+        if attempt - 1 > begun[one.queue, tag] - alone + died[one.queue]
+    ]
 
 
 def purge(place: SimulatedPlace) -> None:

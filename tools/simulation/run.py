@@ -21,11 +21,12 @@ from chaosrun import final
 from chaosrun.checker import check
 from chaosrun.history import Operation, assembled
 
+from fdbqueue.errors import TransactionTooLarge
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 
 from . import invariants
-from .clients import Client, Home, Memory, SimulatedPlace, WorkingClient
+from .clients import TARGETS, Client, Home, Memory, SimulatedPlace, WorkingClient
 from .driver import SECOND, Process, Scheduler, Strand
 from .operations import TABLE, pause_and_resume
 from .seam import Rates, Seam
@@ -47,6 +48,8 @@ MOST = {
 """How often a fault happens at most, where not at a tenth of the calls."""
 DRIFT = 1e-4
 """By how much more a clock that drifts is wrong, each second."""
+TOO_LARGE = (2101, 2102, 2103)
+"""Errors of the store: a transaction, a key or a value is too large."""
 STEPS = 40_000_000
 """Calls of the store after which a run that goes in circles is given up."""
 
@@ -62,7 +65,7 @@ class Settings:
     seconds: float | None = None
     """Virtual seconds of the busy part, where it does not end by operations."""
     think: float | None = None
-    idle: float = 0.0
+    idle: float = 60.0
     """Virtual seconds without messages that follow."""
     known: bool = False
     """Whether also what is known to fail counts."""
@@ -79,6 +82,21 @@ class Outcome:
     virtual_seconds: float
     counts: dict[str, int] = field(default_factory=dict)
     history: list[Operation] = field(default_factory=list)
+
+
+class TooLarge(logging.Handler):
+    """What a thread of the layer could not do because it was too large."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self.problems = problems
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look for such an error."""
+        given = record.args if isinstance(record.args, tuple) else ()
+        for error in (*given, *(record.exc_info or ())):
+            if isinstance(error, TransactionTooLarge) or getattr(error, "code", 0) in TOO_LARGE:
+                self.problems.append(f"too large: {record.getMessage()}")
 
 
 class Run:
@@ -104,6 +122,8 @@ class Run:
         if not any(self.weights):
             self.weights[0] = 1.0
         self.skew = chance.choice([0.0, 0.0, 0.4, 30.0]) if settings.faults else 0.0
+        self.fixed = chance.choice(TARGETS)
+        self.largest = chance.choice([100_000, 100_000, 1_000_000, 8_000_000])
         self._stopping = False
 
     @staticmethod
@@ -128,7 +148,7 @@ class Run:
         process.drift = self.random.choice([0.0, 0.0, DRIFT]) if self.skew else 0.0
         before = world.current
         world.enter(process.world)
-        home = Home(process, SimulatedPlace(self._open(), ROOT))
+        home = Home(process, SimulatedPlace(self._open(), ROOT, self.fixed, self.largest))
         world.enter(before)
         self.homes.append(home)
         return home
@@ -189,12 +209,13 @@ class Run:
         """Run, and check."""
         self.hub = Process(self.scheduler, "hub")
         world.enter(self.hub.world)
-        logging.getLogger("fdbqueue").setLevel(logging.CRITICAL)
+        logger = logging.getLogger("fdbqueue")
+        logger.propagate, logger.handlers = False, [TooLarge(self.problems)]
         gc.collect()
         gc.disable()
         with _directory() as self.directory:
             self.seam.install(f"{self.directory}/store")
-            self.place = SimulatedPlace(self._open(), ROOT)
+            self.place = SimulatedPlace(self._open(), ROOT, self.fixed, self.largest)
             try:
                 self._all()
             except Exception:
@@ -332,6 +353,7 @@ class Run:
         lines = self.recorder.lines
         history = assembled(lines)
         if not problems:
+            problems += invariants.lost_attempts(history)
             problems += [
                 str(found)
                 for found in check(

@@ -36,6 +36,8 @@ from .driver import SECOND, Event, Scheduler, Strand
 
 MOST_ROWS, MOST_BYTES = 5_000, 2_000_000
 """What a transaction may read, and what it may write, beyond what its caller asked for."""
+MOST_SECONDS = 5.0
+"""What a transaction may take, unless its process stands still."""
 ZOMBIE_SECONDS = 4.0
 """After so long a commit that is under way is too old to land."""
 OLD_VERSIONS = 5_000_000
@@ -67,8 +69,10 @@ class Rates:
 
 @dataclass
 class Usage:
-    """What a transaction has read so far."""
+    """What a transaction has read since it began, and how often its process had stood still."""
 
+    begun_ns: int = 0
+    pauses: int = 0
     rows: int = 0
     bytes: int = 0
 
@@ -134,10 +138,8 @@ class Seam:
             return
         self.counts["calls"] += 1
         chance = self.scheduler.random.random
-        if strand.held and not self.problems:
-            where = "".join(traceback.format_stack(limit=12))
-            detail = f"{strand.name} calls {name} while it has a lock\n{where}"
-            self.problems.append(("lock held", detail))
+        if strand.held:
+            self._blame("lock held", f"{name} is called while a lock is held")
         mortal = not strand.process.immortal
         if mortal and self.rates.death and chance() < self.rates.death:
             self.counts["death"] += 1
@@ -147,6 +149,7 @@ class Seam:
             self.counts["pause"] += 1
             pause = 10 ** (chance() * 3 - 1)  # from a tenth of a second to 100 seconds
             strand.process.paused_until = self.scheduler.now_ns + int(pause * SECOND)
+            strand.process.pauses += 1
         # The reads of a transaction are under way together: few of them are waited for.
         waits = name not in PIPELINED or chance() < WAITED_FOR
         strand.park(self.latency * 2 * chance() ** 3 if waits else 0.0)
@@ -194,12 +197,20 @@ class Seam:
     def _count(self, handle: Any, rows: int, size: int) -> None:
         used = self._usage.get(handle)
         if used is None:
-            used = self._usage[handle] = Usage()
+            used = self._usage[handle] = self._begun()
             if self.scheduler.strand is not None:
                 self.asked[self.scheduler.strand.name] += 1
         used.rows += rows
         used.bytes += size
         self._bound("reads", used.rows, used.bytes)
+        now = self._begun()
+        took = (now.begun_ns - used.begun_ns) / SECOND
+        if took > MOST_SECONDS and now.pauses == used.pauses:
+            self._blame("budget", f"a transaction takes {took:.1f} s")
+
+    def _begun(self) -> Usage:
+        strand = self.scheduler.strand
+        return Usage(self.scheduler.now_ns, strand.process.pauses if strand else 0)
 
     def _bound(self, what: str, rows: int, size: int) -> None:
         strand = self.scheduler.strand
@@ -207,8 +218,13 @@ class Seam:
             return
         more_rows, more_bytes = strand.allowance
         if rows > MOST_ROWS + more_rows or size > MOST_BYTES + more_bytes:
-            detail = f"{strand.name}: a transaction {what} {rows:,} rows, {size:,} bytes"
-            self.problems.append(("budget", detail))
+            self._blame("budget", f"a transaction {what} {rows:,} rows, {size:,} bytes")
+
+    def _blame(self, kind: str, detail: str) -> None:
+        strand = self.scheduler.strand
+        if strand is not None and not self.problems:
+            where = "".join(traceback.format_stack(limit=14)[:-2])
+            self.problems.append((kind, f"{strand.name}: {detail}\n{where}"))
 
     # -- what the engine's threads do ----------------------------------------------------------
 
