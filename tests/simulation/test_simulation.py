@@ -55,11 +55,7 @@ def sound(outcomes: list[dict[str, Any]]) -> None:
 @pytest.mark.promise(1, 2, 3, 4, 5, 6, 7)
 def test_fresh_seeds_keep_every_guarantee() -> None:
     first = str(random.randrange(10**9))
-    sound(
-        simulate(
-            "--seed", first, "--minutes", str(FRESH_MINUTES), "--operations", "300", "--idle", "300"
-        )
-    )
+    sound(simulate("--seed", first, "--minutes", str(FRESH_MINUTES), "--operations", "300"))
 
 
 @pytest.mark.parametrize("line", CORPUS)
@@ -93,7 +89,18 @@ def test_idle_stores_have_only_rows_that_stay(idle: list[str]) -> None:
     assert not [one for one in idle if one.startswith("left: ")]
 
 
-MUTANTS = ("forgets_outcomes", "keeps_expired_leases", "miscounts", "keeps_slots", "holds_a_lock")
+MUTANTS = (
+    "forgets_outcomes",
+    "keeps_expired_leases",
+    "miscounts",
+    "keeps_slots",
+    "holds_a_lock",
+    "weighs_nothing",
+    "steps_once",
+    "blames_the_dead",
+    "moves_without_attempts",
+    "needs_a_sweep",
+)
 IN_THE_SUITE = ("forgets_outcomes", "miscounts")
 
 

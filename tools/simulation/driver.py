@@ -213,11 +213,11 @@ class SimulatedWorld(world.World):
 
 
 class Lock:
-    """As ``threading.Lock``."""
+    """As ``threading.Lock``. One that another strand releases than has taken it is a signal."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._taken = False
+        self._taken = self._signals = False
         self._owner: Strand | None = None
         self._waiting: deque[Strand] = deque()
 
@@ -235,7 +235,7 @@ class Lock:
                 self._waiting.remove(strand)
                 return False
         self._taken, self._owner = True, strand
-        if strand is not None:
+        if strand is not None and not self._signals:
             strand.held.append(self)
         return True
 
@@ -243,6 +243,7 @@ class Lock:
         """Give it to who waits longest."""
         if not self._taken:
             raise RuntimeError("release unlocked lock")
+        self._signals = self._owner is not self._scheduler.strand
         if self._owner is not None and self in self._owner.held:
             self._owner.held.remove(self)
         self._taken, self._owner = False, None
