@@ -10,12 +10,14 @@ import atexit
 import gc
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -60,10 +62,15 @@ class Forking:
         self._process.stdout.readline()
 
     def run(
-        self, arguments: Sequence[str], environment: dict[str, str], streams: Sequence[IO[bytes]]
+        self,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        streams: Sequence[IO[bytes]],
+        directory: Path | None = None,
     ) -> int:
         """Run a command with three standard streams; returns its exit code, as Popen does."""
-        asked = {"arguments": arguments, "environment": environment, "directory": os.getcwd()}
+        place = str(directory or Path.cwd())
+        asked = {"arguments": arguments, "environment": environment, "directory": place}
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(DEADLINE)
             connection.connect(self._path)
@@ -155,6 +162,14 @@ def _become(
     os.environ.update(environment)
     _choose_again()
     return arguments
+
+
+def run_module(arguments: list[str]) -> None:
+    """Do what ``python -m`` does."""
+    _, module, *sys.argv[1:] = arguments
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    warnings.filterwarnings("ignore", ".* found in sys.modules", RuntimeWarning)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _choose_again() -> None:

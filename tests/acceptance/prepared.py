@@ -1,4 +1,4 @@
-"""A process that has imported ``fdbq``, from which commands are forked.
+"""A process that has imported ``fdbq``, from which commands and modules are forked.
 
 What a command must not find prepared, such as the choice of the engine, is tested without this.
 """
@@ -10,14 +10,14 @@ import pkgutil
 import sys
 from pathlib import Path
 
-from tests.forking import Forking, serve
+from tests.forking import Forking, run_module, serve
 
 NEEDS_ITS_OWN_START = {"stream", "top", "worker"}
 """Commands that start processes, or go on until they are stopped."""
 
 
 class Prepared(Forking):
-    """Runs commands of ``fdbq``."""
+    """Runs commands of ``fdbq``, and modules after ``-m``."""
 
     def __init__(self) -> None:
         super().__init__(__name__)
@@ -36,11 +36,14 @@ def main(path: str) -> None:
 
     _import_all()
 
-    def fdbq(arguments: list[str]) -> None:
-        sys.argv = ["fdbq", *arguments]
-        command()
+    def run(arguments: list[str]) -> None:
+        if arguments[:1] == ["-m"]:
+            run_module(arguments)
+        else:
+            sys.argv = ["fdbq", *arguments]
+            command()
 
-    serve(path, fdbq)
+    serve(path, run)
 
 
 def _import_all() -> None:

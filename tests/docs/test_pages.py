@@ -8,19 +8,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
 from fdbqueue.store.binding import DEFAULT, Engine
 from tests.acceptance.running import prepared
 from tests.needs import require_spark
-from tests.patience import DEADLINE
 from tests.spark import prepared as prepared_for_spark
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = ROOT / "docs" / "examples"
-RUNNER = Path(__file__).parent / "runner.py"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 QUEUE = re.compile(r"""(?:Queue\.(?:open|create)\(db, "|\$ fdbq queue create )([\w-]+)""")
 RUN = {"python", "console"}
@@ -46,7 +45,8 @@ def needs_spark(page: Path) -> bool:
 def run(page: Path, place: Path, times: int) -> None:
     """Run the blocks of a page in a directory with a store, as many times."""
     places, spark = [Path(sys.executable).parent], {}
-    if DEFAULT.engine is Engine.EMBEDDED:  # Else what is prepared has the cluster's bindings.
+    ready = DEFAULT.engine is Engine.EMBEDDED  # Else what is prepared has the cluster's bindings.
+    if ready:
         places.insert(0, prepared().directory)
         if needs_spark(page):
             spark = prepared_for_spark.environment()
@@ -57,19 +57,21 @@ def run(page: Path, place: Path, times: int) -> None:
         "FDBQUEUE_STORE": str(place / "store.fdbq"),
         "FDBQUEUE_SYNCHRONOUS": "normal",
         "PATH": os.pathsep.join(map(str, [*places, os.environ["PATH"]])),
-        "PYTHONPATH": os.pathsep.join([*imported, str(EXAMPLES)]),
+        "PYTHONPATH": os.pathsep.join([*imported, str(ROOT), str(EXAMPLES)]),
     }
-    done = subprocess.run(
-        [sys.executable, RUNNER, str(times)],
-        check=False,
-        input=json.dumps(runnable(page)),
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=place,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    with TemporaryFile() as given, TemporaryFile() as told:
+        given.write(json.dumps(runnable(page)).encode())
+        given.seek(0)
+        runner, streams = ["-m", "tests.docs.runner", str(times)], (given, told, told)
+        if ready:
+            code = prepared().run(runner, environment, streams, place)
+        else:
+            command = [sys.executable, *runner]
+            code = subprocess.call(
+                command, env=environment, cwd=place, stdin=given, stdout=told, stderr=told
+            )
+        told.seek(0)
+        assert code == 0, told.read().decode()
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,10 @@ Spark starts many: one or more for each of its modules, and one for each stream.
 from __future__ import annotations
 
 import importlib
-import os
-import runpy
 import sys
-import warnings
 from functools import cache
 
-from tests.forking import Forking, serve
+from tests.forking import Forking, run_module, serve
 
 MODULES = (
     "pyspark.daemon",
@@ -41,15 +38,7 @@ def main(path: str) -> None:
     """Import it all, and fork a process for each command."""
     for module in (*MODULES, "pyspark_fdbqueue"):
         importlib.import_module(module)
-    serve(path, run)
-
-
-def run(arguments: list[str]) -> None:
-    """Do what ``python -m`` does."""
-    _, module, *sys.argv[1:] = arguments
-    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    warnings.filterwarnings("ignore", ".* found in sys.modules", RuntimeWarning)
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    serve(path, run_module)
 
 
 if __name__ == "__main__":
