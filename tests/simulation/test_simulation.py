@@ -96,7 +96,6 @@ MUTANTS = (
     "keeps_slots",
     "holds_a_lock",
     "weighs_nothing",
-    "steps_once",
     "blames_the_dead",
     "moves_without_attempts",
     "needs_a_sweep",

@@ -25,7 +25,7 @@ PAUSE_SECONDS = 5.0
 OF_THE_DEAD = ("request of the dead", "consumer dead")
 """Deviations that there may be until somebody finds out that a process is dead."""
 DUE_MS = 2_000
-"""Longer than it takes to ask all queues."""
+"""Longer than it takes to ask a queue."""
 MANY = 1_000
 STAYS = {
     Kind.META: 1,
@@ -93,14 +93,15 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
         for name, queue in place.queues.items():
             while found := _take(place, recorder, name, queue):
                 taken += found
+            _nothing_due(place, queue)
         for queue in (place.mixed, place.target):
             while held := queue.receive_many(place.db, 200):
                 queue.ack(place.db, held)
                 taken += len(held)
+            _nothing_due(place, queue)
         if not taken:
             if not any(_left(place, queue) for queue in queues(place)):
                 break
-            _nothing_due(place)
             world.sleep(PAUSE_SECONDS)
     for queue in queues(place):
         while queue.admin.evict(place.db):
@@ -111,15 +112,12 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
         place.filter(taker).receive(place.db, wait=0.1)
 
 
-def _nothing_due(place: SimulatedPlace) -> None:
-    """Whoever was told that a queue is empty, was when nothing was due any more."""
+def _nothing_due(place: SimulatedPlace, queue: Queue) -> None:
+    """Whoever is told that a queue is empty, is when nothing is due any more."""
     since = world.time() * 1000 - DUE_MS
-    for queue in queues(place):
-        if queue is place.callbacks:
-            continue  # Nobody takes from it.
-        for each in queue.messages(place.db, "delayed", 1000):
-            if each.due_at_ms is not None and each.due_at_ms < since:
-                raise AssertionError(f"false empty: {queue.name}: {each.id} has been due")
+    for each in queue.messages(place.db, "delayed", 1000):
+        if each.due_at_ms is not None and each.due_at_ms < since:
+            raise AssertionError(f"false empty: {queue.name}: {each.id} has been due")
 
 
 def _take(place: SimulatedPlace, recorder: Memory, name: str, queue: Queue) -> int:
