@@ -371,6 +371,12 @@ class UnknownContentType(QueueError):
     )
 
 
+class UnknownJob(QueueError):
+    """Raised when a worker does not know the job of a message; the attempt has failed."""
+
+    text = "the message is of job {name!r}, and queue {queue!r} has here the jobs {known}"
+
+
 # -- operations -------------------------------------------------------------------------------
 
 

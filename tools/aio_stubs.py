@@ -170,7 +170,7 @@ def _class(original: type, made: type) -> Iterator[str]:
         yield from _function("__init__", original.__init__, plain=True)  # type: ignore[misc]
     for each in dir(made):
         given = inspect.getattr_static(original, each, None)
-        if each.startswith("_") or each == "blocking" or given is None:
+        if each.startswith("_") or each == "blocking" or given is None or not hasattr(made, each):
             continue
         if f"{name}.{each}" in SPECIAL:
             yield f"    {SPECIAL[f'{name}.{each}']}"

@@ -19,7 +19,7 @@ from .driver import run
 from .twins import Twin, to_original, to_twin, twin
 
 
-@twin(queue.Queue)
+@twin(queue.Queue, without=("job",))
 class Queue(Twin):
     """As ``fdbqueue.Queue``."""
 

@@ -208,7 +208,7 @@ class _Blocking(worker.Worker):
         """Handlers that were added in a loop, which does not wait for the store."""
         self._adding = asyncio.Lock()
 
-    def add(self, queue: Any, handler: Callable[..., Any], **how: Any) -> Self:
+    def add(self, queue: Any, handler: Any = None, **how: Any) -> Self:
         """As ``fdbqueue.Worker.add``; in a loop that runs, later."""
         add = partial(super().add, queue, handler, **how)
         if asyncio._get_running_loop() is None or self._runtime is not None:

@@ -56,7 +56,7 @@ app.command("list")(consumers.list_)
 def run(
     target: Annotated[
         str,
-        Argument(metavar="MODULE:NAME", help="The worker, in a module importable from here."),
+        Argument(metavar="MODULE[:NAME]", help="The worker, or the queue whose jobs it runs."),
     ],
     concurrency: Annotated[
         int | None,
@@ -92,6 +92,8 @@ def run(
 ) -> None:
     """Run a worker until it is stopped.
 
+    MODULE can be imported from here. Without NAME, it runs the jobs of all queues in the module.
+
     On SIGTERM or Ctrl-C it finishes the messages it is handling and releases all others; on a
     second signal it stops at once. It starts by printing its queues and store to standard error.
 
@@ -104,6 +106,7 @@ def run(
     \b
     Examples:
       fdbq worker run shop.orders:worker
+      fdbq worker shop.orders
       fdbq worker shop.orders:worker --verbose
       fdbq worker shop.orders:worker --concurrency 32 --processes 4
       fdbq worker shop.orders:worker --reload

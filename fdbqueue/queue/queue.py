@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
-from ..errors import InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
+from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
 from ..schema import catalogue
 from ..schema.keys import DEFAULT_ROOT, RootKeys
 from ..store.binding import fdb
@@ -25,6 +25,7 @@ from .continuations import groups as grouping
 from .continuations import results
 from .enqueue import Enqueuing
 from .handle import Transactor, composed
+from .jobs import Job, R, V
 from .line import Line
 
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
@@ -38,6 +39,15 @@ if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .schedules.schedules import Schedules
     from .subscription import Subscription
     from .subscriptions import Subscriptions, Terms
+
+
+class JobDecorator(Protocol):
+    """Makes a function a ``Job``."""
+
+    @overload
+    def __call__(self, function: Callable[[V], R], /) -> Job[V, R]: ...
+    @overload
+    def __call__(self, function: Callable[[fdb.Transaction, V], R], /) -> Job[V, R]: ...
 
 
 class Queue(Enqueuing[T]):
@@ -63,6 +73,9 @@ class Queue(Enqueuing[T]):
         serializer: Serializer[T] | type[T] | None = None,
     ) -> None:
         super().__init__(name, root, clock, serializers.find(serializer))
+        self._jobs: dict[str, Job[Any, Any]] = {}
+        self._db: fdb.Database | None = None
+        """The database that it was opened with, for who runs its jobs."""
 
     def __reduce__(self) -> tuple[Callable[..., Queue], tuple[object, ...]]:
         terms = self._root.key(), self._clock, self._serializer, self._keys.once.timeout
@@ -161,6 +174,8 @@ class Queue(Enqueuing[T]):
         declared, _ = composed(tr, keys.once, find, wrote=lambda found: found[1])
         if declared and not given:
             queue._serializer = declared.stand_in
+        if not isinstance(tr, fdb.Transaction):
+            queue._db = tr
         return queue
 
     def options(self, tr: Transactor) -> QueueOptions:
@@ -227,6 +242,33 @@ class Queue(Enqueuing[T]):
     def groups(self) -> Groups:
         """The groups of the queue: how far they have come."""
         return grouping.Groups(self)
+
+    @overload
+    def job(self, function: Callable[[V], R], /) -> Job[V, R]: ...
+    @overload
+    def job(self, function: Callable[[fdb.Transaction, V], R], /) -> Job[V, R]: ...
+    @overload
+    def job(self, *, name: str) -> JobDecorator: ...
+
+    def job(self, function: Any = None, *, name: str | None = None) -> Any:
+        """A decorator: the function becomes a ``Job``, which ``enqueue`` calls in a worker.
+
+        The function is a handler, ``(value)`` or ``(tr, value)``, of the messages that have its
+        name in the header ``job``. A worker runs all jobs of this handle: ``Worker.add(queue)``, or
+        ``fdbq worker module:queue``. It fails a message of a job that it does not know.
+
+        name: by default those of the module and the function. Raises ``InvalidName``, and
+            ``InvalidArgument`` if there is one of that name.
+        """
+
+        def make(function: Callable[..., Any]) -> Job[Any, Any]:
+            job: Job[Any, Any] = Job(self, function, name)
+            if job.name in self._jobs:
+                raise InvalidArgument(argument="name", value=job.name, problem="a job has it")
+            self._jobs[job.name] = job
+            return job
+
+        return make if function is None else make(function)
 
     def producer(self, db: fdb.Database, **terms: Unpack[Producing]) -> Producer[T]:
         """A producer: threads send messages one by one, and share transactions.

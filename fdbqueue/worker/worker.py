@@ -26,7 +26,7 @@ from ..store.connection import Connection
 from ..values import backoff as backoffs
 from ..values.durations import Seconds, patience
 from ..values.options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
-from . import handlers
+from . import handlers, jobs
 from .browser import Browsed
 from .channel import Channel
 from .decisions import RUN
@@ -185,7 +185,7 @@ class Worker:
     def add(
         self,
         queue: Queue[T],
-        handler: handlers.Handling[T],
+        handler: handlers.Handling[T] | None = None,
         *,
         transactional: bool | None = None,
         batch: int | None = None,
@@ -206,7 +206,7 @@ class Worker:
             run several times for it. The value is decoded as by ``Queue.value``. If its last
             parameter is annotated with ``Message`` or ``Delivery``, it gets that instead. Any
             exception fails the attempt, one of the decoding, too; see also ``Retry``, ``Snooze``
-            and ``Reject``.
+            and ``Reject``. Where None, the jobs of ``queue``.
         transactional: whether the handler takes a transaction, if its parameters do not tell.
         batch: the handler takes a list of up to so many messages. If it fails, they are handled
             again one by one, so that the one at fault is found.
@@ -251,7 +251,8 @@ class Worker:
         taken |= {(each.queue._keys.prefix, each.subscription.name) for each in self._browsed}
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
-        call = Handler.of(self._called(handler), queue, transactional=transactional, batch=batch)
+        function: Any = jobs.handler(queue) if handler is None else handler
+        call = Handler.of(self._called(function), queue, transactional=transactional, batch=batch)
         if subscription is not None and subscription.definition(self.db).mode is Mode.BROWSE:
             how = {
                 "settle": settle != "after",

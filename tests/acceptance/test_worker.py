@@ -7,10 +7,12 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -416,3 +418,33 @@ def test_a_worker_that_reloads_runs_what_was_changed(
 @pytest.mark.slow
 def test_what_cannot_be_started_is_not_started_again_and_again(fdbq: Fdbq) -> None:
     assert "no module" in fdbq.refused("worker", "nothing_like_it:app", "-p", "2", code=2)
+
+
+FIRST = """
+import fdbqueue
+teas = fdbqueue.Queue.open(db := fdbqueue.open(), "NAME")
+@teas.job
+def brew(tea):
+    print("brewing", tea, flush=True)
+if __name__ == "__main__":
+    brew.enqueue(db, "assam", priority=9)
+"""
+
+
+@pytest.mark.parametrize("target", ["first", "first:teas"])
+def test_a_first_program_is_seven_lines_and_one_command(
+    fdbq: Fdbq, tmp_path: Path, name: str, target: str
+) -> None:
+    program = FIRST.replace("NAME", name).strip()
+    assert len(program.splitlines()) <= 7
+    (tmp_path / "first.py").write_text(program)
+    run: dict[str, Any] = {"cwd": tmp_path, "env": fdbq.environment}
+    subprocess.run([sys.executable, "first.py"], check=True, timeout=DEADLINE, **run)
+    with subprocess.Popen(
+        [FDBQ, "worker", target], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **run
+    ) as worker:
+        assert worker.stdout is not None
+        try:
+            assert worker.stdout.readline() == "brewing assam\n"
+        finally:
+            worker.terminate()

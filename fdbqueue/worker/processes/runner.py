@@ -8,8 +8,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from ...errors import NoSuchWorker
+from ...queue.queue import Queue
 from ..health import Address, Systemd
 from ..worker import Worker
 from .place import Place, stop_with_parent
@@ -19,10 +21,11 @@ def load(target: str) -> Worker:
     """The worker that ``module:name`` names; ``name`` may lead through attributes.
 
     The current directory is searched, too. A name that is a function without parameters is
-    called, and must return a worker. Raises ``NoSuchWorker``.
+    called, and must return a worker. A queue has a worker for its jobs, and a module without a name
+    one for the jobs of all its queues. Raises ``NoSuchWorker``.
     """
     module, separator, name = target.partition(":")
-    if not separator or not module or not name:
+    if not module or (separator and not name):
         raise NoSuchWorker(target=target, problem="give it as module:name")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -30,16 +33,34 @@ def load(target: str) -> Worker:
         found: object = importlib.import_module(module)
     except Exception as error:
         raise NoSuchWorker(target=target, problem=_why(module, error)) from error
+    if not separator:
+        return _jobs(target, [each for each in vars(found).values() if isinstance(each, Queue)])
     for part in name.split("."):
         if not hasattr(found, part):
             raise NoSuchWorker(target=target, problem=f"there is no {part!r} in it")
         found = getattr(found, part)
+    if isinstance(found, Queue):
+        return _jobs(target, [found])
     if not isinstance(found, Worker) and callable(found):
         found = found()
     if not isinstance(found, Worker):
         kind = type(found).__name__
         raise NoSuchWorker(target=target, problem=f"it is of the type {kind}, not a Worker")
     return found
+
+
+def _jobs(target: str, queues: list[Queue[Any]]) -> Worker:
+    """A worker for the jobs of queues."""
+    having = {each._keys.prefix: each for each in queues if each._jobs}
+    worker: Worker | None = None
+    for queue in having.values():
+        if queue._db is None:
+            problem = f"queue {queue.name!r} was not opened with a database: give a worker"
+            raise NoSuchWorker(target=target, problem=problem)
+        worker = (worker or Worker(queue._db)).add(queue)
+    if worker is None:
+        raise NoSuchWorker(target=target, problem="no queue in it has a job: name a worker")
+    return worker
 
 
 def _why(module: str, error: Exception) -> str:

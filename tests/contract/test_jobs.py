@@ -1,0 +1,88 @@
+"""Jobs: functions that producers call by messages."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from fdbqueue import Message, Queue, Worker
+from fdbqueue.errors import InvalidArgument, InvalidHeaders
+from fdbqueue.store.binding import fdb
+from tests.patience import eventually
+
+Database = fdb.Database
+
+
+@pytest.fixture
+def teas(db: Database, space: fdb.Subspace) -> Queue[Any]:
+    return Queue.open(db, "teas", root=space, max_attempts=1)
+
+
+def test_jobs_share_a_queue_and_are_functions(db: Database, teas: Queue[Any]) -> None:
+    seen: list[Any] = []
+
+    @teas.job
+    def brew(tea: str) -> str:
+        seen.append(tea)
+        return tea
+
+    @teas.job(name="wash")
+    def clean(message: Message) -> None:
+        seen.append((message.headers, message.priority))
+
+    brew.enqueue(db, "assam", priority=9)
+    clean.enqueue(db, cast("Any", None), headers={"hot": True})
+    with Worker(db, 1).add(teas):
+        eventually(lambda: teas.depth(db).done == 2)
+    assert seen == ["assam", ({"job": "wash", "hot": True}, 4)]
+    assert brew("oolong") == "oolong"
+    assert brew.name.startswith("tests.contract.test_jobs.")
+
+
+def test_a_job_may_write_in_the_transaction_that_ends_its_message(
+    db: Database, teas: Queue[Any], space: fdb.Subspace
+) -> None:
+    @teas.job
+    def note(tr: fdb.Transaction, tea: str) -> None:
+        tr[space.pack((tea,))] = b"noted"
+
+    note.enqueue(db.create_transaction(), "never committed")
+    note.enqueue(db, "assam")
+    with Worker(db, 1).add(teas):
+        eventually(lambda: teas.depth(db).done == 1)
+    assert db[space.pack(("assam",))] == b"noted"
+
+
+@pytest.mark.parametrize("headers", [{"job": "bake"}, None])
+def test_a_message_of_an_unknown_job_has_failed(
+    db: Database, teas: Queue[Any], headers: Any
+) -> None:
+    @teas.job(name="brew")
+    def brew(tea: str) -> None: ...
+
+    teas.enqueue(db, "assam", headers=headers)
+    with Worker(db, 1).add(teas):
+        eventually(lambda: teas.depth(db).dead == 1)
+    reason = teas.dead.list(db)[0].death.reason
+    assert "UnknownJob" in reason
+    assert "has here the jobs brew" in reason
+
+
+def test_what_is_wrong_with_a_job_is_said(db: Database, teas: Queue[Any]) -> None:
+    with pytest.raises(InvalidArgument, match="has no job"):
+        Worker(db).add(teas)
+
+    @teas.job(name="brew")
+    def brew(tea: str) -> None: ...
+
+    with pytest.raises(InvalidArgument, match="a job has it"):
+        teas.job(name="brew")(brew.function)
+    with pytest.raises(InvalidHeaders, match="the job sets it"):
+        brew.enqueue(db, "assam", headers={"job": "bake"})
+
+    @teas.job
+    def note(tr: fdb.Transaction, tea: str) -> None: ...
+
+    with pytest.raises(InvalidArgument, match="take two queues"):
+        Worker(db).add(teas)
