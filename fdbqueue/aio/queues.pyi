@@ -26,7 +26,6 @@ from ..queue.bulk.producer import Producing
 from ..queue.bulk.sinks import Sink as _Sink
 from ..queue.continuations.groups import Groups as _Groups
 from ..queue.dead_letters import DeadLetters as _DeadLetters
-from ..queue.dead_letters import Wanted
 from ..queue.keys.keys import Key as _Key
 from ..queue.keys.keys import Keys as _Keys
 from ..queue.keys.limits import Limits as _Limits
@@ -34,6 +33,7 @@ from ..queue.keys.limits import SharedLimit as _SharedLimit
 from ..queue.line import Line as _Line
 from ..queue.queue import Queue as _Queue
 from ..queue.schedules.schedules import Schedules as _Schedules
+from ..queue.selection import Ids, Match, States, Told
 from ..queue.settlement import Deliveries
 from ..queue.subscription.handle import Subscription as _Subscription
 from ..queue.subscriptions import Subscriptions as _Subscriptions
@@ -101,15 +101,16 @@ class Queue(Twin, Generic[T]):
     consume = _rows(_Queue.consume)
     async def copy(
         self,
-        db: Database,
+        tr: Transactor,
         target: Queue[Any] | str,
-        selector: Wanted = ...,
+        ids: Ids = ...,
         *,
-        state: str = ...,
+        match: Match = ...,
+        states: States = ...,
+        progress: Told = ...,
         resume: bytes = ...,
-        progress: Callable[[Progress], object] | None = ...,
     ) -> Progress: ...
-    count = _db(_Queue.count)
+    count = _both(_Queue.count)
     @classmethod
     async def create(
         cls,
@@ -186,13 +187,14 @@ class Queue(Twin, Generic[T]):
     messages = _both(_Queue.messages)
     async def move(
         self,
-        db: Database,
+        tr: Transactor,
         target: Queue[Any] | str,
-        selector: Wanted = ...,
+        ids: Ids = ...,
         *,
-        state: str = ...,
+        match: Match = ...,
+        states: States = ...,
+        progress: Told = ...,
         resume: bytes = ...,
-        progress: Callable[[Progress], object] | None = ...,
     ) -> Progress: ...
     @classmethod
     async def open(
@@ -212,7 +214,7 @@ class Queue(Twin, Generic[T]):
     @property
     def plans(self) -> Plans: ...
     async def producer(self, db: Database, **terms: Unpack[Producing]) -> Producer[T]: ...
-    purge = _db(_Queue.purge)
+    purge = _both(_Queue.purge)
     @overload
     async def receive(
         self,
@@ -270,8 +272,8 @@ class Queue(Twin, Generic[T]):
     ) -> builtins.list[Message]: ...
     reject = _both(_Queue.reject)
     release = _both(_Queue.release)
-    remove = _db(_Queue.remove)
     result = _both(_Queue.result)
+    retry = _both(_Queue.retry)
     @property
     def schedules(self) -> Schedules: ...
     set_options = _both(_Queue.set_options)
@@ -340,15 +342,7 @@ class DeadLetters(Twin):
     """The dead letters of a queue."""
 
     list = _both(_DeadLetters.list)
-    async def move_ids(
-        self, db: Database, target: Queue[Any] | str, message_ids: Iterable[str]
-    ) -> int: ...
-    purge = _db(_DeadLetters.purge)
-    purge_ids = _both(_DeadLetters.purge_ids)
-    redrive = _db(_DeadLetters.redrive)
-    redrive_ids = _both(_DeadLetters.redrive_ids)
     show = _both(_DeadLetters.show)
-    def within(self, seconds: Seconds | None) -> Self: ...
 
 class Plans(Twin):
     """The plans of a queue."""

@@ -6,7 +6,7 @@ they died. They stay here if that queue does not exist or does not take them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import QueueNotFound
@@ -18,7 +18,7 @@ from ..schema.codec.lookup import DeadRecord
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
-from ..values.model import DeadMessage, Message, Position
+from ..values.model import DeadMessage, Position
 from ..values.options import QueueOptions
 from ..values.states import (
     DEAD_LETTER,
@@ -27,7 +27,6 @@ from ..values.states import (
     FORWARD_DELAYED,
     FORWARD_LEASED,
     FORWARD_READY,
-    PURGE_DEAD,
     REDRIVE,
     State,
 )
@@ -35,10 +34,6 @@ from . import lookup, payloads, transitions
 from .delivery import results, scan
 from .delivery.scan import BATCH_BYTES
 from .enqueue import append, index_allocation, last_values, level_order
-from .transaction_budget import PAGE_BYTES, weight
-
-BATCH = 100
-"""The most dead letters that one transaction reads."""
 
 _DEAD_LETTER = {
     State.LEASED: DEAD_LETTER,
@@ -130,42 +125,6 @@ def newest_version(tr: fdb.Transaction, scope: Scope) -> int:
 
 
 @transactional
-def page(
-    tr: fdb.Transaction,
-    scope: Scope,
-    begin: bytes,
-    until: int,
-    wanted: Callable[[Message], bool],
-    limit: int = BATCH,
-) -> tuple[list[tuple[DeadRecord, StoredMessage]], bytes]:
-    """The wanted ones of up to ``limit`` dead letters from the key ``begin`` on (empty: the first).
-
-    until: the last version to consider. Returns them, and the key to continue from, empty at the
-    end. Conflicts with whatever changes a dead letter that it reads.
-    """
-    keys = scope.keys
-    rows = tr.get_range(
-        max(begin, keys.kind(Kind.DEAD).start),
-        keys.dead(until + 1, b""),
-        limit=limit,
-        streaming_mode=fdb.StreamingMode.want_all,
-    )
-    found: list[tuple[DeadRecord, StoredMessage]] = []
-    room, count, last = PAGE_BYTES, 0, b""
-    for kv in rows:
-        position, letter = unpack_dead(kv.value)
-        envelope = letter.envelope
-        room -= weight(envelope)
-        if room < 0 and count:
-            return found, kv.key
-        count, last = count + 1, kv.key
-        message = envelope.properties(position)
-        if wanted(replace(message, death=letter.death(scope.name, message.id))):
-            found.append((DeadRecord(*keys.dead.parse(kv.key)), StoredMessage(position, envelope)))
-    return found, last + b"\x00" if count == limit else b""
-
-
-@transactional
 def redrive(
     tr: fdb.Transaction, scope: Scope, records: Sequence[tuple[DeadRecord, StoredMessage]]
 ) -> int:
@@ -207,17 +166,6 @@ def redrive(
         lookup.point(tr, keys, message, message.place)
     last_values.replace_older(tr, scope, added)
     return len(entries)
-
-
-@transactional
-def purge(
-    tr: fdb.Transaction, scope: Scope, records: Sequence[tuple[DeadRecord, StoredMessage]]
-) -> int:
-    """Remove dead letters for good; returns how many. Writes blindly."""
-    for record, _ in records:
-        del tr[lookup.key(scope.keys, record)]
-    transitions.record(tr, scope, PURGE_DEAD, [message for _, message in records])
-    return len(records)
 
 
 def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:

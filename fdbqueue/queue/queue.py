@@ -7,7 +7,15 @@ from functools import cached_property
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
-from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
+from ..errors import (
+    InvalidArgument,
+    InvalidOptions,
+    LevelsFixed,
+    OptionsMismatch,
+    QueueNotFound,
+    TransactionTooLarge,
+)
+from ..messages.slots import release
 from ..schema import catalogue
 from ..schema.keys import DEFAULT_ROOT, RootKeys
 from ..store.binding import fdb
@@ -17,10 +25,9 @@ from ..values.durations import Seconds
 from ..values.model import Delivery, Message, S, T
 from ..values.options import FIXED, Options, QueueOptions
 from ..values.serializers import Declared, Serializer
-from . import administration, inspection, settlement
 from . import consume as receiving
+from . import inspection, selection, settlement
 from .admin import housekeeping
-from .bulk import operations
 from .continuations import groups as grouping
 from .continuations import results
 from .enqueue import Enqueuing
@@ -232,7 +239,20 @@ class Queue(Enqueuing[T]):
         that takes. Raises ``TransactionTooLarge`` in your own transaction, or if so many are
         leased.
         """
-        administration.delete(self, tr)
+        keys = self._root_keys
+
+        def remove(tr: fdb.Transaction) -> None:
+            if release.holds(tr, self._keys):
+                release.leave(tr, self._scope(tr))
+            catalogue.delete(tr, keys, self.name)
+
+        try:
+            composed(tr, keys.once, remove)
+        except TransactionTooLarge:
+            if isinstance(tr, fdb.Transaction):
+                raise
+            selection.purge(self, tr)
+            composed(tr, keys.once, remove)
 
     # -- producing ---------------------------------------------------------------------------
 
@@ -342,19 +362,20 @@ class Queue(Enqueuing[T]):
 
     # -- many messages -----------------------------------------------------------------------
 
-    move = operations.move
-    copy = operations.copy
-    remove = operations.remove
-    count = operations.count
-    purge = administration.purge
+    count = selection.count
+    cancel = selection.cancel
+    retry = selection.retry
+    edit = selection.edit
+    move = selection.move
+    copy = selection.copy
+    purge = selection.purge
 
-    @cached_property
+    @property
     def dead(self) -> DeadLetters:
-        """The queue's dead letters."""
+        """The dead letters that the queue keeps itself."""
         from .dead_letters import DeadLetters
 
-        letters = DeadLetters(self.name, self._root, self._clock)
-        return letters.within(self._keys.once.timeout)
+        return DeadLetters(self)
 
     @property
     def keys(self) -> Keys:
@@ -399,9 +420,6 @@ class Queue(Enqueuing[T]):
     messages = inspection.messages
     depth = inspection.depth
     history = inspection.history
-
-    cancel = administration.cancel
-    edit = administration.edit
 
 
 def _fitting(name: str, options: QueueOptions) -> QueueOptions:

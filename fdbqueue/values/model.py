@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -385,15 +385,20 @@ class Verification:
 
 @record
 class Progress:
-    """How far an operation on many messages has come.
+    """How far an operation on many messages has come. It is true if any was taken.
 
-    taken: how many it moved, copied or removed. checked: how many it has read. place: pass it as
-    ``resume`` to continue.
+    taken: how many it moved, copied, changed or removed. checked: how many it has read. place: pass
+    it as ``resume`` to continue. ids: those of messages that were moved or copied, in the other
+    queue.
     """
 
     taken: int
     checked: int
     place: bytes = field(repr=False)
+    ids: Sequence[str] = field(default=(), repr=False)
+
+    def __bool__(self) -> bool:
+        return self.taken > 0
 
 
 @record

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ..consumers.registry import Consumer
 from ..errors import GroupNotFound, InvalidArgument, ScheduleNotFound
 from ..queue.keys.limits import SharedLimit
-from ..values.model import Message, Progress
+from ..values.model import Message
 from ..values.options import check_name
 from ..values.records import record
 from ..values.selector import Selector
@@ -171,23 +171,14 @@ def _limited(site: Site, terms: Terms) -> Counted:
 
 
 def _redrive(site: Site, terms: Terms, told: Told) -> int:
-    dead = site.queue(terms.queue).dead
-    if terms.message:
-        return dead.redrive_ids(site.db, [terms.message])
-    return dead.redrive(site.db, _wanted(terms), progress=told)
+    return site.queue(terms.queue).retry(site.db, **_which(terms, "dead", told)).taken
 
 
 def _purge_dead(site: Site, terms: Terms, told: Told) -> int:
-    dead = site.queue(terms.queue).dead
-    if terms.message:
-        return dead.purge_ids(site.db, [terms.message])
-    return dead.purge(site.db, _wanted(terms), progress=told)
+    return site.queue(terms.queue).purge(site.db, **_which(terms, "dead", told)).taken
 
 
 def _move_dead(site: Site, terms: Terms, told: Told) -> int:
-    if terms.message:
-        dead = site.queue(terms.queue).dead
-        return dead.move_ids(site.db, _target(site, terms), [terms.message])
     return _move_all(site, terms, "dead", told)
 
 
@@ -198,29 +189,34 @@ def _move(site: Site, terms: Terms, told: Told) -> int:
 
 def _move_all(site: Site, terms: Terms, state: str, told: Told) -> int:
     queue, target = site.queue(terms.queue), _target(site, terms)
-    progress = _taken(told)
-    return queue.move(site.db, target, _wanted(terms), state=state, progress=progress).taken
+    return queue.move(site.db, target, **_which(terms, state, told)).taken
 
 
 def _purge(site: Site, terms: Terms, told: Told) -> int:
     _selector(terms)
-    queue, progress = site.queue(terms.queue), _taken(told)
-    return queue.remove(site.db, _wanted(terms), state=terms.state, progress=progress).taken
+    return site.queue(terms.queue).purge(site.db, **_which(terms, terms.state, told)).taken
 
 
-def _taken(told: Told) -> Callable[[Progress], bool]:
-    return lambda progress: told(progress.taken)
+def _which(terms: Terms, state: str, told: Told) -> dict[str, Any]:
+    """The messages of an action, as the verbs of a queue take them."""
+    if terms.message:
+        return {"ids": terms.message, "states": state}
+    return {
+        "match": _wanted(terms),
+        "states": state,
+        "progress": lambda progress: told(progress.taken),
+    }
 
 
 def _cancel(site: Site, terms: Terms, _: Told) -> int:
-    return int(site.queue(terms.queue).cancel(site.db, terms.message))
+    return site.queue(terms.queue).cancel(site.db, terms.message, states=("ready", "delayed")).taken
 
 
 def _cancel_running(site: Site, terms: Terms, _: Told) -> int:
     queue = site.queue(terms.queue)
-    removed = queue.cancel(site.db, terms.message)
+    taken = queue.cancel(site.db, terms.message).taken
     found = queue.get(site.db, terms.message)
-    return int(removed or (found is not None and found.cancelled))
+    return int(taken > 0 or (found is not None and found.cancelled))
 
 
 def _evict(site: Site, terms: Terms, _: Told) -> int:

@@ -161,7 +161,7 @@ def test_they_are_dequeued_purged_and_dropped_as_any_others(
     queue.enqueue_many(db, [b"x", b"y", b"z"])
     assert [each.message.payload for each in queue.dead.list(db)] == HUNDRED[1:3]
     clean(db, queue)
-    assert queue.purge(db) == 100
+    assert queue.purge(db).taken == 100
     assert rows(db, queue) == []
     clean(db, queue)
 
@@ -194,7 +194,7 @@ def select(db: Database, queue: Queue, message_id: str) -> None:
 
 def move(db: Database, queue: Queue, message_id: str) -> None:
     other = Queue.create(db, "other", root=queue._root)
-    assert queue.move(db, other, selector="n = 5").taken == 1
+    assert queue.move(db, other, match="n = 5").taken == 1
     assert waiting(db, other) == [b"5"]
 
 

@@ -92,7 +92,7 @@ def test_a_purge_reads_a_bounded_part_of_what_waits_in_each_transaction(
     queue = Queue.create(db, "jobs", root=space)
     for _ in range(4):
         queue.enqueue_many(db, [NewMessage(LARGE, key="one")] * 50)
-    assert queue.purge(db) == 200
+    assert queue.purge(db).taken == 200
     assert queue.depth(db).ready == 0
     assert queue.admin.verify(db).deviations == ()
 
@@ -246,9 +246,11 @@ def test_no_transaction_does_more_than_its_budget_and_none_fails_for_size(
                     queue.purge(db)
                 queue.admin.sweep(db)
             case 7:
-                queue.move(db, one if queue is two else two, state=random.choice(["ready", "dead"]))
+                queue.move(
+                    db, one if queue is two else two, states=random.choice(["ready", "dead"])
+                )
             case 8:
-                queue.dead.redrive(db)
+                queue.retry(db)
         assert traffic.read <= MOST + given, (what, traffic.read, given)
         assert traffic.written <= MOST + given, (what, traffic.written, given)
         traffic.read = traffic.written = 0

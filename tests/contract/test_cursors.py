@@ -160,7 +160,7 @@ def test_indexes_that_were_passed_and_purged_are_never_used_again(
 ) -> None:
     put(db, queue, "us1", "us2", "us3")
     assert take(db) == []
-    assert queue.purge(db) == 3
+    assert queue.purge(db).taken == 3
     put(db, queue, "eu1")
     assert take(db) == ["eu1"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Message, NewMessage, Queue, State
+from fdbqueue import Depth, Message, NewMessage, Progress, Queue, State
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
-from fdbqueue.messages import bulk, dead_letters
+from fdbqueue.messages import selection
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -39,7 +39,7 @@ def test_dead_letters_are_listed_in_pages(db: Database, queue: Queue) -> None:
 def test_redriven_letters_start_anew_behind_all_others(db: Database, queue: Queue) -> None:
     ids = kill(db, queue, b"a", b"b")
     queue.enqueue(db, b"c")
-    assert queue.dead.redrive(db) == 2
+    assert queue.retry(db).taken == 2
     assert queue.peek(db)[0].payload == b"c"
     found = queue.receive_many(db, 9)
     assert {d.id for d in found[1:]} == set(ids)
@@ -50,14 +50,14 @@ def test_redriven_letters_start_anew_behind_all_others(db: Database, queue: Queu
 
 def test_a_selector_a_function_or_ids_say_which(db: Database, queue: Queue) -> None:
     ids = kill(db, queue, b"0", b"1", b"2", b"3", b"4")
-    assert queue.dead.redrive(db, "n = 1") == 1
-    assert queue.dead.redrive(db, lambda message: message.headers["n"] == 3) == 1
-    assert queue.dead.redrive_ids(db, [ids[0], ids[0], ids[1]]) == 1
+    assert queue.retry(db, match="n = 1").taken == 1
+    assert queue.retry(db, match=lambda message: message.headers["n"] == 3).taken == 1
+    assert queue.retry(db, [ids[0], ids[0], ids[1]]).taken == 1
     assert sorted(m.payload for m in queue.peek(db, 9)) == [b"0", b"1", b"3"]
-    assert queue.dead.purge_ids(db, ids[:3]) == 1
-    assert queue.dead.purge(db, "n > 3") == 1
+    assert queue.purge(db, ids[:3], states="dead").taken == 1
+    assert queue.purge(db, match="n > 3", states="dead").taken == 1
     assert queue.dead.list(db) == []
-    assert queue.dead.purge(db) == 0
+    assert queue.purge(db, states="dead").taken == 0
     assert queue.depth(db) == Depth(enqueued=5, ready=3, purged=2, ready_bytes=3)
 
 
@@ -72,16 +72,16 @@ def test_letters_are_moved_counted_copied_and_removed_by_what_they_died_of(
     def died_of(reason: str) -> Callable[[Message], bool]:
         return lambda message: message.death is not None and message.death.reason == reason
 
-    assert queue.count(db, died_of("declined"), state="dead").taken == 2
-    assert queue.count(db, died_of("declined"), state="ready").taken == 0
+    assert queue.count(db, match=died_of("declined"), states="dead").taken == 2
+    assert queue.count(db, match=died_of("declined"), states="ready").taken == 0
     ids = {declined[0]}
-    assert queue.move(db, other, lambda m: m.id in ids, state="dead").taken == 1
-    assert queue.move(db, other, died_of("timeout"), state="dead").taken == 2
+    assert queue.move(db, other, match=lambda m: m.id in ids, states="dead").taken == 1
+    assert queue.move(db, other, match=died_of("timeout"), states="dead").taken == 2
     assert [letter.id for letter in queue.dead.list(db)] == declined[1:]
     moved = other.peek(db, 9)
     assert sorted(m.payload for m in moved) == [b"0", b"1", b"2"]
     assert sorted(m.death.reason for m in moved if m.death) == ["declined", "timeout", "timeout"]
-    assert queue.remove(db, died_of("declined"), state="dead").taken == 1
+    assert queue.purge(db, match=died_of("declined"), states="dead").taken == 1
     assert queue.depth(db) == Depth(enqueued=5, ready=1, purged=4, ready_bytes=5)
 
 
@@ -91,7 +91,7 @@ def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
     ids = queue.enqueue_many(db, [b"%d" % n for n in range(20)])
     queue.reject(db, queue.receive_many(db, 20), "broken")
     # When they are redriven
-    assert queue.dead.redrive(db) == 20
+    assert queue.retry(db).taken == 20
     # Then they are one row, and each is found by its id
     ready = queue._keys.ready_range()
     assert len(db.get_range(ready.start, ready.stop)) == 1
@@ -121,15 +121,15 @@ def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
 def test_many_letters_are_redriven_in_bounded_transactions(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letters, "BATCH", 4)
+    monkeypatch.setattr(selection, "PAGE_ROWS", 4)
     kill(db, queue, *(b"%d" % n for n in range(10)))
     progress = []
 
-    def told(count: int) -> None:
-        progress.append(count)
+    def told(so_far: Progress) -> None:
+        progress.append(so_far.taken)
         queue.reject(db, queue.receive(db), "again")  # type: ignore[arg-type]
 
-    queue.dead.redrive(db, progress=told)
+    queue.retry(db, progress=told)
     assert progress == [4, 8, 10], "those that die meanwhile are left"
     assert queue.depth(db) == Depth(enqueued=10, ready=7, dead=3, ready_bytes=7)
 
@@ -137,13 +137,11 @@ def test_many_letters_are_redriven_in_bounded_transactions(
 def test_a_wrong_selector_changes_nothing(db: Database, queue: Queue) -> None:
     kill(db, queue, b"a")
     with pytest.raises(InvalidSelector):
-        queue.dead.redrive(db, "n >")
+        queue.retry(db, match="n >")
     bad: Any
     for bad in (0, -1, "9", 10**9):
         with pytest.raises(InvalidArgument):
             queue.dead.list(db, bad)
-    with pytest.raises(InvalidArgument, match="list of ids"):
-        queue.dead.purge_ids(db, "09-000000000001-00")
     assert queue.depth(db).dead == 1
 
 
@@ -151,9 +149,9 @@ def test_redriving_into_a_deleted_queue_is_an_error(db: Database, queue: Queue) 
     ids = kill(db, queue, b"a")
     queue.delete(db)
     with pytest.raises(QueueNotFound):
-        queue.dead.redrive(db)
+        queue.retry(db)
     with pytest.raises(QueueNotFound):
-        queue.dead.redrive_ids(db, ids)
+        queue.retry(db, ids)
 
 
 # -- another queue ----------------------------------------------------------------------------
@@ -189,7 +187,7 @@ def test_what_went_to_another_queue_is_redriven_by_a_move(
     graveyard = Queue.create(db, "graveyard", root=space)
     kill(db, sending, b"a", b"b", b"c")
     last = graveyard.peek(db, 3)[-1]
-    graveyard.move(db, sending, which and which.format(id=last.id))
+    graveyard.move(db, sending, match=which and which.format(id=last.id))
     found = sending.receive_many(db, 9)
     assert [(d.payload, d.attempt) for d in found] == [(payload, 1) for payload in redriven]
     assert graveyard.depth(db).ready == 3 - len(redriven)
@@ -246,7 +244,7 @@ def test_a_large_payload_moves_with_its_message(
     state = small.get(db, message_id)
     assert state is not None
     assert state.message.payload == payload
-    assert small.dead.purge(db) == 1
+    assert small.purge(db, states="dead").taken == 1
     for queue in (sending, graveyard, small):
         result = queue.admin.verify(db)
         assert not result.deviations, result
@@ -259,7 +257,7 @@ def test_a_dead_letter_leaves_its_unique_key_to_whoever_has_it_now(
     (held,) = queue.receive_many(db, 1)
     queue.reject(db, held, "no")
     second = queue.enqueue(db, b"second", unique="k")
-    assert queue.dead.purge(db) == 1
+    assert queue.purge(db, states="dead").taken == 1
     assert queue.enqueue(db, b"third", unique="k") == second
     assert queue.admin.verify(db).ok
 
@@ -269,9 +267,9 @@ def test_ids_say_which_are_moved(db: Database, queue: Queue, space: Subspace) ->
     ids = kill(db, queue, b"0", b"1", b"2", b"3")
     alive = queue.enqueue(db, b"alive")
     wanted = [ids[2], ids[2], alive, ids[0], f"{ids[0][:-1]}{'1' if ids[0][-1] == '0' else '0'}"]
-    assert queue.dead.move_ids(db, "other", wanted) == 2
-    assert queue.dead.move_ids(db, other, wanted) == 0
-    assert queue.dead.move_ids(db, other, []) == 0
+    assert queue.move(db, "other", wanted, states="dead").taken == 2
+    assert queue.move(db, other, wanted, states="dead").taken == 0
+    assert queue.move(db, other, [], states="dead").taken == 0
     assert {letter.id for letter in queue.dead.list(db)} == {ids[1], ids[3]}
     moved = other.peek(db, 9)
     assert [m.payload for m in moved] == [b"2", b"0"]
@@ -293,7 +291,7 @@ def test_who_waits_in_the_other_queue_gets_what_ids_moved(
     consumer = Thread(target=lambda: found.append(other.receive(db, wait=DEADLINE)))
     consumer.start()
     eventually(lambda: other.admin.consumers(db))
-    assert queue.dead.move_ids(db, other, [message_id]) == 1
+    assert queue.move(db, other, [message_id], states="dead").taken == 1
     consumer.join(DEADLINE)
     assert [each.payload for each in found] == [b"0"]
 
@@ -301,12 +299,12 @@ def test_who_waits_in_the_other_queue_gets_what_ids_moved(
 def test_large_dead_letters_are_moved_by_id_some_at_a_time(
     db: Database, queue: Queue, space: Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "PAGE_BYTES", 100_000)
-    monkeypatch.setattr(dead_letters, "BATCH", 4)
+    monkeypatch.setattr(selection, "PAGE_BYTES", 100_000)
+    monkeypatch.setattr(selection, "PAGE_IDS", 4)
     Queue.create(db, "other", root=space)
     large = [bytes([n]) * 60_000 for n in range(3)]
     ids = kill(db, queue, *large, *[b"small"] * 6)
-    assert queue.dead.move_ids(db, "other", ids) == 9
+    assert queue.move(db, "other", ids, states="dead").taken == 9
     other = Queue.open(db, "other", root=space)
     assert [m.payload for m in other.peek(db, 9)] == [*large, *[b"small"] * 6]
     assert queue.dead.list(db) == []
@@ -316,22 +314,20 @@ def test_what_cannot_be_moved_by_id_stays(db: Database, queue: Queue, space: Sub
     ids = kill(db, queue, b"0", b"1")
     Queue.create(db, "full", root=space, max_messages=1)
     with pytest.raises(QueueFull):
-        queue.dead.move_ids(db, "full", ids)
+        queue.move(db, "full", ids, states="dead")
     with pytest.raises(QueueNotFound):
-        queue.dead.move_ids(db, "nowhere", ids)
+        queue.move(db, "nowhere", ids, states="dead")
     with pytest.raises(InvalidArgument, match="another queue"):
-        queue.dead.move_ids(db, queue, ids)
-    with pytest.raises(InvalidArgument, match="pass a list of ids"):
-        queue.dead.move_ids(db, "full", ids[0])
+        queue.move(db, queue, ids, states="dead")
     with pytest.raises(InvalidArgument):
-        queue.dead.move_ids(db, "full", ["no id"])
+        queue.move(db, "full", ["no id"], states="dead")
     assert {letter.id for letter in queue.dead.list(db)} == {*ids}
 
 
-BY_ID: dict[str, Callable[[Database, Queue, Queue, list[str]], int]] = {
-    "redrive": lambda db, queue, _, ids: queue.dead.redrive_ids(db, ids),
-    "purge": lambda db, queue, _, ids: queue.dead.purge_ids(db, ids),
-    "move": lambda db, queue, other, ids: queue.dead.move_ids(db, other, ids),
+BY_ID: dict[str, Callable[[Database, Queue, Queue, list[str]], Progress]] = {
+    "redrive": lambda db, queue, _, ids: queue.retry(db, ids),
+    "purge": lambda db, queue, _, ids: queue.purge(db, ids, states="dead"),
+    "move": lambda db, queue, other, ids: queue.move(db, other, ids, states="dead"),
 }
 
 
@@ -341,7 +337,7 @@ def test_ids_lead_to_their_dead_letters_and_no_others_are_read(
     queue: Queue,
     space: Subspace,
     monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Database, Queue, Queue, list[str]], int],
+    change: Callable[[Database, Queue, Queue, list[str]], Progress],
 ) -> None:
     other = Queue.create(db, "other", root=space)
     before = kill(db, queue, *[b"other"] * 1_000)
@@ -364,7 +360,7 @@ def test_ids_lead_to_their_dead_letters_and_no_others_are_read(
     queue.dead.list(db, 1)
     assert len(read) == 2, "a range has a begin and an end"
     read.clear()
-    assert change(db, queue, other, ids) == 2
+    assert change(db, queue, other, ids).taken == 2
     assert len({*read}) == 2, "one row for each id"
     monkeypatch.undo()
     assert queue.depth(db).dead == 2_000
@@ -393,11 +389,11 @@ def test_what_expires_while_it_waits_for_a_slot_is_a_dead_letter_like_any(
     assert state.state is State.DEAD
     match way:
         case "redrive":
-            assert queue.dead.redrive_ids(db, [waiting]) == 1
+            assert queue.retry(db, [waiting]).taken == 1
         case "purge":
-            assert queue.dead.purge_ids(db, [waiting]) == 1
+            assert queue.purge(db, [waiting], states="dead").taken == 1
         case "move":
-            assert queue.dead.move_ids(db, other, [waiting]) == 1
+            assert queue.move(db, other, [waiting], states="dead").taken == 1
     assert queue.dead.list(db) == []
     assert queue.admin.verify(db).ok
     assert other.admin.verify(db).ok

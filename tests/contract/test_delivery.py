@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -336,7 +337,7 @@ def test_a_message_is_found_by_its_id_wherever_it_is(
     clock.seconds += 11
     queue.reject(db, taken(queue, db), "no")
     look()
-    assert queue.dead.redrive_ids(db, [message_id]) == 1
+    assert queue.retry(db, [message_id]).taken == 1
     look()
     queue.ack(db, taken(queue, db))
     look()
@@ -354,7 +355,7 @@ def test_what_is_over_leaves_nothing_behind(db: Database, queue: Queue, clock: M
     queue.release(db, taken(queue, db), delay=10)
     clock.seconds += 11
     queue.reject(db, taken(queue, db), "no")
-    queue.dead.redrive(db)
+    queue.retry(db)
     queue.ack(db, taken(queue, db))
     queue.enqueue(db, b"b", ttl=5)
     queue.cancel(db, queue.enqueue(db, b"c", delay=5, unique="key"))
@@ -370,8 +371,7 @@ def test_cancelling(db: Database, queue: Queue, clock: ManualClock) -> None:
     promoted = queue.enqueue(db, b"d", delay=5)
     clock.seconds += 6
     queue.admin.sweep(db)
-    answers = {i: queue.cancel(db, i) for i in (leased, ready_one, delayed, promoted)}
-    assert answers == {leased: False, ready_one: True, delayed: True, promoted: True}
+    assert [queue.cancel(db, i).taken for i in (leased, ready_one, delayed, promoted)] == [1] * 4
     assert not queue.cancel(db, ready_one), "it is gone already"
     queue.release(db, delivery)
     assert queue.depth(db) == Depth(enqueued=4, purged=4), "it is not delivered again"
@@ -379,9 +379,12 @@ def test_cancelling(db: Database, queue: Queue, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("message_id", ["", "d-", "d-00-", "xx", "09-000000000001-zz", None, 7])
 def test_what_is_no_id_is_refused(db: Database, queue: Queue, message_id: Any) -> None:
-    for operation in (queue.get, queue.cancel, queue.dead.show):
+    for operation in (queue.get, queue.dead.show):
         with pytest.raises(InvalidArgument, match="not a message id"):
             operation(db, message_id)
+    for change in (queue.cancel, partial(queue.edit, priority=1), queue.retry, queue.purge):
+        with pytest.raises(InvalidArgument, match="not a message id"):
+            change(db, [message_id])
 
 
 # -- pause, auto-delete, history --------------------------------------------------------------
@@ -508,7 +511,7 @@ def test_history_tells_every_transition_in_order(
     queue.release(db, delivery, error="no", delay=5)
     clock.seconds += 6
     queue.release(db, taken(queue, db), error="no")
-    queue.dead.redrive(db)
+    queue.retry(db)
     queue.ack(db, taken(queue, db))
     events = queue.history(db)
     assert [(e.transition, e.attempt, e.consumer) for e in events] == [
@@ -677,10 +680,10 @@ def test_many_large_messages_return_and_die_in_several_transactions(
         clock.seconds += 61
         queue.admin.sweep(db)
     assert queue.depth(db).dead == count
-    assert queue.dead.redrive(db) == count
+    assert queue.retry(db).taken == count
     for _ in range(count // 10):
         queue.enqueue_many(db, [NewMessage(payload, ttl=5) for _ in range(10)])
     clock.seconds += 6
     assert queue.admin.sweep(db).expired == count
-    assert queue.dead.purge(db) == count
+    assert queue.purge(db, states="dead").taken == count
     assert queue.depth(db).ready == count

@@ -338,7 +338,7 @@ class Run:
                     self.off.discard(over)
             case ("redrive", name):
                 dead = model.of(name, model.dead)
-                assert queues[name].dead.redrive(db) == len(dead)
+                assert queues[name].retry(db).taken == len(dead)
                 for n in dead:
                     model.dead.remove(n)
                     model.arrive(n, model.gates[n])

@@ -183,7 +183,7 @@ def acknowledged_though_cancelled(
 
 def redriven_and_done(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
     rejected(db, queue, message_id, clock)
-    queue.dead.redrive_ids(db, [message_id])
+    queue.retry(db, [message_id])
     return queue.ack(db, taken(db, queue))
 
 
@@ -203,7 +203,7 @@ def expired_at_the_last_attempt(db: Database, queue: Queue, _: str, clock: Manua
 
 def dead_twice(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
     rejected(db, queue, message_id, clock)
-    queue.dead.redrive_ids(db, [message_id])
+    queue.retry(db, [message_id])
     return rejected(db, queue, message_id, clock)
 
 
@@ -226,7 +226,7 @@ def purged(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
 
 
 def removed(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.remove(db, "priority >= 0")
+    return queue.purge(db, match="priority >= 0")
 
 
 def moved_away(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
@@ -253,7 +253,7 @@ def lived_too_long(db: Database, queue: Queue, message_id: str, clock: ManualClo
 
 def purged_when_dead(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
     rejected(db, queue, message_id, clock)
-    return queue.dead.purge(db)
+    return queue.purge(db, states="dead")
 
 
 DONE = [
@@ -293,7 +293,7 @@ def test_what_an_end_of_a_message_means_for_its_group(
         elif ending in DEAD:
             assert came(db, wholes) == []
             assert (found.state, found.left, found.dead) == ("running", 1, 1)
-            parts.dead.redrive(db)
+            parts.retry(db)
             assert group(db, parts, then_on).dead == 0
             parts.ack(db, taken(db, parts))
             assert came(db, wholes) == [b"all"]
@@ -304,7 +304,7 @@ def test_what_an_end_of_a_message_means_for_its_group(
         assert parts.admin.verify(db).ok
         assert wholes.admin.verify(db).ok
         parts.purge(db)
-        parts.dead.purge(db)
+        parts.purge(db, states="dead")
 
 
 # -- exactly once -----------------------------------------------------------------------------
@@ -839,12 +839,12 @@ class Model:
                         self.becomes(message_id, "failed")
             case "redrive":
                 chosen = self.those("dead")[:n]
-                assert queue.dead.redrive_ids(db, chosen) == len(chosen)
+                assert queue.retry(db, chosen).taken == len(chosen)
                 for message_id in chosen:
                     self.becomes(message_id, "live")
             case "bury":
                 chosen = self.those("dead")[:n]
-                assert queue.dead.purge_ids(db, chosen) == len(chosen)
+                assert queue.purge(db, chosen, states="dead").taken == len(chosen)
                 for message_id in chosen:
                     self.becomes(message_id, "failed")
         if what in ("ack", "reject", "drop", "release"):

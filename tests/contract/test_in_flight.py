@@ -328,7 +328,7 @@ def test_the_limit_holds_and_nothing_waits_beside_room(
                 # It stays in flight until its handler, or its lease, ends.
                 queue.cancel(db, held[n % len(held)].id)
             case "redrive":
-                queue.dead.redrive(db)
+                queue.retry(db)
             case "purge":
                 queue.purge(db)
                 queue.enqueue_many(db, [b""] * 60)

@@ -151,7 +151,7 @@ def test_a_delayed_and_a_redriven_message_take_their_places_in_the_order(
     clock.seconds += 11
     reminders.admin.sweep(db)
     assert ready(db, reminders) == [b"1", b"2"]
-    assert reminders.dead.redrive(db) == 1
+    assert reminders.retry(db).taken == 1
     assert ready(db, reminders) == [b"0", b"1", b"2"]
     clean(db, reminders)
 
@@ -395,7 +395,7 @@ def test_a_leased_message_is_left_alone_and_ends_when_it_would_return(
     clean(db, prices)
     if not gone:
         prices.ack(db, take(db, prices))
-    prices.dead.purge(db)
+    prices.purge(db, states="dead")
     every = prices._keys.kind(Kind.LATEST)
     assert not db.get_range(every.start, every.stop)
 
@@ -442,9 +442,9 @@ def test_a_dead_letter_is_redriven_only_if_no_newer_one_is_there(
     prices.enqueue_many(db, [price("tea", b"1")])
     prices.reject(db, take(db, prices), "bad")
     prices.enqueue_many(db, [price("tea", b"2")])
-    assert prices.dead.redrive(db) == 0
+    assert prices.retry(db).taken == 0
     prices.ack(db, take(db, prices))
-    assert prices.dead.redrive(db) == 1
+    assert prices.retry(db).taken == 1
     assert ready(db, prices) == [b"1"]
     prices.enqueue_many(db, [price("tea", b"3")])
     assert ready(db, prices) == [b"3"]

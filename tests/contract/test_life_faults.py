@@ -85,7 +85,7 @@ class Scene:
         held = queue.extend(self.flaky, held, 60 * MINUTE)
         queue.reject(self.flaky, held[0], "bad")
         queue.ack(self.flaky, held[1])
-        assert queue.dead.redrive(self.flaky) == 1
+        assert queue.retry(self.flaky).taken == 1
         self.take(queue)
         self.clock.seconds += 61 * MINUTE
         queue.admin.sweep(self.flaky)
@@ -93,7 +93,7 @@ class Scene:
         self.take(queue)
         self.clock.seconds += 61 * MINUTE
         queue.admin.sweep(self.flaky)
-        assert queue.dead.purge(self.flaky) == 1
+        assert queue.purge(self.flaky, states="dead").taken == 1
 
     def play_ends(self) -> None:
         queue = self.plain
@@ -128,7 +128,7 @@ class Scene:
         queue.admin.pause(self.flaky)
         queue.enqueue(self.flaky, b"purged")
         queue.admin.resume(self.flaky)
-        assert queue.purge(self.flaky) == 1
+        assert queue.purge(self.flaky).taken == 1
         self.play_expiry(queue)
 
     def play_expiry(self, queue: Queue) -> None:

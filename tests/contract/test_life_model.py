@@ -649,9 +649,10 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         record = data.draw(st.sampled_from(self.records))
-        can = record.state in (State.READY, State.DELAYED)
-        assert self.queue.cancel(self.db, record.id) == can
-        if can:
+        waits = record.state in (State.READY, State.DELAYED)
+        asked = record.state is State.LEASED and not record.cancelled
+        assert self.queue.cancel(self.db, record.id).taken == waits or asked
+        if waits:
             self.end(record, "purged")
         elif record.state is State.LEASED:
             record.cancelled, record.unique = True, None
@@ -661,11 +662,11 @@ class Life(RuleBasedStateMachine):
     def tend_the_dead(self, data: st.DataObject, purge: bool) -> None:
         record = data.draw(st.sampled_from(self.of(State.DEAD)))
         if purge:
-            assert self.queue.dead.purge_ids(self.db, [record.id]) == 1
+            assert self.queue.purge(self.db, [record.id], states="dead").taken == 1
             self.end(record, "purged")
             return
         free = not self.holding(record.unique) and self.newest(record) is None
-        assert self.queue.dead.redrive_ids(self.db, [record.id]) == free
+        assert self.queue.retry(self.db, [record.id]).taken == free
         if not free:
             return
         record.attempts = 0
@@ -713,7 +714,7 @@ class Life(RuleBasedStateMachine):
     def purge(self, refill: list[int]) -> None:
         """Purges what is ready, alive or not, and fills up again, or there is little to do."""
         there = self.ready()
-        assert self.queue.purge(self.db) == len(there)
+        assert self.queue.purge(self.db).taken == len(there)
         for record in there:
             self.end(record, "purged")
             DONE["purge"] += 1
@@ -776,7 +777,7 @@ class Life(RuleBasedStateMachine):
             self.queue.ack(self.db, record.holder)
         for record in self.of(State.DELAYED):
             self.queue.cancel(self.db, record.id)
-        self.queue.dead.purge(self.db)
+        self.queue.purge(self.db, states="dead")
         # What claims leave that were settled one by one goes when it falls due.
         self.clock.ms += 2_000 * int(LEASE)
         self.queue.admin.sweep(self.db)

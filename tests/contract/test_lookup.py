@@ -61,7 +61,7 @@ def scheduled(db: Database, queue: Queue) -> str:
 def redriven(db: Database, queue: Queue) -> str:
     (delivery,) = queue.receive_many(db, 1)
     queue.reject(db, delivery, "no")
-    queue.dead.redrive(db)
+    queue.retry(db)
     queue.receive_many(db, 100)
     return delivery.id
 

@@ -330,7 +330,7 @@ def test_ids_of_curator_are_headers_by_which_messages_are_removed(
     for item_id in ("17", "a|b", "17"):
         zk.put(f"queue-|{item_id}|", items(item_id.encode()))
     drain_curator.drain(zk, PATH, "id", db, queue)
-    assert queue.remove(db, "item_id = '17'").taken == 2
+    assert queue.purge(db, match="item_id = '17'").taken == 2
     (left,) = queue.peek(db, 9)
     assert left.headers == {"item_id": "a|b"}
 

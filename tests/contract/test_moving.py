@@ -70,7 +70,7 @@ def released_for_later(world: World) -> Message:
 
 def rejected_and_redriven(world: World) -> Message:
     world.queue.reject(world.db, world.taken(), "no")
-    assert world.queue.dead.redrive(world.db) == 1
+    assert world.queue.retry(world.db).taken == 1
     return world.one(world.queue)
 
 
@@ -87,7 +87,7 @@ def copied(world: World) -> Message:
 
 def delayed_and_moved(world: World) -> Message:
     assert world.queue.edit(world.db, world.one(world.queue).id, delay=60)
-    assert world.queue.move(world.db, world.other, state="delayed").taken == 1
+    assert world.queue.move(world.db, world.other, states="delayed").taken == 1
     world.clock.seconds += 61
     world.other.admin.sweep(world.db)
     return world.one(world.other)

@@ -163,7 +163,7 @@ def play(db: Database, queue: Queue, steps: Steps) -> None:
                     else:
                         queue.reject(db, each, "bad")
             case "redrive":
-                queue.dead.redrive(db)
+                queue.retry(db)
     in_hand = [each for stream in streams if stream.hand for each in stream.hand[1]]
     held = {each.delivery.id: each.consumer for each in queue.admin.leases(db)}
     for message_id, payload in sent.items():
@@ -176,7 +176,7 @@ def play(db: Database, queue: Queue, steps: Steps) -> None:
     for stream in streams:
         stream.finish(seen, 1)
         stream.run.acknowledge(db, stream.done)
-    queue.dead.redrive(db)
+    queue.retry(db)
     while receive(10):
         pass
     assert sorted(seen) == sorted(sent.values())

@@ -186,7 +186,7 @@ def test_a_look_against_a_change_of_the_rate(
 def test_a_look_against_a_redrive(db: fdb.Database, fresh: Callable[..., Rated]) -> None:
     def operations(rated: Rated) -> Sequence[Operation]:
         other = rated.other()
-        return [rated.look(), other.dead.redrive]
+        return [rated.look(), other.retry]
 
     def dead() -> Rated:
         rated = fresh(1)

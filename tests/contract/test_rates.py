@@ -96,7 +96,7 @@ def test_delayed_messages_count_when_they_are_due_and_redriven_ones_again(
     (first,) = queue.receive_many(db, 9)
     assert queue.keys["a"].state(db).waiting == 2
     queue.reject(db, first, "bad")
-    assert queue.dead.redrive(db) == 1
+    assert queue.retry(db).taken == 1
     assert queue.keys["a"].state(db).waiting == 3
     got = []
     for _ in range(3):
@@ -131,11 +131,11 @@ def test_what_becomes_of_the_first_that_waits(
         case "cancel":
             assert queue.cancel(db, ids[1])
         case "purge":
-            assert queue.purge(db) == 3
+            assert queue.purge(db).taken == 3
             queue.enqueue_many(db, keyed(2, 2))
         case "move":
             other = Queue.create(db, "other", root=space, clock=clock)
-            assert queue.move(db, other, "n = 1").taken == 1
+            assert queue.move(db, other, match="n = 1").taken == 1
             sound(db, other)
         case "priority":
             assert queue.edit(db, ids[1], priority=9)

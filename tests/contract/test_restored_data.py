@@ -128,7 +128,7 @@ def test_dead_letters_of_another_cluster_are_redriven_and_purged(
     here = young(space)
     first, second = here.dead.list(db)
 
-    assert here.dead.redrive(db, lambda message: message.id == first.message.id) == 1
-    assert here.dead.purge(db) == 1
+    assert here.retry(db, match=lambda message: message.id == first.message.id).taken == 1
+    assert here.purge(db, states="dead").taken == 1
     assert [message.payload for message in here.peek(db, 9)] == [b"a"]
     assert second.message.payload == b"b"

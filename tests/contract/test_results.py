@@ -303,7 +303,7 @@ def test_a_redriven_message_is_pending_and_then_done(
     with pytest.raises(ResultDead):
         sums.result(db, message_id)
     clock.seconds += 40
-    sums.dead.redrive(db)
+    sums.retry(db)
     with pytest.raises(ResultPending, match="it is ready"):
         sums.result(db, message_id)
     drain(db, sums, plain)

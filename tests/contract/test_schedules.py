@@ -175,8 +175,8 @@ def test_the_next_tick_waits_as_a_delayed_message_that_only_its_schedule_changes
         with pytest.raises(InvalidArgument, match="the next tick of schedule a"):
             change()
     other = Queue.create(db, "else", root=queue._root)
-    assert queue.remove(db, "priority >= 0", state="delayed").taken == 1
-    assert queue.move(db, other, state="delayed").taken == 0
+    assert queue.purge(db, match="priority >= 0", states="delayed").taken == 1
+    assert queue.move(db, other, states="delayed").taken == 0
     assert_depth(db, queue, delayed=1)
     intact(db, queue)
 

@@ -283,7 +283,7 @@ def test_a_redrive_against_a_hand_over_and_an_enqueue(
 
         return [
             lambda db: queue.ack(db, held[0]),
-            other.dead.redrive,
+            other.retry,
             enqueue(queue),
         ], check
 

@@ -404,7 +404,7 @@ def test_a_dead_letter_that_is_removed_frees_no_slot(db: Database, queue: Queue)
     for _ in range(2):
         queue.reject(db, queue.receive_many(db, 1)[0], "bad")
     assert counts(db, queue) == (3, 0)
-    queue.dead.purge(db)
+    queue.purge(db, states="dead")
     assert counts(db, queue) == (3, 0)
     sound(db, queue)
 

@@ -73,8 +73,8 @@ def test_a_message_that_cannot_be_read_is_skipped_to_the_dead_letters(
     (letter,) = queue.dead.list(db)
     assert (letter.message.id, letter.message.payload) == (bad, stored)
     assert "an envelope" in letter.death.reason
-    assert queue.dead.redrive(db) == 0
-    assert queue.dead.purge(db) == 1
+    assert queue.retry(db).taken == 0
+    assert queue.purge(db, states="dead").taken == 1
     assert queue.depth(db).ready == queue.depth(db).dead == 0
 
 
@@ -88,7 +88,7 @@ def test_what_is_skipped_comes_back_whole_once_it_can_be_read(
     grave = first_row(db, queue, Kind.DEAD)
     db[grave.key] = grave.value.replace(b"\x63" + readable[1:], readable)
 
-    assert queue.dead.redrive(db) == 1
+    assert queue.retry(db).taken == 1
     (message,) = queue.peek(db)
     assert (message.payload, message.headers) == (b"a", {"region": "eu"})
 
@@ -116,13 +116,13 @@ def test_a_purge_and_a_sweep_go_through_what_cannot_be_read(db: fdb.Database, qu
         spoil(db, queue, Kind.READY, OTHER)
         queue.admin.sweep(db)
         assert queue.depth(db).dead == 1
-        queue.dead.purge(db)
+        queue.purge(db, states="dead")
         queue.enqueue_many(
             db,
             [b"bad"],
         )
         spoil(db, queue, Kind.READY, OTHER)
-        assert queue.purge(db) == 2
+        assert queue.purge(db).taken == 2
     assert queue.depth(db).ready == 0
 
 

@@ -460,7 +460,7 @@ def test_whatever_makes_a_message_ready_wakes_a_sleeper_that_wants_it(
             queue.admin.sweep(db)
         else:
             queue.reject(db, held, "bad")
-            queue.dead.redrive(db)
+            queue.retry(db)
     assert one.awake
     settle(db, [one, other])
     assert one.taken + other.taken == 1

@@ -187,8 +187,8 @@ def used(
     def others() -> None:
         ways: list[Callable[[], object]] = [
             lambda: queue.receive(db, at_most_once=True),
-            lambda: queue.dead.redrive(db),
-            lambda: queue.dead.purge(db),
+            lambda: queue.retry(db),
+            lambda: queue.purge(db, states="dead"),
         ]
         dice.choice(ways)()
 

@@ -36,7 +36,7 @@ def test_a_worker_is_found_by_module_and_name(module: str) -> None:
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("{}", "module:name"),
+        ("{}", "no queue in it has a job"),
         ("{}:", "module:name"),
         ("{}:nothing", "no 'nothing'"),
         ("{}:number", "type int"),

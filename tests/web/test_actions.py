@@ -225,7 +225,7 @@ def test_what_fails_is_said_and_logged(
     def fail(*_: object, **__: object) -> None:
         raise OperationTimedOut(seconds=10.0)
 
-    monkeypatch.setattr(Queue, "remove", fail)
+    monkeypatch.setattr(Queue, "purge", fail)
     assert "It failed after 0 messages" in act(acting, "purge")[1]
     _, failed = log(db, space)
     assert failed.state == "failed"

@@ -178,7 +178,7 @@ def lost_attempts(history: list[Operation]) -> list[str]:
 def purge(place: SimulatedPlace) -> None:
     """Remove the dead letters, with all that they keep."""
     for queue in queues(place):
-        queue.dead.purge(place.db)
+        queue.purge(place.db, states="dead")
 
 
 def asked(seam: Seam, seconds: float, *, known: bool) -> list[str]:

@@ -350,7 +350,7 @@ def settle_anything(c: Client) -> None:
         ("reject", lambda: queue.reject(db, part, "r" * c.random.choice([10, 9_000]))),
         ("drop", lambda: queue.reject(db, part, "dropped", drop=True)),
         ("extend", lambda: queue.extend(db, part)),
-        ("cancel", lambda: queue.cancel(db, part[0].id)),
+        ("cancel", lambda: queue.cancel(db, part[0].id).taken),
     ]
     how, does = c.random.choice(ways)
     size = sum(len(one.payload) for one in part)
@@ -366,13 +366,19 @@ def move(c: Client) -> None:
     source, target = (c.place.target, MIXED) if back else (c.place.mixed, TARGET)
     verb = source.copy if c.random.random() < 0.1 else source.move
     size = c.place.largest
-    c.do("move", target, lambda n: verb(c.db, target, selector) and None, rows=1, size=size)
+    c.do(
+        "move",
+        target,
+        lambda n: verb(c.db, target, match=selector).taken and None,
+        rows=1,
+        size=size,
+    )
 
 
 @operation(0.5)
 def redrive(c: Client) -> None:
     size = c.place.largest
-    c.do("redrive", MIXED, lambda n: c.place.mixed.dead.redrive(c.db) and None, rows=1, size=size)
+    c.do("redrive", MIXED, lambda n: c.place.mixed.retry(c.db).taken and None, rows=1, size=size)
 
 
 @operation(0.3)
@@ -455,7 +461,9 @@ def change_one(c: Client) -> None:
 def remove(c: Client) -> None:
     state = c.random.choice(["ready", "delayed", "dead"])
     c.do(
-        "remove", MIXED, lambda n: c.place.mixed.remove(c.db, "region = 'us'", state=state) and None
+        "remove",
+        MIXED,
+        lambda n: c.place.mixed.purge(c.db, match="region = 'us'", states=state).taken and None,
     )
 
 

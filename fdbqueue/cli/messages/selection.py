@@ -19,7 +19,6 @@ from ..parameters import Change, QueueName, complete_queue, grouped, queue_optio
 from ..streams.columns import HeaderColumns, Schema
 from .filters import Filters, Wanted
 from .leases import leases_of
-from .listing import waiting
 
 WHOLE = ("ready", "delayed", "dead")
 """States of messages that nobody holds."""
@@ -63,35 +62,17 @@ class Part:
     states: Sequence[str]
     told: Callable[[int], None]
 
-    def each(self, change: Callable[[str, str], int]) -> int:
-        """Change one after the other, by id and state; returns how many are changed.
+    def change(
+        self, verb: Callable[..., fdbqueue.Progress], states: Sequence[str] | None = None
+    ) -> int:
+        """Change them by a verb of the queue, or those in some states; returns how many."""
 
-        All are found before the first is changed, which may take it to another of the states.
-        """
-        found = self.ids or {
-            message.id: state
-            for state in self.states
-            for message in _messages(self.db, self.queue, state)
-            if self.wanted(message)
-        }
-        count = 0
-        for n, (message_id, state) in enumerate(found.items(), 1):
-            count += change(message_id, state)
-            self.told(n)
-        return count
+        def told(progress: fdbqueue.Progress) -> None:
+            self.told(progress.taken)
 
-    def bulk(self, change: Callable[..., fdbqueue.Progress]) -> int:
-        """Change what is in one state after the other; returns how many are changed."""
-        ids, count = self.ids, 0
-        wanted = (lambda message: message.id in ids) if ids else self.wanted
-        for state in dict.fromkeys(ids.values()) or self.states:
-            told = partial(_add, self.told, count)
-            count += change(wanted, state=state, progress=told).taken
-        return count
-
-
-def _add(told: Callable[[int], None], before: int, progress: fdbqueue.Progress) -> None:
-    told(before + progress.taken)
+        if self.ids:
+            return verb(self.db, ids=self.ids, states=states, progress=told).taken
+        return verb(self.db, match=self.wanted, states=states or self.states, progress=told).taken
 
 
 @record
@@ -132,16 +113,14 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) 
     running: list[str] = []
 
     def run(part: Part) -> int:
-        def one(message_id: str, _: str) -> int:
-            if part.queue.cancel(part.db, message_id):
-                return 1
-            now = part.queue.get(part.db, message_id)
-            if now is None or not now.cancelled:
-                return 0
-            running.append(message_id)
-            return 1
-
-        return part.each(one)
+        queue, db = part.queue, part.db
+        leased = [each for each, state in part.ids.items() if state == "leased"]
+        if not part.ids and "leased" in part.states:
+            leased = [each.id for each in _leased(db, queue) if part.wanted(each)]
+        part.change(queue.cancel, ["leased"])
+        running.extend(each for each in leased if (now := queue.get(db, each)) and now.cancelled)
+        waiting = [each for each in part.states if each != "leased"]
+        return len(running) + (part.change(queue.cancel, waiting) if waiting else 0)
 
     states = ("ready", "delayed", "leased")
     verb = Verb("cancel", "cancelled", states, states, run, told={"running": running})
@@ -183,10 +162,7 @@ def edit(
     moment = None if at is None else durations.instant(at)
 
     def run(part: Part) -> int:
-        queue, db = part.queue, part.db
-        return part.each(
-            lambda each, _: queue.edit(db, each, priority=priority, delay=delay, at=moment)
-        )
+        return part.change(partial(part.queue.edit, priority=priority, delay=delay, at=moment))
 
     states = ("ready", "delayed")
     _change(Verb("edit", "edited", states, states, run, asks=False), name, ids, choice, change)
@@ -241,16 +217,16 @@ def retry(
     began = time.monotonic()
 
     def run(part: Part) -> int:
+        told = part.told
+
         def paced(retried: int) -> None:
-            part.told(retried)
+            told(retried)
             if rate is not None:
                 terminal.sleep(began + retried / rate - time.monotonic())
 
-        dead, db = part.queue.dead, part.db
-        if part.ids:
-            return part.each(lambda each, _: dead.redrive_ids(db, [each]))
-        at_once = BATCH if rate is None else max(1, min(BATCH, int(rate / 10)))
-        return dead.redrive(db, part.wanted, at_once=at_once, progress=paced)
+        part.told = paced
+        at_once = None if rate is None else max(1, min(BATCH, int(rate / 10)))
+        return part.change(partial(part.queue.retry, at_once=at_once))
 
     verb = Verb("retry", "retried", ("dead",), ("dead",), run, asks=False)
     _change(verb, name, ids, choice, change)
@@ -273,18 +249,7 @@ def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -
     """
 
     def run(part: Part) -> int:
-        queue, db = part.queue, part.db
-
-        def one(message_id: str, state: str) -> int:
-            if state == "dead":
-                return queue.dead.purge_ids(db, [message_id])
-            return queue.cancel(db, message_id)
-
-        if part.ids:
-            return part.each(one)
-        if part.states == ["ready"] and not choice.given:
-            return queue.purge(db, progress=part.told)
-        return part.bulk(partial(queue.remove, db))
+        return part.change(part.queue.purge)
 
     _change(Verb("purge", "purged", WHOLE, ("ready",), run), name, ids, choice, change)
 
@@ -308,9 +273,7 @@ def move(
     """
 
     def run(part: Part) -> int:
-        if part.ids and {*part.ids.values()} == {"dead"}:
-            return part.queue.dead.move_ids(part.db, target, part.ids)
-        return part.bulk(partial(part.queue.move, part.db, target))
+        return part.change(partial(part.queue.move, target=target))
 
     verb = Verb("move", "moved", WHOLE, ("ready",), run, target=target)
     _change(verb, name, ids, choice, change)
@@ -332,18 +295,14 @@ def copy(
     """
 
     def run(part: Part) -> int:
-        return part.bulk(partial(part.queue.copy, part.db, target))
+        return part.change(partial(part.queue.copy, target=target))
 
     verb = Verb("copy", "copied", WHOLE, ("ready",), run, asks=False, target=target)
     _change(verb, name, ids, choice, change)
 
 
-def _messages(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, state: str
-) -> Iterable[fdbqueue.Message]:
-    if state == "leased":
-        return (each.delivery.message for each in leases_of(db, queue) if not each.planned)
-    return (each.message for each in waiting(db, queue, state))
+def _leased(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> Iterable[fdbqueue.Message]:
+    return (each.delivery.message for each in leases_of(db, queue) if not each.planned)
 
 
 def _change(
@@ -452,9 +411,5 @@ def _count(
         depth = queue.depth(db)
         return sum(int(getattr(depth, state)) for state in states)
     with terminal.progress("messages matched") as update:
-        return sum(
-            sum(map(wanted, _messages(db, queue, state)))
-            if state == "leased"
-            else queue.count(db, wanted, state=state, progress=partial(_add, update, 0)).taken
-            for state in states
-        )
+        part = Part(db, queue, {}, wanted, states, update)
+        return part.change(queue.count)

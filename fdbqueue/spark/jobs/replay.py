@@ -44,7 +44,7 @@ def replay(
     header_columns: headers as columns, like ``region, retries BIGINT``.
     dry_run: only count. spark: a session; None for one on this machine.
 
-    Spark finds the ids, and this process redrives them with ``DeadLetters.redrive_ids``, a hundred
+    Spark finds the ids, and this process redrives them with ``Queue.retry``, a hundred
     in a transaction. Messages that die meanwhile may be included. Raises ``InvalidInput``,
     ``QueueNotFound``, ``JobFailed``, ``MissingPackage``, ``MissingJava``.
     """
@@ -66,7 +66,7 @@ def replay(
         while page := [row.id for row in islice(rows, _BATCH)]:
             matched += len(page)
             if not dry_run:
-                replayed += queue.dead.redrive_ids(db, page)
+                replayed += queue.retry(db, page).taken
             if progress is not None:
                 progress(Step("replaying", matched, 0, "dead letters"))
     return Replayed(matched, replayed, time.monotonic() - begun)

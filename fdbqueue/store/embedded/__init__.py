@@ -34,12 +34,12 @@ from .storage.open_stores import first_bytes
 if TYPE_CHECKING:
     from . import faults
     from .capi import Library
+    from .lock_holder import lock_holder as lock_holder
     from .storage.database import OpenStore as OpenStore
     from .storage.database import close_store as close_store
     from .storage.database import open_store as open_store
     from .storage.file import check as check
     from .storage.file import damages as damages
-    from .storage.lock_holder import lock_holder as lock_holder
 
 __all__ = [
     "EngineError",
@@ -70,7 +70,7 @@ _LAZY = {
     "check": "storage.file",
     "close_store": "storage.database",
     "damages": "storage.file",
-    "lock_holder": "storage.lock_holder",
+    "lock_holder": "lock_holder",
     "open_store": "storage.database",
 }
 _library: Library | None = None

@@ -1,0 +1,323 @@
+"""Many messages, chosen one page at a time, and what becomes of them: each page in one transaction.
+
+``page`` chooses by a condition, ``named`` by ids. What they return goes to ``leave``, ``arrive``,
+``edit``, ``redrive`` or ``cancel``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..errors import InvalidArgument
+from ..schema.codec.lookup import DeadRecord, Turn
+from ..schema.keys import Kind
+from ..schema.scope import Scope
+from ..store.binding import fdb, transactional
+from ..values.limits import Gate
+from ..values.model import Due, Message, Position
+from ..values.states import (
+    FORWARD_DELAYED,
+    FORWARD_READY,
+    PURGE_DEAD,
+    PURGE_DELAYED,
+    PURGE_READY,
+    State,
+    Transition,
+)
+from . import dead_letters, editing, inspection, lookup, payloads, transitions
+from .delivery import cancellation, lease, scan
+from .enqueue import admission, index_allocation, level_order
+from .enqueue.admission import Draft
+from .lookup import Found
+from .transaction_budget import PAGE_BYTES, weight
+
+PAGE_ROWS = 200
+"""The most messages of one page."""
+PAGE_IDS = 100
+"""The most ids that one transaction looks up."""
+
+MOVED = {State.READY: FORWARD_READY, State.DELAYED: FORWARD_DELAYED, State.DEAD: PURGE_DEAD}
+REMOVED = {State.READY: PURGE_READY, State.DELAYED: PURGE_DELAYED, State.DEAD: PURGE_DEAD}
+KINDS = {
+    State.READY: (Kind.WAITING, Kind.READY),
+    State.DELAYED: (Kind.DELAYED,),
+    State.DEAD: (Kind.DEAD,),
+    State.LEASED: (Kind.LEASE,),
+}
+"""Where the messages of a state are. Lines of ordering keys come before their heads: so each
+message of a key keeps its place behind the others until it leaves."""
+
+
+class Row(NamedTuple):
+    """A message that was chosen, and its key."""
+
+    key: bytes
+    found: Found
+
+    @property
+    def state(self) -> State:
+        """The state it is in."""
+        match self.found.place:
+            case DeadRecord():
+                return State.DEAD
+            case Due():
+                return State.DELAYED
+        return State.READY
+
+
+class Page(NamedTuple):
+    """What one transaction has chosen.
+
+    rows: those that are not leased. leased: the ids of those that are. looked: how many it has
+    read. following: the key to continue from, empty at the end.
+    """
+
+    rows: list[Row]
+    leased: list[str]
+    looked: int
+    following: bytes = b""
+
+
+@transactional
+def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, bytes]]:
+    """The ranges of keys that hold the messages of a kind, in the order of delivery.
+
+    Only ready messages and dead letters that exist now, so that arrivals cannot keep an operation
+    from ending; in a sorted level also those that come in before the last of them, ahead of the
+    operation.
+    """
+    keys = scope.keys
+    if kind is Kind.DEAD:
+        newest = dead_letters.newest_version(tr, scope)
+        return [(keys.kind(kind).start, keys.dead(newest + 1, b""))]
+    if kind is not Kind.READY:
+        every = keys.kind(kind)
+        return [(every.start, every.stop)]
+    ends = [index_allocation.reads(tr, keys, level) for level in range(scope.options.levels)]
+    return [
+        (keys.ready_level(level).start, level_order.end(scope, level, reads))
+        for level, reads in enumerate(ends)
+    ]
+
+
+@transactional
+def page(
+    tr: fdb.Transaction,
+    scope: Scope,
+    kind: Kind,
+    wanted: Callable[[Message], bool],
+    begin: bytes,
+    end: bytes,
+    *,
+    most: int,
+    leaves: bool,
+) -> Page:
+    """Choose messages of a kind, from the key ``begin`` on, but no next ticks of schedules.
+
+    most: how many to read. leaves: whether they leave the queue: then the messages that a key or a
+    limit has let out come before those that follow them. Snapshot reads: no conflicts.
+    """
+    if kind is Kind.LEASE:
+        return _leased(tr, scope, wanted, begin, most)
+    left, room, count, following = PAGE_BYTES, PAGE_BYTES, 0, b""
+    found: list[Row] = []
+    for key, size, one in inspection.opened(
+        scope, kind, tr.snapshot.get_range(begin, end, limit=most), begin
+    ):
+        found.append(Row(key, one))
+        room -= size
+        if room < 0 or len(found) == most:
+            break
+    ahead_of = _ahead(tr, scope, found) if leaves else {}
+    rows: list[Row] = []
+    taken: set[bytes] = set()
+    for row in found:
+        turn = row.found.message.turn
+        ahead = ahead_of.pop(turn.gate, []) if turn else []
+        for each in (one for one in (*ahead, row) if _wants(wanted, one.found)):
+            if each.key in taken:
+                continue
+            size = weight(each.found.message.envelope)
+            if size > left and rows:
+                # A message that stays becomes ready when one of those ahead of it leaves.
+                following = row.key
+                break
+            rows.append(each)
+            taken.add(each.key)
+            left -= size
+        if following:
+            break
+        count += 1
+    if not following and (room < 0 or len(found) == most):
+        following = found[-1].key + b"\x00"
+    return Page(rows, [], count, following)
+
+
+def _wants(wanted: Callable[[Message], bool], found: Found) -> bool:
+    if found.message.envelope.schedule is not None:
+        return False
+    message = found.message.envelope.properties(found.message.position)
+    return wanted(message if found.death is None else replace(message, death=found.death))
+
+
+def _leased(
+    tr: fdb.Transaction, scope: Scope, wanted: Callable[[Message], bool], begin: bytes, most: int
+) -> Page:
+    listed, following = lease.listed(tr, scope, most, begin)
+    chosen = [one.delivery.id for one in listed if not one.planned and wanted(one.delivery.message)]
+    return Page([], chosen, len(listed), following)
+
+
+@transactional
+def named(tr: fdb.Transaction, scope: Scope, ids: Sequence[str], states: Sequence[State]) -> Page:
+    """The messages with these ids that are in one of the states, as many as a transaction takes.
+
+    Those of plans are in none. Two round trips. Conflicts with whatever moves one of them. Raises
+    ``InvalidArgument`` for what is no id, or that of a schedule's next tick.
+    """
+    rows: list[Row] = []
+    leased: list[str] = []
+    left, looked = PAGE_BYTES, 0
+    for issued in [lookup.reads(tr, scope.keys, each) for each in ids]:
+        found = lookup.find(tr, scope, issued)
+        if found is None and State.LEASED in states:
+            leased.append(issued.id)
+        if found is not None:
+            _check_no_tick(found)
+            row = Row(lookup.key(scope.keys, found.place), found)
+            if row.state in states:
+                left -= weight(found.message.envelope)
+                if left < 0 and rows:
+                    break
+                rows.append(row)
+        looked += 1
+    return Page(rows, leased, looked)
+
+
+def _check_no_tick(found: Found) -> None:
+    name = found.message.envelope.schedule
+    if name is not None:
+        raise InvalidArgument(
+            argument="id",
+            value=found.message.id,
+            problem=f"it is the next tick of schedule {name}: pause, change or delete that",
+        )
+
+
+# -- what becomes of them --------------------------------------------------------------------
+
+
+def leave(
+    tr: fdb.Transaction, scope: Scope, rows: Sequence[Row], how: Mapping[State, Transition]
+) -> None:
+    """Remove messages from the queue. Conflicts with other takers of them."""
+    _watch(tr, scope, rows)
+    for state, ended in how.items():
+        some = [row for row in rows if row.state is state]
+        if not some:
+            continue
+        ready = [row.found.message for row in some if isinstance(row.found.place, Position)]
+        scan.remove(tr, scope.keys, ready)
+        for row in some:
+            if not isinstance(row.found.place, Position):
+                del tr[row.key]
+        transitions.record(tr, scope, ended, [row.found.message for row in some])
+
+
+def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> int:
+    """Make dead letters ready, and delayed messages due; returns how many."""
+    _watch(tr, scope, rows)
+    records = [
+        (row.found.place, row.found.message)
+        for row in rows
+        if isinstance(row.found.place, DeadRecord)
+    ]
+    count = dead_letters.redrive(tr, scope, records) if records else 0
+    delayed = [row for row in rows if row.state is State.DELAYED]
+    return count + edit(tr, scope, delayed, None, 0)
+
+
+def edit(
+    tr: fdb.Transaction,
+    scope: Scope,
+    rows: Sequence[Row],
+    priority: int | None,
+    due_ms: int | None,
+) -> int:
+    """Change what waits and can be read, as ``editing.edit``; returns how many."""
+    some = [row for row in rows if editing.editable(row.found)]
+    _watch(tr, scope, some)
+    for row in some:
+        editing.edit(tr, scope, row.found, priority, due_ms)
+    return len(some)
+
+
+def cancel(tr: fdb.Transaction, scope: Scope, ids: Sequence[str]) -> int:
+    """Ask the handlers of leased messages to stop; returns how many were not asked before."""
+    issued = [lookup.reads(tr, scope.keys, each) for each in ids]
+    return sum(cancellation.request(tr, scope, each) for each in issued)
+
+
+def _watch(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> None:
+    """Conflict with others that take, change or remove them."""
+    ready = [row.found.message for row in rows if isinstance(row.found.place, Position)]
+    scan.watch(tr, scope.keys, ready)
+    for row in rows:
+        if not isinstance(row.found.place, Position):
+            tr.add_read_conflict_key(row.key)
+
+
+def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[Gate, list[Row]]:
+    """By key or limit, the messages that the waiting ones follow: these hold the slots and are
+    ready, or wait for another slot: they leave before them."""
+    keys = scope.keys
+    slots = {}
+    turns = (row.found.message.turn for row in rows)
+    for gate in {turn.gate for turn in turns if turn}:
+        every = keys.slot.under(gate)
+        slots[gate] = tr.snapshot.get_range(every.start, every.stop)
+    reads = {
+        gate: [lookup.reads(tr.snapshot, keys, kv.value.decode()) for kv in held]
+        for gate, held in slots.items()
+    }
+    ahead: dict[Gate, list[Row]] = {}
+    for gate, issued in reads.items():
+        holders = (lookup.find(tr.snapshot, scope, each) for each in issued)
+        there = [each for each in holders if each and isinstance(each.place, Position | Turn)]
+        # One with slots of more gates was there before.
+        rows_of = [(isinstance(each.place, Turn), each) for each in there]
+        ahead[gate] = [
+            Row(lookup.key(keys, each.place), each)
+            for _, each in sorted(rows_of, key=lambda one: (one[0], lookup.key(keys, one[1].place)))
+        ]
+    return ahead
+
+
+def arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Row]) -> list[str]:
+    """Put messages, which still are in this queue, into another one; returns their ids there.
+
+    Raises ``QueueFull``.
+    """
+    stored = [row.found.message for row in rows]
+    # Read before the messages leave this queue, which removes their chunks.
+    loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
+    drafts = []
+    for (_, row), message in zip(rows, loaded, strict=True):
+        envelope = payloads.plain(message.envelope)
+        death = row.death and (
+            *(row.death.reason, row.death.died_at_ms, row.death.attempts),
+            *(row.death.queue, row.death.id),
+        )
+        fresh = replace(
+            envelope.elsewhere(target.options),
+            expires_at_ms=None if death else envelope.expires_at_ms,
+            key=envelope.key or envelope.former_key,
+            former_key=None,
+            limits=envelope.limits or envelope.former_limits,
+            former_limits=None,
+            death=death or envelope.death,
+        )
+        drafts.append(Draft(fresh, row.place.due_ms if isinstance(row.place, Due) else None))
+    return admission.admit(tr, target, drafts).ids

@@ -1,0 +1,436 @@
+"""One selection, six verbs: ``cancel``, ``retry``, ``edit``, ``move``, ``copy`` and ``purge`` are
+methods of ``Queue``, and ``count`` tells beforehand how many they would take.
+
+ids: one id, or several. Those of other messages, or of messages in other states, are ignored. With
+    a transaction of yours, up to a hundred; with a database, in as many transactions as it takes.
+match: a selector in the syntax of JMS, or a function of the message, which sees the ``death`` of a
+    dead letter but not its payload, and must not raise. It needs a database.
+states: one, or several, of those that the verb can change; None for all of these with ids, and else
+    for its usual one.
+progress: called after each transaction with how far it is; stops it by returning False.
+resume: the ``place`` of the last progress, to continue after a crash.
+
+With a condition, a verb reads the messages in the order of delivery, up to 200 in a transaction.
+In each level it ends at the last message at the time when it begins with the ready ones, and it
+skips what is leased meanwhile. It takes each message exactly once, even if the outcome of a commit
+is unknown. All return a ``Progress``, and raise ``InvalidSelector``, ``InvalidArgument`` and
+``QueueNotFound``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+
+from ..consumers import wakeups
+from ..errors import InvalidArgument
+from ..messages import selection
+from ..messages.selection import MOVED, PAGE_IDS, REMOVED, Page
+from ..schema.keys import Kind
+from ..schema.scope import Scope
+from ..store.binding import fdb
+from ..values.content import check_count
+from ..values.durations import Seconds
+from ..values.model import Message, Progress
+from ..values.selector import Selector
+from ..values.states import State
+from .handle import Handle, Transactor, finished
+from .validation import due
+
+Ids = str | Iterable[str] | None
+Match = Selector | str | Callable[[Message], bool] | None
+States = str | Iterable[str] | None
+Told = Callable[[Progress], object] | None
+
+READY, DELAYED, LEASED, DEAD = State.READY, State.DELAYED, State.LEASED, State.DEAD
+
+
+class Verb(NamedTuple):
+    """What is done to a page of messages.
+
+    act: does it; returns how many it took, and their new ids. of, usual: the states of messages
+    that it can change, and those that it takes unless told otherwise. all: whether it may take all
+    of them without being told which. leaves: whether they leave the queue. target: where they go.
+    """
+
+    act: Callable[[fdb.Transaction, Scope, Page], tuple[int, Sequence[str]]]
+    of: Sequence[State]
+    usual: Sequence[State] = (READY,)
+    all: bool = True
+    leaves: bool = True
+    target: Handle | None = None
+
+
+def cancel(
+    queue: Handle,
+    tr: Transactor,
+    ids: Ids = None,
+    *,
+    match: Match = None,
+    states: States = None,
+    progress: Told = None,
+    resume: bytes = b"",
+) -> Progress:
+    """Remove waiting messages, and ask the handlers of leased ones to stop.
+
+    states: "ready", "delayed" or "leased"; None for all three.
+
+    A leased message is never delivered again: if it is acknowledged, it is done; else it ends with
+    its lease. Its handler sees that as ``context.cancelled``, and ``get`` says so. It gives up its
+    unique key. Messages of a plan, and dead letters, stay. Two round trips for each page, three for
+    leased messages. Conflicts with whatever moves the messages, and with settlements of their rows
+    of leases; the first time that a queue cancels a leased message, with every concurrent operation
+    on the queue. Raises ``InvalidArgument`` for the id of a schedule's next tick.
+    """
+
+    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+        selection.leave(tr, scope, page.rows, REMOVED)
+        return len(page.rows) + selection.cancel(tr, scope, page.leased), ()
+
+    every = (LEASED, DELAYED, READY)
+    verb = Verb(act, every, every, all=False)
+    return _select(queue, tr, verb, ids, match, states, progress, resume)
+
+
+def retry(
+    queue: Handle,
+    tr: Transactor,
+    ids: Ids = None,
+    *,
+    match: Match = None,
+    states: States = None,
+    at_once: int | None = None,
+    progress: Told = None,
+    resume: bytes = b"",
+) -> Progress:
+    """Make dead letters ready again, and delayed messages due now.
+
+    states: "dead", which is usual, or "delayed".
+    at_once: how many messages one transaction reads, 1 to 200; None for 200. A ``progress`` that
+        waits sets the pace.
+
+    A dead letter keeps its id and goes behind all others of its level, with no attempts made; it
+    stays dead if another message now has its unique key. Those that die meanwhile stay. Three
+    round trips for each page. Conflicts with whatever changes these messages.
+    """
+    if at_once is not None:
+        check_count("at_once", at_once, selection.PAGE_ROWS)
+
+    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+        waiting = wakeups.reads(tr, scope.keys, max(1, len(page.rows)))
+        count = selection.redrive(tr, scope, page.rows)
+        if count:
+            wakeups.wake(tr, scope.keys, waiting)
+        return count, ()
+
+    verb = Verb(act, (DEAD, DELAYED), (DEAD,), leaves=False)
+    return _select(queue, tr, verb, ids, match, states, progress, resume, at_once)
+
+
+def edit(
+    queue: Handle,
+    tr: Transactor,
+    ids: Ids = None,
+    *,
+    match: Match = None,
+    states: States = None,
+    priority: int | None = None,
+    delay: Seconds | None = None,
+    at: datetime | None = None,
+    progress: Told = None,
+    resume: bytes = b"",
+) -> Progress:
+    """Change the priority of waiting messages, or when they are due.
+
+    priority: in another level a message goes behind all others; in the same level it keeps its
+        place.
+    delay, at: as in ``enqueue``, from now on; 0 makes it ready now. A ready message returns to
+        its place when it is due. One with a key or limits gives up its slots until then, and comes
+        in behind all others.
+    states: "ready" or "delayed"; None for both.
+
+    They keep their ids. Leased messages and dead letters stay unchanged. Two or three round trips
+    for each page. Conflicts with whatever moves the messages. Raises ``InvalidPriority``.
+    """
+
+    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+        if priority is not None:
+            scope.options.level(priority)
+        due_ms = None
+        if delay is not None or at is not None:
+            due_ms = due(delay or 0.0, at, scope.now_ms(tr)) or 0
+        waiting = wakeups.reads(tr, scope.keys, max(1, len(page.rows)))
+        count = selection.edit(tr, scope, page.rows, priority, due_ms)
+        if count:
+            wakeups.wake(tr, scope.keys, waiting)
+        return count, ()
+
+    both = (DELAYED, READY)
+    verb = Verb(act, both, both, all=False, leaves=False)
+    return _select(queue, tr, verb, ids, match, states, progress, resume)
+
+
+def move(
+    queue: Handle,
+    tr: Transactor,
+    target: Handle | str,
+    ids: Ids = None,
+    *,
+    match: Match = None,
+    states: States = None,
+    progress: Told = None,
+    resume: bytes = b"",
+) -> Progress:
+    """Move messages into another queue, each within one transaction; ``ids`` of the result are
+    their new ids.
+
+    target: the queue, or its name under the same root. Messages keep their payloads, headers and
+        priorities, which are mapped to the target's levels; delayed ones stay delayed. They get
+        new ids, no attempts and no unique key.
+    states: "ready", which is usual, "delayed" or "dead".
+
+    Conflicts with other takers of the same messages. Raises ``QueueFull``: messages moved until
+    then stay moved, the others stay.
+    """
+    verb = _into(queue, target, leaves=True)
+    return _select(queue, tr, verb, ids, match, states, progress, resume)
+
+
+def copy(
+    queue: Handle,
+    tr: Transactor,
+    target: Handle | str,
+    ids: Ids = None,
+    *,
+    match: Match = None,
+    states: States = None,
+    progress: Told = None,
+    resume: bytes = b"",
+) -> Progress:
+    """Copy messages into another queue; they stay here as they are. As ``move``; with a condition
+    snapshot reads: no conflicts."""
+    verb = _into(queue, target, leaves=False)
+    return _select(queue, tr, verb, ids, match, states, progress, resume)
+
+
+def purge(
+    queue: Handle,
+    tr: Transactor,
+    ids: Ids = None,
+    *,
+    match: Match = None,
+    states: States = None,
+    progress: Told = None,
+    resume: bytes = b"",
+) -> Progress:
+    """Remove messages for good. Leased ones stay: see ``cancel``.
+
+    states: "ready", which is usual, "delayed" or "dead". Conflicts as ``move``.
+    """
+
+    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+        selection.leave(tr, scope, page.rows, REMOVED)
+        return len(page.rows), ()
+
+    verb = Verb(act, (DELAYED, READY, DEAD))
+    return _select(queue, tr, verb, ids, match, states, progress, resume)
+
+
+def count(
+    queue: Handle,
+    tr: Transactor,
+    ids: Ids = None,
+    *,
+    match: Match = None,
+    states: States = None,
+    progress: Told = None,
+    resume: bytes = b"",
+) -> Progress:
+    """Count the messages that a verb would take, and leave them where they are: ``taken`` of the
+    result. With a condition snapshot reads: no conflicts.
+
+    states: "ready", which is usual, "delayed", "leased" or "dead".
+    """
+
+    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+        return len(page.rows) + len(page.leased), ()
+
+    verb = Verb(act, (LEASED, DELAYED, READY, DEAD), leaves=False)
+    return _select(queue, tr, verb, ids, match, states, progress, resume)
+
+
+def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
+    there = queue._other(target)
+
+    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+        if not page.rows:
+            return 0, ()
+        other = there._scope(tr)
+        waiting = wakeups.reads(tr, other.keys, len(page.rows))
+        ids = selection.arrive(tr, scope, other, page.rows)
+        if leaves:
+            selection.leave(tr, scope, page.rows, MOVED)
+        if any(row.state is not DELAYED for row in page.rows):
+            wakeups.wake(tr, other.keys, waiting)
+        return len(ids), ids
+
+    return Verb(act, (DELAYED, READY, DEAD), leaves=leaves, target=there)
+
+
+# -- which -----------------------------------------------------------------------------------
+
+
+def _select(
+    queue: Handle,
+    tr: Transactor,
+    verb: Verb,
+    ids: Ids,
+    match: Match,
+    states: States,
+    progress: Told,
+    resume: bytes,
+    most: int | None = None,
+) -> Progress:
+    chosen = _states(states, verb, named=ids is not None)
+    if ids is not None:
+        if match is not None:
+            problem = "give ids or a condition, not both"
+            raise InvalidArgument(argument="match", value=match, problem=problem)
+        if isinstance(ids, bytes) or not isinstance(ids, Iterable):
+            raise InvalidArgument(argument="ids", value=ids, problem="not a message id")
+        wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
+        if isinstance(tr, fdb.Transaction):
+            return _named_in(queue, tr, verb, wanted, chosen)
+        return finished(_named(queue, tr, verb, wanted, chosen), progress, Progress(0, 0, b""))
+    if isinstance(tr, fdb.Transaction):
+        raise InvalidArgument(
+            argument="match", value=match, problem="it spans transactions: give a database, or ids"
+        )
+    if match is None and not verb.all:
+        raise InvalidArgument(
+            argument="ids", value=None, problem="give ids, or a condition: match='TRUE' for all"
+        )
+    most = most or selection.PAGE_ROWS
+    pages = _matching(queue, tr, verb, match, chosen, resume, most)
+    return finished(pages, progress, Progress(0, 0, resume))
+
+
+def _states(states: States, verb: Verb, *, named: bool) -> Sequence[State]:
+    if states is None:
+        return verb.of if named else verb.usual
+    given = [states] if isinstance(states, str) else list(states)
+    known = {state.value: state for state in verb.of}
+    for each in given:
+        if each not in known:
+            raise InvalidArgument(
+                argument="states", value=each, problem=f"must be one of {', '.join(sorted(known))}"
+            )
+    return [state for state in verb.of if state.value in given]
+
+
+def _named_in(
+    queue: Handle, tr: fdb.Transaction, verb: Verb, ids: Sequence[str], states: Sequence[State]
+) -> Progress:
+    """Those with these ids, in one transaction."""
+    if len(ids) > PAGE_IDS:
+        raise InvalidArgument(
+            argument="ids",
+            value=len(ids),
+            problem=f"at most {PAGE_IDS} in a transaction: give a database",
+        )
+    if not ids:
+        return Progress(0, 0, b"")
+    scope = queue._scope(tr)
+    page = selection.named(tr, scope, ids, states)
+    taken, new = verb.act(tr, scope, page)
+    return Progress(taken, page.looked, b"", tuple(new))
+
+
+def _named(
+    queue: Handle, db: fdb.Database, verb: Verb, ids: Sequence[str], states: Sequence[State]
+) -> Iterator[Progress]:
+    """Those with these ids, as many as a transaction takes."""
+    taken = looked = 0
+    new: list[str] = []
+    while looked < len(ids):
+        some = ids[looked : looked + selection.PAGE_IDS]
+        body = partial(_named_in, queue, verb=verb, ids=some, states=states)
+        done = queue._run(db, body, wrote=bool)
+        taken, looked = taken + done.taken, looked + done.checked
+        new += done.ids
+        yield Progress(taken, looked, b"", tuple(new))
+
+
+def _matching(
+    queue: Handle,
+    db: fdb.Database,
+    verb: Verb,
+    match: Match,
+    states: Sequence[State],
+    resume: bytes,
+    most: int,
+) -> Iterator[Progress]:
+    """Those that are wanted, page by page."""
+    now_ms = queue._clock.now_ms(db)
+    wanted = predicate(match, lambda: now_ms)
+    taken = looked = 0
+    new: list[str] = []
+    # A delayed message that is put off comes again, further back.
+    changed: set[str] = set()
+    for state in states:
+        # Lines of ordering keys end before their heads, and are copied after them: so a key keeps
+        # its order. The end of the ready messages is looked for when they come up.
+        kinds = selection.KINDS[state]
+        for kind in kinds if verb.leaves else kinds[::-1]:
+            for begin, end in queue._read(db, partial(_plan, queue, verb.target, kind)):
+                if resume and not begin <= resume <= end:
+                    continue
+                following, resume = resume or begin, b""
+                while following:
+                    terms = kind, lambda each: each.id not in changed and wanted(each), most
+                    page = partial(_page, queue, verb, *terms, following, end)
+                    found, count, ids = queue._run(db, page, wrote=lambda done: done[1] > 0)
+                    following = found.following
+                    taken, looked = taken + count, looked + found.looked
+                    new += ids
+                    if not verb.leaves and count:
+                        changed.update(row.found.message.id for row in found.rows)
+                    if found.looked:
+                        yield Progress(taken, looked, following or end, tuple(new))
+
+
+def _plan(
+    queue: Handle, target: Handle | None, kind: Kind, tr: fdb.Transaction
+) -> list[tuple[bytes, bytes]]:
+    if target is not None:
+        target._options(tr)
+    return selection.ranges(tr, queue._scope(tr), kind)
+
+
+def _page(
+    queue: Handle,
+    verb: Verb,
+    kind: Kind,
+    wanted: Callable[[Message], bool],
+    most: int,
+    begin: bytes,
+    end: bytes,
+    tr: fdb.Transaction,
+) -> tuple[Page, int, Sequence[str]]:
+    scope = queue._scope(tr)
+    page = selection.page(tr, scope, kind, wanted, begin, end, most=most, leaves=verb.leaves)
+    return (page, *verb.act(tr, scope, page))
+
+
+def predicate(match: Match, now_ms: Callable[[], int]) -> Callable[[Message], bool]:
+    """Whether a message is wanted, by a clock in milliseconds."""
+    if match is None:
+        return lambda _: True
+    if isinstance(match, str):
+        match = Selector(match)
+    if isinstance(match, Selector):
+        selector = match
+        return lambda message: selector.matches(message, now_ms())
+    return match
