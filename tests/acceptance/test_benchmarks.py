@@ -69,7 +69,9 @@ def test_schemes_and_bars_write_their_figures(
     names = [row["name"] for row in json.loads(file.read_text())["rows"]]
     assert names == ["auto, 2", "plain recipe, 2"]
 
-    (bar,) = rows(bench("bars", "--only", "batches", "--repeat", "1", *short, *JSON, code=None))
+    (bar,) = rows(
+        bench("bars", "--only=batches", "--repeat=1", "--consumers=2", *short, *JSON, code=None)
+    )
     assert bar.startswith("batches of 100")
     assert left_behind(db) == 0
 
