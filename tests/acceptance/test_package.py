@@ -142,10 +142,10 @@ def test_the_metadata_is_what_the_project_says(wheel: Path) -> None:
     assert said.get_payload() == (ROOT / "README.md").read_text()
 
 
-def test_the_change_log_has_a_section_for_what_is_not_released() -> None:
-    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert headings[0] == "Unreleased"
-    assert headings[1:] in ([], [*sorted(headings[1:], reverse=True)])
+def test_the_change_log_begins_with_this_version() -> None:
+    headings = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert headings[0] == fdbqueue.__version__
+    assert headings == sorted(headings, reverse=True)
 
 
 def test_an_installed_wheel_works_away_from_its_sources(wheel: Path, tmp_path: Path) -> None:

@@ -37,13 +37,6 @@ from fdbqueue.values.options import Options
 from fdbqueue.worker.worker import Handling
 from tests.needs import require_pyright
 
-CHANGELOG = Path(fdbqueue.__file__).parent.parent / "CHANGELOG.md"
-MOVED = {
-    name: module
-    for names, module in re.findall(r"^  \| (`.+`) \| `([\w.]+)` \|$", CHANGELOG.read_text(), re.M)
-    for name in re.findall(r"`(\w+)`", names)
-}
-
 
 def test_at_most_forty_names_are_at_the_top() -> None:
     public = [name for name in dir(fdbqueue) if not name.startswith("_")]
