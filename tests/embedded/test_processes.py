@@ -249,6 +249,21 @@ def count_up(store: str, times: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child_uses_its_store_though_the_files_of_another_are_gone(
+    store: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.fdbq"
+    count_up(f"embedded:{other}", 1)
+    count_up(store, 1)
+    for each in tmp_path.glob("other.fdbq*"):
+        each.unlink()
+    child = multiprocessing.get_context("fork").Process(target=count_up, args=(store, 5))
+    child.start()
+    child.join(DEADLINE)
+    assert child.exitcode == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_uses_the_store_beside_its_parent(db: Any, store: str) -> None:
     context = multiprocessing.get_context("fork")
     count_up(store, 1)

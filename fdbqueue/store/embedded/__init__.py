@@ -34,7 +34,7 @@ from .storage.open_stores import first_bytes
 if TYPE_CHECKING:
     from . import faults
     from .capi import Library
-    from .lock_holder import lock_holder as lock_holder
+    from .lock_holders import lock_holder as lock_holder
     from .storage.database import OpenStore as OpenStore
     from .storage.database import close_store as close_store
     from .storage.database import open_store as open_store
@@ -70,7 +70,7 @@ _LAZY = {
     "check": "storage.file",
     "close_store": "storage.database",
     "damages": "storage.file",
-    "lock_holder": "lock_holder",
+    "lock_holder": "lock_holders",
     "open_store": "storage.database",
 }
 _library: Library | None = None

@@ -9,7 +9,7 @@ import sys
 
 from ... import world
 from ..codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
-from ..errors import EngineError
+from ..errors import EngineError, StoreError
 from ..helpers import finisher
 from ..options import (
     ABSOLUTE_WATCHES,
@@ -191,8 +191,13 @@ def _after_fork(in_child: bool) -> None:
     if in_child:
         open_stores.lock = world.Lock()
         timers.after_fork()
-    for store in open_stores.stores.values():
-        store.after_fork(in_child)
+    for path, store in list(open_stores.stores.items()):
+        try:
+            store.after_fork(in_child)
+        except (OSError, StoreError):
+            # Its files are gone: the child has it not open. The others must not stay locked.
+            store.file.shared.closed = True
+            del open_stores.stores[path]
     if not in_child:
         open_stores.lock.release()
 
