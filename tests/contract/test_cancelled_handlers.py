@@ -201,7 +201,7 @@ def test_a_transaction_of_the_caller_tells_it(
 
     @fdb.transactional
     def cancel(tr: fdb.Transaction) -> None:
-        assert not queue.cancel(tr, job)
+        assert queue.cancel(tr, job)
         queue.enqueue(tr, b"instead", delay=DEADLINE)
 
     with handlers.at(Worker(db).add(queue, handlers.handle)):

@@ -157,7 +157,7 @@ def cancellation_not_looked_for(db: Database, queue: Queue, keys: QueueKeys) -> 
 def cancel_all(db: Database, queue: Queue) -> None:
     for row in rows(db, queue, Kind.LEASE):
         message_id = unpack_lease(row.value).position.to_id()
-        assert not queue.cancel(db, message_id)
+        assert queue.cancel(db, message_id)
 
 
 def low_tail(db: Database, queue: Queue, keys: QueueKeys) -> None:

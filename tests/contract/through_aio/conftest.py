@@ -128,7 +128,7 @@ def through_aio(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in dir(original):
             if name.startswith("_"):
                 continue
-            twin = inspect.getattr_static(made, name)
+            twin = inspect.getattr_static(made, name, None)
             given = inspect.getattr_static(original, name)
             if _waits(twin):
                 monkeypatch.setattr(original, name, _through(made, name, given))
