@@ -33,7 +33,7 @@ from ..queue.keys.limits import SharedLimit as _SharedLimit
 from ..queue.line import Line as _Line
 from ..queue.queue import Queue as _Queue
 from ..queue.schedules.schedules import Schedules as _Schedules
-from ..queue.selection import Ids, Match, States, Told
+from ..queue.selection import Chosen, Ids
 from ..queue.settlement import Deliveries
 from ..queue.subscription.handle import Subscription as _Subscription
 from ..queue.subscriptions import Subscriptions as _Subscriptions
@@ -100,15 +100,7 @@ class Queue(Twin, Generic[T]):
     cancel = _both(_Queue.cancel)
     consume = _rows(_Queue.consume)
     async def copy(
-        self,
-        tr: Transactor,
-        target: Queue[Any] | str,
-        ids: Ids = ...,
-        *,
-        match: Match = ...,
-        states: States = ...,
-        progress: Told = ...,
-        resume: bytes = ...,
+        self, tr: Transactor, target: Queue[Any] | str, ids: Ids = ..., **chosen: Unpack[Chosen]
     ) -> Progress: ...
     count = _both(_Queue.count)
     @classmethod
@@ -186,15 +178,7 @@ class Queue(Twin, Generic[T]):
     def line(self) -> Line: ...
     messages = _both(_Queue.messages)
     async def move(
-        self,
-        tr: Transactor,
-        target: Queue[Any] | str,
-        ids: Ids = ...,
-        *,
-        match: Match = ...,
-        states: States = ...,
-        progress: Told = ...,
-        resume: bytes = ...,
+        self, tr: Transactor, target: Queue[Any] | str, ids: Ids = ..., **chosen: Unpack[Chosen]
     ) -> Progress: ...
     @classmethod
     async def open(

@@ -1,20 +1,8 @@
 """One selection, six verbs: ``cancel``, ``retry``, ``edit``, ``move``, ``copy`` and ``purge`` are
 methods of ``Queue``, and ``count`` tells beforehand how many they would take.
 
-ids: one id, or several. Those of other messages, or of messages in other states, are ignored. With
-    a transaction of yours, up to a hundred; with a database, in as many transactions as it takes.
-match: a selector in the syntax of JMS, or a function of the message, which sees the ``death`` of a
-    dead letter but not its payload, and must not raise. It needs a database.
-states: one, or several, of those that the verb can change; None for all of these with ids, and else
-    for its usual one.
-progress: called after each transaction with how far it is; stops it by returning False.
-resume: the ``place`` of the last progress, to continue after a crash.
-
-With a condition, a verb reads the messages in the order of delivery, up to 200 in a transaction.
-In each level it ends at the last message at the time when it begins with the ready ones, and it
-skips what is leased meanwhile. It takes each message exactly once, even if the outcome of a commit
-is unknown. All return a ``Progress``, and raise ``InvalidSelector``, ``InvalidArgument`` and
-``QueueNotFound``.
+All take ids, or what ``Chosen`` names, and return a ``Progress``. They raise ``InvalidSelector``,
+``InvalidArgument`` and ``QueueNotFound``.
 """
 
 from __future__ import annotations
@@ -22,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages import selection
-from ..messages.selection import MOVED, PAGE_IDS, REMOVED, Page
+from ..messages.selection import MOVED, REMOVED, Page
 from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -47,12 +35,38 @@ Told = Callable[[Progress], object] | None
 READY, DELAYED, LEASED, DEAD = State.READY, State.DELAYED, State.LEASED, State.DEAD
 
 
+class Chosen(TypedDict, total=False):
+    """Which messages a verb takes, and how it tells how far it is.
+
+    ids: one id, or several, in place of ``match``. Those of other messages, or of messages in other
+        states, are ignored. With a transaction of yours, up to a hundred; with a database, in as
+        many transactions as it takes.
+    match: a selector in the syntax of JMS, or a function of the message, which sees the ``death``
+        of a dead letter but not its payload, and must not raise. It needs a database.
+    states: one, or several, of those that the verb can change; None for all of these with ids, and
+        else for its usual one.
+    progress: called after each transaction with how far it is; stops it by returning False.
+    resume: the ``place`` of the last progress, to continue after a crash.
+
+    Without ids, a verb reads the messages in the order of delivery, up to 200 in a transaction. In
+    each level it ends at the last message at the time when it begins with the ready ones, and it
+    skips what is leased meanwhile. It takes each message exactly once, even if the outcome of a
+    commit is unknown.
+    """
+
+    match: Match
+    states: States
+    progress: Told
+    resume: bytes
+
+
 class Verb(NamedTuple):
     """What is done to a page of messages.
 
     act: does it; returns how many it took, and their new ids. of, usual: the states of messages
     that it can change, and those that it takes unless told otherwise. all: whether it may take all
-    of them without being told which. leaves: whether they leave the queue. target: where they go.
+    of them without being told which. leaves: whether they leave the queue. stays: whether one that
+    was changed may come again, further back. target: where they go.
     """
 
     act: Callable[[fdb.Transaction, Scope, Page], tuple[int, Sequence[str]]]
@@ -60,6 +74,7 @@ class Verb(NamedTuple):
     usual: Sequence[State] = (READY,)
     all: bool = True
     leaves: bool = True
+    stays: bool = False
     target: Handle | None = None
 
 
@@ -67,11 +82,7 @@ def cancel(
     queue: Handle,
     tr: Transactor,
     ids: Ids = None,
-    *,
-    match: Match = None,
-    states: States = None,
-    progress: Told = None,
-    resume: bytes = b"",
+    **chosen: Unpack[Chosen],
 ) -> Progress:
     """Remove waiting messages, and ask the handlers of leased ones to stop.
 
@@ -91,7 +102,7 @@ def cancel(
 
     every = (LEASED, DELAYED, READY)
     verb = Verb(act, every, every, all=False)
-    return _select(queue, tr, verb, ids, match, states, progress, resume)
+    return _select(queue, tr, verb, ids, **chosen)
 
 
 def retry(
@@ -99,11 +110,8 @@ def retry(
     tr: Transactor,
     ids: Ids = None,
     *,
-    match: Match = None,
-    states: States = None,
     at_once: int | None = None,
-    progress: Told = None,
-    resume: bytes = b"",
+    **chosen: Unpack[Chosen],
 ) -> Progress:
     """Make dead letters ready again, and delayed messages due now.
 
@@ -126,7 +134,7 @@ def retry(
         return count, ()
 
     verb = Verb(act, (DEAD, DELAYED), (DEAD,), leaves=False)
-    return _select(queue, tr, verb, ids, match, states, progress, resume, at_once)
+    return _select(queue, tr, verb, ids, most=at_once, **chosen)
 
 
 def edit(
@@ -134,13 +142,10 @@ def edit(
     tr: Transactor,
     ids: Ids = None,
     *,
-    match: Match = None,
-    states: States = None,
     priority: int | None = None,
     delay: Seconds | None = None,
     at: datetime | None = None,
-    progress: Told = None,
-    resume: bytes = b"",
+    **chosen: Unpack[Chosen],
 ) -> Progress:
     """Change the priority of waiting messages, or when they are due.
 
@@ -168,8 +173,8 @@ def edit(
         return count, ()
 
     both = (DELAYED, READY)
-    verb = Verb(act, both, both, all=False, leaves=False)
-    return _select(queue, tr, verb, ids, match, states, progress, resume)
+    verb = Verb(act, both, both, all=False, leaves=False, stays=True)
+    return _select(queue, tr, verb, ids, **chosen)
 
 
 def move(
@@ -177,11 +182,7 @@ def move(
     tr: Transactor,
     target: Handle | str,
     ids: Ids = None,
-    *,
-    match: Match = None,
-    states: States = None,
-    progress: Told = None,
-    resume: bytes = b"",
+    **chosen: Unpack[Chosen],
 ) -> Progress:
     """Move messages into another queue, each within one transaction; ``ids`` of the result are
     their new ids.
@@ -195,7 +196,7 @@ def move(
     then stay moved, the others stay.
     """
     verb = _into(queue, target, leaves=True)
-    return _select(queue, tr, verb, ids, match, states, progress, resume)
+    return _select(queue, tr, verb, ids, **chosen)
 
 
 def copy(
@@ -203,27 +204,19 @@ def copy(
     tr: Transactor,
     target: Handle | str,
     ids: Ids = None,
-    *,
-    match: Match = None,
-    states: States = None,
-    progress: Told = None,
-    resume: bytes = b"",
+    **chosen: Unpack[Chosen],
 ) -> Progress:
     """Copy messages into another queue; they stay here as they are. As ``move``; with a condition
     snapshot reads: no conflicts."""
     verb = _into(queue, target, leaves=False)
-    return _select(queue, tr, verb, ids, match, states, progress, resume)
+    return _select(queue, tr, verb, ids, **chosen)
 
 
 def purge(
     queue: Handle,
     tr: Transactor,
     ids: Ids = None,
-    *,
-    match: Match = None,
-    states: States = None,
-    progress: Told = None,
-    resume: bytes = b"",
+    **chosen: Unpack[Chosen],
 ) -> Progress:
     """Remove messages for good. Leased ones stay: see ``cancel``.
 
@@ -235,18 +228,14 @@ def purge(
         return len(page.rows), ()
 
     verb = Verb(act, (DELAYED, READY, DEAD))
-    return _select(queue, tr, verb, ids, match, states, progress, resume)
+    return _select(queue, tr, verb, ids, **chosen)
 
 
 def count(
     queue: Handle,
     tr: Transactor,
     ids: Ids = None,
-    *,
-    match: Match = None,
-    states: States = None,
-    progress: Told = None,
-    resume: bytes = b"",
+    **chosen: Unpack[Chosen],
 ) -> Progress:
     """Count the messages that a verb would take, and leave them where they are: ``taken`` of the
     result. With a condition snapshot reads: no conflicts.
@@ -258,7 +247,7 @@ def count(
         return len(page.rows) + len(page.leased), ()
 
     verb = Verb(act, (LEASED, DELAYED, READY, DEAD), leaves=False)
-    return _select(queue, tr, verb, ids, match, states, progress, resume)
+    return _select(queue, tr, verb, ids, **chosen)
 
 
 def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
@@ -287,10 +276,11 @@ def _select(
     tr: Transactor,
     verb: Verb,
     ids: Ids,
-    match: Match,
-    states: States,
-    progress: Told,
-    resume: bytes,
+    *,
+    match: Match = None,
+    states: States = None,
+    progress: Told = None,
+    resume: bytes = b"",
     most: int | None = None,
 ) -> Progress:
     chosen = _states(states, verb, named=ids is not None)
@@ -334,11 +324,11 @@ def _named_in(
     queue: Handle, tr: fdb.Transaction, verb: Verb, ids: Sequence[str], states: Sequence[State]
 ) -> Progress:
     """Those with these ids, in one transaction."""
-    if len(ids) > PAGE_IDS:
+    if len(ids) > selection.PAGE_IDS:
         raise InvalidArgument(
             argument="ids",
             value=len(ids),
-            problem=f"at most {PAGE_IDS} in a transaction: give a database",
+            problem=f"at most {selection.PAGE_IDS} in a transaction: give a database",
         )
     if not ids:
         return Progress(0, 0, b"")
@@ -360,7 +350,7 @@ def _named(
         done = queue._run(db, body, wrote=bool)
         taken, looked = taken + done.taken, looked + done.checked
         new += done.ids
-        yield Progress(taken, looked, b"", tuple(new))
+        yield Progress(taken, looked, b"", new)
 
 
 def _matching(
@@ -377,7 +367,6 @@ def _matching(
     wanted = predicate(match, lambda: now_ms)
     taken = looked = 0
     new: list[str] = []
-    # A delayed message that is put off comes again, further back.
     changed: set[str] = set()
     for state in states:
         # Lines of ordering keys end before their heads, and are copied after them: so a key keeps
@@ -395,10 +384,10 @@ def _matching(
                     following = found.following
                     taken, looked = taken + count, looked + found.looked
                     new += ids
-                    if not verb.leaves and count:
+                    if verb.stays:
                         changed.update(row.found.message.id for row in found.rows)
                     if found.looked:
-                        yield Progress(taken, looked, following or end, tuple(new))
+                        yield Progress(taken, looked, following or end, new)
 
 
 def _plan(

@@ -389,7 +389,7 @@ class Progress:
 
     taken: how many it moved, copied, changed or removed. checked: how many it has read. place: pass
     it as ``resume`` to continue. ids: those of messages that were moved or copied, in the other
-    queue.
+    queue, so far: the list grows while the operation goes on.
     """
 
     taken: int
