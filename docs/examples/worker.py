@@ -38,7 +38,7 @@ def main(name: str) -> None:
             # It took longer than its lease, or the commit's outcome was unknown and it had
             # happened: either way there is nothing left to do.
             continue
-        print(f"{delivery.id}: {delivery.payload!r}", flush=True)
+        print(f"{delivery.id}: {queue.value(delivery)!r}", flush=True)
 
 
 if __name__ == "__main__":

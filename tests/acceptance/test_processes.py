@@ -88,7 +88,7 @@ def test_the_example_worker_counts_each_order_once(
 
     try:
         fdbq.ok("enqueue", name, "tea", "--header", f"region={region}")
-        assert told(worker).endswith("b'tea'")
+        assert told(worker).endswith("'tea'")
         assert db[totals.pack((region,))] == (1).to_bytes(8, "little")
         assert Queue(name).depth(db).done == 1
 

@@ -341,7 +341,7 @@ def test_an_error_that_quotes_a_hostile_message_does_nothing_on_a_terminal(
 
 
 def test_fdbq_worker_says_what_is_wrong_with_its_argument(fdbq: Fdbq) -> None:
-    assert "module:name" in fdbq.refused("worker", "app", code=2)
+    assert "no module 'app'" in fdbq.refused("worker", "app", code=2)
     assert "no module" in fdbq.refused("worker", "nothing_like_it:app", code=2)
     assert "'nothing'" in fdbq.refused("worker", "os:nothing", code=2)
 

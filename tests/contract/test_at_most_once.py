@@ -91,12 +91,16 @@ def test_a_worker_may_settle_before_it_handles(
     seen: list[tuple[bytes, object]] = []
     lock = threading.Lock()
 
-    def handle(given: Any) -> None:
-        for message in given if batch else [given]:
-            with lock:
-                seen.append((message.payload, queue.get(db, message.id)))
+    def one(message: Message) -> None:
+        with lock:
+            seen.append((message.payload, queue.get(db, message.id)))
 
-    with Worker(db, 2).add(queue, handle, settle="before", batch=batch):
+    def several(messages: list[Message]) -> None:
+        for message in messages:
+            one(message)
+
+    handler: Any = several if batch else one
+    with Worker(db, 2).add(queue, handler, settle="before", batch=batch):
         eventually(lambda: len(seen) == len(PAYLOADS))
     # Each message was handled once, and was gone by then
     assert {state for _, state in seen} == {None}

@@ -335,7 +335,7 @@ def test_whatever_becomes_of_a_commit_the_callback_comes_once(
 def hashed_by_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be random that decides who conflicts with whom."""
     monkeypatch.setattr(group_keys, "crc32", lambda value: int(value[3:15], 16))
-    monkeypatch.setattr(world.random, "randrange", lambda most: 2)
+    monkeypatch.setattr(world.random, "randrange", lambda *bounds: 2)
 
 
 @pytest.mark.usefixtures("hashed_by_index")
