@@ -43,6 +43,7 @@ from typing_extensions import TypeVar
 from ..messages.delivery.lease_rows import Held
 from ..queue.bulk.planner import Planner
 from ..queue.bulk.producer import Producing
+from ..queue.consume import Leasing, Receiving
 from ..queue.selection import Chosen, Ids
 from ..queue.settlement import Deliveries
 from ..queue.subscriptions import Terms

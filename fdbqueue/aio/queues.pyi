@@ -24,6 +24,7 @@ from ..queue.bulk.planner import Planner
 from ..queue.bulk.plans import Plans as _Plans
 from ..queue.bulk.producer import Producing
 from ..queue.bulk.sinks import Sink as _Sink
+from ..queue.consume import Leasing, Receiving
 from ..queue.continuations.groups import Groups as _Groups
 from ..queue.dead_letters import DeadLetters as _DeadLetters
 from ..queue.keys.keys import Key as _Key
@@ -34,7 +35,6 @@ from ..queue.line import Line as _Line
 from ..queue.queue import Queue as _Queue
 from ..queue.schedules.schedules import Schedules as _Schedules
 from ..queue.selection import Chosen, Ids
-from ..queue.settlement import Deliveries
 from ..queue.subscription.handle import Subscription as _Subscription
 from ..queue.subscriptions import Subscriptions as _Subscriptions
 from ..queue.subscriptions import Terms
@@ -57,7 +57,6 @@ from ..values.model import (
     Progress,
 )
 from ..values.options import Options
-from ..values.selector import Selector
 from ..values.serializers import Serializer
 from .transactions import Database, Transaction
 from .twins import Twin
@@ -201,35 +200,14 @@ class Queue(Twin, Generic[T]):
     purge = _both(_Queue.purge)
     @overload
     async def receive(
-        self,
-        tr: Transactor,
-        *,
-        match: Selector | str | None = ...,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-        ack: Deliveries = ...,
-        at_most_once: Literal[False] = ...,
+        self, tr: Transactor, *, at_most_once: Literal[False] = ..., **terms: Unpack[Receiving]
     ) -> Delivery | None: ...
     @overload
     async def receive(
-        self,
-        tr: Transactor,
-        *,
-        match: Selector | str | None = ...,
-        wait: Seconds = ...,
-        at_most_once: Literal[True],
+        self, tr: Transactor, *, at_most_once: Literal[True], **terms: Unpack[Receiving]
     ) -> Message | None: ...
     async def receive_batch(
-        self,
-        tr: Transactor,
-        max_messages: int,
-        *,
-        match: Selector | str | None = ...,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-        ack: Deliveries = ...,
+        self, tr: Transactor, max_messages: int, **terms: Unpack[Receiving]
     ) -> Batch[T]: ...
     @overload
     async def receive_many(
@@ -237,12 +215,8 @@ class Queue(Twin, Generic[T]):
         tr: Transactor,
         max_messages: int,
         *,
-        match: Selector | str | None = ...,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-        ack: Deliveries = ...,
         at_most_once: Literal[False] = ...,
+        **terms: Unpack[Receiving],
     ) -> builtins.list[Delivery]: ...
     @overload
     async def receive_many(
@@ -250,9 +224,8 @@ class Queue(Twin, Generic[T]):
         tr: Transactor,
         max_messages: int,
         *,
-        match: Selector | str | None = ...,
-        wait: Seconds = ...,
         at_most_once: Literal[True],
+        **terms: Unpack[Receiving],
     ) -> builtins.list[Message]: ...
     reject = _both(_Queue.reject)
     release = _both(_Queue.release)
@@ -279,18 +252,11 @@ class Subscription(Twin):
     positions = _both(_Subscription.positions)
     @overload
     async def receive(
-        self,
-        tr: Transactor,
-        *,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-        ack: Deliveries = ...,
-        at_most_once: Literal[False] = ...,
+        self, tr: Transactor, *, at_most_once: Literal[False] = ..., **terms: Unpack[Leasing]
     ) -> Delivery | None: ...
     @overload
     async def receive(
-        self, tr: Transactor, *, wait: Seconds = ..., at_most_once: Literal[True]
+        self, tr: Transactor, *, at_most_once: Literal[True], **terms: Unpack[Leasing]
     ) -> Message | None: ...
     @overload
     async def receive_many(
@@ -298,15 +264,17 @@ class Subscription(Twin):
         tr: Transactor,
         max_messages: int,
         *,
-        lease: Seconds | None = ...,
-        wait: Seconds = ...,
-        consumer: str = ...,
-        ack: Deliveries = ...,
         at_most_once: Literal[False] = ...,
+        **terms: Unpack[Leasing],
     ) -> builtins.list[Delivery]: ...
     @overload
     async def receive_many(
-        self, tr: Transactor, max_messages: int, *, wait: Seconds = ..., at_most_once: Literal[True]
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        at_most_once: Literal[True],
+        **terms: Unpack[Leasing],
     ) -> builtins.list[Message]: ...
     remove = _both(_Subscription.remove)
     seek = _both(_Subscription.seek)

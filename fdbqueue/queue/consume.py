@@ -6,12 +6,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal, TypeVar, overload
+from typing import Literal, TypedDict, TypeVar, Unpack, overload
 
 from ..consumers import line, promotion, receiving
 from ..errors import (
     ExpiredBacklog,
-    InvalidArgument,
     LeaseLost,
     QueueError,
 )
@@ -27,7 +26,14 @@ from . import matching
 from .admin.housekeeping import past_backlog
 from .batch import Batch
 from .enqueue import Enqueuing
-from .handle import Handle, Transactor, check_transaction, checked
+from .handle import (
+    Handle,
+    Transactor,
+    check_leaseless,
+    check_transaction,
+    checked,
+    patience_of,
+)
 from .settlement import Deliveries, carry_out, extend, release
 
 R = TypeVar("R")
@@ -36,44 +42,56 @@ T = TypeVar("T")
 _ONE = line.Demand(1, None)
 
 
+class Leasing(TypedDict, total=False):
+    """How messages are received.
+
+    lease: seconds until they are delivered again unless they are settled; None for the
+        queue's own lease time.
+    wait: seconds to wait for a first message, first come first served (but not among those that
+        wait for a match); needs a database.
+    consumer: a name to show in listings.
+    ack: deliveries to acknowledge in the same transaction, which saves a consumer in a loop
+        one of two commits. Raises ``LeaseLost``, and writes nothing, if a lease is gone.
+    """
+
+    lease: Seconds | None
+    wait: Seconds
+    consumer: str
+    ack: Deliveries
+
+
+class Receiving(Leasing, total=False):
+    """How messages of a queue are received: as ``Leasing``, and which.
+
+    match: a selector, in the syntax of JMS: only messages that it matches. The call looks through
+        the queue from the front: a thousand messages, or 2 MB, in a transaction. With a database it
+        goes on in the next one, to the end. Use a subscription for more than a message now and
+        then: that remembers what it has skipped.
+    """
+
+    match: Selector | str | None
+
+
 @overload
 def receive(
     queue: Handle,
     tr: Transactor,
     *,
-    match: Selector | str | None = None,
-    lease: Seconds | None = None,
-    wait: Seconds = 0.0,
-    consumer: str = "",
-    ack: Deliveries = (),
     at_most_once: Literal[False] = False,
+    **terms: Unpack[Receiving],
 ) -> Delivery | None: ...
 @overload
 def receive(
-    queue: Handle,
-    tr: Transactor,
-    *,
-    match: Selector | str | None = None,
-    wait: Seconds = 0.0,
-    at_most_once: Literal[True],
+    queue: Handle, tr: Transactor, *, at_most_once: Literal[True], **terms: Unpack[Receiving]
 ) -> Message | None: ...
 def receive(
-    queue: Handle,
-    tr: Transactor,
-    *,
-    match: Selector | str | None = None,
-    lease: Seconds | None = None,
-    wait: Seconds = 0.0,
-    consumer: str = "",
-    ack: Deliveries = (),
-    at_most_once: bool = False,
+    queue: Handle, tr: Transactor, *, at_most_once: bool = False, **terms: Unpack[Receiving]
 ) -> Delivery | Message | None:
     """Lease the first message to the caller; None if there is none within ``wait`` seconds.
 
     As ``receive_many`` for one message.
     """
-    plain = match is None and lease is None and consumer == "" and ack == ()
-    if plain and type(wait) is float and not wait and not at_most_once:
+    if not terms and not at_most_once:
         try:
             if isinstance(tr, fdb.Transaction):
                 found = receiving.receive_in(tr, queue._access, _ONE)
@@ -83,7 +101,8 @@ def receive(
         except ExpiredBacklog:
             if isinstance(tr, fdb.Transaction):
                 raise
-    several = _receive(queue, tr, 1, match, lease, wait, consumer, ack, at_most_once)
+    take = _remove if at_most_once else _lease
+    several = take(queue, tr, 1, **terms)
     return several[0] if several else None
 
 
@@ -93,12 +112,8 @@ def receive_many(
     tr: Transactor,
     max_messages: int,
     *,
-    match: Selector | str | None = None,
-    lease: Seconds | None = None,
-    wait: Seconds = 0.0,
-    consumer: str = "",
-    ack: Deliveries = (),
     at_most_once: Literal[False] = False,
+    **terms: Unpack[Receiving],
 ) -> list[Delivery]: ...
 @overload
 def receive_many(
@@ -106,34 +121,20 @@ def receive_many(
     tr: Transactor,
     max_messages: int,
     *,
-    match: Selector | str | None = None,
-    wait: Seconds = 0.0,
     at_most_once: Literal[True],
+    **terms: Unpack[Receiving],
 ) -> list[Message]: ...
 def receive_many(
     queue: Handle,
     tr: Transactor,
     max_messages: int,
     *,
-    match: Selector | str | None = None,
-    lease: Seconds | None = None,
-    wait: Seconds = 0.0,
-    consumer: str = "",
-    ack: Deliveries = (),
     at_most_once: bool = False,
+    **terms: Unpack[Receiving],
 ) -> list[Delivery] | list[Message]:
     """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
 
-    match: a selector, in the syntax of JMS: only messages that it matches. The call looks through
-        the queue from the front: a thousand messages, or 2 MB, in a transaction. With a database it
-        goes on in the next one, to the end. Use a subscription for more than a message now and
-        then: that remembers what it has skipped.
-    lease: seconds until they are delivered again unless they are settled; None for the
-        queue's own lease time.
-    wait: seconds to wait for a first message, first come first served; needs a database.
-    consumer: a name to show in listings.
-    ack: deliveries to acknowledge in the same transaction, which saves a consumer in a loop
-        one of two commits. Raises ``LeaseLost``, and writes nothing, if a lease is gone.
+    terms: which and how, see ``Receiving``.
     at_most_once: A crash loses them. Removes the messages, without a lease, and returns
         ``Message``s: with a database they are gone before the call returns; in a transaction of
         yours, with its commit. ``lease`` and ``ack`` mean nothing then.
@@ -150,62 +151,29 @@ def receive_many(
     ``InvalidOptions``, ``InvalidName``, ``InvalidSelector``, and ``TransactionTooLarge`` for a
     selector in a transaction that does not come to the end.
     """
-    found = _receive(queue, tr, max_messages, match, lease, wait, consumer, ack, at_most_once)
-    return found if isinstance(found, list) else list(found)
-
-
-@overload
-def _receive(
-    queue: Handle,
-    tr: Transactor,
-    max_messages: int,
-    match: Selector | str | None,
-    lease: Seconds | None,
-    wait: Seconds,
-    consumer: str,
-    ack: Deliveries,
-    at_most_once: Literal[False] = False,
-) -> Sequence[Delivery]: ...
-@overload
-def _receive(
-    queue: Handle,
-    tr: Transactor,
-    max_messages: int,
-    match: Selector | str | None,
-    lease: Seconds | None,
-    wait: Seconds,
-    consumer: str,
-    ack: Deliveries,
-    at_most_once: bool,
-) -> Sequence[Delivery] | list[Message]: ...
-def _receive(
-    queue: Handle,
-    tr: Transactor,
-    max_messages: int,
-    match: Selector | str | None,
-    lease: Seconds | None,
-    wait: Seconds,
-    consumer: str,
-    ack: Deliveries,
-    at_most_once: bool = False,
-) -> Sequence[Delivery] | list[Message]:
-    wait, done = seconds(wait), checked(ack)
-    demand = receiving.checked_demand(max_messages, lease, consumer, wait)
-    selector = Selector(match) if isinstance(match, str) else match
-    if wait and isinstance(tr, fdb.Transaction):
-        raise InvalidArgument(
-            argument="wait",
-            value=wait,
-            problem="waiting spans transactions: call receive with a database",
-        )
     if at_most_once:
-        matching.check_leaseless(lease, done)
-        return _remove(queue, tr, max_messages, selector, wait)
-    if selector is not None:
+        return _remove(queue, tr, max_messages, **terms)
+    return list(_lease(queue, tr, max_messages, **terms))
+
+
+def _lease(
+    queue: Handle,
+    tr: Transactor,
+    max_messages: int,
+    *,
+    match: Selector | str | None = None,
+    lease: Seconds | None = None,
+    wait: Seconds = 0.0,
+    consumer: str = "",
+    ack: Deliveries = (),
+) -> Sequence[Delivery]:
+    wait, done = patience_of(tr, wait), checked(ack)
+    demand = receiving.checked_demand(max_messages, lease, consumer, wait)
+    if match is not None:
         grant = partial(
             acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=demand.consumer
         )
-        return matching.first(queue, tr, selector, max_messages, grant, wait=wait, ack=done)
+        return matching.first(queue, tr, match, max_messages, grant, wait=wait, ack=done)
     if isinstance(tr, fdb.Transaction):
         return receiving.receive_in(tr, queue._access, demand, done)
     return past_backlog(queue, tr, lambda: receiving.receive(tr, queue._access, demand, wait, done))
@@ -215,12 +183,7 @@ def receive_batch(
     queue: Enqueuing[T],
     tr: Transactor,
     max_messages: int,
-    *,
-    match: Selector | str | None = None,
-    lease: Seconds | None = None,
-    wait: Seconds = 0.0,
-    consumer: str = "",
-    ack: Deliveries = (),
+    **terms: Unpack[Receiving],
 ) -> Batch[T]:
     """Lease up to ``max_messages`` first messages to the caller, to be settled together.
 
@@ -228,7 +191,7 @@ def receive_batch(
     to nothing each, until they are looked at. Arguments, round trips, conflicts and errors as
     ``receive_many``.
     """
-    found = _receive(queue, tr, max_messages, match, lease, wait, consumer, ack)
+    found = _lease(queue, tr, max_messages, **terms)
     db = None if isinstance(tr, fdb.Transaction) else tr
     return Batch(queue, db, found, queue._serializer)
 
@@ -254,7 +217,8 @@ def consume(
     held: Sequence[Delivery] = ()
     yielded = 0
     try:
-        while held := _receive(queue, db, max_messages, None, lease, wait, consumer, held):
+        take = partial(_lease, queue, db, max_messages, lease=lease, wait=wait, consumer=consumer)
+        while held := take(ack=held):
             yielded, lasts = 0, seconds(lease)
             if lasts is None and len(held) > 1:
                 lasts = queue._read(db, lambda tr: queue._scope(tr).options.lease)
@@ -297,18 +261,29 @@ def _pop(queue: Handle, tr: fdb.Transaction, limit: int) -> list[Message]:
 
 
 def _remove(
-    queue: Handle, tr: Transactor, limit: int, match: Selector | None, wait: float
+    queue: Handle,
+    tr: Transactor,
+    max_messages: int,
+    *,
+    match: Selector | str | None = None,
+    lease: Seconds | None = None,
+    wait: Seconds = 0.0,
+    consumer: str = "",
+    ack: Deliveries = (),
 ) -> list[Message]:
     """Remove messages, without a lease."""
+    wait = patience_of(tr, wait)
+    check_leaseless(lease, checked(ack))
+    receiving.checked_demand(max_messages, None, consumer, wait)
     if match is not None:
-        return matching.first(queue, tr, match, limit, acquire.remove, wait=wait)
+        return matching.first(queue, tr, match, max_messages, acquire.remove, wait=wait)
     if isinstance(tr, fdb.Transaction):
-        return _pop(queue, tr, limit)
+        return _pop(queue, tr, max_messages)
     deadline = world.monotonic() + wait
-    pop = partial(_pop, queue, limit=limit)
+    pop = partial(_pop, queue, limit=max_messages)
     found = past_backlog(queue, tr, lambda: queue._run(tr, pop, wrote=bool))
     while not found and (left := deadline - world.monotonic()) > 0:
-        held = receive_many(queue, tr, limit, wait=left)
+        held = receive_many(queue, tr, max_messages, wait=left)
         while held and not found:
             try:
                 carry_out(queue, tr, held, {})

@@ -165,3 +165,24 @@ def check_transaction(tr: object, operation: str) -> None:
             "with a database a crash would lose the message: use receive and ack, or receive with "
             "at_most_once=True",
         )
+
+
+def check_leaseless(lease: object, ack: Sequence[Held]) -> None:
+    """Raise ``InvalidArgument`` for a receive at most once that asks for a lease."""
+    if lease is not None or ack:
+        raise InvalidArgument(
+            argument="at_most_once", value=True, problem="leases nothing: leave out lease and ack"
+        )
+
+
+def patience_of(tr: Transactor, wait: object) -> float:
+    """How long a call may wait, in seconds. Raises ``InvalidArgument``, also for any time in the
+    caller's transaction."""
+    seconds = durations.patience("wait", wait)
+    if seconds and isinstance(tr, fdb.Transaction):
+        raise InvalidArgument(
+            argument="wait",
+            value=wait,
+            problem="waiting spans transactions: call it with a database",
+        )
+    return seconds

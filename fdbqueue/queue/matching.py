@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ..consumers import promotion, wakeups, watching
 from ..consumers.registry import new_id
-from ..errors import InvalidArgument, QueueError, TransactionTooLarge
+from ..errors import QueueError, TransactionTooLarge
 from ..messages import next_event
 from ..messages.delivery import limits, settle
 from ..messages.delivery.lease_rows import Held
@@ -155,7 +155,7 @@ class _Taking(Generic[R]):
 def first(
     queue: Handle,
     tr: Transactor,
-    match: Selector,
+    match: Selector | str,
     limit: int,
     use: Use[R],
     *,
@@ -163,7 +163,8 @@ def first(
     ack: Sequence[Held] = (),
 ) -> list[R]:
     """Take the first messages of a queue that a selector matches. ``ack``: as in ``take``."""
-    wanted = Definition("", selector=match)
+    selector = Selector(match) if isinstance(match, str) else match
+    wanted = Definition("", selector=selector)
     leases = use is not acquire.remove
 
     def find(
@@ -177,11 +178,3 @@ def first(
         return scope, acquire.first(tr, scope, wanted, room, strict=strict, resume=resume), False
 
     return take(queue, tr, queue._keys.once, find, use, wait=wait, ack=ack)
-
-
-def check_leaseless(lease: object, ack: Sequence[Held]) -> None:
-    """Raise ``InvalidArgument`` for a receive at most once that asks for a lease."""
-    if lease is not None or ack:
-        raise InvalidArgument(
-            argument="at_most_once", value=True, problem="leases nothing: leave out lease and ack"
-        )

@@ -188,7 +188,7 @@ def test_wrong_arguments_are_refused(db: Database, queue: Queue) -> None:
     with pytest.raises(InvalidSelector):
         queue.receive(db, match="region = ")
     with pytest.raises(InvalidArgument, match="at_most_once"):
-        queue.receive(db, match=EUROPE, lease=1, at_most_once=True)  # type: ignore[call-overload]
+        queue.receive(db, match=EUROPE, lease=1, at_most_once=True)
     with pytest.raises(Exception, match="lease"):
         queue.receive(db, match=EUROPE, lease=-1)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
-from typing import Literal, TypeVar, overload
+from typing import Literal, TypeVar, Unpack, overload
 
 from ...consumers import promotion, receiving
 from ...consumers.line import Demand
 from ...consumers.receiving import Access
 from ...consumers.registry import new_id
-from ...errors import InvalidArgument
 from ...messages.delivery.lease_rows import Held
 from ...schema import changes
 from ...schema.codec.consumers import ConsumerRef
@@ -25,13 +24,14 @@ from ...subscriptions import acquire, cursors, exclusive, registry
 from ...subscriptions.acquire import Found
 from ...subscriptions.start_position import StartPosition
 from ...values.content import check_count
-from ...values.durations import Seconds, patience
+from ...values.durations import Seconds
 from ...values.model import Delivery, Message
 from ...values.options import check_name
 from ...values.selector import Selector
 from ..admin.housekeeping import past_backlog
-from ..handle import Handle, Transactor, checked, composed
-from ..matching import Use, check_leaseless, take
+from ..consume import Leasing
+from ..handle import Handle, Transactor, check_leaseless, checked, composed, patience_of
+from ..matching import Use, take
 from ..settlement import Deliveries
 from .supply import SubscriptionSupply
 
@@ -89,31 +89,18 @@ class Subscription:
 
     @overload
     def receive(
-        self,
-        tr: Transactor,
-        *,
-        lease: Seconds | None = None,
-        wait: Seconds = 0.0,
-        consumer: str = "",
-        ack: Deliveries = (),
-        at_most_once: Literal[False] = False,
+        self, tr: Transactor, *, at_most_once: Literal[False] = False, **terms: Unpack[Leasing]
     ) -> Delivery | None: ...
     @overload
     def receive(
-        self, tr: Transactor, *, wait: Seconds = 0.0, at_most_once: Literal[True]
+        self, tr: Transactor, *, at_most_once: Literal[True], **terms: Unpack[Leasing]
     ) -> Message | None: ...
     def receive(
-        self,
-        tr: Transactor,
-        *,
-        lease: Seconds | None = None,
-        wait: Seconds = 0.0,
-        consumer: str = "",
-        ack: Deliveries = (),
-        at_most_once: bool = False,
+        self, tr: Transactor, *, at_most_once: bool = False, **terms: Unpack[Leasing]
     ) -> Delivery | Message | None:
         """Lease the first matching message; as ``receive_many`` for one message."""
-        found = self._receive(tr, 1, lease, wait, consumer, ack, at_most_once)
+        take = self._remove if at_most_once else self._lease
+        found = take(tr, 1, **terms)
         return found[0] if found else None
 
     @overload
@@ -122,11 +109,8 @@ class Subscription:
         tr: Transactor,
         max_messages: int,
         *,
-        lease: Seconds | None = None,
-        wait: Seconds = 0.0,
-        consumer: str = "",
-        ack: Deliveries = (),
         at_most_once: Literal[False] = False,
+        **terms: Unpack[Leasing],
     ) -> list[Delivery]: ...
     @overload
     def receive_many(
@@ -134,19 +118,16 @@ class Subscription:
         tr: Transactor,
         max_messages: int,
         *,
-        wait: Seconds = 0.0,
         at_most_once: Literal[True],
+        **terms: Unpack[Leasing],
     ) -> list[Message]: ...
     def receive_many(
         self,
         tr: Transactor,
         max_messages: int,
         *,
-        lease: Seconds | None = None,
-        wait: Seconds = 0.0,
-        consumer: str = "",
-        ack: Deliveries = (),
         at_most_once: bool = False,
+        **terms: Unpack[Leasing],
     ) -> list[Delivery] | list[Message]:
         """Lease the first ``max_messages`` matching messages; an empty list if there are none.
 
@@ -162,32 +143,42 @@ class Subscription:
         transaction, raises ``TransactionTooLarge`` if it would skip more than a thousand. Raises
         ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
         """
-        return self._receive(tr, max_messages, lease, wait, consumer, ack, at_most_once)
+        if at_most_once:
+            return self._remove(tr, max_messages, **terms)
+        return list(self._lease(tr, max_messages, **terms))
 
-    def _receive(
+    def _lease(
         self,
         tr: Transactor,
         max_messages: int,
-        lease: Seconds | None,
-        wait: Seconds,
-        consumer: str,
-        ack: Deliveries,
-        at_most_once: bool,
-    ) -> list[Delivery] | list[Message]:
-        check_count("max_messages", max_messages, MAX_MESSAGES)
-        wait, done = _patience(tr, wait), checked(ack)
+        *,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
+        consumer: str = "",
+        ack: Deliveries = (),
+    ) -> Sequence[Delivery]:
+        wait, done = patience_of(tr, wait), checked(ack)
         demand = receiving.checked_demand(max_messages, lease, consumer, wait)
-        if at_most_once:
-            check_leaseless(lease, done)
-            return self._consume(tr, Mode.ACQUIRE, max_messages, wait, acquire.remove)
         if not isinstance(tr, fdb.Transaction):
-            return list(
-                past_backlog(
-                    self._queue, tr, lambda: receiving.receive(tr, self._access, demand, wait, done)
-                )
-            )
+            take = partial(receiving.receive, tr, self._access, demand, wait, done)
+            return past_backlog(self._queue, tr, take)
         grant = partial(acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=consumer)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant, done)
+
+    def _remove(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
+        consumer: str = "",
+        ack: Deliveries = (),
+    ) -> list[Message]:
+        wait = patience_of(tr, wait)
+        check_leaseless(lease, checked(ack))
+        receiving.checked_demand(max_messages, None, consumer, wait)
+        return self._consume(tr, Mode.ACQUIRE, max_messages, wait, acquire.remove)
 
     def _look(
         self,
@@ -241,7 +232,7 @@ class Subscription:
         behind it. Raises ``SubscriptionHeld``, ``InvalidArgument``, ``TransactionTooLarge``.
         """
         check_count("limit", limit, MAX_MESSAGES)
-        wait = _patience(tr, wait)
+        wait = patience_of(tr, wait)
         return self._consume(tr, Mode.BROWSE, limit, wait, acquire.load)
 
     # -- looking after -----------------------------------------------------------------------
@@ -360,15 +351,3 @@ class Subscription:
             leases=leases,
         )
         return scope, found, closed
-
-
-# -- arguments --------------------------------------------------------------------------------
-
-
-def _patience(tr: Transactor, wait: object) -> float:
-    seconds = patience("wait", wait)
-    if seconds and isinstance(tr, fdb.Transaction):
-        raise InvalidArgument(
-            argument="wait", value=wait, problem="waiting spans transactions: pass a database"
-        )
-    return seconds
