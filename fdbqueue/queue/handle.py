@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self, TypeVar, TypeVarTuple
 
-from ..consumers.receiving import Access
+from ..consumers.receiving import Access, Accesses
 from ..errors import InvalidArgument
 from ..messages.delivery.batch import Together
 from ..messages.delivery.lease_rows import Held
@@ -82,8 +82,12 @@ class Handle:
         return other
 
     @cached_property
+    def _accesses(self) -> Accesses:
+        return Accesses(partial(Access, self._entry))
+
+    @property
     def _access(self) -> Access:
-        return Access(self._entry)
+        return self._accesses.mine
 
     def _run(
         self,

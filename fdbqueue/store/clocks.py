@@ -118,21 +118,24 @@ class TimeKeeper:
 
     def _ask(self, db: fdb.Database, wall_ms: int) -> None:
         # While one thread or task asks, others use what is known; all wait for the first answer.
-        with self._mutex:
-            others = self._answered
-            mine = self._answered = others or tasks.Event()
-        if others is not None:
-            if self.told is None:
-                others.wait(_READ_MS / 1000)
-            return
+        mine, others = tasks.Event(), None
         try:
+            with self._mutex:
+                others = self._answered
+                if others is None:
+                    self._answered = mine
+            if others is not None:
+                if self.told is None:
+                    others.wait(_READ_MS / 1000)
+                return
             found = _read(client.begin(db), wall_ms)
             if found is not None and (found.fresh or self.told is None or not self.told.fresh):
                 self.told = found
             self.asked_at = world.monotonic()
         finally:
-            self._answered = None
-            mine.set()
+            if self._answered is mine:
+                self._answered = None
+                mine.set()
 
 
 def _read(tr: fdb.Transaction, wall_ms: int) -> Told | None:

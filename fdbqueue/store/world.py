@@ -9,6 +9,7 @@ that it simulates.
 from __future__ import annotations
 
 import os
+import queue as _queue
 import random as _random
 import threading
 import time as _time
@@ -24,6 +25,48 @@ def _in_main_thread() -> bool:
 
 def _store_time_ns() -> int:
     return _time.clock_gettime_ns(_time.CLOCK_REALTIME)
+
+
+class _Event:
+    """As ``threading.Event``, but written so that no signal handler that raises in one thread
+    leaves it so that another waits for ever, or for a lock: the only call in ``set`` is of C."""
+
+    __slots__ = ("_flag", "_tokens")
+
+    def __init__(self) -> None:
+        self._flag = False
+        self._tokens: _queue.SimpleQueue[None] = _queue.SimpleQueue()
+
+    def set(self) -> None:
+        """Wake all who wait, now and later."""
+        self._flag = True
+        self._tokens.put(None)
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._flag
+
+    def clear(self) -> None:
+        """Undo every ``set`` until now."""
+        self._flag = False
+        while not self._tokens.empty():
+            try:
+                self._tokens.get_nowait()
+            except _queue.Empty:
+                return
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, for at most ``timeout`` seconds; returns whether it is."""
+        if not self._flag:
+            try:
+                self._tokens.get(timeout=None if timeout is None else max(0.0, timeout))
+            except _queue.Empty:
+                return self._flag
+            finally:
+                # One token wakes one; who is woken, or interrupted then, wakes the next.
+                if self._flag:
+                    self._tokens.put(None)
+        return True
 
 
 class World:
@@ -45,7 +88,7 @@ class World:
     Lock: Any = threading.Lock
     RLock: Any = threading.RLock
     Condition: Any = threading.Condition
-    Event: Any = threading.Event
+    Event: Any = _Event
     Thread: Any = threading.Thread
     local: Any = threading.local
 
@@ -59,7 +102,6 @@ _NAMES = [name for name in vars(World) if not name.startswith("_")]
 if TYPE_CHECKING:
     from os import urandom as urandom
     from threading import Condition as Condition
-    from threading import Event as Event
     from threading import Lock as Lock
     from threading import RLock as RLock
     from threading import Thread as Thread
@@ -71,6 +113,7 @@ if TYPE_CHECKING:
     from time import time as time
     from time import time_ns as time_ns
 
+    Event = _Event
     in_main_thread, store_time_ns = _in_main_thread, _store_time_ns
 
 current: World

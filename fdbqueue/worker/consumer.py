@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 from ..consumers import receiving, registry, wakeups, watching
 from ..consumers.credit import Credit
 from ..consumers.line import Demand
+from ..consumers.receiving import Access
 from ..consumers.states import ConsumerState
 from ..errors import ExpiredBacklog, LeaseLost, QueueError
 from ..messages import next_event
@@ -126,9 +127,12 @@ class QueueConsumer:
         self.priority = priority
         self.lease = lease
         self.handlers = handlers
-        self._access = queue._access
         self.session = ProcessSession.of(db, queue._root_keys, queue._clock)
         self._ref: ConsumerRef | None = None
+
+    @property
+    def _access(self) -> Access:
+        return self.queue._access
 
     @property
     def ref(self) -> ConsumerRef:
@@ -435,9 +439,12 @@ class SubscriptionConsumer(QueueConsumer):
     ) -> None:
         super().__init__(db, queue, name, priority, lease, handlers)
         self.subscription = subscription
-        self._access = subscription._access
         self._resume: Mapping[int, bytes] = {}
         """Where a look stopped that has not come to the end."""
+
+    @property
+    def _access(self) -> Access:
+        return self.subscription._access
 
     def _register(self, tr: fdb.Transaction, scope: Scope, session: bytes) -> ConsumerRef:
         registry.evict_waiters(tr, scope)

@@ -6,18 +6,23 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import cast
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
 
 import pytest
 
 from fdbqueue import Delivery, Queue
-from fdbqueue.consumers.receiving import gathering
+from fdbqueue.consumers.line import Demand
+from fdbqueue.consumers.receiving import Access, gathering
+from fdbqueue.consumers.receiving.access import Call
 from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
+from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
 
+T = TypeVar("T")
 FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
 PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
 
@@ -27,8 +32,19 @@ def queue(db: fdb.Database, space: fdb.Subspace, request: pytest.FixtureRequest)
     return forced(Queue.create(db, "orders", root=space), request.param)
 
 
+def others(queue: Queue) -> Access:
+    """What all threads but the main one share."""
+    return queue._accesses._others
+
+
 def payloads(found: Sequence[Delivery]) -> list[bytes]:
     return [each.payload for each in found]
+
+
+def in_a_thread(work: Callable[[], T]) -> T:
+    """What work returns, in a thread that is not the main one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(DEADLINE)
 
 
 class Together:
@@ -39,7 +55,7 @@ class Together:
         self.flaky = FlakyDatabase(db, plan)
         self.found: dict[int, list[Delivery] | QueueError] = {}
         self._threads: list[threading.Thread] = []
-        queue._access.taken = True
+        others(queue).taken = True
 
     def asks(self, work: Callable[[fdb.Database], list[Delivery]]) -> None:
         number = len(self._threads)
@@ -52,15 +68,15 @@ class Together:
 
         self._threads.append(threading.Thread(target=body))
         self._threads[-1].start()
-        eventually(lambda: len(self.queue._access.calls) > number)
+        eventually(lambda: len(others(self.queue).calls) > number)
 
     def receives(self, ack: Sequence[Delivery] = (), wait: float = 0.0) -> None:
         self.asks(lambda db: self.queue.receive_many(db, 1, ack=ack, wait=wait))
 
     def go(self) -> list[list[bytes] | type[QueueError]]:
         """Lets them ask; returns what each was given."""
-        self.queue._access.taken = False
-        gathering.pass_on(self.queue._access)
+        others(self.queue).taken = False
+        gathering.pass_on(others(self.queue))
         for thread in self._threads:
             thread.join(DEADLINE)
             assert not thread.is_alive()
@@ -140,18 +156,25 @@ def test_an_interrupted_thread_leaves_nothing_behind(
     queue.enqueue_many(db, [b"0", b"1"])
     together = Together(db, queue)
     together.receives()
-    wait = threading.Event.wait
+    event, interrupted = type(Call(db, Demand(1, None), (), waits=False).turn), threading.Event()
+    wait = event.wait
 
-    def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
-        monkeypatch.setattr(threading.Event, "wait", wait)
+    def interrupt(turn: tasks.Event, seconds: float | None = None) -> bool:
+        monkeypatch.setattr(event, "wait", wait)
         together.found[1] = []
         threading.Thread(target=together.go).start()
-        wait(event)
+        wait(turn)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(threading.Event, "wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        queue.receive(db)
+    def asks() -> None:
+        try:
+            queue.receive(db)
+        except KeyboardInterrupt:
+            interrupted.set()
+
+    monkeypatch.setattr(event, "wait", interrupt)
+    in_a_thread(asks)
+    assert interrupted.is_set()
     # Then the other one has its message, and the interrupted one has given back its own
     for thread in together._threads:
         thread.join(DEADLINE)
@@ -162,12 +185,12 @@ def test_an_interrupted_thread_leaves_nothing_behind(
 
 
 def test_a_process_forked_in_a_turn_has_turns_of_its_own(db: fdb.Database, queue: Queue) -> None:
-    queue._access.taken = True
+    others(queue).taken = True
     child = os.fork()
     if not child:
-        os._exit(queue._access.taken)
+        os._exit(others(queue).taken)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    queue._access.taken = False
+    others(queue).taken = False
 
 
 def test_a_thread_waits_for_its_turn_no_longer_than_its_call_may_take(
@@ -176,10 +199,25 @@ def test_a_thread_waits_for_its_turn_no_longer_than_its_call_may_take(
     # Given a thread that has the turn and does not give it up
     queue.enqueue(db, b"0")
     bounded = queue.within(0.05)
-    bounded._access.taken = True
+    others(bounded).taken = True
     # When another one asks
     with pytest.raises(OperationTimedOut):
-        bounded.receive(db)
+        in_a_thread(lambda: bounded.receive(db))
     # Then it stands in nobody's way
-    bounded._access.taken = False
+    others(bounded).taken = False
     assert payloads(bounded.receive_many(db, 1)) == [b"0"]
+
+
+def test_no_thread_waits_for_the_main_thread(db: fdb.Database, queue: Queue) -> None:
+    # Given the main thread, in the middle of a receive: a signal may interrupt it anywhere
+    queue.enqueue_many(db, [b"0", b"1"])
+    found: list[list[bytes]] = []
+
+    def meanwhile() -> None:
+        if not found:
+            found.append(in_a_thread(lambda: payloads(queue.receive_many(db, 1))))
+
+    # When a thread asks, then it has its answer before the main thread has
+    flaky = cast("fdb.Database", FlakyDatabase(db, [], before=meanwhile))
+    mine = payloads(queue.receive_many(flaky, 1))
+    assert sorted([*found[0], *mine]) == [b"0", b"1"]

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from fdbqueue.store import embedded
+from fdbqueue.store import embedded, world
 from fdbqueue.store.binding import fdb
-from fdbqueue.store.embedded.helpers import Signal
 from fdbqueue.store.embedded.storage import snapshots, watches
 from fdbqueue.store.embedded.storage.file import StoreFile
 from fdbqueue.store.embedded.timers import Timers
@@ -180,7 +179,7 @@ def test_no_call_is_lost_behind_one_whose_caller_was_interrupted(
     timers.call_later(0, called.set)
     assert called.wait(DEADLINE)
 
-    def interrupted(_: Signal) -> None:
+    def interrupted(_: object) -> None:
         raise InterruptedError
 
     def add_until_the_thread_sleeps() -> None:
@@ -188,7 +187,7 @@ def test_no_call_is_lost_behind_one_whose_caller_was_interrupted(
             timers.call_later(0, int)
 
     with monkeypatch.context() as signals:
-        signals.setattr(Signal, "set", interrupted)
+        signals.setattr(world.Event, "set", interrupted)
         with pytest.raises(InterruptedError):
             add_until_the_thread_sleeps()
     again = threading.Event()

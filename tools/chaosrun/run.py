@@ -195,6 +195,8 @@ class Run:
         except subprocess.TimeoutExpired:
             victim.process.send_signal(signal.SIGUSR1)  # it writes down where its threads are
             time.sleep(0.5)
+            written = (self.directory / f"{victim.name}.err").read_text(errors="replace")
+            print(f"{victim.name} does not stop; its last words:\n{written[-8_000:]}")
             return f"{victim.role}: does not stop"
         return f"{victim.role}: {code}" if code else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -141,6 +141,24 @@ class Access:
         """Lead the line from now on, while it is away."""
         self.lead, self.rounds, self.alone = claim, 0, 0
         self.served = world.monotonic()
+
+
+class Accesses:
+    """What the threads of a process share to receive from one place.
+
+    The main thread has its own: the handler of a signal may raise anywhere in it, also while it has
+    the turn or is about to pass it on, and others would wait for ever.
+    """
+
+    __slots__ = ("_main", "_others")
+
+    def __init__(self, make: Callable[[], Access]) -> None:
+        self._main, self._others = make(), make()
+
+    @property
+    def mine(self) -> Access:
+        """That of the thread that asks."""
+        return self._main if world.in_main_thread() else self._others
 
 
 _known: weakref.WeakSet[Access] = weakref.WeakSet()

@@ -223,8 +223,9 @@ class Pending:
     def _rouse(self) -> None:
         """Wake the thread that takes, if it sleeps for too long."""
         if self._wakes_at and self._due_at() < self._wakes_at:
-            self._wakes_at = 0.0
+            # In this order: who is interrupted between them has woken it.
             self._arrived.notify()
+            self._wakes_at = 0.0
 
     def _full(self) -> ProducerFull:
         return ProducerFull(

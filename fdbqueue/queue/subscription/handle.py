@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, Unpack, overload
 
 from ...consumers import promotion, receiving
 from ...consumers.line import Demand
-from ...consumers.receiving import Access
+from ...consumers.receiving import Access, Accesses
 from ...consumers.registry import new_id
 from ...messages.delivery.lease_rows import Held
 from ...schema import changes
@@ -59,8 +59,12 @@ class Subscription:
         return SubscriptionSupply(self._queue.name, self._queue._keys, self.name, self._consumer)
 
     @cached_property
+    def _accesses(self) -> Accesses:
+        return Accesses(partial(Access, self._queue._entry, self._supply, self._once))
+
+    @property
     def _access(self) -> Access:
-        return Access(self._queue._entry, self._supply, self._once)
+        return self._accesses.mine
 
     def __reduce__(self) -> tuple[type[Subscription], tuple[object, ...]]:
         return Subscription, (self._queue, self.name)

@@ -35,19 +35,21 @@ class _Stack(world.local):
 
 
 _stack = _Stack()
-# One for each running callback in any thread; usually there is none, and nothing to look up.
-running: list[None] = []
+# Those of all threads; usually there is none, and nothing to look up.
+running: dict[Frame, None] = {}
 
 
 def _run(callback: Callback, future: Future) -> None:
-    frames = _stack.frames
-    frames.append(Frame(future))
-    running.append(None)
+    frame, frames = Frame(future), _stack.frames
+    depth = len(frames)
     try:
+        running[frame] = None
+        frames.append(frame)
         callback(None)
     finally:
-        running.pop()
-        frames.pop()
+        # Whatever interrupts this, the first statement, which calls nothing, is done.
+        del frames[depth:]
+        running.pop(frame, None)
 
 
 def require_no_wait(future: Future) -> None:

@@ -4,14 +4,13 @@ A signal handler that raises, and `PyThreadState_SetAsyncExc`, interrupt a threa
 anywhere in the engine. CPython (since 3.10) lets that happen at the beginning of a function, on the
 way back of a loop, and after a call has returned, and nowhere else. So a `with` statement with a
 lock of `threading`, which is written in C, never leaves it held; nor is a call of C lost that is
-the first in a `finally`. What stands in Python, such as `threading.Event`, can be left half. So the
-engine uses no such thing where a thread of the program comes along, and gives what an interrupted
-one has left to do to a thread of its own, which nothing interrupts.
+the first in a `finally`. What stands in Python, such as `threading.Condition`, can be left half. So
+the engine uses no such thing where a thread of the program comes along, and gives what an
+interrupted one has left to do to a thread of its own, which nothing interrupts.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import queue
@@ -153,36 +152,6 @@ class Worker:
             return self.helper.leave(unless=lambda: False)
         call[0](*call[1:])
         return False
-
-
-class Signal:
-    """As `threading.Event`, but whatever interrupts `set`, others can use it."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def set(self) -> None:
-        """Wake who waits, or will."""
-        self._queue.put(None)
-
-    def is_set(self) -> bool:
-        """Whether it is set."""
-        return not self._queue.empty()
-
-    def clear(self) -> None:
-        """Undo every `set` until now."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._queue.get_nowait()
-
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is set, for so many seconds at most; returns whether it is."""
-        try:
-            self._queue.get(timeout=seconds)
-        except queue.Empty:
-            return False
-        self._queue.put(None)
-        return True
 
 
 finisher = Worker("fdbqueue-finisher")

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 from .. import world
-from .helpers import Helper, Signal
+from .helpers import Helper
 
 # Calls that were cancelled are swept out of the heap when there are more of them than others.
 _FEW = 64
@@ -36,7 +36,7 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Call]] = []
         self._lock = world.Lock()
-        self._changed = Signal()
+        self._changed = world.Event()
         self._order = itertools.count()
         self._cancelled = 0
         # Until when the thread sleeps. Not the first of the heap: who has added that may have been
@@ -62,8 +62,9 @@ class Timers:
         call = Call(self, function)
         with self._lock:
             if self._cancelled > _FEW and self._cancelled * 2 > len(self._heap):
-                self._heap = [item for item in self._heap if item[2].function is not None]
-                heapq.heapify(self._heap)
+                kept = [item for item in self._heap if item[2].function is not None]
+                heapq.heapify(kept)
+                self._heap = kept
                 self._cancelled = 0
             heapq.heappush(self._heap, (when, next(self._order), call))
             if when < self._sleeps_until:

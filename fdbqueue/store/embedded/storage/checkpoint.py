@@ -15,7 +15,7 @@ import sqlite3
 
 from ... import world
 from ..errors import EngineError, StoreError
-from ..helpers import Helper, Signal
+from ..helpers import Helper
 from ..transactions.commit_requests import CommitRequest
 from .file import PAGE_BYTES, StoreFile
 from .snapshots import Snapshots
@@ -51,7 +51,7 @@ class Checkpointer:
         self._pages = 0
         self._rest, self._rest_until = _FIRST_REST, 0.0
         self._moving = world.Lock()
-        self._wake = Signal()
+        self._wake = world.Event()
         self._helper = Helper("fdbqueue-checkpoint", self._turn)
         self._connection: sqlite3.Connection | None = None
 

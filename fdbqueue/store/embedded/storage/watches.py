@@ -19,7 +19,7 @@ from functools import partial
 from ... import world
 from ..errors import EngineError, StoreError, StoreFailed
 from ..futures import Pending
-from ..helpers import Helper, Signal
+from ..helpers import Helper
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import NO_RANGES, RangeSet
 from .conflicts import decode, has_ranges
@@ -85,7 +85,7 @@ class Watches:
         self._noted: dict[int, int | None] = {}
         self._cleared = (0, 0)
         self._gone: deque[Watch] = deque()
-        self._wake = Signal()
+        self._wake = world.Event()
         self._asleep = True
         self._sleeping = False
         self._armed_at = 0.0

@@ -1,0 +1,127 @@
+"""An exception that a signal handler raises in the main thread, anywhere in the package: other
+threads go on.
+
+CPython lets that happen when a function begins, after a call has returned, and on the way back of a
+loop; a profile function is called at the first two, and can raise there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import pytest
+
+from fdbqueue import Queue, fdb
+from tests.patience import DEADLINE
+from tests.schemes import forced
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+class Interrupted(BaseException):
+    """What interrupts."""
+
+
+class Interruption:
+    """Interrupts this thread once, at the n-th place of the package that it passes."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self.came = False
+
+    def _profile(self, frame: FrameType, event: str, _: object) -> None:
+        path = frame.f_code.co_filename
+        if event in ("call", "c_return") and "/fdbqueue/" in path and "/embedded/" not in path:
+            self._left -= 1
+            if self._left < 0:
+                sys.setprofile(None)
+                self.came = True
+                raise Interrupted
+
+    def __enter__(self) -> Interruption:
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+class Others:
+    """A thread that does the same, over and over."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._rounds = itertools.count()
+        self._ended = threading.Event()
+        self._round = threading.Condition()
+        self.made = 0
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            self._work()
+            with self._round:
+                self.made += 1
+                self._round.notify()
+
+    def go_on(self) -> None:
+        """Waits until it has done two more."""
+        with self._round:
+            made = self.made
+            assert self._round.wait_for(lambda: self.made >= made + 2, DEADLINE), "blocked"
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join(DEADLINE)
+
+
+def interrupt_everywhere(work: Callable[[], object], step: int) -> None:
+    """step: of so many places, one is tried in a run; which, is left to chance."""
+    others = Others(work)
+    with others.beside():
+        for place in itertools.count(random.randrange(step), step):
+            with Interruption(place) as interruption, contextlib.suppress(Interrupted):
+                work()
+            others.go_on()
+            if not interruption.came:
+                break
+    assert others.made > 20
+
+
+@pytest.mark.parametrize("scheme", ["auto", "staged"])
+def test_wherever_a_receive_is_interrupted_other_threads_go_on(
+    db: fdb.Database, space: fdb.Subspace, scheme: str
+) -> None:
+    queue = forced(Queue.create(db, "orders", root=space, lease=3600), scheme)
+
+    def receive() -> None:
+        queue.enqueue(db, b"")
+        found = queue.receive(db, wait=0.01)
+        if found is not None:
+            queue.ack(db, found)
+
+    interrupt_everywhere(receive, 5)
+    assert queue.admin.verify(db).ok
+
+
+def test_wherever_a_producer_is_interrupted_other_threads_go_on(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(db, "orders", root=space)
+    with queue.producer(db, max_pending=2) as producer:
+
+        def send() -> None:
+            producer.send(b"", room=DEADLINE).result(DEADLINE)
+
+        interrupt_everywhere(send, 1)
