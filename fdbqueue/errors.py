@@ -2,6 +2,26 @@
 
 The text of an error is made from its attributes, so programs never need to parse it. In the
 caller's own transaction ``fdb.FDBError`` passes through, for the caller's retry loop.
+
+A class for each reaction of a caller; what varies is an attribute::
+
+    QueueError
+        InvalidInput
+            InvalidPayload
+                PayloadTooLarge
+            InvalidOptions, InvalidSelector, InvalidSchema, InvalidArgument
+        StoreError
+            StoreNotFound, NotAStore, StoreUnreachable, StoreNotShared, StoreForked,
+            UnsupportedVersion, MissingPackage
+        QueueNotFound
+            QueueReplaced
+        NoResult
+            ResultPending
+        BrowsedLost, QueueExists, OptionsMismatch, NotFound, TakenOver, Held, BatchLost,
+        MessagePlanned, CorruptData, UnknownContentType, UnknownJob, LeaseLost, QueueFull,
+        ProducerFull, ProducerClosed, Unfinished, SinkBehind, SinkUnfinished, ExpiredBacklog,
+        TransactionTooLarge, TransactionTooSlow, OwnWritesUnseen, TransactionShared,
+        OperationTimedOut, OutcomeUnknown, HandlerTooSlow, JobFailed
 """
 
 from __future__ import annotations
@@ -61,23 +81,11 @@ class InvalidInput(QueueError, ValueError):
     text = "{problem}"
 
 
-class InvalidName(InvalidInput):
-    """Raised when the name of a queue, a consumer or a subscription is not allowed."""
-
-    text = "invalid name {name!r}: {problem}"
-
-
 class InvalidOptions(InvalidInput):
     """Raised when an option of a queue or of its data source is unknown, out of range, or
     contradicts another."""
 
     text = "option {option!r}: {problem}"
-
-
-class InvalidPriority(InvalidInput):
-    """Raised when a priority is not an integer within the queue's range."""
-
-    text = "priority {priority!r} is out of range: it must be an integer from 0 to {maximum}"
 
 
 class InvalidPayload(InvalidInput):
@@ -87,15 +95,12 @@ class InvalidPayload(InvalidInput):
 
 
 class PayloadTooLarge(InvalidPayload):
-    """Raised when a payload is larger than the queue allows."""
+    """Raised when a payload, or the result of a message, is larger than allowed."""
 
-    text = "the payload has {size:,} bytes; at most {limit:,} are allowed"
+    text = "{what} has {size:,} bytes; at most {limit:,} are allowed"
 
-
-class InvalidHeaders(InvalidInput):
-    """Raised when headers are not a flat mapping of str to str, int, float, bool or None."""
-
-    text = "header {header!r}: {problem}"
+    def __init__(self, **attributes: object) -> None:
+        super().__init__(**{"what": "the payload", **attributes})
 
 
 class InvalidSelector(InvalidInput):
@@ -110,25 +115,10 @@ class InvalidSchema(InvalidInput):
     text = "column {column!r}: {problem}"
 
 
-class InvalidRow(InvalidInput):
-    """Raised when a row of a table is not a message; ``row`` counts from 1 in its partition."""
-
-    text = "row {row:,} of partition {partition}: {problem}"
-
-
 class InvalidArgument(InvalidInput):
     """Raised when any other argument is invalid."""
 
     text = "{argument}={value!r}: {problem}"
-
-
-class CheckpointMismatch(InvalidInput):
-    """Raised when a stream is started with the checkpoint of another one."""
-
-    text = (
-        "the checkpoint belongs to {what} {stored!r}, but the query reads {given!r}: use the "
-        "query's own checkpoint, or a new one"
-    )
 
 
 class BrowsedLost(QueueError):
@@ -144,30 +134,16 @@ class BrowsedLost(QueueError):
 
 
 class StoreError(QueueError):
-    """Raised when the store under the queues cannot be used."""
+    """Raised when the store under the queues cannot be used: it cannot be written, or the process
+    has loaded the other engine."""
 
     text = "cannot use the store {store}: {problem}"
-
-
-class StoreMismatch(StoreError):
-    """Raised when one process asks for both FoundationDB and the embedded engine."""
-
-    text = (
-        "{store} needs {wanted}, but this process has loaded {loaded}, and cannot use both: set "
-        "FDBQUEUE_STORE={store} before you import fdbqueue"
-    )
 
 
 class StoreNotFound(StoreError):
     """Raised when a store or cluster file does not exist."""
 
     text = "there is no file {store}: {problem}"
-
-
-class StoreNotWritable(StoreError):
-    """Raised when the file of an embedded store, or its directory, cannot be written."""
-
-    text = "cannot write the store {store}: {problem}"
 
 
 class NotAStore(StoreError):
@@ -211,19 +187,13 @@ class UnsupportedVersion(StoreError):
 
 
 class MissingPackage(StoreError):
-    """Raised when a feature needs a package that is not installed."""
+    """Raised when a feature needs a package, or Java, that is not installed."""
 
-    text = "{purpose} needs the package {package}: pip install 'fdbqueue[{extra}]'"
+    text = "{purpose} needs {package}: {remedy}"
 
-
-class MissingJava(StoreError):
-    """Raised when Spark is to start and there is no suitable Java."""
-
-    text = (
-        "Spark needs Java 17 or later, and {found}: install it (Debian and Ubuntu: apt install "
-        "openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: brew "
-        "install openjdk@17), or set JAVA_HOME to where it is"
-    )
+    def __init__(self, **attributes: object) -> None:
+        remedy = f"pip install 'fdbqueue[{attributes.get('extra')}]'"
+        super().__init__(**{"remedy": remedy, **attributes})
 
 
 # -- the catalogue ----------------------------------------------------------------------------
@@ -251,100 +221,51 @@ class QueueExists(QueueError):
 
 
 class OptionsMismatch(QueueError):
-    """Raised when a queue is opened with options other than the stored ones."""
+    """Raised when a queue or a subscription is opened with options other than the stored ones, or
+    one is to change that says how messages are stored: ``option``, ``stored``, ``given``."""
 
-    text = (
-        "queue {name!r} is stored with {option}={stored!r}, but was opened with "
-        "{option}={given!r}: leave the option out, or change it with Queue.set_options"
-    )
+    text = "{kind} {name!r} is stored with {option}={stored!r}, {problem}"
 
 
-class LevelsFixed(OptionsMismatch):
-    """Raised when the number of levels of a queue, or the order within them, is to change."""
+class NotFound(QueueError):
+    """Raised when a part of a queue does not exist, was removed, or has ended; ``kind`` is
+    "subscription", "schedule", "group" or "plan of a consumer"."""
 
-    text = (
-        "queue {name!r} has {option}={stored!r}, which cannot become {given!r}: its messages are "
-        "stored that way; create another queue and move them there"
-    )
+    text = "queue {queue!r} has no {kind} {name!r}: it was never there, or has ended"
 
 
 # -- subscriptions ----------------------------------------------------------------------------
 
 
-class SubscriptionNotFound(QueueError):
-    """Raised when a subscription does not exist, was removed, or has closed itself."""
-
-    text = "queue {queue!r} has no subscription {name!r}: it was never created, or is closed"
-
-
-class ScheduleNotFound(QueueError):
-    """Raised when a schedule does not exist, or was deleted."""
-
-    text = "queue {queue!r} has no schedule {name!r}"
-
-
-class SubscriptionMismatch(QueueError):
-    """Raised when a subscription is opened with properties other than the stored ones."""
-
-    text = (
-        "subscription {name!r} is stored with {option}={stored!r}, but was opened with "
-        "{option}={given!r}"
-    )
-
-
-class SubscriptionHeld(QueueError):
-    """Raised when an exclusive subscription serves another consumer."""
-
-    text = (
-        "subscription {name!r} is exclusive and serves another consumer, until that closes it or "
-        "leaves it unused for {seconds:g} s"
-    )
-
-
 # -- streams ----------------------------------------------------------------------------------
 
 
-class PlanError(QueueError):
-    """Raised when the plans of a stream cannot be used."""
+class TakenOver(QueueError):
+    """Raised when another run has taken over what this one was doing: the plans of a consumer, or
+    an import. Nothing was written."""
 
-    text = "the plans of consumer {consumer!r} of queue {queue!r} cannot be used"
-
-
-class PlanNotFound(PlanError):
-    """Raised when a consumer never had a plan."""
-
-    text = "queue {queue!r} has no plans of a consumer {consumer!r}"
+    text = "another run has taken over {what}: {remedy}"
 
 
-class PlanTaken(PlanError):
-    """Raised when another run of the same consumer has taken over. Nothing was written."""
+class Held(QueueError):
+    """Raised when somebody still uses what is to be used or forgotten: another consumer an
+    exclusive subscription, or a consumer its messages."""
 
-    text = (
-        "another run of consumer {consumer!r} of queue {queue!r} has taken over its plans: give "
-        "each stream a consumer of its own"
-    )
+    text = "{what} {problem}"
 
 
-class PlanLost(PlanError):
-    """Raised when the messages of a batch are no longer planned for it.
+class BatchLost(QueueError):
+    """Raised when the messages of a batch are no longer planned for it, or staged rows are gone.
 
-    They were given back and will be delivered again, or another run of the consumer has
-    acknowledged them, or the checkpoint that names the batch belongs to something else.
+    The messages were given back and will be delivered again, or another run of the consumer has
+    acknowledged them, or the checkpoint that names the batch belongs to something else. Of staged
+    rows, nothing was enqueued.
     """
 
-    text = "batch {batch} of consumer {consumer!r} of queue {queue!r} is not planned: {problem}"
+    text = "batch {batch} of {what} {problem}"
 
 
-class PlanHeld(PlanError):
-    """Raised when a consumer that is to be forgotten still holds messages."""
-
-    text = (
-        "consumer {consumer!r} of queue {queue!r} still holds messages: acknowledge them, or give "
-        "them back"
-    )
-
-
-class MessagePlanned(PlanError):
+class MessagePlanned(QueueError):
     """Raised when a message of a plan is settled on its own. Nothing was written."""
 
     text = (
@@ -411,24 +332,6 @@ class QueueFull(QueueError):
     )
 
 
-class GroupNotFound(QueueError):
-    """Raised when a group does not exist, or ended longer ago than it is known."""
-
-    text = "queue {queue!r} has no group {name!r}"
-
-
-class GroupMismatch(QueueError):
-    """Raised when a group is enqueued under the name of another one. Nothing was written."""
-
-    text = "queue {queue!r} has another group {name!r}: {problem}"
-
-
-class ImportMoved(QueueError):
-    """Raised when another process has continued the same import. Nothing was written."""
-
-    text = "another process has continued import {name!r}: read its position again"
-
-
 class ProducerFull(QueueError, TimeoutError):
     """Raised when a producer holds as many messages as it may, and none was stored in time.
 
@@ -451,56 +354,34 @@ class ProducerClosed(QueueError):
     text = "the producer is closed: the message is not stored"
 
 
-class ProducerUnfinished(QueueError, TimeoutError):
-    """Raised when messages were not stored within the time for ``flush`` or ``close``.
+class Unfinished(QueueError, TimeoutError):
+    """Raised when a producer has not stored its messages, or a worker not handled what was there,
+    within the time for ``flush`` or ``close``. They go on with it, unless they have stopped.
 
-    ``messages`` of them are under way; their futures tell what becomes of them.
+    messages: of a producer, how many are under way; their futures tell what becomes of them.
     """
 
-    text = "{messages:,} messages are not stored yet; their futures tell what becomes of them"
+    text = "{problem}"
 
 
 class NoResult(QueueError):
-    """Raised when there is no result of a message. One of the following says why."""
+    """Raised when there is no result of a message, and will be none.
 
-    text = "message {message_id} has no result"
+    ``state``: "dead" (a dead letter); "purged" (removed, replaced, moved or dropped) or "expired",
+    without having been done; "unknown": its result is kept no longer, it was enqueued without
+    ``keep_result``, or was never in the queue.
+    """
+
+    text = "message {message_id} has no result: {problem}"
 
     message_id: str
+    state: str
 
 
 class ResultPending(NoResult):
     """Raised when a message has not ended yet; ``state`` is where it is."""
 
     text = "message {message_id} is not done yet: it is {state}"
-
-
-class ResultDead(NoResult):
-    """Raised when the message of a result is a dead letter, with its ``reason``."""
-
-    text = "message {message_id} is a dead letter: {reason}"
-
-
-class ResultCancelled(NoResult):
-    """Raised when a message is gone without having been done: it was removed, replaced, moved or
-    dropped (``state`` is "purged"), or its time to live was over ("expired")."""
-
-    text = "message {message_id} was not done: it is {state}"
-
-
-class ResultUnknown(NoResult):
-    """Raised when nothing is known of a message's result: the time to keep it is over, the message
-    was enqueued without ``keep_result``, or was never in the queue."""
-
-    text = (
-        "nothing is known of a result of message {message_id}: it was enqueued without "
-        "keep_result, or that time is over"
-    )
-
-
-class ResultTooLarge(InvalidPayload):
-    """Raised when a result has more bytes than can be kept. The message is not acknowledged."""
-
-    text = "the result of message {message_id} has {size:,} bytes; at most {limit:,} can be kept"
 
 
 class SinkBehind(QueueError):
@@ -512,15 +393,6 @@ class SinkBehind(QueueError):
     text = (
         "cannot publish batch {batch} of sink {sink!r}: batch {before} is not fully published; "
         "finish it first (fdbq stream finish), or forget the sink (fdbq stream forget)"
-    )
-
-
-class SinkLost(QueueError):
-    """Raised when staged rows were removed before they were published. Nothing was enqueued."""
-
-    text = (
-        "rows staged for batch {batch} of sink {sink!r} were removed, by fdbq stream forget or "
-        "because they were days old: write them again"
     )
 
 
@@ -625,20 +497,7 @@ class HandlerTooSlow(QueueError):
     )
 
 
-class FlushUnfinished(QueueError, TimeoutError):
-    """Raised when ``Channel.flush`` ends before what was there is handled. The worker goes on with
-    it, unless it has stopped."""
-
-    text = "what was there when the flush began is not all handled: {problem}"
-
-
 class JobFailed(QueueError):
     """Raised when a job on Spark has failed; ``problem`` is what Spark says."""
 
     text = "{problem}"
-
-
-class NoSuchWorker(InvalidInput):
-    """Raised when the target of ``fdbq worker`` cannot be found or is not a worker."""
-
-    text = "{target!r} is not a worker: {problem}"

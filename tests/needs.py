@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from fdbqueue.errors import MissingJava, MissingPackage
+from fdbqueue.errors import MissingPackage
 from fdbqueue.spark import check_java
 
 
@@ -19,7 +19,7 @@ def require_spark() -> None:
     """Skip the test where Spark cannot run."""
     try:
         check_java()
-    except (MissingPackage, MissingJava) as error:
+    except MissingPackage as error:
         _without(str(error))
 
 

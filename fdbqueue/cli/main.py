@@ -21,12 +21,10 @@ import typer.main
 import fdbqueue
 
 from ..errors import (
-    GroupNotFound,
     InvalidInput,
+    NotFound,
     QueueError,
     QueueNotFound,
-    ScheduleNotFound,
-    SubscriptionNotFound,
 )
 from . import context, terminal
 
@@ -60,13 +58,8 @@ GROUPS = {
 }
 """The module of each group of commands; the group is its ``app``."""
 
-NAMED: dict[type[QueueError], str] = {
-    QueueNotFound: "",
-    SubscriptionNotFound: "subscriptions",
-    ScheduleNotFound: "schedules",
-    GroupNotFound: "groups",
-}
-"""Errors that name what there is not, and which part of a queue lists what there is."""
+PARTS = {"subscription": "subscriptions", "schedule": "schedules", "group": "groups"}
+"""Of what an error says that there is none, the part of a queue that lists what there is."""
 
 
 class Commands(Mapping[str, Any]):
@@ -183,16 +176,18 @@ def _interrupted() -> int:
 
 def _suggestion(error: QueueError) -> str:
     """The name of a similar queue, or part of a queue, if one was not found."""
-    kind = NAMED.get(type(error))
-    if kind is None:
+    if not isinstance(error, QueueNotFound | NotFound):
         return ""
     from difflib import get_close_matches
 
     given = vars(error)
     try:
         db = context.connect(timeout=1)
-        listed = getattr(context.queue(given["queue"]), kind).list(db) if kind else ()
-        names = [each.name for each in listed] if kind else context.queue_names(db)
+        if isinstance(error, QueueNotFound):
+            names = context.queue_names(db)
+        else:
+            part = getattr(context.queue(given["queue"]), PARTS[given["kind"]])
+            names = [each.name for each in part.list(db)]
     except Exception:
         return ""
     found = get_close_matches(given["name"], names, 1)

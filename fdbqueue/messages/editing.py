@@ -28,7 +28,7 @@ def edit(
 
     found: read with a conflict, and not a dead letter. due_ms: 0 for as soon as possible.
 
-    In another level it goes behind all others; it keeps its id. Raises ``InvalidPriority``.
+    In another level it goes behind all others; it keeps its id. Raises ``InvalidArgument``.
     """
     old = found.message.envelope
     change(tr, scope, found, old if priority is None else replace(old, priority=priority), due_ms)

@@ -148,7 +148,7 @@ def receive_many(
     conflicts as ``dequeue``. With a database it stands in line after a conflict: then its request
     conflicts only with a change of the leader, and its answer with nothing. With ``match``,
     conflicts as ``Subscription.receive``. Raises ``QueueNotFound``, ``InvalidArgument``,
-    ``InvalidOptions``, ``InvalidName``, ``InvalidSelector``, and ``TransactionTooLarge`` for a
+    ``InvalidOptions``, ``InvalidSelector``, and ``TransactionTooLarge`` for a
     selector in a transaction that does not come to the end.
     """
     if at_most_once:

@@ -99,8 +99,8 @@ class Enqueuing(Handle, Generic[T]):
         dedup id or unique key, or of a key whose messages begin to wait, or cease to. Of two
         messages of one level, the one whose enqueue returned before the other began is delivered
         first. Raises
-        ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
-        ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``, and
+        ``InvalidPayload``, ``InvalidArgument``,
+        ``InvalidOptions``, ``QueueNotFound``, ``QueueFull``, and
         ``MessagePlanned`` if it is to replace a message that a plan has.
         """
         if room is not ROOM_SECONDS:

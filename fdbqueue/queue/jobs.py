@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
-from ..errors import InvalidHeaders
+from ..errors import InvalidArgument
 from ..values.model import MessageTerms
 from ..values.options import check_name
 from .handle import Transactor
@@ -46,7 +46,7 @@ class Job(Generic[V, R]):
         """
         headers = terms.get("headers") or {}
         if HEADER in headers:
-            raise InvalidHeaders(header=HEADER, problem="the job sets it")
+            raise InvalidArgument(argument="headers", value=HEADER, problem="the job sets it")
         terms["headers"] = {**headers, HEADER: self.name}
         return self.queue.enqueue(tr, value, **terms)
 

@@ -39,7 +39,7 @@ class Line:
         One round trip, all reads at snapshot isolation but that of the leader: conflicts only
         with a change of the leader. If the caller's own retry loop repeats it after an unknown
         result, the first request may be answered too; the lease of that answer expires. Raises
-        ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
+        ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``.
         """
         demand = receiving.checked_demand(max_messages, lease, consumer, 0)
         return _join(self._queue, tr, demand, wait)

@@ -89,7 +89,7 @@ def survey(
 
     One round trip; pass at most some hundred names. Snapshot reads: no conflicts. An unreadable
     queue is listed like the others.
-    Raises ``InvalidName``, ``InvalidArgument``, ``OperationTimedOut``.
+    Raises ``InvalidArgument``, ``OperationTimedOut``.
     """
     root_keys = RootKeys(root, durations.limit("timeout", timeout))
     keys = {name: _keys(root.key(), check_name(name)) for name in names}

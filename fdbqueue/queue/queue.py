@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 from ..errors import (
     InvalidArgument,
     InvalidOptions,
-    LevelsFixed,
     OptionsMismatch,
     QueueNotFound,
     TransactionTooLarge,
@@ -113,7 +112,7 @@ class Queue(Enqueuing[T]):
         timeout: seconds that this call may take with a database; None for no limit. ``within``
             gives a handle a deadline for all calls.
 
-        Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``,
+        Raises ``QueueExists``, ``InvalidArgument``, ``InvalidOptions``,
         ``MissingPackage``, ``OperationTimedOut``.
         """
         queue: Queue[Any] = Queue(name, root, clock=clock, serializer=serializer)
@@ -143,7 +142,7 @@ class Queue(Enqueuing[T]):
         content type, unless the queue has none yet. A queue with one takes only what has its
         content type, also when it is opened without. ``serializer`` and ``timeout`` are as in
         ``create``. Raises ``QueueNotFound``, ``OptionsMismatch``,
-        ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``, ``CorruptData``,
+        ``InvalidArgument``, ``InvalidOptions``, ``CorruptData``,
         ``OperationTimedOut``.
         """
         queue: Queue[Any] = Queue(name, root, clock=clock, serializer=serializer)
@@ -163,16 +162,9 @@ class Queue(Enqueuing[T]):
             stored = scope.options
             for each in options:
                 if getattr(stored, each) != getattr(wanted, each):
-                    raise OptionsMismatch(
-                        name=name,
-                        option=each,
-                        stored=getattr(stored, each),
-                        given=getattr(wanted, each),
-                    )
+                    raise _mismatch(name, each, getattr(stored, each), getattr(wanted, each))
             if given and scope.serializer and given != scope.serializer:
-                raise OptionsMismatch(
-                    name=name, option="serializer", stored=str(scope.serializer), given=str(given)
-                )
+                raise _mismatch(name, "serializer", str(scope.serializer), str(given))
             if scope.serializer or not given:
                 return scope.serializer, False
             catalogue.declare(tr, scope, given)
@@ -206,7 +198,7 @@ class Queue(Enqueuing[T]):
         and ``key_rate``) let messages of all keys out that no longer have to wait, in
         as many transactions as that takes; otherwise each key follows when one of its messages
         ends, or at a sweep. Conflicts with
-        every operation in flight on the queue. Raises ``InvalidOptions``, ``LevelsFixed``.
+        every operation in flight on the queue. Raises ``InvalidOptions``, ``OptionsMismatch``.
         """
 
         def change(tr: fdb.Transaction) -> QueueOptions:
@@ -216,7 +208,18 @@ class Queue(Enqueuing[T]):
             for option in FIXED:
                 before, after = getattr(stored, option), getattr(wanted, option)
                 if before != after:
-                    raise LevelsFixed(name=self.name, option=option, stored=before, given=after)
+                    problem = (
+                        f"which cannot become {after!r}: its messages are stored that way; create "
+                        "another queue and move them there"
+                    )
+                    raise OptionsMismatch(
+                        kind="queue",
+                        name=self.name,
+                        option=option,
+                        stored=before,
+                        given=after,
+                        problem=problem,
+                    )
             catalogue.change(tr, scope, wanted)
             if not isinstance(serializer, EllipsisType):
                 catalogue.declare(tr, scope, Declared.of(serializers.find(serializer)))
@@ -277,7 +280,7 @@ class Queue(Enqueuing[T]):
         name in the header ``job``. A worker runs all jobs of this handle: ``Worker.add(queue)``, or
         ``fdbq worker module:queue``. It fails a message of a job that it does not know.
 
-        name: by default those of the module and the function. Raises ``InvalidName``, and
+        name: by default those of the module and the function. Raises ``InvalidArgument``, and
             ``InvalidArgument`` if there is one of that name.
         """
 
@@ -355,8 +358,8 @@ class Queue(Enqueuing[T]):
             id, for the level of that message.
 
         The given values must equal the stored ones of an existing subscription. Creating one
-        conflicts with every operation in flight on the queue. Raises ``SubscriptionMismatch``,
-        ``InvalidSelector``, ``InvalidName``, ``InvalidArgument``, ``QueueNotFound``.
+        conflicts with every operation in flight on the queue. Raises ``OptionsMismatch``,
+        ``InvalidSelector``, ``InvalidArgument``, ``QueueNotFound``.
         """
         return self.subscriptions.subscribe(tr, name, **terms)
 
@@ -435,3 +438,13 @@ def _restore(
 ) -> Queue:
     queue = Queue(name, fdb.Subspace(rawPrefix=root), clock=clock, serializer=serializer)
     return queue if timeout is None else queue.within(timeout)
+
+
+def _mismatch(name: str, option: str, stored: object, given: object) -> OptionsMismatch:
+    problem = (
+        f"but was opened with {option}={given!r}: leave the option out, or change it with "
+        "Queue.set_options"
+    )
+    return OptionsMismatch(
+        kind="queue", name=name, option=option, stored=stored, given=given, problem=problem
+    )

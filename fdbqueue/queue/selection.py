@@ -157,7 +157,7 @@ def edit(
     states: "ready" or "delayed"; None for both.
 
     They keep their ids. Leased messages and dead letters stay unchanged. Two or three round trips
-    for each page. Conflicts with whatever moves the messages. Raises ``InvalidPriority``.
+    for each page. Conflicts with whatever moves the messages. Raises ``InvalidArgument``.
     """
 
     def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:

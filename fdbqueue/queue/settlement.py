@@ -52,7 +52,7 @@ def ack(
 
     result: what came of one delivery, for ``Queue.result``, if the message was enqueued with
         ``keep_result``; else it is ignored. Whatever the serializer takes; at most 10 kB then, else
-        raises ``ResultTooLarge``, or ``InvalidPayload``, before anything is written.
+        raises ``PayloadTooLarge``, or ``InvalidPayload``, before anything is written.
     """
     if result is None:
         held = (deliveries,) if type(deliveries) is Delivery else checked(deliveries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypedDict, Unpack
 
-from ..errors import InvalidArgument, SubscriptionMismatch
+from ..errors import InvalidArgument, OptionsMismatch
 from ..messages import payloads
 from ..schema.keys import LOWEST
 from ..schema.subscription_definitions import Definition, Mode
@@ -43,7 +43,7 @@ class Subscriptions:
         return self._queue._read(tr, lambda tr: [*self._queue._scope(tr).subscriptions])
 
     def open(self, tr: Transactor, name: str) -> Subscription:
-        """A handle on an existing subscription; raises ``SubscriptionNotFound``."""
+        """A handle on an existing subscription; raises ``NotFound``."""
         subscription = Subscription(self._queue, name)
         subscription.definition(tr)
         return subscription
@@ -84,11 +84,13 @@ class Subscriptions:
         )
         for option, value in given.items():
             if getattr(stored, option) != value:
-                raise SubscriptionMismatch(
+                raise OptionsMismatch(
+                    kind="subscription",
                     name=name,
                     option=option,
                     stored=_shown(getattr(stored, option)),
                     given=_shown(value),
+                    problem="but was opened with another: leave it out",
                 )
         return Subscription(self._queue, name)
 

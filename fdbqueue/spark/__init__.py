@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import (
     BrowsedLost,
-    CheckpointMismatch,
-    InvalidRow,
+    InvalidArgument,
+    InvalidInput,
     InvalidSchema,
     JobFailed,
-    MissingJava,
     MissingPackage,
     StoreNotShared,
 )
@@ -57,11 +56,11 @@ _WHERE = {name: module for module, names in _NAMES.items() for name in names.spl
 __all__ = [  # noqa: PLE0604 - strings, all of them
     *_WHERE,
     "BrowsedLost",
-    "CheckpointMismatch",
-    "InvalidRow",
+    "InvalidArgument",
+    "InvalidInput",
     "InvalidSchema",
     "JobFailed",
-    "MissingJava",
+    "MissingPackage",
     "StoreNotShared",
     "check_java",
     "local",

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingJava, MissingPackage
+from ..errors import MissingPackage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def local(
     java_options: further options of Java. config: further settings of Spark.
 
     A new session runs this Python, uses this process's store, logs errors only and has no web
-    page. An active session is returned as it is. Raises ``MissingPackage``, ``MissingJava``.
+    page. An active session is returned as it is. Raises ``MissingPackage``.
     """
     check_java()
     flags = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(_FAST_START if short else ())]
@@ -141,23 +141,31 @@ def _activate(spark: Any) -> None:
 def check_java() -> str:
     """The path of a Java that can run Spark, from ``JAVA_HOME`` or else the ``PATH``.
 
-    Raises ``MissingPackage`` without Spark, ``MissingJava`` without a suitable Java.
+    Raises ``MissingPackage`` without Spark, ``MissingPackage`` without a suitable Java.
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise MissingPackage(purpose="Spark", package="pyspark and pyarrow", extra="spark")
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None:
-        raise MissingJava(found="there is none on the PATH")
+        raise _no_java("there is none on the PATH")
     try:
         text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
-        raise MissingJava(found=f"{java} does not run") from None
+        raise _no_java(f"{java} does not run") from None
     version = java_version(text)
     if version is None or version < OLDEST_JAVA:
         shown = text.splitlines()[0] if text else "of no version"
-        raise MissingJava(found=f"{java} is {shown}")
+        raise _no_java(f"{java} is {shown}")
     return java
+
+
+def _no_java(found: str) -> MissingPackage:
+    remedy = (
+        "install it (Debian and Ubuntu: apt install openjdk-17-jre-headless; Fedora: dnf install "
+        "java-17-openjdk-headless; macOS: brew install openjdk@17), or set JAVA_HOME to where it is"
+    )
+    return MissingPackage(purpose="Spark", package=f"Java 17 or later, and {found}", remedy=remedy)
 
 
 def java_version(text: str) -> int | None:

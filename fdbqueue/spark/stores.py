@@ -35,7 +35,7 @@ class SharedQueue:
     def find(cls, location: Location) -> SharedQueue:
         """Find a queue, on the driver.
 
-        Raises ``QueueNotFound``, ``InvalidName``, and a ``StoreError`` if there is no store.
+        Raises ``QueueNotFound``, ``InvalidArgument``, and a ``StoreError`` if there is no store.
         """
         db = open_store(location.store)
         engine, host = _store(location.store).engine.name, socket.gethostname()

@@ -32,9 +32,7 @@ from ..errors import (
     NotAStore,
     StoreError,
     StoreForked,
-    StoreMismatch,
     StoreNotFound,
-    StoreNotWritable,
     StoreUnreachable,
     UnsupportedVersion,
 )
@@ -106,13 +104,21 @@ def _select() -> Store:
     return store
 
 
+def _other_engine(store: Store, loaded: Engine) -> StoreError:
+    problem = (
+        f"it needs {store.engine.value}, but this process has loaded {loaded.value}, and cannot "
+        f"use both: set FDBQUEUE_STORE={store.path} before you import fdbqueue"
+    )
+    return StoreError(store=store.path, problem=problem)
+
+
 def _chosen_by_application() -> Store:
     named = os.environ.get("FDBQUEUE_STORE")
     loaded = Engine.EMBEDDED if embedded.installed() else Engine.FOUNDATIONDB
     if named:
         store = locate(named)
         if store.engine is not loaded:
-            raise StoreMismatch(store=named, wanted=store.engine.value, loaded=loaded.value)
+            raise _other_engine(store, loaded)
         return store
     if loaded is Engine.EMBEDDED:
         return Store(loaded, location.default_store())
@@ -159,16 +165,14 @@ def open(
         in the log tells, and not by ``fdbq worker``.
 
     Which store it is is logged, and ``describe`` tells it for any database opened here.
-    Raises ``StoreMismatch``, ``StoreNotFound``, ``StoreNotWritable``, ``NotAStore``,
+    Raises ``StoreError``, ``StoreNotFound``, ``NotAStore``,
     ``StoreUnreachable``, ``StoreForked``, ``UnsupportedVersion``, ``InvalidArgument``.
     """
     check_process()
     limit = None if timeout is None else patience("timeout", timeout)
     chosen = DEFAULT if store is None else locate(store)
     if chosen.engine is not DEFAULT.engine:
-        raise StoreMismatch(
-            store=chosen.path, wanted=chosen.engine.value, loaded=DEFAULT.engine.value
-        )
+        raise _other_engine(chosen, DEFAULT.engine)
     if chosen.engine is Engine.EMBEDDED:
         new = location.is_new(chosen, create=create and creates)
         db = _open_embedded(chosen)
@@ -217,11 +221,13 @@ def _open_embedded(store: Store) -> fdb.Database:
             os.makedirs(os.path.dirname(store.path), mode=0o700, exist_ok=True)
         return fdb.open(store.path)
     except OSError as error:
-        raise StoreNotWritable(store=store.path, problem=error.strerror or str(error)) from None
+        problem = f"it cannot be written: {error.strerror or error}"
+        raise StoreError(store=store.path, problem=problem) from None
     except embedded.OtherFormat as error:
         raise UnsupportedVersion(problem=str(error)) from None
     except embedded.NotWritable as error:
-        raise StoreNotWritable(store=store.path, problem=str(error)) from None
+        problem = f"it cannot be written: {error}"
+        raise StoreError(store=store.path, problem=problem) from None
     except embedded.NotAStore as error:
         raise NotAStore(store=store.path, problem=str(error)) from None
     except embedded.StoreError as error:

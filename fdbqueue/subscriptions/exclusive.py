@@ -5,7 +5,7 @@ A hold ends like a lease, when both the database's version and the wall clock ar
 
 from __future__ import annotations
 
-from ..errors import SubscriptionHeld
+from ..errors import Held
 from ..schema.codec.consumers import Holder, pack_holder, unpack_holder
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -25,7 +25,7 @@ def read(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
 def hold(
     tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes, stored: fdb.Value
 ) -> None:
-    """Hold a subscription; raises ``SubscriptionHeld`` if another consumer does.
+    """Hold a subscription; raises ``Held`` if another consumer does.
 
     Writes only if the hold is new or half over.
     """
@@ -37,7 +37,11 @@ def hold(
             if holder.expiry_ms - now_ms > _RENEW_MS:
                 return
         elif _lasts(holder, version, now_ms):
-            raise SubscriptionHeld(name=subscription, seconds=HOLD_SECONDS)
+            problem = (
+                "serves another consumer, until that closes it or leaves it unused for "
+                f"{HOLD_SECONDS:g} s"
+            )
+            raise Held(what=f"the exclusive subscription {subscription!r}", problem=problem)
     expiry_version = version + int(HOLD_SECONDS * VERSIONS_PER_SECOND)
     expiry_ms = now_ms + int(HOLD_SECONDS * 1000)
     holder = Holder(token, expiry_version, expiry_ms)

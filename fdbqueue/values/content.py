@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..errors import InvalidArgument, InvalidHeaders, InvalidPayload, PayloadTooLarge
+from ..errors import InvalidArgument, InvalidPayload, PayloadTooLarge
 from .model import Headers, HeaderValue
 from .options import MAX_PAYLOAD
 
@@ -31,33 +31,38 @@ def check_payload(payload: object, limit: int = MAX_PAYLOAD) -> bytes:
     return data
 
 
+def _refused(header: object, problem: str) -> InvalidArgument:
+    return InvalidArgument(argument="headers", value=header, problem=problem)
+
+
 def check_headers(headers: Headers | None) -> dict[str, HeaderValue]:
-    """Headers as a plain dict; raises ``InvalidHeaders``."""
+    """Headers as a plain dict; raises ``InvalidArgument``."""
     if not headers:
         return {}
     if not hasattr(headers, "items"):
-        raise InvalidHeaders(header=headers, problem="headers must be a mapping")
+        raise _refused(headers, "headers must be a mapping")
     size = 0
     for name, value in headers.items():
         if not isinstance(name, str):
-            raise InvalidHeaders(header=name, problem="a name must be a str")
+            raise _refused(name, "a name must be a str")
         if value is not None and not isinstance(value, str | int | float | bool):
             kind = type(value).__name__
-            raise InvalidHeaders(
-                header=name,
-                problem=f"a value must be str, int, float, bool or None, not {kind}",
+            raise _refused(
+                name,
+                f"a value must be str, int, float, bool or None, not {kind}",
             )
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise InvalidHeaders(header=name, problem="an int must fit in 64 bits")
+            raise _refused(name, "an int must fit in 64 bits")
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidHeaders(header=name, problem="a float must be finite, as in JSON")
+            raise _refused(name, "a float must be finite, as in JSON")
         try:
             size += len(name.encode()) + _HEAD_BYTES
             size += len(value.encode()) if isinstance(value, str) else _NUMBER_BYTES
         except UnicodeEncodeError as error:
-            raise InvalidHeaders(header=name, problem=str(error)) from None
+            raise _refused(name, str(error)) from None
     if size > MAX_HEADER_BYTES:
-        raise InvalidHeaders(
-            header="*", problem=f"all headers have {size:,} bytes; at most {MAX_HEADER_BYTES:,}"
+        raise _refused(
+            "*",
+            f"all headers have {size:,} bytes; at most {MAX_HEADER_BYTES:,}",
         )
     return dict(headers)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field, fields
 from typing import Any, TypedDict
 
-from ..errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
+from ..errors import CorruptData, InvalidArgument, InvalidOptions
 from . import backoff, durations, rates
 from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
@@ -268,14 +268,18 @@ class QueueOptions:
         return max(JMS_PRIORITIES, self.levels) - 1
 
     def level(self, priority: int) -> int:
-        """The level of a priority: 0 is the most urgent. Raises ``InvalidPriority``.
+        """The level of a priority: 0 is the most urgent. Raises ``InvalidArgument``.
 
         Fewer than ten levels are mapped to the ten priorities of JMS as AMQP 0-10 asks (section
         "message.delivery-properties"): the middle ones are told apart, the highest and the lowest
         share a level.
         """
         if type(priority) is not int or not 0 <= priority <= self.max_priority:
-            raise InvalidPriority(priority=priority, maximum=self.max_priority)
+            raise InvalidArgument(
+                argument="priority",
+                value=priority,
+                problem=f"must be an integer from 0 to {self.max_priority}",
+            )
         if self.levels < JMS_PRIORITIES:
             lowest = JMS_PRIORITIES // 2 - math.ceil(self.levels / 2)
             priority = min(max(priority - lowest, 0), self.levels - 1)
@@ -288,29 +292,33 @@ def parse(stored: Any, what: str) -> QueueOptions:
         raise CorruptData(what=what, problem=f"its options are a {type(stored).__name__}")
     try:
         return QueueOptions.of(stored)
-    except (InvalidOptions, InvalidName) as error:
+    except (InvalidOptions, InvalidArgument) as error:
         raise CorruptData(what=what, problem=str(error)) from None
 
 
+def _unfit(name: object, problem: str) -> InvalidArgument:
+    return InvalidArgument(argument="name", value=name, problem=problem)
+
+
 def check_name(name: object) -> str:
-    """A name of a queue, a consumer or a subscription; raises ``InvalidName``."""
+    """A name of a queue, a consumer or a subscription; raises ``InvalidArgument``."""
     if not isinstance(name, str):
-        raise InvalidName(name=name, problem="it must be a str")
+        raise _unfit(name, "it must be a str")
     if not 0 < len(name) <= MAX_NAME_LENGTH:
-        raise InvalidName(name=name, problem=f"it must have 1 to {MAX_NAME_LENGTH} characters")
+        raise _unfit(name, f"it must have 1 to {MAX_NAME_LENGTH} characters")
     if not name.isprintable():
-        raise InvalidName(name=name, problem="it must have printable characters only")
+        raise _unfit(name, "it must have printable characters only")
     return name
 
 
 def check_queue_name(name: object) -> str:
-    """A name of a queue, which people tell from others by its looks; raises ``InvalidName``."""
+    """A name of a queue, which people tell from others by its looks; raises ``InvalidArgument``."""
     text = check_name(name)
     if text != text.strip() or _UNSEEN.search(text):
-        raise InvalidName(name=name, problem="it must have no characters that nobody sees")
+        raise _unfit(name, "it must have no characters that nobody sees")
     if not unicodedata.is_normalized("NFC", text):
         problem = "it must be in Unicode's normal form C, so that no other looks the same"
-        raise InvalidName(name=name, problem=problem)
+        raise _unfit(name, problem)
     return text
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..consumers.registry import Consumer
-from ..errors import GroupNotFound, InvalidArgument, ScheduleNotFound
+from ..errors import InvalidArgument, NotFound
 from ..queue.keys.limits import SharedLimit
 from ..values.model import Message
 from ..values.options import check_name
@@ -51,7 +51,7 @@ class Terms:
 
     @classmethod
     def of(cls, query: Query) -> Terms:
-        """The terms in a query or a form; raises ``InvalidName``, ``InvalidSelector``."""
+        """The terms in a query or a form; raises ``InvalidArgument``, ``InvalidSelector``."""
         given: dict[str, Any] = {name: query.get(name, "") for name in GIVEN}
         state = query.get("state", "ready") if query.get("action") in OF_A_STATE else ""
         if state and state not in STATES:
@@ -152,13 +152,13 @@ def _whole(site: Site, terms: Terms) -> Counted:
 
 def _schedule(site: Site, terms: Terms) -> Counted:
     if site.queue(terms.queue).schedules.get(site.db, terms.schedule) is None:
-        raise ScheduleNotFound(queue=terms.queue, name=terms.schedule)
+        raise NotFound(kind="schedule", queue=terms.queue, name=terms.schedule)
     return 1, True
 
 
 def _group(site: Site, terms: Terms) -> Counted:
     if site.queue(terms.queue).groups.get(site.db, terms.group) is None:
-        raise GroupNotFound(queue=terms.queue, name=terms.group)
+        raise NotFound(kind="group", queue=terms.queue, name=terms.group)
     return 1, True
 
 

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from ..errors import GroupNotFound, InvalidInput, QueueError, QueueNotFound, ScheduleNotFound
+from ..errors import InvalidInput, NotFound, QueueError, QueueNotFound
 from ..queue.keys.limits import Limits
 from ..queue.queue import Queue
 from ..store.binding import FAILURES, fdb
@@ -117,7 +117,7 @@ class Site:
         def answered(request: Request) -> Response:
             try:
                 return page(request)
-            except (QueueNotFound, ScheduleNotFound, GroupNotFound) as error:
+            except (QueueNotFound, NotFound) as error:
                 return self._failed(request, 404, error)
             except InvalidInput as error:
                 return self._failed(request, 400, error)

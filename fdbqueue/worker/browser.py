@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ..consumers import promotion, registry, wakeups, watching
-from ..errors import HandlerTooSlow, InvalidArgument, QueueError, QueueNotFound, SubscriptionHeld
-from ..errors import SubscriptionNotFound as NotFound
+from ..errors import HandlerTooSlow, Held, InvalidArgument, QueueError, QueueNotFound
+from ..errors import NotFound as NotFound
 from ..messages import next_event
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
@@ -126,7 +126,7 @@ class Browser:
                 self._failures = 0
             except (NotFound, QueueNotFound):
                 over = True
-            except SubscriptionHeld:
+            except Held:
                 self._stand_by()
             except (*FAILURES, QueueError) as error:
                 self._outage(error)
@@ -323,7 +323,7 @@ class Browser:
             if not over and self._holds:
                 self._run(self._release, lambda _: False)
             self.consumer.leave()
-        except (NotFound, QueueNotFound, SubscriptionHeld):
+        except (NotFound, QueueNotFound, Held):
             self.consumer.leave()
         except Exception as error:
             log.warning("%s is not told that a worker is gone: %s", self.queue.name, error)

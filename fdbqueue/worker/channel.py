@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..consumers.credit import Credit
-from ..errors import FlushUnfinished, InvalidArgument
+from ..errors import InvalidArgument, Unfinished
 from ..store import tasks, world
 from ..values import durations
 from ..values.durations import Seconds
@@ -129,7 +129,7 @@ class Channel:
 
         timeout: seconds; None for as long as it takes.
 
-        Raises ``FlushUnfinished`` when the time is over, or the worker stops before; and
+        Raises ``Unfinished`` when the time is over, or the worker stops before; and
         ``InvalidArgument`` if the worker does not run. Not for handlers of the channel: they would
         wait for themselves.
         """
@@ -148,7 +148,9 @@ class Channel:
             with self._lock:
                 self._flushes.remove(flush)
         if not flush.done:
-            raise FlushUnfinished(problem="the worker has stopped" if ended else "the time is over")
+            why = "the worker has stopped" if ended else "the time is over"
+            problem = f"what was there when the flush began is not all handled: {why}"
+            raise Unfinished(problem=problem)
 
     # -- for the worker ----------------------------------------------------------------------
 

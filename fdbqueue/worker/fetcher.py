@@ -7,7 +7,7 @@ from functools import partial
 
 from ..consumers import watching
 from ..consumers.credit import Credit
-from ..errors import LeaseLost, OperationTimedOut, QueueError, SubscriptionNotFound
+from ..errors import LeaseLost, NotFound, OperationTimedOut, QueueError
 from ..schema.codec.consumers import ConsumerRef
 from ..store import world
 from ..store.binding import FAILURES
@@ -71,7 +71,7 @@ class Fetcher:
             try:
                 self._fetch(credit, most, finished, exchanged, begins)
                 self._failures = 0
-            except SubscriptionNotFound:
+            except NotFound:
                 with state.lock:
                     buffer.fetch_failed(exchanged, 0.0)
                 over = True

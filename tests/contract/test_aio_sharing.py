@@ -12,7 +12,7 @@ import pytest
 
 from fdbqueue import Queue, aio
 from fdbqueue.errors import (
-    InvalidHeaders,
+    InvalidArgument,
     OperationTimedOut,
     PayloadTooLarge,
     QueueFull,
@@ -110,7 +110,7 @@ def test_a_message_that_is_refused_harms_no_other(db: fdb.Database, space: fdb.S
 
     results = run(main())
     assert isinstance(results[3], PayloadTooLarge)
-    assert isinstance(results[4], InvalidHeaders)
+    assert isinstance(results[4], InvalidArgument)
     assert sorted(payloads(db, queue)) == [b"0", b"1", b"2", b"3", b"4"]
     assert [type(each) for n, each in enumerate(results) if n not in (3, 4)] == [str] * 5
 

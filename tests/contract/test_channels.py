@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Channel, Credit, Message, Queue, Retry, Worker
-from fdbqueue.errors import FlushUnfinished, InvalidArgument
+from fdbqueue.errors import InvalidArgument, Unfinished
 from fdbqueue.store.binding import fdb
 from tests.flaky import CuttableDatabase
 from tests.gates import Gate
@@ -276,7 +276,7 @@ def test_a_flush_of_a_channel_waits_for_all_that_share_it(
     with worker, ThreadPoolExecutor(1) as pool:
         gate.wait_for(1)
         flushed = pool.submit(channel.flush)
-        with pytest.raises(FlushUnfinished, match="time is over"):
+        with pytest.raises(Unfinished, match="time is over"):
             channel.flush(0.05)
         gate.let(1)
         flushed.result(DEADLINE)
@@ -292,7 +292,7 @@ def test_a_flush_ends_when_the_worker_stops(db: Database, queue: Queue, gate: Ga
             gate.wait_for(1)
             flushed = pool.submit(channel.flush)
             eventually(lambda: channel._flushes)
-        with pytest.raises(FlushUnfinished, match="stopped"):
+        with pytest.raises(Unfinished, match="stopped"):
             flushed.result(DEADLINE)
     with pytest.raises(InvalidArgument, match="no worker runs"):
         channel.flush()
@@ -306,7 +306,7 @@ def test_a_flush_waits_for_a_store_that_is_away(db: Database, queue: Queue) -> N
     worker.add(queue, lambda message: None, credit=channel)
     line.cut = True
     with worker:
-        with pytest.raises(FlushUnfinished):
+        with pytest.raises(Unfinished):
             channel.flush(0.05)
         channel.grant(messages=1)
         line.cut = False

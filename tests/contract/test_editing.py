@@ -9,7 +9,7 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli.messages import listing
-from fdbqueue.errors import InvalidArgument, InvalidPriority
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.testing import ManualClock
 
 
@@ -153,7 +153,7 @@ def test_what_is_leased_or_gone_stays_as_it_is(db: fdb.Database, queue: Queue) -
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"priority": 10}, InvalidPriority),
+        ({"priority": 10}, InvalidArgument),
         ({"delay": -1}, InvalidArgument),
         ({"at": datetime(2030, 1, 1)}, InvalidArgument),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Import, NewMessage, Queue
-from fdbqueue.errors import InvalidHeaders, InvalidPayload, InvalidPriority, PayloadTooLarge
+from fdbqueue.errors import InvalidArgument, InvalidPayload, PayloadTooLarge
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 
@@ -124,11 +124,11 @@ def test_priorities_that_share_a_level_keep_their_order(
 
 HEADERS: Any = {"a": []}
 BAD: list[tuple[Any, type[Exception]]] = [
-    (NewMessage(b"x", priority=10), InvalidPriority),
-    (NewMessage(b"x", priority=-1), InvalidPriority),
-    (NewMessage(b"x", priority=2**70), InvalidPriority),
-    (NewMessage(b"x", priority=True), InvalidPriority),
-    (NewMessage(b"x", headers=HEADERS), InvalidHeaders),
+    (NewMessage(b"x", priority=10), InvalidArgument),
+    (NewMessage(b"x", priority=-1), InvalidArgument),
+    (NewMessage(b"x", priority=2**70), InvalidArgument),
+    (NewMessage(b"x", priority=True), InvalidArgument),
+    (NewMessage(b"x", headers=HEADERS), InvalidArgument),
     ({"text"}, InvalidPayload),
     (bytes(2_000), PayloadTooLarge),
     (NewMessage(bytes(2_000), unique="u"), PayloadTooLarge),

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.errors import ImportMoved, InvalidArgument, QueueNotFound
+from fdbqueue.errors import InvalidArgument, QueueNotFound, TakenOver
 from fdbqueue.queue.bulk.imports import Import
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
@@ -35,7 +35,7 @@ def test_messages_and_the_place_behind_them_are_one_commit(
 def test_an_import_that_is_elsewhere_enqueues_nothing(db: Database, queue: Queue) -> None:
     Import(queue, "a").enqueue(db, [b"1"], since=b"", until=b"1")
 
-    with pytest.raises(ImportMoved, match="'a'"):
+    with pytest.raises(TakenOver, match="'a'"):
         Import(queue, "a").enqueue(db, [b"1"], since=b"", until=b"1")
 
     assert queue.depth(db).enqueued == 1

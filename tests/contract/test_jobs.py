@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from fdbqueue import Message, Queue, Worker
-from fdbqueue.errors import InvalidArgument, InvalidHeaders
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from tests.patience import eventually
 
@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_job_is_said(db: Database, teas: Queue[Any]) -> Non
 
     with pytest.raises(InvalidArgument, match="a job has it"):
         teas.job(name="brew")(brew.function)
-    with pytest.raises(InvalidHeaders, match="the job sets it"):
+    with pytest.raises(InvalidArgument, match="the job sets it"):
         brew.enqueue(db, "assam", headers={"job": "bake"})
 
     @teas.job

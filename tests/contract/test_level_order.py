@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from fdbqueue import Delivery, Depth, NewMessage, Queue
 from fdbqueue.errors import (
     InvalidArgument,
-    InvalidHeaders,
     InvalidOptions,
-    LevelsFixed,
     OptionsMismatch,
     QueueFull,
 )
@@ -289,12 +287,12 @@ def test_a_value_that_is_too_long_is_refused_at_the_edge(
     queue.enqueue_many(db, [at(fits, b"fits")])
     several: list[dict[str, Any]] = [{}, {"delay": 10}, {"ttl": 10}]
     for terms in several:
-        with pytest.raises(InvalidHeaders, match=f"may have {most:,} bytes"):
+        with pytest.raises(InvalidArgument, match=f"may have {most:,} bytes"):
             queue.enqueue_many(db, [at("a"), at(fits + "x", **terms)])
     stager = Sink(queue, "load").stage(db, 1)
-    with pytest.raises(InvalidHeaders):
+    with pytest.raises(InvalidArgument):
         stager.plain(b"x", 4, {"at": fits + "x"})
-    with pytest.raises(InvalidHeaders):
+    with pytest.raises(InvalidArgument):
         stager.add(at(fits + "x", delay=10))
     assert queue.depth(db) == Depth(enqueued=1, ready=1, ready_bytes=4)
 
@@ -660,9 +658,9 @@ def test_no_subscription_misses_what_comes_into_a_sorted_level(
 
 
 def test_the_order_of_a_queue_is_fixed(db: Database, reminders: Queue, prices: Queue) -> None:
-    with pytest.raises(LevelsFixed, match="sort='at', which cannot become None"):
+    with pytest.raises(OptionsMismatch, match="sort='at', which cannot become None"):
         reminders.set_options(db, sort=None)
-    with pytest.raises(LevelsFixed, match="last_value='of', which cannot become 'x'"):
+    with pytest.raises(OptionsMismatch, match="last_value='of', which cannot become 'x'"):
         prices.set_options(db, last_value="x")
     with pytest.raises(OptionsMismatch):
         Queue.open(db, "reminders", root=reminders._root, sort="of")

@@ -12,7 +12,6 @@ import pytest
 from fdbqueue import Delivery, Message, NewMessage, Queue
 from fdbqueue.errors import (
     InvalidArgument,
-    InvalidName,
     InvalidOptions,
     QueueNotFound,
     TransactionTooLarge,
@@ -284,9 +283,9 @@ def test_a_change_in_ones_own_transaction_is_finished_by_a_sweep_of_any_queue(
     [
         ({}, InvalidArgument),
         ("stripe", InvalidArgument),
-        ({"api": ""}, InvalidName),
-        ({"": "stripe"}, InvalidName),
-        ({"api": 7}, InvalidName),
+        ({"api": ""}, InvalidArgument),
+        ({"": "stripe"}, InvalidArgument),
+        ({"api": 7}, InvalidArgument),
     ],
 )
 def test_what_is_no_limit_is_refused(
@@ -325,7 +324,7 @@ def test_limits_that_make_no_sense_are_refused(db: Database, queues: tuple[Queue
     for given in ("api", ("api",), ("api", "a", "b")):
         with pytest.raises(InvalidArgument):
             limits[given]
-    with pytest.raises(InvalidName):
+    with pytest.raises(InvalidArgument):
         limits["api", ""]
     assert limits.list(db) == []
 

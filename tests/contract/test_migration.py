@@ -15,7 +15,7 @@ import pytest
 
 from docs.examples import drain_curator, move_recipe
 from fdbqueue import NewMessage, Queue, State
-from fdbqueue.errors import ImportMoved
+from fdbqueue.errors import TakenOver
 from fdbqueue.store.binding import fdb, transactional
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
@@ -388,7 +388,7 @@ def test_of_two_drains_at_once_one_goes_on(
     monkeypatch.setattr(zk, "get", late)
 
     # Then the first finds that the import is elsewhere
-    with pytest.raises(ImportMoved):
+    with pytest.raises(TakenOver):
         drain_curator.drain(zk, PATH, "queue", db, queue)
     assert payloads(db, queue) == [b"a"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Delivery, Depth, NewMessage, Queue
-from fdbqueue.errors import InvalidName
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
@@ -205,6 +205,6 @@ def test_turns_are_taken_once_under_faults(db: Database, queue: Queue, fault: st
 
 @pytest.mark.parametrize("key", ["", "x" * 201, 5, b"a"])
 def test_a_key_is_a_name(db: Database, queue: Queue, key: Any) -> None:
-    with pytest.raises(InvalidName):
+    with pytest.raises(InvalidArgument):
         queue.enqueue(db, b"1", key=key)
     assert queue.depth(db) == Depth()

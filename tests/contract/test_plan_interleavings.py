@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.errors import LeaseLost, MessagePlanned, PlanLost
+from fdbqueue.errors import BatchLost, LeaseLost, MessagePlanned
 from fdbqueue.messages.streams import planning
 from fdbqueue.queue.bulk.planner import Mark, Planner
 from fdbqueue.store.binding import fdb
@@ -133,7 +133,7 @@ def test_giving_a_plan_back_against_its_acknowledgement(
         def check(results: list[Any]) -> None:
             # Then all of it is done or all of it is back, and by its token none was settled
             acknowledged, given, settled = results
-            if isinstance(acknowledged, PlanLost):
+            if isinstance(acknowledged, BatchLost):
                 assert given == 8
                 assert waiting(db, queue) == GIVEN
             else:
@@ -168,7 +168,7 @@ def test_a_part_is_read_whole_or_not_at_all_while_its_batch_is_given_back(
 
         def check(results: list[Any]) -> None:
             read, _ = results
-            assert isinstance(read, PlanLost) or read == GIVEN[3:6]
+            assert isinstance(read, BatchLost) or read == GIVEN[3:6]
             assert waiting(db, queue) == GIVEN
             clean(db, queue)
 

@@ -18,19 +18,17 @@ from hypothesis import strategies as st
 from fdbqueue import NewMessage, Producer, Queue
 from fdbqueue.errors import (
     InvalidArgument,
-    InvalidHeaders,
     InvalidPayload,
-    InvalidPriority,
     OperationTimedOut,
     OutcomeUnknown,
     PayloadTooLarge,
     ProducerClosed,
     ProducerFull,
-    ProducerUnfinished,
     QueueError,
     QueueFull,
     QueueNotFound,
     StoreForked,
+    Unfinished,
 )
 from fdbqueue.queue.bulk import pending
 from fdbqueue.store import binding, world
@@ -438,12 +436,12 @@ class _Later:
 @pytest.mark.parametrize(
     ("message", "error"),
     [
-        (NewMessage(b"x", priority=10), InvalidPriority),
-        (NewMessage(b"x", priority=cast("int", "high")), InvalidPriority),
+        (NewMessage(b"x", priority=10), InvalidArgument),
+        (NewMessage(b"x", priority=cast("int", "high")), InvalidArgument),
         (b"x" * 101, PayloadTooLarge),
         (NewMessage(b"x" * 101, unique="u"), PayloadTooLarge),
         (cast("bytes", {"text"}), InvalidPayload),
-        (NewMessage(b"x", headers=cast("Any", {"a": object()})), InvalidHeaders),
+        (NewMessage(b"x", headers=cast("Any", {"a": object()})), InvalidArgument),
         (NewMessage(b"x", delay=-1), InvalidArgument),
         (NewMessage(b"x", ttl=0), InvalidArgument),
     ],
@@ -690,7 +688,7 @@ def test_closing_within_a_time_fails_what_was_not_begun(
     held.begun()
     futures += [producer.send(payload) for payload in numbers(5, 1)]
     assert futures[-1].cancel()
-    with pytest.raises(ProducerUnfinished, match="6 messages") as open_:
+    with pytest.raises(Unfinished, match="6 messages") as open_:
         producer.close(0.01)
     assert isinstance(open_.value, TimeoutError)
     assert results(futures[1:]) == [ProducerClosed] * 4 + [CancelledError]
@@ -709,7 +707,7 @@ def test_closing_ends_a_batch_of_which_only_a_part_was_tried(
     held.hold()
     futures = [producer.send(payload) for payload in numbers(6)]
     held.begun()
-    with pytest.raises(ProducerUnfinished):
+    with pytest.raises(Unfinished):
         producer.close(0.01)
     held.open.set()
     producer.close(DEADLINE)
@@ -738,7 +736,7 @@ def test_flushing_waits_for_what_was_sent_before_only(
         held.hold()
         first = producer.send(b"first")
         held.begun()
-        with pytest.raises(ProducerUnfinished, match="1 messages"):
+        with pytest.raises(Unfinished, match="1 messages"):
             producer.flush(0.01)
         flushing = in_thread(lambda: producer.flush(DEADLINE))
         eventually(lambda: producer._pending._wanted == 1)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Depth, Headers, NewMessage, Queue
-from fdbqueue.errors import InvalidArgument, InvalidPayload, InvalidPriority, TransactionTooLarge
+from fdbqueue.errors import InvalidArgument, InvalidPayload, TransactionTooLarge
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import Position
 from tests.progress import Steps
@@ -162,7 +162,7 @@ def test_nothing_at_all_cannot_be_enqueued(db: Database, queue: Queue) -> None:
 
 
 def test_one_bad_message_keeps_the_whole_batch_out(db: Database, queue: Queue) -> None:
-    with pytest.raises(InvalidPriority):
+    with pytest.raises(InvalidArgument):
         queue.enqueue_many(db, [NewMessage(b"x"), NewMessage(b"y", 10)])
     with pytest.raises(InvalidPayload):
         queue.enqueue_many(db, [b"x", {"text"}])

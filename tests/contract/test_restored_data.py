@@ -8,7 +8,7 @@ import pytest
 
 from fdbqueue import Queue
 from fdbqueue.consumers import eviction, registry, wakeups
-from fdbqueue.errors import SubscriptionHeld
+from fdbqueue.errors import Held
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
@@ -113,7 +113,7 @@ def test_a_subscription_held_on_another_cluster_is_free(
 
     heir = young(space).subscribe(db, "one", mode="browse", exclusive=True)
     heir.browse(db)
-    with pytest.raises(SubscriptionHeld):
+    with pytest.raises(Held):
         young(space).subscribe(db, "one", mode="browse", exclusive=True).browse(db)
 
 

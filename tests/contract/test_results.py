@@ -19,12 +19,9 @@ from fdbqueue.errors import (
     InvalidPayload,
     LeaseLost,
     NoResult,
+    PayloadTooLarge,
     QueueNotFound,
-    ResultCancelled,
-    ResultDead,
     ResultPending,
-    ResultTooLarge,
-    ResultUnknown,
 )
 from fdbqueue.queue.continuations import results
 from fdbqueue.queue.continuations.results import MAX_BYTES
@@ -162,10 +159,10 @@ def test_a_message_that_asks_for_none_has_no_result(db: Database, sums: Queue[An
     message_id = sums.enqueue(db, 1)
     found = sums.receive(db)
     assert found is not None
-    with pytest.raises(ResultUnknown):
+    with pytest.raises(NoResult):
         sums.result(db, message_id)
     sums.ack(db, found, result="x" * (MAX_BYTES + 1))
-    with pytest.raises(ResultUnknown):
+    with pytest.raises(NoResult):
         sums.result(db, message_id, wait=DEADLINE)
 
 
@@ -174,7 +171,7 @@ def test_a_result_has_at_most_ten_kilobytes(db: Database, sums: Queue[Any]) -> N
     message_id = sums.enqueue(db, 1, keep_result=KEPT)
     found = sums.receive(db)
     assert found is not None
-    with pytest.raises(ResultTooLarge, match="10,001 bytes; at most 10,000"):
+    with pytest.raises(PayloadTooLarge, match="10,001 bytes; at most 10,000"):
         sums.ack(db, found, result=beyond)
     with pytest.raises(InvalidPayload):
         sums.ack(db, found, result=object())
@@ -200,7 +197,7 @@ def test_a_handler_that_returns_what_cannot_be_kept_has_failed(
     assert calls.count(1) == 2
     assert calls.count(2) == 1
     assert sums.depth(db) == Depth(enqueued=2, done=1, dead=1)
-    with pytest.raises(ResultDead, match=r"ResultTooLarge|InvalidPayload"):
+    with pytest.raises(NoResult, match=r"PayloadTooLarge|InvalidPayload"):
         sums.result(db, kept)
 
 
@@ -215,7 +212,7 @@ def test_a_result_is_kept_for_the_time_asked_and_then_swept(
     sums.admin.sweep(db)
     assert sums.result(db, short) == {"of": "1"}
     clock.seconds += 1
-    with pytest.raises(ResultUnknown):
+    with pytest.raises(NoResult):
         sums.result(db, short)
     sums.admin.sweep(db)
     assert sums.result(db, long) == {"of": "2"}
@@ -247,12 +244,12 @@ def ends(
         sums.admin.sweep(db)
 
     return {
-        "dead": (reject, ResultDead, "no"),
-        "cancelled": (lambda each: sums.cancel(db, each), ResultCancelled, "it is purged"),
-        "cancelled while leased": (cancel_leased, ResultCancelled, "it is purged"),
-        "dropped": (drop, ResultCancelled, "it is purged"),
-        "purged": (lambda _: sums.purge(db), ResultCancelled, "it is purged"),
-        "expired": (expire, ResultCancelled, "it is expired"),
+        "dead": (reject, NoResult, "no"),
+        "cancelled": (lambda each: sums.cancel(db, each), NoResult, "it is purged"),
+        "cancelled while leased": (cancel_leased, NoResult, "it is purged"),
+        "dropped": (drop, NoResult, "it is purged"),
+        "purged": (lambda _: sums.purge(db), NoResult, "it is purged"),
+        "expired": (expire, NoResult, "it is expired"),
         "gone": (lambda _: sums.delete(db), QueueNotFound, "sums"),  # type: ignore[dict-item]
     }
 
@@ -300,7 +297,7 @@ def test_a_redriven_message_is_pending_and_then_done(
     found = sums.receive(db)
     assert found is not None
     sums.reject(db, found, "no")
-    with pytest.raises(ResultDead):
+    with pytest.raises(NoResult):
         sums.result(db, message_id)
     clock.seconds += 40
     sums.retry(db)
@@ -322,7 +319,7 @@ def test_a_dead_letter_in_another_queue_is_dead_here(
     found = sums.receive(db)
     assert found is not None
     sums.reject(db, found, "no")
-    with pytest.raises(ResultDead, match="no"):
+    with pytest.raises(NoResult, match="no"):
         sums.result(db, message_id)
     assert graves.depth(db).ready == 1
 

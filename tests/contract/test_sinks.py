@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import (
-    InvalidHeaders,
-    InvalidPriority,
+    BatchLost,
+    InvalidArgument,
     PayloadTooLarge,
     QueueFull,
     QueueNotFound,
     QueueReplaced,
     SinkBehind,
-    SinkLost,
     SinkUnfinished,
 )
 from fdbqueue.messages.streams import staging
@@ -295,9 +294,9 @@ def test_what_no_queue_takes_is_refused_before_anything_is_enqueued(
 ) -> None:
     queue.set_options(db, max_payload=1_000)
     stager = sink.stage(db, 0)
-    with pytest.raises(InvalidPriority):
+    with pytest.raises(InvalidArgument):
         stager.plain(b"", 10)
-    with pytest.raises(InvalidHeaders):
+    with pytest.raises(InvalidArgument):
         stager.plain(b"", 4, {"x": [1]})  # type: ignore[dict-item]
     with pytest.raises(PayloadTooLarge):
         stager.plain(bytes(1_001), 4)
@@ -479,7 +478,7 @@ def test_what_a_write_without_a_name_left_is_swept(db: Database, queue: Queue, s
 
     publish(db, Sink(queue, "other"), 0)
 
-    with pytest.raises(SinkLost):
+    with pytest.raises(BatchLost):
         publish(db, old, 0, attempts[0])
     publish(db, fresh, 0, attempts[1])
     publish(db, sink, 0, attempts[2])
@@ -568,7 +567,7 @@ def test_what_a_driver_that_died_has_left_is_counted_and_can_be_forgotten(
     assert left_over(db, queue) == 0
     # and who goes on with what is no more is told so
     running.plain(b"more", 4)
-    with pytest.raises(SinkLost):
+    with pytest.raises(BatchLost):
         running.finish()
 
 
@@ -588,7 +587,7 @@ def test_what_nobody_comes_back_to_is_removed_after_a_week(
     clock.seconds += 120
     assert queue.admin.sweep(db).staged == 3
     assert {*undecided_rows(db, queue)} == {"late"}
-    with pytest.raises(SinkLost, match="write them again"):
+    with pytest.raises(BatchLost, match="write them again"):
         publish(db, dead, 0, lost)
 
     # Another write removes it, too

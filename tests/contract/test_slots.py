@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Delivery, Message, NewMessage, Queue, transactional
-from fdbqueue.errors import InvalidArgument, InvalidName, InvalidOptions
+from fdbqueue.errors import InvalidArgument, InvalidOptions
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -302,7 +302,7 @@ def test_limits_that_make_no_sense_are_refused(db: Database, queue: Queue) -> No
     nothing: Any = {"paused": None}
     with pytest.raises(InvalidArgument):
         queue.keys["a"].set(db, **nothing)
-    with pytest.raises(InvalidName):
+    with pytest.raises(InvalidArgument):
         queue.keys[""]
     assert queue.keys.limited(db) == {}
 

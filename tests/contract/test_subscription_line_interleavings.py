@@ -14,7 +14,7 @@ from fdbqueue.consumers import line, receiving
 from fdbqueue.consumers.line import Demand
 from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
 from fdbqueue.consumers.receiving.access import Outcome
-from fdbqueue.errors import SubscriptionNotFound
+from fdbqueue.errors import NotFound
 from fdbqueue.queue.subscription import Subscription
 from fdbqueue.schema import once
 from fdbqueue.schema.codec.leases import new_claim
@@ -162,12 +162,12 @@ def test_a_round_while_its_subscription_is_removed(
             # Then the match is with the first, or still there, and nothing is left of the line
             served, _, late = (*results, [])[:3]
             ready = [one.payload.decode() for one in queue.peek(db, 9)]
-            if isinstance(served, SubscriptionNotFound):
+            if isinstance(served, NotFound):
                 assert ready == ["eu1"]
             else:
                 assert served == ["eu1"]
                 assert ready == []
-            assert late == [] or isinstance(late, SubscriptionNotFound)
+            assert late == [] or isinstance(late, NotFound)
             rows = queue._keys.lines()
             assert not db.get_range(rows.start, rows.stop)
             clean(db, queue)

@@ -12,7 +12,7 @@ from fdbqueue import Credit, Delivery, NewMessage, Queue, Ticket
 from fdbqueue.consumers import line, receiving
 from fdbqueue.consumers.line import Demand
 from fdbqueue.consumers.receiving import waiting
-from fdbqueue.errors import LeaseLost, SubscriptionHeld, SubscriptionNotFound
+from fdbqueue.errors import Held, LeaseLost, NotFound
 from fdbqueue.queue.subscription import Subscription
 from fdbqueue.schema import once
 from fdbqueue.schema.keys import Kind
@@ -268,7 +268,7 @@ def test_requests_end_with_their_subscription(
     europe.remove(db)
     assert stored(db, queue) == 0
     for ticket in (leader, other):
-        with pytest.raises(SubscriptionNotFound):
+        with pytest.raises(NotFound):
             answer(db, europe, ticket)
     again = queue.subscribe(db, "europe", selector="region = 'us'")
     assert again.receive(db) is None
@@ -306,7 +306,7 @@ def test_a_subscription_closes_itself_through_its_line(
     assert answer(db, once_, other) == ["eu1"]
     asked, behind = ask(db, once_), ask(db, once_)
     assert answer(db, once_, asked) == []
-    with pytest.raises(SubscriptionNotFound):
+    with pytest.raises(NotFound):
         answer(db, once_, behind)
     assert queue.subscriptions.list(db) == []
     for kind in (Kind.LINE, Kind.GUARD, Kind.STATE, Kind.SLEEPER, Kind.CONSUMER):
@@ -325,7 +325,7 @@ def test_a_leader_that_finds_nothing_for_others_keeps_what_another_gave_it(
     later = ask(db, closing)
     assert answer(db, closing, leader) == ["eu1"]
     # Then that one is told
-    with pytest.raises(SubscriptionNotFound):
+    with pytest.raises(NotFound):
         answer(db, closing, later)
 
 
@@ -362,12 +362,12 @@ def test_an_exclusive_subscription_lets_only_its_holder_into_its_line(
     rival = queue.subscriptions.open(db, "ledger")
     put(db, queue, "eu1", "eu2")
     asked = ask(db, ledger)
-    with pytest.raises(SubscriptionHeld):
+    with pytest.raises(Held):
         rival.receive(db)
     assert answer(db, ledger, asked) == ["eu1"]
     ledger.close(db)
     assert texts(rival.receive_many(db, 1)) == ["eu2"]
-    with pytest.raises(SubscriptionHeld):
+    with pytest.raises(Held):
         ledger.receive(db)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fdbqueue.errors import (
     CorruptData,
-    InvalidHeaders,
+    InvalidArgument,
     InvalidPayload,
     PayloadTooLarge,
 )
@@ -131,5 +131,5 @@ def test_a_payload_over_the_limit_is_refused() -> None:
     ],
 )
 def test_headers_that_cannot_be_stored_are_refused(headers: object) -> None:
-    with pytest.raises(InvalidHeaders):
+    with pytest.raises(InvalidArgument):
         check_headers(headers)  # type: ignore[arg-type]

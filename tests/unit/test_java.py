@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue.errors import MissingJava
+from fdbqueue.errors import MissingPackage
 from fdbqueue.spark import check_java
 from fdbqueue.spark.session import java_version
 from tests.needs import require_spark
@@ -53,14 +53,14 @@ def test_a_java_that_spark_does_not_run_on_is_refused_with_what_to_install(
 ) -> None:
     java(tmp_path, says, status)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(MissingJava, match=f"bin/java {found}.*apt install openjdk-17"):
+    with pytest.raises(MissingPackage, match=f"bin/java {found}.*apt install openjdk-17"):
         check_java()
 
 
 def test_no_java_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingJava, match="there is none on the PATH"):
+    with pytest.raises(MissingPackage, match="there is none on the PATH"):
         check_java()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue import QueueOptions
-from fdbqueue.errors import InvalidName, InvalidOptions, InvalidPriority
+from fdbqueue.errors import InvalidArgument, InvalidOptions
 from fdbqueue.values import options
 from fdbqueue.values.options import check_name, check_queue_name
 
@@ -39,7 +39,7 @@ def test_the_mapping_keeps_order_and_uses_every_level(levels: int) -> None:
 
 @pytest.mark.parametrize("priority", [-1, 10, 1.5, "7", None, True])
 def test_a_priority_out_of_range_is_refused(priority: object) -> None:
-    with pytest.raises(InvalidPriority, match="from 0 to 9"):
+    with pytest.raises(InvalidArgument, match="from 0 to 9"):
         QueueOptions().level(priority)  # type: ignore[arg-type]
 
 
@@ -101,7 +101,7 @@ def test_an_option_is_none_only_where_that_means_something(option: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\x00b", "a\nb", "\x1b[31m", 5, None, b"a"])
 def test_a_name_that_is_none_is_refused(name: object) -> None:
-    with pytest.raises(InvalidName):
+    with pytest.raises(InvalidArgument):
         check_name(name)
 
 
@@ -122,7 +122,7 @@ def test_a_name_that_is_none_is_refused(name: object) -> None:
 )
 def test_a_queue_has_no_name_that_looks_like_another_or_like_nothing(name: str) -> None:
     assert name.isprintable()
-    with pytest.raises(InvalidName):
+    with pytest.raises(InvalidArgument):
         check_queue_name(name)
 
 

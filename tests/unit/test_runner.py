@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue.errors import NoSuchWorker
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.worker.processes.runner import load
 
 MODULE = """
@@ -48,5 +48,5 @@ def test_a_worker_is_found_by_module_and_name(module: str) -> None:
 def test_what_is_no_worker_is_refused_with_the_reason(
     module: str, target: str, problem: str
 ) -> None:
-    with pytest.raises(NoSuchWorker, match=problem):
+    with pytest.raises(InvalidArgument, match=problem):
         load(target.format(module))

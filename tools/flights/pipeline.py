@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fdbqueue import Queue, fdb
 from fdbqueue import spark as pipeline
-from fdbqueue.errors import MissingJava
+from fdbqueue.errors import MissingPackage
 
 from .table import Flight, Totals, totals
 
@@ -34,7 +34,7 @@ def missing() -> str | None:
     try:
         pipeline.check_java()
         import pyspark  # noqa: F401
-    except MissingJava as error:
+    except MissingPackage as error:
         return str(error)
     except ImportError:
         return "it needs pyspark: pip install 'fdbqueue[spark]'"

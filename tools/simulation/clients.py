@@ -13,11 +13,11 @@ from chaosrun.place import LEASE, MAX_ATTEMPTS, Place
 from fdbqueue import Delivery, Message, Queue, Worker
 from fdbqueue.errors import (
     LeaseLost,
+    NotFound,
     OperationTimedOut,
     OutcomeUnknown,
     QueueError,
     QueueFull,
-    ScheduleNotFound,
 )
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
@@ -35,7 +35,7 @@ TARGETS: list[dict[str, Any]] = [
     {"max_messages": 40, "when_full": "drop-oldest", "dropped": "dead"},
 ]
 """What of ``TARGET`` is fixed by the seed."""
-EXPECTED = (LeaseLost, OperationTimedOut, OutcomeUnknown, QueueFull, ScheduleNotFound)
+EXPECTED = (LeaseLost, OperationTimedOut, OutcomeUnknown, QueueFull, NotFound)
 """What an operation may raise by rights; anything else is a failure of the run."""
 WORKERS_LEASE = 30.0
 

@@ -8,7 +8,7 @@ from typer import Argument, Typer
 
 import fdbqueue
 
-from ...errors import GroupNotFound
+from ...errors import NotFound
 from .. import context, json_schema, listings, terminal
 from ..parameters import Change, ListOutput, Output, Page, QueueName, grouped
 
@@ -70,7 +70,7 @@ def show(name: QueueName, group: Name, *, output: Output) -> None:
     def look() -> listings.View:
         found = queue.groups.get(db, group)
         if found is None:
-            raise GroupNotFound(queue=name, name=group)
+            raise NotFound(kind="group", queue=name, name=group)
         now_ms = fdbqueue.Clock().wall_ms()
         times = [("created", found.created_ms), ("ended", found.ended_ms)]
         fields = [
@@ -99,7 +99,7 @@ def forget(name: QueueName, group: Name, *, change: Change) -> None:
     """
     db, queue = context.open_queue(name)
     if queue.groups.get(db, group) is None:
-        raise GroupNotFound(queue=name, name=group)
+        raise NotFound(kind="group", queue=name, name=group)
     if not change.dry_run:
         change.confirm(f"Forget group {group!r} of queue {name!r}?")
         queue.groups.forget(db, group)

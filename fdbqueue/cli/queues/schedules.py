@@ -8,7 +8,7 @@ from typer import Argument, Option, Typer
 
 import fdbqueue
 
-from ...errors import ScheduleNotFound
+from ...errors import NotFound
 from .. import context, durations, json_schema, listings, terminal
 from ..parameters import (
     AsJson,
@@ -153,7 +153,7 @@ def show(name: QueueName, schedule: Name, *, output: Output) -> None:
     def look() -> listings.View:
         found = queue.schedules.get(db, schedule)
         if found is None:
-            raise ScheduleNotFound(queue=name, name=schedule)
+            raise NotFound(kind="schedule", queue=name, name=schedule)
         after, before = _times(found, fdbqueue.Clock().wall_ms())
         fields = [
             ("schedule", found.name),
@@ -219,7 +219,7 @@ def delete(name: QueueName, schedule: Name, *, change: Change) -> None:
     """
     db, queue = context.open_queue(name)
     if queue.schedules.get(db, schedule) is None:
-        raise ScheduleNotFound(queue=name, name=schedule)
+        raise NotFound(kind="schedule", queue=name, name=schedule)
     if not change.dry_run:
         change.confirm(f"Delete schedule {schedule!r} of queue {name!r}?")
         queue.schedules.delete(db, schedule)

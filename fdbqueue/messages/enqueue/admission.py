@@ -83,7 +83,7 @@ def admit(
 
     One round trip of snapshot reads, but for dedup ids and unique keys; another if these are known:
     whoever holds one and has expired ends. Raises
-    ``InvalidPriority``, ``PayloadTooLarge`` and ``QueueFull``, and where a header orders the queue
+    ``InvalidArgument``, ``PayloadTooLarge`` and ``QueueFull``, and where a header orders the queue
     what ``level_order.check`` raises, before anything is written.
     """
     if not isinstance(given, Plain):

@@ -156,7 +156,7 @@ def append_plain(
 
     Does what ``append`` and ``transitions.record`` do. Returns None, with nothing written, if the
     queue keeps more of such a message (``Scope.plain_bytes``). Raises ``QueueNotFound``,
-    ``InvalidPriority``.
+    ``InvalidArgument``.
     """
     keys, known, snapshot = entry.keys, entry.known, tr.snapshot
     ends: tuple[fdb.Key, fdb.Value] | None = None

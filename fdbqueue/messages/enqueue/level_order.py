@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ...errors import InvalidArgument, InvalidHeaders, InvalidInput
+from ...errors import InvalidArgument, InvalidInput
 from ...schema import once
 from ...schema.codec import sorting
 from ...schema.codec.atomic import pack_index
@@ -33,7 +33,7 @@ MAX_VALUE_BYTES = 1_000
 
 
 def check(options: QueueOptions, headers: Headers, gate: Gate | None) -> None:
-    """Raise ``InvalidHeaders`` or ``InvalidArgument`` if a queue cannot order such a message."""
+    """Raise ``InvalidArgument`` or ``InvalidArgument`` if a queue cannot order such a message."""
     if gate is not None:
         of_key = isinstance(gate, str)
         raise InvalidArgument(
@@ -45,8 +45,9 @@ def check(options: QueueOptions, headers: Headers, gate: Gate | None) -> None:
     most = ((options.sort, sorting.MAX_BYTES), (options.last_value, MAX_VALUE_BYTES))
     for header, limit in most:
         if header is not None and (size := sorting.length(headers.get(header))) > limit:
-            raise InvalidHeaders(
-                header=header,
+            raise InvalidArgument(
+                argument="headers",
+                value=header,
                 problem=f"the queue goes by it, so its value may have {limit:,} bytes in a key, "
                 f"not {size:,}",
             )

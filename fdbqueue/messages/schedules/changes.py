@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import ScheduleNotFound
+from ...errors import NotFound
 from ...schema import catalogue
 from ...schema.codec.schedules import (
     Definition,
@@ -68,7 +68,7 @@ def put(tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: Defin
 @transactional
 def pause(tr: fdb.Transaction, scope: Scope, name: str, paused: bool) -> Schedule:
     """Pause a schedule, or let it go on with the next tick from now. Raises
-    ``ScheduleNotFound``."""
+    ``NotFound``."""
     definition, progress = _known(tr, scope, name)
     if definition.paused != paused:
         definition = definition._replace(paused=paused)
@@ -84,7 +84,7 @@ def pause(tr: fdb.Transaction, scope: Scope, name: str, paused: bool) -> Schedul
 def run(tr: fdb.Transaction, scope: Scope, name: str) -> str:
     """Enqueue the message of a schedule now, beside its ticks; returns its id.
 
-    Raises ``ScheduleNotFound``, ``QueueFull``.
+    Raises ``NotFound``, ``QueueFull``.
     """
     definition, progress = _known(tr, scope, name)
     now_ms = scope.now_ms(tr)
@@ -173,7 +173,7 @@ def described(name: str, definition: Definition, progress: Progress) -> Schedule
 def _known(tr: fdb.Transaction, scope: Scope, name: str) -> tuple[Definition, Progress]:
     known = ticks.opened(ticks.reads(tr, scope, name))
     if known is None:
-        raise ScheduleNotFound(queue=scope.name, name=name)
+        raise NotFound(kind="schedule", queue=scope.name, name=name)
     return known
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
-from ...errors import PlanTaken
+from ...errors import TakenOver
 from ...schema.codec import blocks
 from ...schema.codec.leases import Lease
 from ...schema.codec.plans import (
@@ -109,13 +109,16 @@ def take_over(
 ) -> bool:
     """Let a run own the plans; returns whether it has just taken them over.
 
-    held: whether it owned them before. Raises ``PlanTaken`` if it did and another owns them now.
+    held: whether it owned them before. Raises ``TakenOver`` if it did and another owns them now.
     Writes blindly; the caller has read the plans.
     """
     if opened.state.owner == run:
         return False
     if held:
-        raise PlanTaken(queue=scope.name, consumer=opened.consumer)
+        raise TakenOver(
+            what=f"the plans of consumer {opened.consumer!r} of queue {scope.name!r}",
+            remedy="give each stream a consumer of its own",
+        )
     opened.state = opened.state._replace(owner=run)
     _write(tr, scope.keys, opened)
     return True

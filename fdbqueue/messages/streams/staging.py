@@ -21,7 +21,7 @@ from itertools import islice
 from math import ceil
 from typing import NamedTuple
 
-from ...errors import CorruptData, QueueReplaced, SinkBehind, SinkLost
+from ...errors import BatchLost, CorruptData, QueueReplaced, SinkBehind
 from ...schema.codec import blocks
 from ...schema.codec.envelopes import unpack_envelope
 from ...schema.codec.sinks import (
@@ -95,7 +95,7 @@ def stage(
     """Write the latest pieces of an attempt, and its totals with them; may happen twice.
 
     Returns whether the batch is still open; otherwise nothing is written. One round trip; conflicts
-    with the transaction that fixes the batch. Raises ``SinkLost`` if earlier pieces are gone.
+    with the transaction that fixes the batch. Raises ``BatchLost`` if earlier pieces are gone.
     """
     keys, first = scope.keys, attempt.pieces - len(pieces)
     record = keys.attempt(sink, batch, attempt.name)
@@ -103,7 +103,7 @@ def stage(
     if fixed(state(tr, keys, sink), batch):
         return False
     if first and not before.present():
-        raise SinkLost(sink=sink, batch=batch)
+        raise lost(sink, batch)
     for n, piece in enumerate(pieces, first):
         tr[keys.staged(sink, batch, attempt.name, n)] = piece
     told = StagedAttempt(attempt.pieces, attempt.rows, attempt.size, scope.now_ms(tr))
@@ -136,7 +136,7 @@ def fix(
 
     Returns the state of the sink, and the attempts that count; none if the batch is published. One
     or two round trips; conflicts with tasks that stage. Raises ``SinkBehind`` if the previous batch
-    is not fully published, ``QueueReplaced`` and ``SinkLost`` if staged rows are gone, and
+    is not fully published, ``QueueReplaced`` and ``BatchLost`` if staged rows are gone, and
     ``QueueFull`` if the queue rejects what it has no room for, and has too little for all rows.
     """
     keys = scope.keys
@@ -180,7 +180,7 @@ def _check_there(
         # Not the range: attempts that do not count may still be staging.
         tr.add_read_conflict_key(keys.attempt(sink, batch, each.name))
         if there.get(each.name) != each.pieces:
-            raise SinkLost(sink=sink, batch=batch)
+            raise lost(sink, batch)
 
 
 @transactional
@@ -449,3 +449,12 @@ def _shared(envelopes: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
         yield len(envelopes), blocks.pack_block(envelopes)
     else:
         yield from ((1, envelope) for envelope in envelopes)
+
+
+def lost(sink: str, batch: int) -> BatchLost:
+    """What is raised where staged rows are gone."""
+    problem = (
+        "has lost rows that were staged for it, by fdbq stream forget or because they were days "
+        "old: write them again"
+    )
+    return BatchLost(batch=batch, what=f"sink {sink!r}", problem=problem)

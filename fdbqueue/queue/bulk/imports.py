@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from ...errors import ImportMoved, InvalidArgument
+from ...errors import InvalidArgument, TakenOver
 from ...messages.enqueue import back_pressure
 from ...schema import once
 from ...store.binding import fdb
@@ -57,7 +57,7 @@ class Import:
 
         One transaction, exactly once. One round trip. Conflicts as ``Queue.enqueue_many``, and with
         other runs of the same import. Raises what ``Queue.enqueue_many`` raises, and
-        ``ImportMoved``; then nothing is written.
+        ``TakenOver``; then nothing is written.
         """
         if not 0 < len(until) <= MAX_PLACE_BYTES:
             raise InvalidArgument(
@@ -69,7 +69,7 @@ class Import:
             place = tr.get(self._key)
             ids = self._queue.enqueue_many(tr, given)
             if (place.value or b"") != since:
-                raise ImportMoved(name=self._name)
+                raise TakenOver(what=f"import {self._name!r}", remedy="read its position again")
             tr[self._key] = until
             return ids
 

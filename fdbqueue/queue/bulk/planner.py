@@ -9,7 +9,7 @@ from math import ceil
 from typing import NamedTuple
 
 from ...consumers import promotion, wakeups
-from ...errors import PlanLost, QueueReplaced
+from ...errors import BatchLost, QueueReplaced
 from ...messages import payloads
 from ...messages.delivery import lease_rows, scan
 from ...messages.streams import planning, plans
@@ -57,7 +57,7 @@ class Planner:
 
     A batch has the same messages until it is acknowledged: ``next`` from the same mark gives the
     same batch, also to the next run. At its first call a run takes over the plans of the consumer;
-    the run that owned them before gets ``PlanTaken`` from then on.
+    the run that owned them before gets ``TakenOver`` from then on.
     """
 
     def __init__(self, queue: Handle, consumer: str, lenient: bool) -> None:
@@ -107,8 +107,8 @@ class Planner:
         ends: the result of ``ends``, to take nothing that came later.
 
         Takes the first messages in the order of delivery, as each transaction of up to 10,000
-        messages sees it; more urgent arrivals go into the next batch. Raises ``PlanTaken``,
-        ``PlanLost``, ``QueueNotFound``, ``QueueReplaced``.
+        messages sees it; more urgent arrivals go into the next batch. Raises ``TakenOver``,
+        ``BatchLost``, ``QueueNotFound``, ``QueueReplaced``.
         """
         return self._through(db, since, Limits(messages, size, ends)) or since
 
@@ -122,7 +122,7 @@ class Planner:
     def pieces(self, db: fdb.Database, since: Mark, until: Mark, parts: int) -> list[Piece]:
         """The batch ``until`` in up to ``parts`` parts with about the same number of messages.
 
-        One round trip. Raises ``PlanTaken``, ``PlanLost``, ``QueueNotFound``, ``QueueReplaced``.
+        One round trip. Raises ``TakenOver``, ``BatchLost``, ``QueueNotFound``, ``QueueReplaced``.
         """
         if since == until:
             return []
@@ -149,7 +149,7 @@ class Planner:
     def read(self, db: fdb.Database, piece: Piece) -> Iterator[list[StoredMessage]]:
         """The messages of a piece with their payloads, page by page; needs no run.
 
-        Spans transactions, snapshot reads: no conflicts. Raises ``PlanLost`` if they are gone.
+        Spans transactions, snapshot reads: no conflicts. Raises ``BatchLost`` if they are gone.
         """
         for claim, first, end in piece.spans:
             begin = first
@@ -244,7 +244,7 @@ class Planner:
         return _Step(None, full and not promoted, wrote)
 
     def _checked(self, open_plans: OpenPlans, mark: Mark) -> Mark:
-        """The mark to continue from; raises ``PlanLost`` for an invalid one, unless lenient."""
+        """The mark to continue from; raises ``BatchLost`` for an invalid one, unless lenient."""
         acknowledged, plan = open_plans.state.acknowledged, open_plans.plans.get(mark.batch)
         problem = _gap(open_plans, mark)
         if problem is None and mark.batch < acknowledged:
@@ -257,9 +257,13 @@ class Planner:
             raise self._lost(mark, problem)
         return _mark(open_plans, acknowledged)
 
-    def _lost(self, mark: Mark, problem: str) -> PlanLost:
+    def _lost(self, mark: Mark, problem: str) -> BatchLost:
         name = self._queue.name
-        return PlanLost(queue=name, consumer=self.consumer, batch=mark.batch, problem=problem)
+        return BatchLost(
+            batch=mark.batch,
+            what=f"consumer {self.consumer!r} of queue {name!r}",
+            problem=f"is not planned: {problem}",
+        )
 
 
 class _Step(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ...errors import PlanHeld, PlanNotFound
+from ...errors import Held, NotFound
 from ...messages.delivery import lease_rows
 from ...messages.streams import plans
 from ...messages.streams.plans import OpenPlans
@@ -28,7 +28,7 @@ class Plans:
         self._queue = queue
 
     def show(self, tr: Transactor, consumer: str) -> PlanConsumer:
-        """The plans of one consumer. One round trip, snapshot reads. Raises ``PlanNotFound``."""
+        """The plans of one consumer. One round trip, snapshot reads. Raises ``NotFound``."""
         check_name(consumer)
         return self._queue._read(
             tr, lambda tr: _told(found(self._queue._scope(tr), consumer, tr.snapshot))
@@ -37,7 +37,7 @@ class Plans:
     def messages(self, tr: Transactor, consumer: str, limit: int = 1_000) -> list[Message]:
         """The first messages that a consumer holds, without their payloads.
 
-        Snapshot reads, two round trips. Raises ``PlanNotFound``, ``InvalidArgument``.
+        Snapshot reads, two round trips. Raises ``NotFound``, ``InvalidArgument``.
         """
         check_name(consumer)
         check_count("limit", limit, MAX_SHOWN)
@@ -71,7 +71,7 @@ class Plans:
 
         For a consumer that has stopped: one that still runs fails at its next batch. Acknowledged
         batches stay acknowledged. The next release continues an interrupted one. Spans
-        transactions of up to 10,000 messages; exactly once. Raises ``PlanNotFound``.
+        transactions of up to 10,000 messages; exactly once. Raises ``NotFound``.
         """
         check_name(consumer)
         queue, total, done = self._queue, 0, False
@@ -86,14 +86,17 @@ class Plans:
         """Forget a consumer that holds no messages. Its next run starts over, and refuses older
         checkpoints.
 
-        One round trip. Raises ``PlanNotFound``, and ``PlanHeld`` while it holds messages.
+        One round trip. Raises ``NotFound``, and ``Held`` while it holds messages.
         """
         check_name(consumer)
 
         def remove(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
             if found(scope, consumer, tr).plans:
-                raise PlanHeld(queue=scope.name, consumer=consumer)
+                raise Held(
+                    what=f"the consumer {consumer!r} of queue {scope.name!r}",
+                    problem="has messages: acknowledge them, or give them back",
+                )
             plans.forget(tr, scope, consumer)
 
         self._queue._run(tr, remove)
@@ -130,7 +133,7 @@ class Plans:
 def found(scope: Scope, consumer: str, tr: fdb.TransactionRead) -> OpenPlans:
     open_plans = plans.parse(scope.keys, consumer, plans.reads(tr, scope.keys, consumer))
     if open_plans is None:
-        raise PlanNotFound(queue=scope.name, consumer=consumer)
+        raise NotFound(kind="plan of a consumer", queue=scope.name, name=consumer)
     return open_plans
 
 

@@ -22,8 +22,8 @@ from ...errors import (
     OperationTimedOut,
     PayloadTooLarge,
     ProducerClosed,
-    ProducerUnfinished,
     QueueError,
+    Unfinished,
 )
 from ...messages.enqueue.admission import Draft, Plain
 from ...messages.enqueue.back_pressure import ROOM_SECONDS
@@ -181,20 +181,23 @@ class Producer(Generic[T]):
     def flush(self, timeout: Seconds | None = None) -> None:
         """Wait until all messages sent before are stored, or have failed; they do not linger.
 
-        timeout: seconds; None for as long as it takes. Raises ``ProducerUnfinished``. Errors of
+        timeout: seconds; None for as long as it takes. Raises ``Unfinished``. Errors of
         messages are in their futures.
         """
         limit = durations.limit("timeout", timeout)
         left = 0 if self._called_back() else self._pending.wait(limit)
         if left:
-            raise ProducerUnfinished(messages=left)
+            problem = (
+                f"{left:,} messages are not stored yet; their futures tell what becomes of them"
+            )
+            raise Unfinished(messages=left, problem=problem)
 
     def close(self, timeout: Seconds | None = None) -> None:
         """Take no more messages, and wait until all are stored, or have failed.
 
         timeout: seconds; None for as long as it takes, which each message's own deadline bounds.
             After that, messages whose transaction has not begun fail with ``ProducerClosed``, and
-            the call raises ``ProducerUnfinished``.
+            the call raises ``Unfinished``.
 
         Errors of messages are in their futures. May be called again.
         """
@@ -202,7 +205,7 @@ class Producer(Generic[T]):
         self._pending.close()
         try:
             self.flush(limit)
-        except ProducerUnfinished:
+        except Unfinished:
             left = self._pending.give_up()
             _fail([sent for sent in left if _begins(sent)], ProducerClosed())
             self._pending.done(left)

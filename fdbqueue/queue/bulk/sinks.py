@@ -214,7 +214,7 @@ class Stager:
 
     def plain(self, payload: bytes, priority: int, headers: Headers | None = None) -> None:
         """Stage a message without further options. Raises ``InvalidPayload``,
-        ``InvalidPriority``, ``InvalidHeaders``."""
+        ``InvalidArgument``."""
         size = len(payload)
         if size > self._inline:
             self.add(NewMessage(payload, priority, headers))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...errors import GroupMismatch, InvalidArgument, InvalidHeaders
+from ...errors import InvalidArgument
 from ...messages.enqueue import back_pressure, level_order
 from ...messages.enqueue.admission import Draft
 from ...messages.enqueue.back_pressure import ROOM_SECONDS
@@ -74,7 +74,7 @@ def enqueue_group(
     Ends of messages conflict as without the group, and besides with a chance of one in how many
     messages are left. The enqueue conflicts as ``enqueue_many``, and with others of the same name.
 
-    Raises what ``enqueue_many`` raises, and ``GroupMismatch``. Messages of earlier transactions
+    Raises what ``enqueue_many`` raises, and ``InvalidArgument``. Messages of earlier transactions
     stay.
     """
     check_choice("then_on", then_on, ThenOn)
@@ -136,12 +136,12 @@ def _put(
             level_order.check(options, envelope.headers, envelope.gate)
         record = given._replace(created_ms=scope.now_ms(tr))
     elif not record.same(given):
-        problem = "it has other terms, or another callback"
-        raise GroupMismatch(queue=queue.name, name=name, problem=problem)
+        problem = "the queue has another group of this name, with other terms or another callback"
+        raise InvalidArgument(argument="group", value=name, problem=problem)
     begin, total = record.members, len(drafts)
     if begin > total or (record.sealed and begin < total):
-        problem = f"it has {begin:,} messages, not {total:,}"
-        raise GroupMismatch(queue=queue.name, name=name, problem=problem)
+        problem = f"the queue has another group of this name, of {begin:,} messages, not {total:,}"
+        raise InvalidArgument(argument="group", value=name, problem=problem)
     if record.sealed:
         return total, []
     some = drafts[begin : begin + count] if count is not None else _step(drafts, begin)
@@ -178,7 +178,7 @@ def _callback(follows: Enqueuing[Any], then: NewMessage[Any] | Any) -> tuple[Any
             problem = "the callback of a group takes none: it comes once, when the group ends"
             raise InvalidArgument(argument=argument, value=value, problem=problem)
     for header in set(callbacks.HEADERS) & set(message.headers or ()):
-        raise InvalidHeaders(header=header, problem="the group sets it")
+        raise InvalidArgument(argument="headers", value=header, problem="the group sets it")
     found = draft(message, 0, follows._serializer)
     envelope = found.envelope
     check_headers(envelope.headers | dict.fromkeys(callbacks.HEADERS, "x" * 200))
@@ -197,7 +197,7 @@ class Groups:
         """What is known of a group, and how far it has come; None if there is none.
 
         One round trip, however large the group is. Snapshot reads, no conflicts. Raises
-        ``QueueNotFound``, ``InvalidName``, ``CorruptData``.
+        ``QueueNotFound``, ``InvalidArgument``, ``CorruptData``.
         """
         check_name(name)
         queue = self._queue
@@ -222,7 +222,7 @@ class Groups:
     def forget(self, tr: Transactor, name: str) -> bool:
         """Forget a group; returns whether there was one. Its messages stay, and no callback comes.
 
-        Conflicts with ends of its messages. Raises ``QueueNotFound``, ``InvalidName``.
+        Conflicts with ends of its messages. Raises ``QueueNotFound``, ``InvalidArgument``.
         """
         check_name(name)
         queue = self._queue

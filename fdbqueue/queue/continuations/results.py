@@ -8,11 +8,9 @@ from ...consumers import watching
 from ...consumers.watching import Signal, Watched
 from ...errors import (
     InvalidArgument,
-    ResultCancelled,
-    ResultDead,
+    NoResult,
+    PayloadTooLarge,
     ResultPending,
-    ResultTooLarge,
-    ResultUnknown,
 )
 from ...messages import lookup
 from ...messages.delivery import results, settle
@@ -55,13 +53,15 @@ class Result:
 def encoded(queue: Enqueuing[Any], message: Message, value: object) -> Result | None:
     """What came of a message; None if that is None, or the producer has not asked for it.
 
-    Raises ``InvalidPayload`` and ``ResultTooLarge``.
+    Raises ``InvalidPayload`` and ``PayloadTooLarge``.
     """
     if value is None or message.keep_result_ms is None:
         return None
     payload, content_type = serializers.dumps(queue._serializer, value)
     if len(payload) > MAX_BYTES:
-        raise ResultTooLarge(message_id=message.id, size=len(payload), limit=MAX_BYTES)
+        raise PayloadTooLarge(
+            what=f"the result of message {message.id}", size=len(payload), limit=MAX_BYTES
+        )
     return Result(message.id, message.keep_result_ms, content_type, payload)
 
 
@@ -86,9 +86,9 @@ def result(
     wait: seconds to wait until the message has ended, by a watch; only with a database.
 
     One or two round trips of snapshot reads: no conflicts. Raises ``ResultPending`` if the message
-    has not ended yet, ``ResultDead`` if it is a dead letter, ``ResultCancelled`` if it is gone
-    without having been done, and ``ResultUnknown`` if nothing is known of it: what was kept is
-    over, it was enqueued without ``keep_result``, or the queue never had it. Also
+    has not ended yet, and ``NoResult`` if it is a dead letter, is gone without having been done, or
+    nothing is known of it: what was kept is over, it was enqueued without ``keep_result``, or the
+    queue never had it. Also
     ``UnknownContentType``, ``CorruptData``, ``QueueNotFound``, and ``InvalidArgument`` if it is no
     id.
     """
@@ -125,7 +125,7 @@ def _look(
     tr: fdb.Transaction, queue: Enqueuing[Any], message_id: str
 ) -> tuple[Kept | None, str, Signal]:
     """How a message ended; else its state, and what changes when it ends. Raises
-    ``ResultUnknown``."""
+    ``NoResult``."""
     scope, keys = queue._scope(tr), queue._keys
     parse_id(message_id)
     stored, meta = tr.snapshot.get(keys.result(message_id)), tr.snapshot.get(keys.meta)
@@ -136,17 +136,20 @@ def _look(
     if kept is not None and kept.until_ms > scope.now_ms(tr):
         return kept, "", ()
     if found is None or found.message.keep_result_ms is None:
-        raise ResultUnknown(message_id=message_id)
+        problem = "it was enqueued without keep_result, or that time is over"
+        raise NoResult(message_id=message_id, state="unknown", problem=problem)
     seen = Watched(keys.result(message_id), stored.value), Watched(keys.meta, meta.value)
     return None, found.state.value, seen
 
 
 def _value(queue: Enqueuing[Any], message_id: str, kept: Kept) -> Any:
     """The value of a result. Raises how the message ended, if it was not done."""
-    if kept.state is State.DEAD:
-        raise ResultDead(message_id=message_id, reason=kept.reason)
     if kept.state is not State.DONE:
-        raise ResultCancelled(message_id=message_id, state=kept.state.value)
+        state = kept.state.value
+        problem = f"it was not done: it is {state}"
+        if kept.state is State.DEAD:
+            problem = f"it is a dead letter: {kept.reason}"
+        raise NoResult(message_id=message_id, state=state, problem=problem)
     if kept.result is None or kept.content_type is None:
         return None
     what = f"the result of message {message_id}"

@@ -36,7 +36,7 @@ class Successors:
 
     def returned(self, queue: Enqueuing[Any], message: Message, value: object) -> None:
         """Take what a handler has returned as the message's result. Raises ``InvalidPayload`` and
-        ``ResultTooLarge``."""
+        ``PayloadTooLarge``."""
         kept = encoded(queue, message, value)
         if kept is not None:
             self._result = queue, kept

@@ -24,7 +24,7 @@ class Keys:
         self._queue = queue
 
     def __getitem__(self, key: str) -> Key:
-        """A key, whether or not a message has it. Raises ``InvalidName``."""
+        """A key, whether or not a message has it. Raises ``InvalidArgument``."""
         return Key(self._queue, key)
 
     def waiting(

@@ -48,7 +48,7 @@ class Limits:
 
     def __getitem__(self, limit: Limit) -> SharedLimit:
         """A limit, by its dimension and its name, whether or not it is set. Raises
-        ``InvalidArgument``, ``InvalidName``."""
+        ``InvalidArgument``."""
         if not isinstance(limit, tuple) or len(limit) != 2:
             problem = 'name a dimension and a limit: limits["api", "stripe"]'
             raise InvalidArgument(argument="limit", value=limit, problem=problem)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...consumers import wakeups
-from ...errors import InvalidHeaders
+from ...errors import InvalidArgument
 from ...messages.schedules import changes, ticks
 from ...schema.codec.schedules import Definition
 from ...schema.scope import Scope
@@ -79,8 +79,8 @@ class Schedules:
 
         The same arguments again change nothing, so every process can set its schedules when it
         starts. If the times stay, so does the next tick. A paused schedule stays paused. Conflicts
-        with a tick of the schedule. Raises ``InvalidArgument``, ``InvalidName``,
-        ``InvalidPriority``, ``InvalidPayload``, ``InvalidHeaders``, ``QueueNotFound``.
+        with a tick of the schedule. Raises ``InvalidArgument``, ``InvalidPayload``,
+        ``QueueNotFound``.
         """
         check_name(name)
         schedules.check_choice("overlap", overlap, Overlap)
@@ -89,7 +89,7 @@ class Schedules:
         schedules.timing(cron, every, timezone, 0, None)
         own = {ticks.NAME_HEADER, ticks.TICK_HEADER}
         for header in own & set(headers or ()):
-            raise InvalidHeaders(header=header, problem="the schedule sets it")
+            raise InvalidArgument(argument="headers", value=header, problem="the schedule sets it")
         message = NewMessage(
             payload,
             priority,
@@ -130,7 +130,7 @@ class Schedules:
 
     def pause(self, tr: Transactor, name: str) -> Schedule:
         """Let no more ticks come; those of the meantime are left out. Raises
-        ``ScheduleNotFound``, ``QueueNotFound``."""
+        ``NotFound``, ``QueueNotFound``."""
         return self._set_paused(tr, name, paused=True)
 
     def resume(self, tr: Transactor, name: str) -> Schedule:
@@ -141,7 +141,7 @@ class Schedules:
         """Enqueue the message of a schedule now, beside its ticks; returns its id.
 
         The next tick stays as it is. With ``overlap="skip"`` it counts as the message before it.
-        Raises ``ScheduleNotFound``, ``QueueFull``, ``QueueNotFound``.
+        Raises ``NotFound``, ``QueueFull``, ``QueueNotFound``.
         """
         check_name(name)
 

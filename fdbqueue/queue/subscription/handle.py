@@ -45,7 +45,7 @@ class Subscription:
 
     Threads can share it, and it can be pickled. Each handle is one consumer: an exclusive
     subscription serves one handle at a time, and a pickled copy is another one. The methods raise
-    ``SubscriptionNotFound`` once the subscription is removed or has closed itself.
+    ``NotFound`` once the subscription is removed or has closed itself.
     """
 
     def __init__(self, queue: Handle, name: str) -> None:
@@ -145,7 +145,7 @@ class Subscription:
         of the subscription; not with takers of skipped messages. With a database, a retry after a
         conflict keeps the order of its start, so that arrivals cannot delay it for ever. With a
         transaction, raises ``TransactionTooLarge`` if it would skip more than a thousand. Raises
-        ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
+        ``Held``, ``InvalidArgument``, ``InvalidOptions``.
         """
         if at_most_once:
             return self._remove(tr, max_messages, **terms)
@@ -233,7 +233,7 @@ class Subscription:
         commits. A message that is leased when the browser reaches it is skipped, even if it returns
         later. Round trips as ``receive_many``. Conflicts with other moves of the same subscription
         and with messages added to a level before the last one read there, but not with arrivals
-        behind it. Raises ``SubscriptionHeld``, ``InvalidArgument``, ``TransactionTooLarge``.
+        behind it. Raises ``Held``, ``InvalidArgument``, ``TransactionTooLarge``.
         """
         check_count("limit", limit, MAX_MESSAGES)
         wait = patience_of(tr, wait)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...consumers import line, promotion, wakeups
 from ...consumers.line import Demand
 from ...consumers.supply import CLOSED, Offered, Shares
-from ...errors import InvalidArgument, SubscriptionNotFound
+from ...errors import InvalidArgument, NotFound
 from ...messages.delivery import limits, scan
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
@@ -30,15 +30,15 @@ class SubscriptionSupply:
         self.consumer = consumer
 
     def known(self, scope: Scope) -> Definition:
-        """The definition of the subscription; raises ``SubscriptionNotFound``."""
+        """The definition of the subscription; raises ``NotFound``."""
         for definition in scope.subscriptions:
             if definition.name == self.subscription:
                 return definition
-        raise SubscriptionNotFound(queue=self.queue, name=self.subscription)
+        raise NotFound(kind="subscription", queue=self.queue, name=self.subscription)
 
     def enter(self, tr: fdb.Transaction, scope: Scope, mode: Mode = Mode.ACQUIRE) -> None:
-        """Raises ``SubscriptionNotFound``, ``InvalidArgument`` for a subscription of another mode,
-        and ``SubscriptionHeld``. One round trip if the subscription is exclusive."""
+        """Raises ``NotFound``, ``InvalidArgument`` for a subscription of another mode,
+        and ``Held``. One round trip if the subscription is exclusive."""
         definition = self.known(scope)
         if definition.mode is not mode:
             raise InvalidArgument(

@@ -67,7 +67,7 @@ def check(
     the limits of single messages. progress: called as it proceeds.
 
     Compares each queue's counters at one version with the history up to it. Raises
-    ``QueueNotFound``, ``StoreError``, ``MissingPackage``, ``MissingJava``.
+    ``QueueNotFound``, ``StoreError``, ``MissingPackage``.
     """
     session_ = session.resolve(spark)
     handles = list(queues)

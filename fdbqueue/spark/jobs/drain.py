@@ -88,7 +88,7 @@ def drain(
 
     A message is done once its batch is complete in Spark's log of the files. Spark reads by that
     log; other readers must do the same. Raises ``InvalidInput``, ``QueueNotFound``, ``JobFailed``,
-    ``PlanError``, ``MissingPackage``, ``MissingJava``.
+    ``QueueError``, ``MissingPackage``.
     """
     begun = time.monotonic()
     if format not in FORMATS:

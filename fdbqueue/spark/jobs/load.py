@@ -93,8 +93,8 @@ def load(
     spark: a session; None for one on this machine. progress: called about four times a second.
 
     Rows are staged first, and become messages once all are staged; see ``Sink``. Raises
-    ``SinkUnfinished``; and ``InvalidInput``, ``QueueNotFound``, ``JobFailed``, ``MissingPackage``,
-    ``MissingJava``, which enqueue nothing.
+    ``SinkUnfinished``; and ``InvalidInput``, ``QueueNotFound``, ``JobFailed``,
+    ``MissingPackage``, which enqueue nothing.
     """
     begun = time.monotonic()
     names = [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]

@@ -46,7 +46,7 @@ def replay(
 
     Spark finds the ids, and this process redrives them with ``Queue.retry``, a hundred
     in a transaction. Messages that die meanwhile may be included. Raises ``InvalidInput``,
-    ``QueueNotFound``, ``JobFailed``, ``MissingPackage``, ``MissingJava``.
+    ``QueueNotFound``, ``JobFailed``, ``MissingPackage``.
     """
     begun = time.monotonic()
     queue.options(db)

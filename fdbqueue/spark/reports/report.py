@@ -85,7 +85,7 @@ def report(
     itself. width: of the spans, in seconds; None for at most 120 spans. progress: called as it
     proceeds.
 
-    Raises ``QueueNotFound``, ``StoreError``, ``MissingPackage``, ``MissingJava``.
+    Raises ``QueueNotFound``, ``StoreError``, ``MissingPackage``.
     """
     session_ = session.resolve(spark)
     with steps(session_, "reading the history", progress):

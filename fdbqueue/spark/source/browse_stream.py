@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from ...errors import BrowsedLost, CheckpointMismatch, CorruptData
+from ...errors import BrowsedLost, CorruptData
 from ...messages.streams import table_scan
 from ...messages.streams.planning import Limits
 from ...messages.streams.table_scan import Page
@@ -30,7 +30,7 @@ from ...subscriptions.external_cursors import Passed
 from ...subscriptions.start_position import StartPosition
 from . import tables
 from .rows import Decoder
-from .streams import Offset, StreamReader
+from .streams import Offset, StreamReader, other_checkpoint
 
 SMALLEST_BYTES = 100_000
 """Partitions are not made smaller than this."""
@@ -129,7 +129,7 @@ class BrowseReader(StreamReader):
         self._require(partition.messages, count)
 
     def _verify_ends(self, places: Places) -> None:
-        """Once: raise ``CheckpointMismatch`` if the queue has not come as far as its checkpoint."""
+        """Once: raise ``InvalidArgument`` if the queue has not come as far as its checkpoint."""
         if self._verified:
             return
         _, queue = self._queue.open()
@@ -137,10 +137,9 @@ class BrowseReader(StreamReader):
         for level, place in places.items():
             index = queue._keys.parse_place(place)
             if index > ends[level]:
-                raise CheckpointMismatch(
-                    what="a later state of the queue, with",
-                    stored=f"index {index}",
-                    given=f"index {ends[level]} at most, as it was restored",
+                raise other_checkpoint(
+                    f"a later state of the queue, with index {index}",
+                    f"index {ends[level]} at most, as it was restored",
                 )
         self._verified = True
 
@@ -153,7 +152,7 @@ class BrowseReader(StreamReader):
         return {**self.identify(), "places": stored}
 
     def _places(self, offset: Offset) -> Places:
-        """The places of an offset. Raises ``CheckpointMismatch``, ``CorruptData``."""
+        """The places of an offset. Raises ``InvalidArgument``, ``CorruptData``."""
         stored: Any = self.verify(offset).get("places")
         try:
             places = {int(level): bytes.fromhex(place) for level, place in stored.items()}

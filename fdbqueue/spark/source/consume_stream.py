@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from ...errors import CorruptData, PlanLost
+from ...errors import BatchLost, CorruptData
 from ...queue.bulk.planner import Mark, Piece, Planner
 from ...store.binding import fdb
 from . import tables
@@ -68,11 +68,10 @@ class ConsumeReader(StreamReader):
                 count += messages
                 yield batch
         if count != partition.piece.messages:
-            raise PlanLost(
-                queue=queue.name,
-                consumer=self._settings.consumer,
+            raise BatchLost(
                 batch=partition.piece.batch,
-                problem="it was given back, or another run has acknowledged it",
+                what=f"consumer {self._settings.consumer!r} of queue {queue.name!r}",
+                problem="is not planned: it was given back, or another run has acknowledged it",
             )
 
     def commit(self, end: Offset) -> None:

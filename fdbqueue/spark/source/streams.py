@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...errors import CheckpointMismatch, CorruptData, InvalidOptions
+from ...errors import CorruptData, InvalidInput, InvalidOptions
 from ...messages.streams import planning
 from ...messages.streams.planning import Limits
 from ...values.options import check_name
@@ -56,7 +56,7 @@ class Settings:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:
-        """Parse and check. Raises ``InvalidOptions``, ``InvalidName``."""
+        """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
         options = Options(texts, STREAM)
         layout = Layout.of(options)
         if layout.table != "ready":
@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
         """A reader whose options, schema and queue are checked.
 
-        Raises ``InvalidOptions``, ``InvalidSchema``, ``InvalidName``, ``QueueNotFound``, and a
+        Raises ``InvalidOptions``, ``InvalidSchema``, ``InvalidArgument``, ``QueueNotFound``, and a
         ``StoreError`` if there is no store.
         """
         settings = Settings.of(options)
@@ -160,11 +160,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**offset, "identity": self._queue.identity}
 
     def verify(self, offset: Offset) -> Offset:
-        """An offset of this stream. Raises ``CheckpointMismatch``, ``CorruptData`` for others."""
+        """An offset of this stream. Raises ``InvalidInput``, ``CorruptData`` for others."""
         for name, value in self.identify().items():
             if name not in offset:
                 raise CorruptData(what="the checkpoint", problem=f"its offset has no {name!r}")
             if offset[name] != value:
                 what = _EARLIER if name == "identity" else name
-                raise CheckpointMismatch(what=what, stored=offset[name], given=value)
+                raise other_checkpoint(f"{what} {offset[name]!r}", repr(value))
         return offset
+
+
+def other_checkpoint(stored: str, given: str) -> InvalidInput:
+    """What is raised when a stream is started with the checkpoint of another one."""
+    problem = (
+        f"the checkpoint belongs to {stored}, but the query reads {given}: use the query's own "
+        "checkpoint, or a new one"
+    )
+    return InvalidInput(problem=problem)

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...errors import InvalidOptions, InvalidRow, SinkUnfinished
+from ...errors import InvalidInput, InvalidOptions, SinkUnfinished
 from ...queue.bulk.sinks import ANONYMOUS_DAYS, Sink, anonymous
 from ...schema.codec.sinks import Attempt, SinkState
 from ...values.model import BYTES
@@ -54,7 +54,7 @@ class Settings:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:
-        """Parse and check. Raises ``InvalidOptions``, ``InvalidName``."""
+        """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
         options = Options(texts, {**WRITE, **SPARKS})
         name = options.text("id")
         content_type = options.text("contentType") or BYTES
@@ -99,7 +99,7 @@ class _Writer:
         return cls(settings, schema, SharedQueue.find(settings.location))
 
     def stage(self, sink: str, batch: int, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Stage the rows of one task. Raises ``InvalidRow``."""
+        """Stage the rows of one task. Raises ``InvalidInput``."""
         db, queue = self._queue.open()
         encoder = Encoder(self._schema)
         content_type = encoder.content_type(self._settings.content_type)
@@ -138,7 +138,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._sink = self._settings.sink or anonymous(time.time_ns() // 1_000_000)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage the rows of a task. Raises ``InvalidRow``."""
+        """Stage the rows of a task. Raises ``InvalidInput``."""
         return self.stage(self._sink, 0, iterator)
 
     def commit(self, messages: CommitMessages) -> None:
@@ -167,7 +167,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage the rows of a task. Raises ``InvalidRow``."""
+        """Stage the rows of a task. Raises ``InvalidInput``."""
         context = TaskContext.get()
         assert context is not None, "this runs in tasks"
         query = context.getLocalProperty("sql.streaming.queryId")
@@ -213,7 +213,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 class _InvalidRows:
-    """Skips invalid rows and keeps samples of them, or raises ``InvalidRow``."""
+    """Skips invalid rows and keeps samples of them, or raises ``InvalidInput``."""
 
     def __init__(self, skip: bool) -> None:
         self.count = 0
@@ -223,8 +223,9 @@ class _InvalidRows:
     def add(self, row: int, problem: str) -> None:
         """One more."""
         context = TaskContext.get()
-        error = InvalidRow(
-            row=row, partition=context.partitionId() if context else 0, problem=problem
+        partition = context.partitionId() if context else 0
+        error = InvalidInput(
+            row=row, partition=partition, problem=f"row {row:,} of partition {partition}: {problem}"
         )
         if not self._skip:
             raise error

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import NoSuchWorker
+from ...errors import InvalidArgument
 from ...queue.queue import Queue
 from ..health import Address, Systemd
 from ..worker import Worker
@@ -22,22 +22,22 @@ def load(target: str) -> Worker:
 
     The current directory is searched, too. A name that is a function without parameters is
     called, and must return a worker. A queue has a worker for its jobs, and a module without a name
-    one for the jobs of all its queues. Raises ``NoSuchWorker``.
+    one for the jobs of all its queues. Raises ``InvalidArgument``.
     """
     module, separator, name = target.partition(":")
     if not module or (separator and not name):
-        raise NoSuchWorker(target=target, problem="give it as module:name")
+        raise _no_worker(target, "give it as module:name")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         found: object = importlib.import_module(module)
     except Exception as error:
-        raise NoSuchWorker(target=target, problem=_why(module, error)) from error
+        raise _no_worker(target, _why(module, error)) from error
     if not separator:
         return _jobs(target, [each for each in vars(found).values() if isinstance(each, Queue)])
     for part in name.split("."):
         if not hasattr(found, part):
-            raise NoSuchWorker(target=target, problem=f"there is no {part!r} in it")
+            raise _no_worker(target, f"there is no {part!r} in it")
         found = getattr(found, part)
     if isinstance(found, Queue):
         return _jobs(target, [found])
@@ -45,7 +45,7 @@ def load(target: str) -> Worker:
         found = found()
     if not isinstance(found, Worker):
         kind = type(found).__name__
-        raise NoSuchWorker(target=target, problem=f"it is of the type {kind}, not a Worker")
+        raise _no_worker(target, f"it is of the type {kind}, not a Worker")
     return found
 
 
@@ -56,10 +56,10 @@ def _jobs(target: str, queues: list[Queue[Any]]) -> Worker:
     for queue in having.values():
         if queue._db is None:
             problem = f"queue {queue.name!r} was not opened with a database: give a worker"
-            raise NoSuchWorker(target=target, problem=problem)
+            raise _no_worker(target, problem)
         worker = (worker or Worker(queue._db)).add(queue)
     if worker is None:
-        raise NoSuchWorker(target=target, problem="no queue in it has a job: name a worker")
+        raise _no_worker(target, "no queue in it has a job: name a worker")
     return worker
 
 
@@ -87,7 +87,7 @@ def run(
 
     If systemd has started it, it tells when it takes messages, that it lives, and when it stops.
 
-    Raises ``NoSuchWorker``, ``InvalidArgument``.
+    Raises ``InvalidArgument``.
     """
     # The first process of a container ignores a signal that it has no handler for, and would begin.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -108,3 +108,7 @@ def run(
             tell(line)
     stop_with_parent(worker.stop)
     worker.run()
+
+
+def _no_worker(target: str, problem: str) -> InvalidArgument:
+    return InvalidArgument(argument="worker", value=target, problem=problem)
