@@ -326,9 +326,8 @@ class QueueFull(QueueError):
     """
 
     text = (
-        "the queue is full: it holds {messages:,} messages (at most {max_messages}) and {size:,} "
-        "ready bytes (at most {max_bytes}), and cannot take {new_messages:,} more of "
-        "{new_bytes:,} bytes"
+        "queue {queue!r} is full: it holds {messages:,} messages and {size:,} ready bytes (at most "
+        "{bounds}), and cannot take {new_messages:,} more of {new_bytes:,} bytes"
     )
 
 

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from typer import Option
 
+from fdbqueue.values.durations import parse as parse
+
 from . import terminal
-
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|[smhdw])")
-
-
-def parse(text: str) -> float | None:
-    """The seconds in a text of numbers with units, or of one number; None if it is neither."""
-    parts = _PART.findall(text)
-    if parts and "".join(number + unit for number, unit in parts) == text:
-        return sum(float(number) * UNITS[unit] for number, unit in parts)
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def seconds(text: str | float) -> float:

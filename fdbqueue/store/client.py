@@ -13,7 +13,7 @@ from ctypes import POINTER, byref, c_byte, c_int, c_int64, c_void_p, string_at
 from functools import cached_property
 from typing import Any
 
-from ..errors import CorruptData
+from ..errors import CorruptData, InvalidArgument
 from . import tasks, world
 from .binding import DEFAULT, fdb
 from .embedded.futures import Future
@@ -58,9 +58,17 @@ def parse_last_bytes(key: bytes, begin: int) -> bytes:
 # -- transactions -----------------------------------------------------------------------------
 
 
+def require(db: object) -> None:
+    """Raise ``InvalidArgument`` for what is no database."""
+    if not hasattr(db, "create_transaction"):
+        problem = "must be a database, as fdbqueue.open returns it, or a transaction"
+        raise InvalidArgument(argument="db", value=db, problem=problem)
+
+
 def begin(db: fdb.Database) -> fdb.Transaction:
     """A new transaction; those of tenants are the bindings' own."""
     if type(db) is not fdb.Database:
+        require(db)
         return db.create_transaction()
     found = c_void_p()
     db.capi.fdb_database_create_transaction(db.dpointer, byref(found))

@@ -165,6 +165,7 @@ _KEEPER = "_fdbqueue_time_keeper"
 
 
 def _keeper(db: fdb.Database) -> TimeKeeper:
+    client.require(db)
     found: TimeKeeper = db.__dict__.setdefault(_KEEPER, TimeKeeper())
     return found
 
@@ -201,7 +202,7 @@ class Clock:
         is believed.
         """
         db = tr.db if isinstance(tr, fdb.Transaction) else tr
-        keeper: TimeKeeper = db.__dict__.get(_KEEPER) or _keeper(db)
+        keeper: TimeKeeper = getattr(db, _KEEPER, None) or _keeper(db)
         known, wall_ms, at = keeper.told, self.wall_ms(), world.monotonic()
         if known is not None and at - keeper.asked_at < ASKED_SECONDS:
             # As ``Told.believes``.

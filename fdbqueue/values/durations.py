@@ -1,14 +1,28 @@
-"""Durations: seconds or a timedelta."""
+"""Durations: seconds, a timedelta, or a text: ``90``, ``250ms``, ``15m``, ``1h30m``, ``7d``."""
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import timedelta
 from typing import Any, overload
 
 from ..errors import InvalidArgument
 
-Seconds = float | timedelta
+Seconds = float | timedelta | str
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|[smhdw])")
+
+
+def parse(text: str) -> float | None:
+    """The seconds in a text of numbers with units, or of one number; None if it is neither."""
+    parts = _PART.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return sum(float(number) * UNITS[unit] for number, unit in parts)
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 @overload
@@ -22,8 +36,11 @@ def seconds(given: object) -> object: ...
 
 
 def seconds(given: object) -> object:
-    """A timedelta in seconds; anything else unchanged, for the check of its range."""
-    return given.total_seconds() if isinstance(given, timedelta) else given
+    """A timedelta or a text in seconds; anything else unchanged, for the check of its range."""
+    if isinstance(given, timedelta):
+        return given.total_seconds()
+    found = parse(given) if isinstance(given, str) else None
+    return given if found is None else found
 
 
 def within(given: object, low: float, high: float) -> float | None:

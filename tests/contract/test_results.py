@@ -332,9 +332,9 @@ def test_waiting_ends_in_time_and_needs_a_database(db: Database, sums: Queue[Any
         sums.result(db.create_transaction(), message_id, wait=1)
     with pytest.raises(InvalidArgument, match="not a message id"):
         sums.result(db, "a")
-    for wrong in (0, -1, True, float("nan"), 11 * 366 * 86_400, "1"):
+    for wrong in (0, -1, True, float("nan"), 11 * 366 * 86_400, "one"):
         with pytest.raises(InvalidArgument, match="keep_result"):
-            sums.enqueue(db, 1, keep_result=wrong)  # type: ignore[arg-type]
+            sums.enqueue(db, 1, keep_result=wrong)
 
 
 def test_handlers_that_finish_together_share_a_commit_with_their_results(

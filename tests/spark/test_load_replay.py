@@ -174,7 +174,7 @@ def test_a_load_into_a_full_queue_tells_how_to_go_on(
     queue.set_options(db, max_messages=10, when_full="block")
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"payload": "{n:02}"}}\n' for n in range(30)))
-    with pytest.raises(SinkUnfinished, match="the queue is full") as raised:
+    with pytest.raises(SinkUnfinished, match="is full: it holds") as raised:
         load(db, queue, path, room=0, spark=spark)
 
     queue.set_options(db, max_messages=None, when_full="reject")

@@ -248,7 +248,7 @@ def test_a_queue_that_rejects_takes_nothing_of_what_has_no_room(
 ) -> None:
     queue.set_options(db, max_messages=20)
     frame = spark.range(50).selectExpr("CAST(id AS STRING) AS payload")
-    assert "the queue is full" in refused(frame, source)
+    assert "is full: it holds" in refused(frame, source)
     assert queue.depth(db).enqueued == 0
     write(frame.limit(20), source)
     assert queue.depth(db).enqueued == 20

@@ -53,7 +53,7 @@ def test_a_priority_out_of_range_is_refused(priority: object) -> None:
         {"max_attempts": 0},
         {"max_attempts": 1.5},
         {"lease": 0},
-        {"lease": "30"},
+        {"lease": "soon"},
         {"lease": float("nan")},
         {"lease": 10**9},
         {"colour": "red"},

@@ -170,7 +170,7 @@ def test_an_interval_goes_on_when_it_is_set_again() -> None:
         ("0 3 * * *", None, "europe/berlin", "Europe/Berlin"),
         (f"{'9' * 5_000} 3 * * *", None, "UTC", "cron"),
         (None, 0.5, "UTC", "1 second"),
-        (None, "60", "UTC", "1 second"),
+        (None, "soon", "UTC", "1 second"),
         (b"0 3 * * *", None, "UTC", "five fields"),
     ],
 )

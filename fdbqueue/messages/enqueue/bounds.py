@@ -213,7 +213,13 @@ def check_growth(tr: fdb.Transaction, scope: Scope, found: fdb.FDBRange | None, 
 
 def _full(scope: Scope, load: Load, new: Load) -> QueueFull:
     options = scope.options
+    bounds = (
+        *(() if options.max_messages is None else (f"{options.max_messages:,} messages",)),
+        *(() if options.max_bytes is None else (f"{options.max_bytes:,} bytes",)),
+    )
     return QueueFull(
+        queue=scope.name,
+        bounds=" and ".join(bounds),
         messages=load.messages,
         max_messages=options.max_messages,
         size=load.size,

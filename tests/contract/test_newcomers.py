@@ -1,0 +1,76 @@
+"""What newcomers do: what is meant is taken, and what is wrong is named in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fdbqueue import NewMessage, Queue
+from fdbqueue.errors import InvalidArgument, QueueFull
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+
+CALLS: dict[str, Callable[[Queue, Any], object]] = {
+    "create": lambda queue, db: Queue.create(db, "other"),
+    "open": lambda queue, db: Queue.open(db, "other"),
+    "enqueue": lambda queue, db: queue.enqueue(db, b"x"),
+    "enqueue later": lambda queue, db: queue.enqueue(db, b"x", delay=1),
+    "receive": lambda queue, db: queue.receive(db),
+    "peek": lambda queue, db: queue.peek(db),
+    "depth": lambda queue, db: queue.depth(db),
+    "cancel": lambda queue, db: queue.cancel(db, "05-000000000001-0de7d4c122375cdb"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("given", [None, "orders", 7], ids=repr)
+def test_what_is_no_database_is_named(
+    db: fdb.Database, space: fdb.Subspace, given: object, call: Callable[[Queue, Any], object]
+) -> None:
+    queue = Queue.create(db, "orders", root=space)
+    with pytest.raises(InvalidArgument, match=f"db={given!r}: must be a database"):
+        call(queue, given)
+
+
+@pytest.mark.parametrize("hour", ["1h", "60m", "3600", "59m60s", timedelta(hours=1), 3600])
+def test_a_duration_may_be_written_as_in_the_shell(
+    db: fdb.Database, space: fdb.Subspace, hour: Any
+) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "orders", root=space, clock=clock)
+    queue.enqueue(db, b"a", delay=hour)
+    queue.enqueue_many(db, [NewMessage(b"b", delay=hour)])
+    clock.seconds += 3599
+    assert queue.receive(db) is None
+    clock.seconds += 1
+    held = queue.receive_many(db, 2, lease=hour)
+    assert [each.payload for each in held] == [b"a", b"b"]
+    clock.seconds += 3599
+    queue.extend(db, held, hour)
+
+
+@pytest.mark.parametrize("wrong", ["soon", "1 h", "-1h", "", "1h junk"])
+def test_a_text_that_is_no_duration_is_refused(
+    db: fdb.Database, space: fdb.Subspace, wrong: str
+) -> None:
+    queue = Queue.create(db, "orders", root=space)
+    with pytest.raises(InvalidArgument, match="delay="):
+        queue.enqueue(db, b"x", delay=wrong)
+
+
+def test_a_full_queue_says_which_and_what_its_bounds_are(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    for bounds, shown in (
+        ({"max_messages": 1}, r"at most 1 messages\)"),
+        ({"max_bytes": 1}, r"at most 1 bytes\)"),
+        ({"max_messages": 1, "max_bytes": 2}, r"at most 1 messages and 2 bytes\)"),
+    ):
+        queue = Queue.create(db, f"orders{len(shown)}", root=space)
+        queue.set_options(db, **bounds)  # type: ignore[arg-type]
+        queue.enqueue(db, b"x")
+        with pytest.raises(QueueFull, match=rf"queue 'orders\d+' is full: .*{shown}"):
+            queue.enqueue(db, b"xx")
