@@ -53,7 +53,7 @@ def test_an_unknown_option_is_refused_with_a_list_of_the_known(source: dict[str,
         ({"root": "orders"}, "in hexadecimal"),
         ({"queue": ""}, "it is required"),
         ({"path": "other"}, "but the path is 'other'"),
-        ({"queue": "a" * 300}, "invalid name"),
+        ({"queue": "a" * 300}, "it must have "),
     ],
 )
 def test_an_option_out_of_its_range_is_refused(

@@ -104,7 +104,7 @@ def test_payloads_have_a_schema(
         ({"payload": "json", "payload_schema": "a b c"}, "yntax"),
         ({"columns": ["body"]}, "body"),
         ({"max_messages": 0}, "maxMessagesPerBatch"),
-        ({"consumer": "\n"}, "invalid name"),
+        ({"consumer": "\n"}, "it must have "),
     ],
 )
 def test_what_cannot_be_drained_is_said_in_a_line(

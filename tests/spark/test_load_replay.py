@@ -103,7 +103,7 @@ def test_what_was_read_from_a_queue_is_loaded_again(
     [
         ("a.jsonl", '{"payload": "a"}\n{"payl\n', "readable, not '{\"payl'"),
         ("a.csv", "payload,priority\na,1\nb,2,3\n", "readable, not 'b,2,3'"),
-        ("a.csv", "payload,priority\na,1\nb,99\n", "priority 99 is out of range"),
+        ("a.csv", "payload,priority\na,1\nb,99\n", "priority=99: must be an integer from 0 to 9"),
     ],
 )
 def test_a_malformed_row_is_told_and_nothing_is_written(

@@ -59,7 +59,7 @@ def test_files_go_in_and_out(
     ended = capsys.readouterr()
     assert ended.out.startswith("loaded 9 rows of 0.0 MB in ")
     assert ended.out.endswith("; 1 row skipped\n")
-    assert "skipped: row 10 of partition 0: priority 10" in ended.err
+    assert "skipped: row 10 of partition 0: priority=10" in ended.err
 
     out = str(tmp_path / "out")
     drain = ["stream", "drain", name, out, "--payload", "json", "--schema", "delay INT"]

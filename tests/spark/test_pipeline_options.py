@@ -32,10 +32,10 @@ def name() -> str:
         (["stream", "drain", "QUEUE", "out", "--payload", "json"], "payloadSchema"),
         (["stream", "drain", "QUEUE", "out", "--schema", "a INT"], "payloadSchema"),
         (["stream", "drain", "QUEUE", "out", "--header-columns", "a b c"], "headerColumns"),
-        (["stream", "drain", "QUEUE", "out", "--consumer", "\n"], "invalid name"),
+        (["stream", "drain", "QUEUE", "out", "--consumer", "\n"], "it must have "),
         (["stream", "load", "QUEUE", "a.txt"], "name one of parquet"),
         (["stream", "load", "QUEUE", "nowhere.json"], "there is no such file"),
-        (["stream", "load", "QUEUE", __file__, "--format", "csv", "--id", "\n"], "invalid name"),
+        (["stream", "load", "QUEUE", __file__, "--format", "csv", "--id", "\n"], "it must have "),
         (
             ["message", "retry", "QUEUE", "--where", "TRUE", "--yes", "--header-columns", "a b c"],
             "headerColumns",
