@@ -39,7 +39,9 @@ def stored(db: Database, queue: Queue) -> list[bytes]:
 def test_a_full_queue_rejects_and_writes_nothing(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, max_messages=3)
     queue.enqueue_many(db, [b"a", b"b"])
-    with pytest.raises(QueueFull, match=r"holds 2 messages .*at most 3 messages.*take 2 more of 2 bytes"):
+    with pytest.raises(
+        QueueFull, match=r"holds 2 messages .*at most 3 messages.*take 2 more of 2 bytes"
+    ):
         queue.enqueue_many(db, [b"c", b"d"])
     queue.enqueue(db, b"c")
     with pytest.raises(QueueFull):

@@ -128,12 +128,12 @@ def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
     assert subscription.receive(db, wait=moment) is None
     assert queue.subscribe(db, "all", mode="browse").browse(db, wait=moment) == []
     queue.enqueue(db, b"a", room=moment)
-    Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1", room=moment)
+    Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"soon", room=moment)
     assert Worker(db, shutdown=MINUTE).add(queue, print, lease=MINUTE, transactional=False)
     assert queue.depth(db).ready == 2
 
 
-@pytest.mark.parametrize("bad", [timedelta(seconds=-1), timedelta.max, "1", True, float("nan")])
+@pytest.mark.parametrize("bad", [timedelta(seconds=-1), timedelta.max, "soon", True, float("nan")])
 def test_a_time_that_is_none_is_refused_before_anything_happens(
     db: Database, store: str, queue: Queue, bad: Any
 ) -> None:
