@@ -62,7 +62,7 @@ def test_a_leased_message_is_delivered_to_nobody_else(db: Database, queue: Queue
 def test_a_batch_is_leased_in_order_and_settled_as_one(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"%d" % n for n in range(5)])
     found = queue.receive_many(db, 3)
-    assert [d.payload for d in found] == [b"0", b"soon", b"2"]
+    assert [d.payload for d in found] == [b"0", b"1", b"2"]
     queue.ack(db, found[1])
     with pytest.raises(LeaseLost):
         queue.ack(db, found)
@@ -291,13 +291,13 @@ def test_every_waiting_consumer_is_woken_when_there_is_work_for_all(
     consumers = [threading.Thread(target=consume) for _ in range(4)]
     for consumer in consumers:
         consumer.start()
-    queue.enqueue_many(db, [b"soon", b"2"])
+    queue.enqueue_many(db, [b"1", b"2"])
     queue.enqueue(db, b"3")
     queue.enqueue(db, b"4")
     for consumer in consumers:
         consumer.join(DEADLINE)
         assert not consumer.is_alive()
-    assert sorted(found) == [b"soon", b"2", b"3", b"4"]
+    assert sorted(found) == [b"1", b"2", b"3", b"4"]
 
 
 def test_waiting_inside_a_transaction_is_refused(db: Database, queue: Queue) -> None:
@@ -362,7 +362,7 @@ def test_only_a_message_that_was_handed_over_alone_loses_an_attempt_with_its_con
 ) -> None:
     # Given a message that kills whoever handles it, among others
     queue = Queue.create(db, "q", root=space, max_attempts=2, lease=60, backoff=None, clock=clock)
-    queue.enqueue_many(db, [b"soon", b"2", b"poison", b"3", b"4"])
+    queue.enqueue_many(db, [b"1", b"2", b"poison", b"3", b"4"])
     done: list[bytes] = []
     deaths = 0
     # When consumers take batches, handle them in order, and die of it
@@ -380,7 +380,7 @@ def test_only_a_message_that_was_handed_over_alone_loses_an_attempt_with_its_con
         queue.ack(db, found)
         done += [one.payload for one in found]
     # Then it alone becomes a dead letter, after its attempts and the batch in which it hid
-    assert done == [b"soon", b"2", b"3", b"4"]
+    assert done == [b"1", b"2", b"3", b"4"]
     assert deaths == 3
     (letter,) = queue.dead.list(db)
     assert (letter.message.payload, letter.death.attempts) == (b"poison", 2)
@@ -391,7 +391,7 @@ def test_what_comes_back_from_a_lost_batch_comes_one_by_one(
     db: Database, space: Subspace, clock: ManualClock, scheme: str
 ) -> None:
     queue = forced(Queue.create(db, "q", root=space, lease=60, clock=clock), scheme)
-    queue.enqueue_many(db, [b"soon", b"2"])
+    queue.enqueue_many(db, [b"1", b"2"])
     assert sum(len(queue.receive_many(db, 2)) for _ in range(2)) == 2
     clock.seconds += 61
     queue.enqueue_many(db, [b"3", b"4"])

@@ -128,7 +128,7 @@ def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
     assert subscription.receive(db, wait=moment) is None
     assert queue.subscribe(db, "all", mode="browse").browse(db, wait=moment) == []
     queue.enqueue(db, b"a", room=moment)
-    Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"soon", room=moment)
+    Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1", room=moment)
     assert Worker(db, shutdown=MINUTE).add(queue, print, lease=MINUTE, transactional=False)
     assert queue.depth(db).ready == 2
 
