@@ -7,14 +7,14 @@ from typing import Any
 
 from typer import Option
 
-from fdbqueue.values.durations import parse as parse
+from fdbqueue.values import durations
 
 from . import terminal
 
 
 def seconds(text: str | float) -> float:
     """Parse a duration option; raises ``CommandError``."""
-    found = parse(str(text))
+    found = durations.parse(str(text))
     if found is None:
         raise terminal.CommandError(
             f"{text!r} is not a duration: write seconds, or for example 250ms, 15m, 1h30m, 7d"
@@ -43,7 +43,7 @@ def moment(text: str | datetime) -> datetime:
     """Parse an option that is a time, or how long ago; raises ``CommandError``."""
     if isinstance(text, datetime):
         return text
-    ago = parse(text)
+    ago = durations.parse(text)
     try:
         if ago is not None:
             return datetime.now(UTC) - timedelta(seconds=ago)

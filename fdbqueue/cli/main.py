@@ -188,7 +188,7 @@ def _suggestion(error: QueueError) -> str:
         else:
             part = getattr(context.queue(given["queue"]), PARTS[given["kind"]])
             names = [each.name for each in part.list(db)]
-    except Exception:
+    except Exception:  # also for what is not listed by its name
         return ""
     found = get_close_matches(given["name"], names, 1)
     return f". Did you mean {found[0]!r}?" if found else ""

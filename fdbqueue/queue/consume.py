@@ -15,6 +15,7 @@ from ..errors import (
     QueueError,
 )
 from ..messages.delivery import head
+from ..messages.delivery.lease_rows import Held
 from ..schema.codec.leases import new_claim
 from ..store import world
 from ..store.binding import FAILURES, fdb
@@ -156,19 +157,30 @@ def receive_many(
     return list(_lease(queue, tr, max_messages, **terms))
 
 
+def asked(
+    tr: Transactor,
+    max_messages: int,
+    *,
+    lease: Seconds | None = None,
+    wait: Seconds = 0.0,
+    consumer: str = "",
+    ack: Deliveries = (),
+) -> tuple[line.Demand, float, Sequence[Held]]:
+    """What is wanted, for how many seconds to wait, and what to acknowledge: as ``Leasing`` says.
+    Raises ``InvalidArgument`` and ``InvalidOptions``."""
+    seconds, done = patience_of(tr, wait), checked(ack)
+    return receiving.checked_demand(max_messages, lease, consumer, seconds), seconds, done
+
+
 def _lease(
     queue: Handle,
     tr: Transactor,
     max_messages: int,
     *,
     match: Selector | str | None = None,
-    lease: Seconds | None = None,
-    wait: Seconds = 0.0,
-    consumer: str = "",
-    ack: Deliveries = (),
+    **terms: Unpack[Leasing],
 ) -> Sequence[Delivery]:
-    wait, done = patience_of(tr, wait), checked(ack)
-    demand = receiving.checked_demand(max_messages, lease, consumer, wait)
+    demand, wait, done = asked(tr, max_messages, **terms)
     if match is not None:
         grant = partial(
             acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=demand.consumer
@@ -266,15 +278,11 @@ def _remove(
     max_messages: int,
     *,
     match: Selector | str | None = None,
-    lease: Seconds | None = None,
-    wait: Seconds = 0.0,
-    consumer: str = "",
-    ack: Deliveries = (),
+    **terms: Unpack[Leasing],
 ) -> list[Message]:
     """Remove messages, without a lease."""
-    wait = patience_of(tr, wait)
-    check_leaseless(lease, checked(ack))
-    receiving.checked_demand(max_messages, None, consumer, wait)
+    demand, wait, done = asked(tr, max_messages, **terms)
+    check_leaseless(demand.seconds, done)
     if match is not None:
         return matching.first(queue, tr, match, max_messages, acquire.remove, wait=wait)
     if isinstance(tr, fdb.Transaction):

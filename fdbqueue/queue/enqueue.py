@@ -98,10 +98,9 @@ class Enqueuing(Handle, Generic[T]):
         many there are; only with a change of the queue's options, and with enqueues of the same
         dedup id or unique key, or of a key whose messages begin to wait, or cease to. Of two
         messages of one level, the one whose enqueue returned before the other began is delivered
-        first. Raises
-        ``InvalidPayload``, ``InvalidArgument``,
-        ``InvalidOptions``, ``QueueNotFound``, ``QueueFull``, and
-        ``MessagePlanned`` if it is to replace a message that a plan has.
+        first. Raises ``InvalidPayload``, ``InvalidArgument``, ``InvalidOptions``,
+        ``QueueNotFound``, ``QueueFull``, and ``MessagePlanned`` if it is to replace a message that
+        a plan has.
         """
         if room is not ROOM_SECONDS:
             room = durations.patience("room", room)

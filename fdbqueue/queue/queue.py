@@ -280,8 +280,8 @@ class Queue(Enqueuing[T]):
         name in the header ``job``. A worker runs all jobs of this handle: ``Worker.add(queue)``, or
         ``fdbq worker module:queue``. It fails a message of a job that it does not know.
 
-        name: by default those of the module and the function. Raises ``InvalidArgument``, and
-            ``InvalidArgument`` if there is one of that name.
+        name: by default those of the module and the function. Raises ``InvalidArgument``, also
+            if there is one of that name.
         """
 
         def make(function: Callable[..., Any]) -> Job[Any, Any]:

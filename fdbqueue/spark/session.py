@@ -141,7 +141,7 @@ def _activate(spark: Any) -> None:
 def check_java() -> str:
     """The path of a Java that can run Spark, from ``JAVA_HOME`` or else the ``PATH``.
 
-    Raises ``MissingPackage`` without Spark, ``MissingPackage`` without a suitable Java.
+    Raises ``MissingPackage`` without Spark, or without a suitable Java.
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise MissingPackage(purpose="Spark", package="pyspark and pyarrow", extra="spark")

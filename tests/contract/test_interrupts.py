@@ -10,46 +10,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
 
 import pytest
 
 from fdbqueue import Queue, fdb
+from tests.interruption import Interrupted, Interruption
 from tests.patience import DEADLINE
 from tests.schemes import forced
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-class Interrupted(BaseException):
-    """What interrupts."""
-
-
-class Interruption:
-    """Interrupts this thread once, at the n-th place of the package that it passes."""
-
-    def __init__(self, number: int) -> None:
-        self._left = number
-        self.came = False
-
-    def _profile(self, frame: FrameType, event: str, _: object) -> None:
-        path = frame.f_code.co_filename
-        if event in ("call", "c_return") and "/fdbqueue/" in path and "/embedded/" not in path:
-            self._left -= 1
-            if self._left < 0:
-                sys.setprofile(None)
-                self.came = True
-                raise Interrupted
-
-    def __enter__(self) -> Interruption:
-        sys.setprofile(self._profile)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
+def inside_package(path: str) -> bool:
+    return "/fdbqueue/" in path and "/embedded/" not in path
 
 
 class Others:
@@ -91,7 +66,10 @@ def interrupt_everywhere(work: Callable[[], object], step: int) -> None:
     others = Others(work)
     with others.beside():
         for place in itertools.count(random.randrange(step), step):
-            with Interruption(place) as interruption, contextlib.suppress(Interrupted):
+            with (
+                Interruption(place, inside_package) as interruption,
+                contextlib.suppress(Interrupted),
+            ):
                 work()
             others.go_on()
             if not interruption.came:

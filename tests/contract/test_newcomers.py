@@ -12,6 +12,7 @@ from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, QueueFull
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from fdbqueue.values.options import Options
 
 CALLS: dict[str, Callable[[Queue, Any], object]] = {
     "create": lambda queue, db: Queue.create(db, "other"),
@@ -64,13 +65,14 @@ def test_a_text_that_is_no_duration_is_refused(
 def test_a_full_queue_says_which_and_what_its_bounds_are(
     db: fdb.Database, space: fdb.Subspace
 ) -> None:
-    for bounds, shown in (
+    cases: tuple[tuple[Options, str], ...] = (
         ({"max_messages": 1}, r"at most 1 messages\)"),
         ({"max_bytes": 1}, r"at most 1 bytes\)"),
         ({"max_messages": 1, "max_bytes": 2}, r"at most 1 messages and 2 bytes\)"),
-    ):
+    )
+    for bounds, shown in cases:
         queue = Queue.create(db, f"orders{len(shown)}", root=space)
-        queue.set_options(db, **bounds)  # type: ignore[arg-type]
+        queue.set_options(db, **bounds)
         queue.enqueue(db, b"x")
         with pytest.raises(QueueFull, match=rf"queue 'orders\d+' is full: .*{shown}"):
             queue.enqueue(db, b"xx")

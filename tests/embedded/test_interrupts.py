@@ -1,9 +1,8 @@
 """An exception that a signal handler raises, or another thread sends, inside the engine: it reaches
 its thread, and nobody else is affected.
 
-CPython lets that happen when a function begins, after a call has returned, and on the way back of a
-loop. A profile function is called at the first two, and can raise there; so the test of all places
-tries each once, and the random ones add what it cannot see.
+The test of all places tries each once, as far as a profile function sees them, and the random ones
+add what it cannot see.
 """
 
 from __future__ import annotations
@@ -23,42 +22,20 @@ import pytest
 
 from fdbqueue.store.binding import fdb
 from tests.embedded.test_processes import Worker
+from tests.interruption import Interrupted, Interruption
 from tests.patience import DEADLINE
 
 # Python itself swallows what is raised in a destructor.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-class Interrupted(BaseException):
-    """What interrupts."""
+def inside_engine(path: str) -> bool:
+    return "store/embedded" in path
 
 
 @pytest.fixture
 def db(path: str) -> Any:
     return fdb.open(path)
-
-
-class Interruption:
-    """Interrupts this thread once, at the n-th place of the engine that it passes."""
-
-    def __init__(self, number: int) -> None:
-        self._left = number
-        self.came = False
-
-    def _profile(self, frame: FrameType, event: str, _: object) -> None:
-        if event in ("call", "c_return") and "store/embedded" in frame.f_code.co_filename:
-            self._left -= 1
-            if self._left < 0:
-                sys.setprofile(None)
-                self.came = True
-                raise Interrupted
-
-    def __enter__(self) -> Interruption:
-        sys.setprofile(self._profile)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
 
 
 def in_thread(work: Callable[[], object]) -> None:
@@ -102,7 +79,7 @@ def test_wherever_a_commit_is_interrupted_others_go_on(db: Any, path: str) -> No
     assert other.process.stdin is not None
     try:
         for place in itertools.count():
-            with Interruption(place) as interruption:
+            with Interruption(place, inside_engine) as interruption:
                 try:
                     once(db, place)
                     acknowledged = True

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
+from fdbqueue.values import durations
 from fdbqueue.values.options import QueueOptions
 
-from .. import durations, terminal
+from .. import terminal
 
 DURATIONS = ("lease", "dedup_window", "history_seconds", "auto_delete")
 NAMES = [each.name for each in fields(QueueOptions) if each.name != "paused"]

@@ -33,8 +33,7 @@ class Asked(NamedTuple):
 
 
 def checked_demand(max_messages: object, lease: object, consumer: object, wait: object) -> Demand:
-    """A demand of checked arguments; raises ``InvalidArgument``, ``InvalidOptions`` and
-    ``InvalidArgument``."""
+    """A demand of checked arguments; raises ``InvalidArgument`` and ``InvalidOptions``."""
     if type(max_messages) is not int or not 0 < max_messages <= MAX_MESSAGES:
         raise InvalidArgument(
             argument="max_messages", value=max_messages, problem=f"must be 1 to {MAX_MESSAGES:,}"

@@ -33,7 +33,7 @@ MAX_VALUE_BYTES = 1_000
 
 
 def check(options: QueueOptions, headers: Headers, gate: Gate | None) -> None:
-    """Raise ``InvalidArgument`` or ``InvalidArgument`` if a queue cannot order such a message."""
+    """Raise ``InvalidArgument`` if a queue cannot order such a message."""
     if gate is not None:
         of_key = isinstance(gate, str)
         raise InvalidArgument(

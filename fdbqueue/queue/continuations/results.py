@@ -88,9 +88,8 @@ def result(
     One or two round trips of snapshot reads: no conflicts. Raises ``ResultPending`` if the message
     has not ended yet, and ``NoResult`` if it is a dead letter, is gone without having been done, or
     nothing is known of it: what was kept is over, it was enqueued without ``keep_result``, or the
-    queue never had it. Also
-    ``UnknownContentType``, ``CorruptData``, ``QueueNotFound``, and ``InvalidArgument`` if it is no
-    id.
+    queue never had it. Also ``UnknownContentType``, ``CorruptData``, ``QueueNotFound``, and
+    ``InvalidArgument`` if it is no id.
     """
     patience = durations.patience("wait", wait)
     if patience and isinstance(tr, fdb.Transaction):

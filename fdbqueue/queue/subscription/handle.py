@@ -29,10 +29,9 @@ from ...values.model import Delivery, Message
 from ...values.options import check_name
 from ...values.selector import Selector
 from ..admin.housekeeping import past_backlog
-from ..consume import Leasing
-from ..handle import Handle, Transactor, check_leaseless, checked, composed, patience_of
+from ..consume import Leasing, asked
+from ..handle import Handle, Transactor, check_leaseless, composed, patience_of
 from ..matching import Use, take
-from ..settlement import Deliveries
 from .supply import SubscriptionSupply
 
 R = TypeVar("R")
@@ -152,36 +151,20 @@ class Subscription:
         return list(self._lease(tr, max_messages, **terms))
 
     def _lease(
-        self,
-        tr: Transactor,
-        max_messages: int,
-        *,
-        lease: Seconds | None = None,
-        wait: Seconds = 0.0,
-        consumer: str = "",
-        ack: Deliveries = (),
+        self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]
     ) -> Sequence[Delivery]:
-        wait, done = patience_of(tr, wait), checked(ack)
-        demand = receiving.checked_demand(max_messages, lease, consumer, wait)
+        demand, wait, done = asked(tr, max_messages, **terms)
         if not isinstance(tr, fdb.Transaction):
             take = partial(receiving.receive, tr, self._access, demand, wait, done)
             return past_backlog(self._queue, tr, take)
-        grant = partial(acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=consumer)
+        grant = partial(
+            acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=demand.consumer
+        )
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant, done)
 
-    def _remove(
-        self,
-        tr: Transactor,
-        max_messages: int,
-        *,
-        lease: Seconds | None = None,
-        wait: Seconds = 0.0,
-        consumer: str = "",
-        ack: Deliveries = (),
-    ) -> list[Message]:
-        wait = patience_of(tr, wait)
-        check_leaseless(lease, checked(ack))
-        receiving.checked_demand(max_messages, None, consumer, wait)
+    def _remove(self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]) -> list[Message]:
+        demand, wait, done = asked(tr, max_messages, **terms)
+        check_leaseless(demand.seconds, done)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, acquire.remove)
 
     def _look(

@@ -129,7 +129,7 @@ class BrowseReader(StreamReader):
         self._require(partition.messages, count)
 
     def _verify_ends(self, places: Places) -> None:
-        """Once: raise ``InvalidArgument`` if the queue has not come as far as its checkpoint."""
+        """Once: raise ``InvalidInput`` if the queue has not come as far as its checkpoint."""
         if self._verified:
             return
         _, queue = self._queue.open()
@@ -152,7 +152,7 @@ class BrowseReader(StreamReader):
         return {**self.identify(), "places": stored}
 
     def _places(self, offset: Offset) -> Places:
-        """The places of an offset. Raises ``InvalidArgument``, ``CorruptData``."""
+        """The places of an offset. Raises ``InvalidInput``, ``CorruptData``."""
         stored: Any = self.verify(offset).get("places")
         try:
             places = {int(level): bytes.fromhex(place) for level, place in stored.items()}
