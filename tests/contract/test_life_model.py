@@ -301,6 +301,10 @@ class Life(RuleBasedStateMachine):
         if dedup_id in self.dedup and self.dedup[dedup_id][1] > self.now:
             assert message_id == self.dedup[dedup_id][0]
             return
+        for record in self.holding(unique):
+            # One that waits and has expired ends here, at the latest.
+            if record.state is not State.LEASED and not self.alive(record):
+                self.expire(record)
         holders = self.holding(unique)
         if holders:
             assert message_id == holders[0].id
