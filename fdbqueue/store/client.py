@@ -93,7 +93,12 @@ class _Waiting:
         if task is not None:
             tasks.until_ready(task, self)  # type: ignore[arg-type]
         elif world.in_main_thread():
-            fdb.impl.Future.block_until_ready(self)  # type: ignore[arg-type]
+            done = world.Event()
+            self.on_ready(lambda _: done.set())  # type: ignore[attr-defined]
+            # A future that has become ready meanwhile calls back in this thread, through ctypes,
+            # which swallows what a signal handler raises there: then nobody sets the event.
+            if not capi.fdb_future_is_ready(future):
+                done.wait()
         else:
             capi.fdb_future_block_until_ready(future)
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import signal
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from fdbqueue import Queue, fdb
+from fdbqueue.store import client
 from tests.interruption import Interrupted, Interruption
 from tests.patience import DEADLINE
 from tests.schemes import forced
@@ -103,3 +106,46 @@ def test_wherever_a_producer_is_interrupted_other_threads_go_on(
             producer.send(b"", room=DEADLINE).result(DEADLINE)
 
         interrupt_everywhere(send, 1)
+
+
+class Late:
+    """The client library, where a future becomes ready just before it is given a callback."""
+
+    def __init__(self, capi: Any) -> None:
+        self._capi = capi
+        self._ready = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._capi, name)
+
+    def fdb_future_is_ready(self, future: object) -> bool:
+        return self._ready and bool(self._capi.fdb_future_is_ready(future))
+
+    def fdb_future_set_callback(self, *given: object) -> object:
+        self._ready = True
+        return self._capi.fdb_future_set_callback(*given)
+
+
+def test_a_wait_ends_whose_callback_was_interrupted(db: fdb.Database, space: fdb.Subspace) -> None:
+    # ctypes swallows what is raised in a callback, so nobody may rely on that it has run.
+    def late(_: int, frame: object) -> None:
+        pytest.fail("it waits for ever")
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        for place in itertools.count():
+            read: Any = client.begin(db).get(space.key())
+            read.wait()
+            read.capi = Late(read.capi)
+            signal.alarm(60)
+            with (
+                Interruption(place, lambda path: path.endswith("fdb/impl.py")) as interruption,
+                contextlib.suppress(Interrupted),
+            ):
+                read.block_until_ready()
+            if not interruption.came:
+                break
+        assert place > 2
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -36,7 +36,8 @@ def alive(
         if living or not messages:
             return living
         disposed += len(messages)
-        if disposed > MAX_DISPOSED or size > PAGE_BYTES:
+        # Two of these pages, and what a range read brings beyond them, are all that one reads.
+        if disposed > MAX_DISPOSED or size > PAGE_BYTES // 2:
             raise ExpiredBacklog(name=scope.name, count=disposed)
         messages = again()
         size += sum(weight(each.envelope) for each in messages)
