@@ -36,7 +36,7 @@ def first_time(name: str) -> bool:
 
 
 def die(step: str) -> None:
-    """At its step the driver is killed: its Java, its Python, and the process that serves it."""
+    """At its step the driver is killed: its Python, its Java, and the process that serves it."""
     if step != STEP:
         return
     (DIRECTORY / f"killed {step}").touch()
@@ -114,7 +114,8 @@ def main() -> None:
     spark.dataSource.register(Source)
     sys.stdin.readline()
     java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-    (DIRECTORY / "pids").write_text(json.dumps([java, os.getpid()]))
+    # Python first: it would end by itself, with another exit code, once it misses its Java.
+    (DIRECTORY / "pids").write_text(json.dumps([os.getpid(), java]))
     (
         spark.readStream.format("fdbqueue")
         .option("mode", "consume")
