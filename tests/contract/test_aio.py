@@ -431,7 +431,9 @@ def test_a_loop_that_ends_gives_back_what_it_had_not_yielded(
             ids = {*ready, *[await orders.enqueue(adb, b"more") for _ in range(5 - len(ready))]}
         assert ends == [None] * (len(ends) - 1) + ["all"]
         if DEFAULT.engine is Engine.EMBEDDED:  # On a cluster, which waits there are varies.
-            assert {(0, 5), (1, 4), (2, 3), (3, 2), (1, 1), (2, 0), (0, 0)} <= kinds
+            # Here, too, a commit may be done before it is waited for: one or another is missing.
+            expected = {(0, 5), (1, 4), (2, 3), (3, 2), (1, 1), (2, 0), (0, 0)}
+            assert len(expected - kinds) <= 2
 
     run(main())
 
