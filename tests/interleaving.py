@@ -5,19 +5,26 @@ happens in between changes nothing of what it sees. So two transactions can be t
 nothing but the order of their beginnings and commits, and to go through all orders of these points
 is to go through all interleavings. A retry begins and commits again, which is part of it.
 
-One thread runs at a time. It stops before each point, and the explorer chooses who goes on; it goes
-through the choices depth first, each time from a fresh start. Two that begin one after the other
-read the same state, whichever was first: of orders that differ in nothing else, one is explored.
+One thread runs at a time. It stops before each point, and the explorer chooses who goes on, at
+random and never twice in the same way, each time from a fresh start. Two that begin one after the
+other read the same state, whichever was first: of orders that differ in nothing else, one is
+explored.
 """
 
 from __future__ import annotations
 
+import os
+import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fdbqueue.store.binding import fdb
 from tests.patience import DEADLINE
+
+MOST, ALL = 10, 20_000
+"""How many interleavings of a test are explored in one run, and how many any test has at most."""
+EVERY = bool(os.environ.get("FDBQUEUE_TESTS_EVERY"))
 
 
 class Gates:
@@ -125,35 +132,56 @@ Operation = Callable[[Any], Any]
 def explore(
     db: fdb.Database,
     start: Callable[[], tuple[Sequence[Operation], Callable[[list[Any]], None]]],
-    limit: int = 20_000,
+    most: int = MOST,
 ) -> int:
-    """Run operations in every interleaving that differs, each from a fresh start; returns how many.
+    """Run operations in interleavings that differ, each from a fresh start; returns how many.
 
+    most: how many at most, others in each run of the tests; with FDBQUEUE_TESTS_EVERY all are run.
     start: makes a fresh state; returns the operations, each of which takes a database, and a check
         of what they returned, or raised.
     """
-    prefix: list[int] = []
-    count = 0
-    while True:
+    most, count, root = ALL if EVERY else most, 0, _Tree()
+    while count < most and not root.explored:
         operations, check = start()
-        path, results = _run(db, operations, prefix)
+        path, results = _run(db, operations, root)
         try:
             check(results)
         except AssertionError as error:
-            error.add_note(f"in the interleaving {[choices[n] for choices, n in path]}: {results}")
+            error.add_note(f"in the interleaving {path}: {results}")
             raise
         count += 1
-        assert count <= limit, "too many interleavings"
-        while path and path[-1][1] == len(path[-1][0]) - 1:
-            path.pop()
-        if not path:
-            return count
-        prefix = [n for _, n in path[:-1]] + [path[-1][1] + 1]
+    assert root.explored or count < ALL, "too many interleavings"
+    return count
+
+
+class _Tree:
+    """The choices that were explored below a point."""
+
+    def __init__(self) -> None:
+        self.explored = False
+        self._below: dict[int, _Tree] = {}
+
+    def choose(self, choices: Sequence[int]) -> int:
+        """One of the choices below which not all is explored."""
+        for each in choices:
+            self._below.setdefault(each, _Tree())
+        unexplored = [each for each in choices if not self._below[each].explored]
+        return random.choice(unexplored or list(choices))
+
+    def below(self, chosen: int) -> _Tree:
+        """What was explored after a choice."""
+        return self._below[chosen]
+
+    def end(self, path: Sequence[int]) -> None:
+        """Note that the interleaving of these choices was run."""
+        if path:
+            self._below[path[0]].end(path[1:])
+        self.explored = all(each.explored for each in self._below.values())
 
 
 def _run(
-    db: fdb.Database, operations: Sequence[Operation], prefix: Sequence[int]
-) -> tuple[list[tuple[list[int], int]], list[Any]]:
+    db: fdb.Database, operations: Sequence[Operation], root: _Tree
+) -> tuple[list[int], list[Any]]:
     gates = Gates(len(operations))
     results: list[Any] = [None] * len(operations)
 
@@ -168,11 +196,12 @@ def _run(
     threads = [threading.Thread(target=work, args=(n,)) for n in range(len(operations))]
     for thread in threads:
         thread.start()
-    path: list[tuple[list[int], int]] = []
+    path, tree = list[int](), root
     while choices := gates.choices():
-        n = prefix[len(path)] if len(path) < len(prefix) else 0
-        path.append((choices, n))
-        gates.let(choices[n])
+        path.append(tree.choose(choices))
+        tree = tree.below(path[-1])
+        gates.let(path[-1])
     for thread in threads:
         thread.join()
+    root.end(path)
     return path, results

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
 from typing import Any
 
 from fdbqueue import Queue, QueueOptions
@@ -41,15 +40,25 @@ def meanings(of: Any) -> dict[str, str]:
     return {name: _sentence(text) for name, text in found.items()}
 
 
+def queue_meanings() -> dict[str, str]:
+    """What is said of each option of a queue, with the fields of groups as "bounds.messages"."""
+    said = meanings(QueueOptions)
+    for name, group in options.GROUPS.items():
+        said |= {f"{name}.{field}": text for field, text in meanings(group).items()}
+    return said
+
+
 def queue() -> str:
     """The options of a queue."""
-    said = meanings(QueueOptions)
+    said = queue_meanings()
+    kinds = dict(options.Options.__annotations__)
+    for name, group in options.GROUPS.items():
+        kinds |= {f"{name}.{field}": kind for field, kind in group.__annotations__.items()}
     rows = []
-    for each in fields(QueueOptions):
-        kind = str(options.Options.__annotations__[each.name])
-        default = each.default if each.default_factory is MISSING else each.default_factory()
-        shown = f"`{default['wait']}`" if isinstance(default, dict) else _value(default)
-        rows.append([each.name, shown, _values(each.name, kind), said[each.name]])
+    for name, default in QueueOptions().flat().items():
+        if name != "keys.paused":  # which no queue has
+            shown = f"`{default['wait']}`" if isinstance(default, dict) else _value(default)
+            rows.append([name, shown, _values(name, str(kinds[name])), said[name]])
     return _table(["option", "default", "values", "meaning"], rows)
 
 

@@ -81,7 +81,7 @@ class Enqueuing(Handle, Generic[T]):
             takes over. See docs/delivery.md.
         max_delay: seconds after its first enqueue until which a message is put off at most.
         key: what messages share that wait for each other, also a name. At most
-            ``key_concurrency`` messages of one key are out at once, and the next one becomes ready
+            ``keys.concurrency`` messages of one key are out at once, and the next one becomes ready
             when one is done, dead or gone, in the order of their enqueues whatever their
             priorities. By default that is one at a time: an ordering key. Different keys do not
             wait for each other.
@@ -91,8 +91,9 @@ class Enqueuing(Handle, Generic[T]):
             their dimensions, such as ``{"api": "stripe"}``: at most as many of them are out at once
             as ``Queue.limits`` says. It waits for its key first, then for each limit in the order
             of the dimensions. See docs/keys.md.
-        room: seconds to wait for room in a full queue with ``when_full="block"``; 0 does not wait,
-            and neither does your own transaction. The deadline of ``within`` counts apart.
+        room: seconds to wait for room in a full queue whose ``bounds.when_full`` is "block"; 0
+            does not wait, and neither does your own transaction. The deadline of ``within`` counts
+            apart.
 
         One round trip of snapshot reads. Conflicts with no other enqueue and no dequeue, however
         many there are; only with a change of the queue's options, and with enqueues of the same

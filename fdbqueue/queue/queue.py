@@ -160,9 +160,10 @@ class Queue(Enqueuing[T]):
                 catalogue.create(tr, keys, name, wanted, given)
                 return given, True
             stored = scope.options
-            for each in options:
-                if getattr(stored, each) != getattr(wanted, each):
-                    raise _mismatch(name, each, getattr(stored, each), getattr(wanted, each))
+            given_here = stored.changed(options).flat()
+            for each, value in stored.flat().items():
+                if value != given_here[each]:
+                    raise _mismatch(name, each, value, given_here[each])
             if given and scope.serializer and given != scope.serializer:
                 raise _mismatch(name, "serializer", str(scope.serializer), str(given))
             if scope.serializer or not given:
@@ -194,17 +195,17 @@ class Queue(Enqueuing[T]):
             handle, this one included, and no message.
 
         ``levels``, ``sort`` and ``last_value`` cannot change: they say how messages are stored.
-        With a database, new limits of keys (``key_concurrency``, ``key_window``, ``key_weight``
-        and ``key_rate``) let messages of all keys out that no longer have to wait, in
-        as many transactions as that takes; otherwise each key follows when one of its messages
-        ends, or at a sweep. Conflicts with
-        every operation in flight on the queue. Raises ``InvalidOptions``, ``OptionsMismatch``.
+        A group of options changes in the fields that you give: ``bounds=Bounds(messages=10)``
+        leaves the other bounds as they are. With a database, new limits of ``keys`` let messages of
+        all keys out that no longer have to wait, in as many transactions as that takes; otherwise
+        each key follows when one of its messages ends, or at a sweep. Conflicts with every
+        operation in flight on the queue. Raises ``InvalidOptions``, ``OptionsMismatch``.
         """
 
         def change(tr: fdb.Transaction) -> QueueOptions:
             scope = self._scope(tr)
             stored = scope.options
-            wanted = _fitting(self.name, QueueOptions.of({**stored.to_json(), **changes}))
+            wanted = _fitting(self.name, stored.changed(changes))
             for option in FIXED:
                 before, after = getattr(stored, option), getattr(wanted, option)
                 if before != after:
@@ -228,8 +229,7 @@ class Queue(Enqueuing[T]):
             return wanted
 
         wanted = self._run(tr, change)
-        limits = {"key_concurrency", "key_window", "key_weight", "key_rate"}
-        if limits & changes.keys() and not isinstance(tr, fdb.Transaction):
+        if "keys" in changes and not isinstance(tr, fdb.Transaction):
             housekeeping.refill(self, tr)
         return wanted
 

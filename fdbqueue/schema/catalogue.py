@@ -235,7 +235,7 @@ def _touch(tr: fdb.Transaction) -> None:
 
 
 def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
-    if stored["options"].get("key_rate") is not None:
+    if stored["options"]["keys"]["rate"] is not None:
         stored["rates"] = True
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
     _touch(tr)

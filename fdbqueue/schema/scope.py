@@ -136,8 +136,7 @@ class Scope:
 
 
 def _plain_bytes(options: QueueOptions) -> int:
-    beside = (options.history_seconds, options.max_messages, options.max_bytes)
-    if options.ordered or any(option is not None for option in beside):
+    if options.ordered or options.bounds.some or options.history_seconds is not None:
         return -1
     packed = MAX_PAYLOAD if options.compression == "none" else compression.COMPRESSED_FROM - 1
     return min(options.max_payload, PLAIN_INLINE_LIMIT, packed)

@@ -1,4 +1,4 @@
-"""The limits of a key, and what is known of a key now."""
+"""The limits of a queue and of a key, and what is known of a key now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, TypedDict
 
 from . import rates
 from .rates import Rate
-from .records import record
+from .records import OptionGroup, record
 
 Limit = tuple[str, str]
 """A limit that the queues of a root share: its dimension and its name."""
@@ -42,15 +42,47 @@ class OwnLimits(TypedDict, total=False):
 
 
 @record
-class KeyLimits:
+class Bounds(OptionGroup):
+    """How much a queue holds, and what happens to more.
+
+    messages: how many ready, delayed and leased messages the queue holds, 1 or more; None for any
+        number.
+    bytes: how many bytes the payloads of ready messages may have in all, 1 or more; None for any
+        number.
+    when_full: what an enqueue beyond ``messages`` or ``bytes`` does: "reject" it, "drop-oldest"
+        messages, the least urgent first and none more urgent, or "block" until there is room.
+    dropped: what happens to messages that make room: "drop" them, or make them "dead" letters.
+    resume_at: the share of the bounds to which a full queue must shrink before blocked producers
+        continue, more than 0 and at most 1.
+    """
+
+    messages: int | None = None
+    bytes: int | None = None
+    when_full: str = "reject"
+    dropped: str = "drop"
+    resume_at: float = 0.8
+
+    @property
+    def some(self) -> bool:
+        """Whether there are any."""
+        return self.messages is not None or self.bytes is not None
+
+
+@record
+class KeyLimits(OptionGroup):
     """The limits of a key: its own, and else those of the queue.
 
-    concurrency: how many of its messages may be out at once, that is ready, leased, or waiting
-        for their next attempt; None for any number. window: how many of them may be ready at
-        once for each unit of its weight, unless they come back; None for as many as are out.
-    weight: how many turns the key gets where one of weight 1 gets one. paused: whether no more of
-        them become ready. rate: how many of them become ready in how much time, and at once after
-        a rest, such as "100/min, burst 10"; None for any number.
+    concurrency: how many of its messages may be out at once, that is ready, leased, or waiting for
+        their next attempt, 1 to 1,000; None for any number. With 1, the default, they follow each
+        other in their order.
+    window: how many of them may be ready at once for each unit of its weight, unless they come
+        back after a delivery, 1 to 1,000; None for as many as may be out. The next one becomes
+        ready when one is taken, behind all others.
+    weight: how many turns the key gets where one of weight 1 gets one, 1 to 1,000: its window has
+        so many times ``window`` places, at most 1,000. More than 1 needs a window.
+    paused: whether no more of them become ready; of a single key only.
+    rate: how many of them become ready in how much time, and at once after a rest, such as
+        "100/min, burst 10"; None for any number. The others wait, and come at even intervals.
     """
 
     concurrency: int | None = 1

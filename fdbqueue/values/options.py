@@ -6,17 +6,18 @@ import logging
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, fields
+from operator import attrgetter
 from typing import Any, TypedDict
 
 from ..errors import CorruptData, InvalidArgument, InvalidOptions
 from . import backoff, durations, rates
 from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
-from .limits import MAX_OF_KEY
+from .limits import MAX_OF_KEY, Bounds, KeyLimits
 from .rates import Rate
-from .records import record
+from .records import OptionGroup, record
 
 log = logging.getLogger("fdbqueue")
 
@@ -49,19 +50,19 @@ COMPRESSIONS = ("none", "zlib", "zstd")
 CHOICES: dict[str, tuple[str, ...]] = {
     "expired": EXPIRED,
     "compression": COMPRESSIONS,
-    "when_full": WHEN_FULL,
-    "dropped": ("drop", "dead"),
+    "bounds.when_full": WHEN_FULL,
+    "bounds.dropped": ("drop", "dead"),
 }
 WHOLE: dict[str, tuple[int, int]] = {
     "levels": (1, MAX_LEVELS),
     "max_attempts": (1, MAX_ATTEMPTS),
     "max_payload": (1, MAX_PAYLOAD),
-    "max_messages": (1, MAX_BOUND),
-    "max_bytes": (1, MAX_BOUND),
+    "bounds.messages": (1, MAX_BOUND),
+    "bounds.bytes": (1, MAX_BOUND),
     "max_in_flight": (1, MAX_BOUND),
-    "key_concurrency": (1, MAX_OF_KEY),
-    "key_window": (1, MAX_OF_KEY),
-    "key_weight": (1, MAX_OF_KEY),
+    "keys.concurrency": (1, MAX_OF_KEY),
+    "keys.window": (1, MAX_OF_KEY),
+    "keys.weight": (1, MAX_OF_KEY),
 }
 """The least and the most of the options that are whole numbers."""
 SECONDS: dict[str, tuple[float, float]] = {
@@ -75,15 +76,17 @@ OR_NONE = (
     "max_attempts",
     "auto_delete",
     "history_seconds",
-    "max_messages",
-    "max_bytes",
+    "bounds.messages",
+    "bounds.bytes",
     "max_in_flight",
-    "key_concurrency",
-    "key_window",
+    "keys.concurrency",
+    "keys.window",
 )
 """Which of these may be None."""
 FIXED = ("levels", "sort", "last_value")
 """The options that say how messages are stored, and so cannot change."""
+GROUPS: dict[str, type[OptionGroup]] = {"bounds": Bounds, "keys": KeyLimits}
+"""The options that are groups of options."""
 _BESIDE = ("clock", "create", "root", "serializer")
 """Other arguments of ``Queue.open``, which may be misspelt as well."""
 
@@ -103,17 +106,10 @@ class Options(TypedDict, total=False):
     history_seconds: Seconds | None
     max_payload: int
     compression: str
-    max_messages: int | None
-    max_bytes: int | None
+    bounds: Bounds
     max_in_flight: int | None
     rate: str | None
-    when_full: str
-    dropped: str
-    resume_at: float
-    key_concurrency: int | None
-    key_window: int | None
-    key_weight: int
-    key_rate: str | None
+    keys: KeyLimits
     sort: str | None
     last_value: str | None
 
@@ -142,32 +138,13 @@ class QueueOptions:
     max_payload: the largest payload of a message in bytes, 1 to 9,000,000.
     compression: of payloads of 10 kB or more, where that makes them smaller: "none", "zlib" or
         "zstd", which needs the package zstandard.
-    max_messages: how many ready, delayed and leased messages the queue holds, 1 or more; None for
-        any number.
-    max_bytes: how many bytes the payloads of ready messages may have in all, 1 or more; None for
-        any number.
+    bounds: how much the queue holds, and what happens to more, as ``Bounds`` says.
     max_in_flight: how many messages may be leased at once, 1 or more; None for any number.
         ``dequeue`` and ``get`` lease nothing.
     rate: how many messages are taken in how much time, again after a release or a failure, too: a
         number and a unit, such as "5/s", "100/min", "10/hour" or "1000/day", at most 1,000/s; with
         ", burst 10", so many at once after a rest, up to 1,000. None for any number.
-    when_full: what an enqueue beyond ``max_messages`` or ``max_bytes`` does: "reject" it,
-        "drop-oldest" messages, the least urgent first and none more urgent, or "block" until there
-        is room.
-    dropped: what happens to messages that make room: "drop" them, or make them "dead" letters.
-    resume_at: the share of the bounds to which a full queue must shrink before blocked producers
-        continue, more than 0 and at most 1.
-    key_concurrency: how many messages of one key may be out at once, unless the key has a limit of
-        its own, 1 to 1,000; None for any number. With 1, the default, the messages of a key follow
-        each other in their order.
-    key_window: how many messages of one key may be ready at once, unless they come back after a
-        delivery or the key has a limit of its own, 1 to 1,000; None for as many as may be out.
-        The next message becomes ready when one is taken, behind all others.
-    key_weight: how many turns a key gets, unless it has a weight of its own, 1 to 1,000: its window
-        has so many times ``key_window`` places, at most 1,000. More than 1 needs ``key_window``.
-    key_rate: how many messages of one key become ready in how much time, unless the key has a rate
-        of its own, written as ``rate``; None for any number. The others wait, and come at even
-        intervals.
+    keys: the limits of each key that has none of its own, as ``KeyLimits`` says.
     sort: the header whose values order the messages of a level, ascending, in place of their
         arrival; None for the order of arrival. Fixed when the queue is created.
     last_value: the header of which the queue keeps only the newest message of each value; None to
@@ -186,23 +163,20 @@ class QueueOptions:
     history_seconds: float | None = None
     max_payload: int = 8_000_000
     compression: str = "none"
-    max_messages: int | None = None
-    max_bytes: int | None = None
+    bounds: Bounds = field(default_factory=Bounds)
     max_in_flight: int | None = None
     rate: str | None = None
-    when_full: str = "reject"
-    dropped: str = "drop"
-    resume_at: float = 0.8
-    key_concurrency: int | None = 1
-    key_window: int | None = None
-    key_weight: int = 1
-    key_rate: str | None = None
+    keys: KeyLimits = field(default_factory=KeyLimits)
     sort: str | None = None
     last_value: str | None = None
 
     def __post_init__(self) -> None:
+        for name, group in GROUPS.items():
+            if not isinstance(getattr(self, name), group):
+                problem = f"write {name}={group.__name__}(…)"
+                raise InvalidOptions(option=name, problem=problem)
         for option, (low, high) in WHOLE.items():
-            value = getattr(self, option)
+            value = attrgetter(option)(self)
             if value is not None or option not in OR_NONE:
                 _integer(option, value, low, high)
         for option, (least, most) in SECONDS.items():
@@ -211,42 +185,66 @@ class QueueOptions:
                 object.__setattr__(self, option, check_seconds(option, value, least, most))
         object.__setattr__(self, "backoff", backoff.store(self.backoff))
         for option, choices in CHOICES.items():
-            if getattr(self, option) not in choices:
-                problem = f"{getattr(self, option)!r} is not one of {', '.join(choices)}"
+            if (value := attrgetter(option)(self)) not in choices:
+                problem = f"{value!r} is not one of {', '.join(choices)}"
                 raise InvalidOptions(option=option, problem=problem)
         if self.dead_letter_queue is not None:
             check_name(self.dead_letter_queue)
         if type(self.paused) is not bool:
             raise InvalidOptions(option="paused", problem="must be True or False")
         check_rate("rate", self.rate)
-        if self.when_full != "reject" and self.max_messages is None and self.max_bytes is None:
-            problem = f"{self.when_full!r} needs max_messages or max_bytes"
-            raise InvalidOptions(option="when_full", problem=problem)
-        if type(self.resume_at) not in (int, float) or not 0 < self.resume_at <= 1:
-            raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
-        check_weight("key_weight", self.key_weight, self.key_window)
-        check_rate("key_rate", self.key_rate)
+        bounds, keys = self.bounds, self.keys
+        if bounds.when_full != "reject" and not bounds.some:
+            problem = f"{bounds.when_full!r} needs bounds.messages or bounds.bytes"
+            raise InvalidOptions(option="bounds.when_full", problem=problem)
+        if type(bounds.resume_at) not in (int, float) or not 0 < bounds.resume_at <= 1:
+            problem = "must be more than 0, at most 1"
+            raise InvalidOptions(option="bounds.resume_at", problem=problem)
+        if keys.paused is not False:
+            problem = "pause a single key, or the whole queue"
+            raise InvalidOptions(option="keys.paused", problem=problem)
+        check_weight("keys.weight", keys.weight, keys.window)
+        check_rate("keys.rate", keys.rate)
         for option in FIXED[1:]:
             if (header := getattr(self, option)) is not None:
                 _header(option, header)
-        if self.last_value is not None and (self.max_messages or self.max_bytes):
+        if self.last_value is not None and bounds.some:
             problem = "has no bounds: a message takes the room of the one that it replaces"
             raise InvalidOptions(option="last_value", problem=problem)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:
         """Options from keyword arguments; raises ``InvalidOptions`` if one is unknown."""
-        known = sorted(each.name for each in fields(cls))
-        for name in given:
-            if name not in known:
-                import difflib  # slow to import, and only a typing error needs it
+        return cls().changed(given)
 
-                near = difflib.get_close_matches(name, [*known, *_BESIDE], 1)
-                hint = f"did you mean {near[0]!r}? The" if near else "the"
-                raise InvalidOptions(
-                    option=name, problem=f"unknown; {hint} options are {', '.join(known)}"
-                )
-        return cls(**given)
+    def changed(self, changes: Mapping[str, Any]) -> QueueOptions:
+        """The same with changes, of groups in the fields that are given. Raises
+        ``InvalidOptions``."""
+        options = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name, given in changes.items():
+            if name not in options:
+                raise _unknown(name, options)
+            value = _group(name, given) if name in GROUPS and isinstance(given, Mapping) else given
+            grouped = isinstance(value, GROUPS.get(name, ()))
+            options[name] = value.over(options[name]) if grouped else value
+        return QueueOptions(**options)
+
+    def flat(self) -> dict[str, Any]:
+        """All options, the fields of groups as "bounds.messages"."""
+        found: dict[str, Any] = {}
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if isinstance(value, OptionGroup):
+                for name in value.names():
+                    found[f"{option.name}.{name}"] = getattr(value, name)
+            else:
+                found[option.name] = value
+        return found
+
+    def unusual(self) -> dict[str, Any]:
+        """Those of ``flat`` that differ from their defaults."""
+        usual = QueueOptions().flat()
+        return {name: value for name, value in self.flat().items() if value != usual[name]}
 
     def to_json(self) -> dict[str, Any]:
         """The options as JSON-ready values."""
@@ -294,6 +292,37 @@ def parse(stored: Any, what: str) -> QueueOptions:
         return QueueOptions.of(stored)
     except (InvalidOptions, InvalidArgument) as error:
         raise CorruptData(what=what, problem=str(error)) from None
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Options whose names are as ``QueueOptions.flat`` gives them, as arguments. Raises
+    ``InvalidOptions`` for names that are unknown."""
+    found, groups = dict[str, Any](), dict[str, dict[str, Any]]()
+    for name, value in flat.items():
+        group, dot, field = name.partition(".")
+        if dot and group in GROUPS:
+            groups.setdefault(group, {})[field] = value
+        else:
+            found[name] = value
+    return found | {name: _group(name, given) for name, given in groups.items()}
+
+
+def _unknown(name: str, known: Iterable[str]) -> InvalidOptions:
+    import difflib  # slow to import, and only a typing error needs it
+
+    listed = ", ".join(sorted(known))
+    meant = {each.rpartition(".")[2]: each for each in (*_BESIDE, *QueueOptions().flat())}
+    near = difflib.get_close_matches(name.rpartition(".")[2], meant, 1)
+    hint = f"did you mean {meant[near[0]]!r}? The" if near else "the"
+    return InvalidOptions(option=name, problem=f"unknown; {hint} options are {listed}")
+
+
+def _group(name: str, given: Mapping[str, Any]) -> OptionGroup:
+    group = GROUPS[name]
+    for each in given:
+        if each not in group.names():
+            raise _unknown(f"{name}.{each}", [f"{name}.{field}" for field in group.names()])
+    return group(**given)
 
 
 def _unfit(name: object, problem: str) -> InvalidArgument:

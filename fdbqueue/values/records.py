@@ -7,9 +7,10 @@ everything else that a command imports. ``record`` compiles one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, replace
+from functools import partial
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, Self, TypeVar, dataclass_transform
 
 C = TypeVar("C", bound=type)
 
@@ -96,3 +97,30 @@ def _init(made: Any) -> Callable[..., None]:
     init: Any = known["__init__"]
     init.__annotations__ = {**annotations, "return": None}
     return init  # type: ignore[no-any-return]
+
+
+class OptionGroup:
+    """A change of options by a group changes the fields that were given, and leaves the others.
+
+    given: the names of those fields.
+    """
+
+    __slots__ = ("given",)
+    given: frozenset[str]
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        self = object.__new__(cls)
+        object.__setattr__(self, "given", frozenset([*cls.names()[: len(args)], *named]))
+        return self
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of the fields."""
+        return [each.name for each in fields(cls)]  # type: ignore[arg-type]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **{name: getattr(self, name) for name in self.given}), ()
+
+    def over(self, stored: Self) -> Self:
+        """What a change of stored options by these makes of them."""
+        return replace(stored, **{name: getattr(self, name) for name in self.given})  # type: ignore[type-var]

@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from fdbqueue import Queue, fdb
+from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.consumers import registry
 from fdbqueue.schema.codec.atomic import pack_counters
 from fdbqueue.schema.codec.leases import lease_key, pack_expiry, pack_lease, unpack_lease
@@ -48,7 +48,7 @@ def test_what_is_wrong_with_a_queue_is_found_and_mended_as_it_says(
     delivery = queue.receive(db)
     assert delivery is not None
     queue.reject(db, delivery, "no")
-    queue.set_options(db, max_messages=4, dead_letter_queue="nowhere")
+    queue.set_options(db, bounds=Bounds(messages=4), dead_letter_queue="nowhere")
     queue.admin.pause(db)
     db.add(queue._keys.count(5), pack_counters((0, 3, 0, 0, 0, 0, 0, 0, 0)))
 
@@ -65,7 +65,7 @@ def test_what_is_wrong_with_a_queue_is_found_and_mended_as_it_says(
     # And that helps
     assert "(repaired)" in fdbq(*found["counters"]["advice"].split()[1:]).out
     fdbq.ok(*found["pause"]["advice"].split()[1:])
-    fdbq.ok("queue", "set", name, "max_messages=none", "dead_letter_queue=none")
+    fdbq.ok("queue", "set", name, "bounds.messages=none", "dead_letter_queue=none")
     fdbq.ok("message", "purge", name, "--all", "--state", "dead", "--yes")
     assert findings(fdbq, name) == {}
 

@@ -64,7 +64,7 @@ def test_a_limit_that_makes_no_sense_is_refused(fdbq: Fdbq, name: str) -> None:
 
 def test_a_key_says_that_it_waits_for_its_rate(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     queue = Queue(name)
-    fdbq.ok("queue", "set", name, "key_concurrency=none")
+    fdbq.ok("queue", "set", name, "keys.concurrency=none")
     made = fdbq.ok("limit", "set", "tenant-17", "--queue", name, "--rate", "10/hour, burst 2")
     assert made.out.endswith(": concurrency none, rate 10/hour, burst 2, 0 waiting\n")
     queue.enqueue_many(db, [NewMessage(b"x", key="tenant-17")] * 4)

@@ -92,7 +92,7 @@ def test_a_session_prints_what_it_printed_before(db: fdb.Database, fdbq: Fdbq, n
 
 def the_life_of_a_queue(run: Session) -> None:
     run("queue", "create", "R", "--levels", "3", "--set", "max_attempts=2", "--json")
-    run("queue", "set", "Q", "history_seconds=3600", "lease=60", "max-messages=1000", "--json")
+    run("queue", "set", "Q", "history_seconds=3600", "lease=60", "bounds.messages=1000", "--json")
     run("queue", "pause", "Q", "--json")
     run("enqueue", "Q", "waits", "--json")
     run("receive", "Q", "--json")

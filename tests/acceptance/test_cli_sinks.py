@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fdbqueue import Queue, fdb
+from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.spark import Sink
 from tests.acceptance.running import Fdbq
 from tests.progress import Steps
@@ -11,12 +11,12 @@ from tests.progress import Steps
 def interrupted(db: fdb.Database, name: str, sink: str) -> None:
     """Publish a part of a batch."""
     queue = Queue(name)
-    queue.set_options(db, max_messages=10, when_full="block")
+    queue.set_options(db, bounds=Bounds(messages=10, when_full="block"))
     stager = Sink(queue, sink).stage(db, 0)
     for n in range(25):
         stager.plain(b"%d" % n, 4)
     Sink(queue, sink).publish(db, 0, [stager.finish()], room=0, progress=Steps(1))
-    queue.set_options(db, max_messages=None, when_full="reject")
+    queue.set_options(db, bounds=Bounds(messages=None, when_full="reject"))
 
 
 def test_a_write_that_was_interrupted_is_listed_and_finished(

@@ -23,7 +23,7 @@ import pytest
 
 import fdbqueue
 import fdbqueue.queue
-from fdbqueue import Queue, aio
+from fdbqueue import Bounds, Queue, aio
 from fdbqueue.aio import driver, twins
 from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, QueueNotFound, StoreNotFound
 from fdbqueue.schema.keys import Kind
@@ -457,7 +457,9 @@ def test_a_producer_that_waits_for_room_can_be_cancelled(
     adb: aio.Database, space: fdb.Subspace
 ) -> None:
     async def main() -> None:
-        full = await aio.Queue.create(adb, "full", root=space, max_messages=2, when_full="block")
+        full = await aio.Queue.create(
+            adb, "full", root=space, bounds=Bounds(messages=2, when_full="block")
+        )
         await full.enqueue_many(adb, [b"a", b"b"])
         task = asyncio.create_task(full.enqueue(adb, b"c", room=DEADLINE))
         await asyncio.sleep(0.1)

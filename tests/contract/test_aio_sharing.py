@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Queue, aio
+from fdbqueue import Bounds, Queue, aio
 from fdbqueue.errors import (
     InvalidArgument,
     OperationTimedOut,
@@ -177,7 +177,7 @@ def test_a_queue_that_is_gone_is_reported_to_each_task(db: fdb.Database, queue: 
 
 
 def test_tasks_wait_for_room_each_for_itself(db: fdb.Database, space: fdb.Subspace) -> None:
-    queue = Queue.create(db, "full", root=space, max_messages=2, when_full="block")
+    queue = Queue.create(db, "full", root=space, bounds=Bounds(messages=2, when_full="block"))
     store, orders = opened(database(db), queue)
 
     async def main() -> list[str]:
@@ -193,7 +193,7 @@ def test_tasks_wait_for_room_each_for_itself(db: fdb.Database, space: fdb.Subspa
 
 
 def test_a_full_queue_refuses_only_what_does_not_fit(db: fdb.Database, space: fdb.Subspace) -> None:
-    queue = Queue.create(db, "full", root=space, max_messages=3, when_full="reject")
+    queue = Queue.create(db, "full", root=space, bounds=Bounds(messages=3, when_full="reject"))
     store, orders = opened(database(db), queue)
 
     async def main() -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue
+from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
@@ -152,7 +152,10 @@ def test_they_are_dequeued_purged_and_dropped_as_any_others(
     db: Database, space: fdb.Subspace
 ) -> None:
     queue = Queue.create(
-        db, "bounded", root=space, max_messages=100, when_full="drop-oldest", dropped="dead"
+        db,
+        "bounded",
+        root=space,
+        bounds=Bounds(messages=100, when_full="drop-oldest", dropped="dead"),
     )
     queue.enqueue_many(db, HUNDRED)
     first = queue.receive(db, at_most_once=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Depth, Queue
-from fdbqueue.errors import InvalidArgument, InvalidOptions, QueueFull
+from fdbqueue import Bounds, Depth, Queue
+from fdbqueue.errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueFull
 from fdbqueue.messages.enqueue import admission, back_pressure
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
@@ -21,8 +23,8 @@ from tests.patience import DEADLINE
 Database = fdb.Database
 Subspace = fdb.Subspace
 
-DROPPING = {"max_messages": 3, "when_full": "drop-oldest"}
-BLOCKING = {"max_messages": 4, "when_full": "block", "resume_at": 0.5}
+DROPPING = {"bounds": Bounds(messages=3, when_full="drop-oldest")}
+BLOCKING = {"bounds": Bounds(messages=4, when_full="block", resume_at=0.5)}
 
 
 def bounded(db: Database, space: Subspace, **options: Any) -> Queue:
@@ -37,7 +39,7 @@ def stored(db: Database, queue: Queue) -> list[bytes]:
 
 
 def test_a_full_queue_rejects_and_writes_nothing(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, max_messages=3)
+    queue = bounded(db, space, bounds=Bounds(messages=3))
     queue.enqueue_many(db, [b"a", b"b"])
     with pytest.raises(
         QueueFull, match=r"holds 2 messages .*at most 3 messages.*take 2 more of 2 bytes"
@@ -51,7 +53,7 @@ def test_a_full_queue_rejects_and_writes_nothing(db: Database, space: Subspace) 
 
 
 def test_a_leased_message_takes_up_room_until_it_is_settled(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, max_messages=1)
+    queue = bounded(db, space, bounds=Bounds(messages=1))
     queue.enqueue(db, b"a")
     delivery = queue.receive(db)
     assert delivery is not None
@@ -62,7 +64,7 @@ def test_a_leased_message_takes_up_room_until_it_is_settled(db: Database, space:
 
 
 def test_bytes_are_bounded_as_they_were_enqueued(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, max_bytes=100_000, compression="zlib")
+    queue = bounded(db, space, bounds=Bounds(bytes=100_000), compression="zlib")
     queue.enqueue_many(db, [bytes(50_000), bytes(40_000)])
     with pytest.raises(QueueFull, match=r"90,000 ready bytes .at most 100,000 bytes"):
         queue.enqueue(db, bytes(10_001))
@@ -72,7 +74,7 @@ def test_bytes_are_bounded_as_they_were_enqueued(db: Database, space: Subspace) 
 
 
 def test_enqueues_of_one_transaction_count_together(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, max_messages=2)
+    queue = bounded(db, space, bounds=Bounds(messages=2))
 
     @fdb.transactional
     def three(tr: fdb.Transaction) -> None:
@@ -85,7 +87,8 @@ def test_enqueues_of_one_transaction_count_together(db: Database, space: Subspac
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_messages": 100}, {"max_messages": 100, "when_full": "block"}]
+    "options",
+    [{"bounds": Bounds(messages=100)}, {"bounds": Bounds(messages=100, when_full="block")}],
 )
 def test_producers_below_the_bound_do_not_conflict(
     db: Database, space: Subspace, options: dict[str, Any]
@@ -102,7 +105,7 @@ def test_producers_below_the_bound_do_not_conflict(
 def test_the_bound_is_exceeded_by_those_that_commit_at_once_and_no_more(
     db: Database, space: Subspace
 ) -> None:
-    queue = bounded(db, space, max_messages=4)
+    queue = bounded(db, space, bounds=Bounds(messages=4))
     queue.enqueue_many(db, [b"a"] * 3)
     transactions = [db.create_transaction() for _ in range(3)]
     for tr in transactions:
@@ -120,7 +123,8 @@ def test_the_bound_is_exceeded_by_those_that_commit_at_once_and_no_more(
 def test_dropped_messages_become_dead_letters_where_the_queue_says_so(
     db: Database, space: Subspace
 ) -> None:
-    queue = bounded(db, space, **DROPPING, dropped="dead")
+    queue = bounded(db, space, **DROPPING)
+    queue.set_options(db, bounds=Bounds(dropped="dead"))
     queue.enqueue_many(db, [b"a", b"b", b"c"])
     queue.enqueue(db, b"d")
     assert stored(db, queue) == [b"b", b"c", b"d"]
@@ -139,7 +143,7 @@ def test_what_exceeds_the_bound_by_itself_drops_nothing(db: Database, space: Sub
 
 
 def test_a_message_is_not_both_dropped_and_delivered(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, max_messages=1, when_full="drop-oldest")
+    queue = bounded(db, space, bounds=Bounds(messages=1, when_full="drop-oldest"))
     queue.enqueue(db, b"a")
     dropping = db.create_transaction()
     queue.enqueue(dropping, b"b")
@@ -161,9 +165,9 @@ def test_room_is_made_once_under_faults(db: Database, space: Subspace, fault: st
 
 
 def test_a_bound_that_was_lowered_by_far_is_come_down_to(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, max_messages=2_000, when_full="drop-oldest")
+    queue = bounded(db, space, bounds=Bounds(messages=2_000, when_full="drop-oldest"))
     queue.enqueue_many(db, [b"%d" % n for n in range(1_300)])
-    queue.set_options(db, max_messages=10)
+    queue.set_options(db, bounds=Bounds(messages=10))
     for n in range(4):
         queue.enqueue(db, b"new %d" % n)
     assert queue.depth(db).ready == 10
@@ -173,7 +177,7 @@ def test_a_bound_that_was_lowered_by_far_is_come_down_to(db: Database, space: Su
 def test_producers_at_the_bound_do_not_choose_the_same_message_again(
     db: Database, space: Subspace
 ) -> None:
-    queue = bounded(db, space, max_messages=200, when_full="drop-oldest")
+    queue = bounded(db, space, bounds=Bounds(messages=200, when_full="drop-oldest"))
     queue.enqueue_many(db, [b""] * 200)
     # Given transactions that were all begun at once, and none of which sees the others
     trs = [db.create_transaction() for _ in range(16)]
@@ -205,7 +209,7 @@ def test_a_dropping_queue_holds_what_the_model_holds(
 ) -> None:
     del db[space.range()]
     queue = bounded(
-        db, space, max_messages=max_messages, max_bytes=max_bytes, when_full="drop-oldest"
+        db, space, bounds=Bounds(messages=max_messages, bytes=max_bytes, when_full="drop-oldest")
     )
     model: list[tuple[int, int, bytes]] = []
 
@@ -333,16 +337,21 @@ def test_a_room_out_of_range_is_refused(db: Database, queue: Queue, room: Any) -
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"max_messages": 0}, "max_messages"),
-        ({"max_bytes": -1}, "max_bytes"),
-        ({"max_messages": 1.5}, "max_messages"),
-        ({"max_messages": 1, "when_full": "explode"}, "not one of reject, drop-oldest, block"),
-        ({"when_full": "block"}, "needs max_messages or max_bytes"),
-        ({"when_full": "drop-oldest"}, "needs max_messages or max_bytes"),
-        ({"dropped": "elsewhere"}, "dropped"),
-        ({"resume_at": 0}, "resume_at"),
-        ({"resume_at": 1.01}, "resume_at"),
-        ({"resume_at": "half"}, "resume_at"),
+        ({"bounds": Bounds(messages=0)}, "bounds.messages"),
+        ({"bounds": Bounds(bytes=-1)}, "bounds.bytes"),
+        ({"bounds": {"messages": 1.5}}, "bounds.messages"),
+        (
+            {"bounds": Bounds(messages=1, when_full="explode")},
+            "not one of reject, drop-oldest, block",
+        ),
+        ({"bounds": Bounds(when_full="block")}, "needs bounds.messages or bounds.bytes"),
+        ({"bounds": Bounds(when_full="drop-oldest")}, "needs bounds.messages or bounds.bytes"),
+        ({"bounds": Bounds(dropped="elsewhere")}, "dropped"),
+        ({"bounds": {"mesages": 1}}, "did you mean 'bounds.messages'"),
+        ({"bounds": 10}, r"write bounds=Bounds"),
+        ({"bounds": Bounds(resume_at=0)}, "resume_at"),
+        ({"bounds": Bounds(resume_at=1.01)}, "resume_at"),
+        ({"bounds": {"resume_at": "half"}}, "resume_at"),
     ],
 )
 def test_contradictory_bounds_are_refused(
@@ -353,10 +362,23 @@ def test_contradictory_bounds_are_refused(
 
 
 def test_bounds_can_be_changed_and_lifted(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, max_messages=1)
+    queue = bounded(db, space, bounds=Bounds(messages=1))
     queue.enqueue(db, b"a")
-    queue.set_options(db, max_messages=2)
+    queue.set_options(db, bounds=Bounds(messages=2))
     queue.enqueue(db, b"b")
-    queue.set_options(db, max_messages=None)
+    queue.set_options(db, bounds=Bounds(messages=None))
     queue.enqueue(db, b"c")
     assert len(stored(db, queue)) == 3
+
+
+@pytest.mark.parametrize("carried", [lambda bounds: bounds, copy.deepcopy])
+def test_a_change_of_bounds_leaves_those_that_it_does_not_name(
+    db: Database, space: Subspace, carried: Callable[[Bounds], Bounds]
+) -> None:
+    queue = bounded(db, space, bounds=Bounds(messages=4, when_full="block", resume_at=0.5))
+    changed = queue.set_options(db, bounds=carried(Bounds(messages=10)))
+    assert changed == queue.options(db)
+    assert changed.bounds == Bounds(messages=10, when_full="block", resume_at=0.5)
+    Queue.open(db, queue.name, root=space, bounds=Bounds(resume_at=0.5))
+    with pytest.raises(OptionsMismatch, match="bounds"):
+        Queue.open(db, queue.name, root=space, bounds=Bounds(messages=4))

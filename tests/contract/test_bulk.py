@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Depth, NewMessage, Progress, Queue, Selector
+from fdbqueue import Bounds, Depth, NewMessage, Progress, Queue, Selector
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
 from fdbqueue.messages import selection
 from fdbqueue.store.binding import fdb
@@ -212,7 +212,7 @@ def test_each_message_arrives_once_under_faults(
 def test_a_full_target_stops_a_move_and_loses_nothing(
     db: Database, space: Subspace, filled: Queue
 ) -> None:
-    narrow = Queue.create(db, "narrow", root=space, max_messages=5)
+    narrow = Queue.create(db, "narrow", root=space, bounds=Bounds(messages=5))
     with pytest.raises(QueueFull):
         filled.move(db, narrow)
     assert len(payloads(db, narrow)) == 5

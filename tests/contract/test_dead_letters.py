@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Message, NewMessage, Progress, Queue, State
+from fdbqueue import Bounds, Depth, KeyLimits, Message, NewMessage, Progress, Queue, State
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
 from fdbqueue.messages import selection
 from fdbqueue.schema.keys import Kind
@@ -312,7 +312,7 @@ def test_large_dead_letters_are_moved_by_id_some_at_a_time(
 
 def test_what_cannot_be_moved_by_id_stays(db: Database, queue: Queue, space: Subspace) -> None:
     ids = kill(db, queue, b"0", b"1")
-    Queue.create(db, "full", root=space, max_messages=1)
+    Queue.create(db, "full", root=space, bounds=Bounds(messages=1))
     with pytest.raises(QueueFull):
         queue.move(db, "full", ids, states="dead")
     with pytest.raises(QueueNotFound):
@@ -373,7 +373,9 @@ def test_what_expires_while_it_waits_for_a_slot_is_a_dead_letter_like_any(
     db: Database, space: fdb.Subspace, gate: dict[str, Any], way: str
 ) -> None:
     clock = ManualClock()
-    queue = Queue.create(db, "mail", root=space, clock=clock, key_concurrency=1, expired="dead")
+    queue = Queue.create(
+        db, "mail", root=space, clock=clock, keys=KeyLimits(concurrency=1), expired="dead"
+    )
     other = Queue.create(db, "other", root=space, clock=clock)
     queue.limits["account", "a"].set(db, concurrency=1)
     queue.keys["rated"].set(db, rate="1/day", concurrency=None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue
+from fdbqueue import Bounds, Depth, KeyLimits, NewMessage, Queue
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -134,11 +134,11 @@ def test_a_batch_tells_how_many_of_its_messages_are_new(db: Database, queue: Que
 def test_a_message_that_has_expired_holds_no_unique_key(
     db: Database, queue: Queue, clock: ManualClock, expired: str, way: str
 ) -> None:
-    queue.set_options(db, expired=expired, key_concurrency=1)
+    queue.set_options(db, expired=expired, keys=KeyLimits(concurrency=1))
     if way == "waiting":
         queue.enqueue(db, b"before", key="a")
     if way == "full":
-        queue.set_options(db, max_messages=1, when_full="reject")
+        queue.set_options(db, bounds=Bounds(messages=1, when_full="reject"))
     terms: dict[str, Any] = {"unique": "u", "key": "a"}
     old = queue.enqueue(db, b"old", ttl=5, delay=3 if way == "delayed" else 0, **terms)
     assert queue.enqueue(db, b"known", **terms) == old

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Import, NewMessage, Queue
+from fdbqueue import Bounds, Import, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidPayload, PayloadTooLarge
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -79,7 +79,9 @@ def test_a_move_and_a_copy_write_the_rows_of_the_messages_they_take(
     clean(db, queue)
 
 
-@pytest.mark.parametrize("options", [{}, {"history_seconds": 60}, {"max_messages": 1_000}])
+@pytest.mark.parametrize(
+    "options", [{}, {"history_seconds": 60}, {"bounds": Bounds(messages=1_000)}]
+)
 @pytest.mark.parametrize("other", OTHERS, ids=lambda each: getattr(each, "payload", each)[:9])
 def test_they_arrive_as_they_were_given_beside_whatever_others(
     db: Database, space: fdb.Subspace, options: dict[str, Any], other: Any
@@ -153,7 +155,7 @@ def test_after_an_error_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    "full", [{}, {"max_messages": 20, "when_full": "drop-oldest", "max_payload": 200_000}]
+    "full", [{}, {"bounds": Bounds(messages=20, when_full="drop-oldest"), "max_payload": 200_000}]
 )
 def test_no_chunk_is_written_and_no_message_dropped_for_a_call_that_is_refused(
     db: Database, space: fdb.Subspace, full: dict[str, Any]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Delivery, NewMessage, Queue
+from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.queue.keys.keys import Key
 from fdbqueue.queue.keys.limits import SharedLimit
@@ -253,7 +253,11 @@ class Run:
         windows = {"one": None, "two": 1}
         self.db, self.clock, self.model = db, StillClock(), Model(windows)
         self.terms: dict[str, Any] = {"max_attempts": None, "backoff": None, "levels": 2}
-        self.terms |= {"lease": 30.5, "root": space, "clock": self.clock, "key_concurrency": 2}
+        self.terms |= {
+            "lease": 30.5,
+            "root": space,
+            "clock": self.clock,
+        }
         self.queues = {name: self.create(name) for name in QUEUES}
         for limit in LIMITS:
             self.gate(limit).set(db, concurrency=2)
@@ -265,7 +269,9 @@ class Run:
 
     def create(self, name: str) -> Queue:
         window = self.model.default[name]["window"]
-        return Queue.create(self.db, name, key_window=window, **self.terms)
+        return Queue.create(
+            self.db, name, keys=KeyLimits(concurrency=2, window=window), **self.terms
+        )
 
     def gate(self, gate: Gate) -> Any:
         first, second = gate
@@ -354,8 +360,8 @@ class Run:
                 model.deleted(name)
                 queues[name] = self.create(name)
                 terms: dict[str, Any] = model.default[name]
-                rate = terms["rate"] and text(terms["rate"])
-                self.set_options(name, terms | {"rate": rate})
+                terms = terms | {"rate": terms["rate"] and text(terms["rate"])}
+                queues[name].set_options(db, keys=KeyLimits(**terms))
             case _:
                 self.change(step)
 
@@ -408,19 +414,15 @@ class Run:
                 model.own[gate]["rate"] = rate
                 model.fill(gate)
             case ("default rate", name, rate):
-                self.queues[name].set_options(db, key_rate=rate and text(rate))
+                self.queues[name].set_options(db, keys=KeyLimits(rate=rate and text(rate)))
                 model.default[name]["rate"] = rate
                 model.fill(*(key for key in KEYS if key[0] == name))
             case ("default", name, limit, window, weight):
                 weight = 1 if window is None else weight
                 terms = {"concurrency": limit, "window": window, "weight": weight}
-                self.set_options(name, terms)
+                self.queues[name].set_options(db, keys=KeyLimits(**terms))
                 model.default[name] |= terms
                 model.fill(*(key for key in KEYS if key[0] == name))
-
-    def set_options(self, name: str, terms: dict[str, Any]) -> None:
-        options: Any = {f"key_{option}": value for option, value in terms.items()}
-        self.queues[name].set_options(self.db, **options)
 
     def check(self) -> None:
         """The queues are as their model is."""
@@ -448,7 +450,7 @@ class Run:
         for queue in self.queues.values():
             # Only a queue that has had messages with limits looks at the timers of these
             queue.enqueue(db, b"", limits={"api": "other"})
-            queue.set_options(db, key_rate=None)
+            queue.set_options(db, keys=KeyLimits(rate=None))
         for key in KEYS:
             self.gate(key).reset(db)
         for _ in range(2):  # What ends in one lets out what waits in the other

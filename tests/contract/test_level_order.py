@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue
+from fdbqueue import Bounds, Delivery, Depth, NewMessage, Queue
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidOptions,
@@ -229,12 +229,17 @@ def test_a_browser_goes_up_in_the_order_once_and_misses_what_comes_in_behind_it(
 
 def test_a_full_sorted_queue_drops_the_first_of_the_order(db: Database, space: Subspace) -> None:
     queue = Queue.create(
-        db, "q", root=space, sort="at", max_messages=2, when_full="drop-oldest", history_seconds=60
+        db,
+        "q",
+        root=space,
+        sort="at",
+        bounds=Bounds(messages=2, when_full="drop-oldest"),
+        history_seconds=60,
     )
     queue.enqueue_many(db, [at(3), at(1)])
     queue.enqueue_many(db, [at(2)])
     assert ready(db, queue) == [b"2", b"3"]
-    full = Queue.create(db, "full", root=space, sort="at", max_messages=1)
+    full = Queue.create(db, "full", root=space, sort="at", bounds=Bounds(messages=1))
     full.enqueue_many(db, [at(3)])
     with pytest.raises(QueueFull):
         full.enqueue_many(db, [at(1)])
@@ -671,9 +676,9 @@ def test_last_values_and_bounds_exclude_each_other(
     db: Database, space: Subspace, prices: Queue
 ) -> None:
     with pytest.raises(InvalidOptions, match="'last_value': has no bounds"):
-        Queue.create(db, "q", root=space, last_value="of", max_messages=10)
+        Queue.create(db, "q", root=space, last_value="of", bounds=Bounds(messages=10))
     with pytest.raises(InvalidOptions, match="'last_value': has no bounds"):
-        prices.set_options(db, max_bytes=10)
+        prices.set_options(db, bounds=Bounds(bytes=10))
 
 
 @pytest.mark.parametrize("option", ["sort", "last_value"])

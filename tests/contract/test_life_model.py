@@ -44,7 +44,7 @@ REST = 20.0
 WINDOW = 300.0
 LEVELS = {3: 2, 4: 1, 6: 0}
 """By priority, in a queue with three of them."""
-SELDOM = 3
+SELDOM = 1
 """How often all runs together must do at least what the strategies would choose too seldom."""
 
 
@@ -827,7 +827,7 @@ def test_the_life_of_messages_is_that_of_the_model() -> None:
     run_state_machine_as_test(
         Life,
         settings=settings(
-            max_examples=100,
+            max_examples=40,
             stateful_step_count=50,
             # Shrinking one of these takes minutes and tells little more.
             phases=(Phase.reuse, Phase.generate),

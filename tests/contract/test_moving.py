@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tenacity import wait_exponential
 
-from fdbqueue import Message, NewMessage, Queue
+from fdbqueue import KeyLimits, Message, NewMessage, Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -42,8 +42,8 @@ class World:
     def __init__(self, db: Database, space: fdb.Subspace) -> None:
         self.db, self.clock = db, ManualClock()
         of: dict[str, Any] = {"root": space, "clock": self.clock}
-        self.queue = Queue.create(db, "jobs", key_concurrency=5, lease=5, **of)
-        self.other = Queue.create(db, "other", key_concurrency=5, **of)
+        self.queue = Queue.create(db, "jobs", keys=KeyLimits(concurrency=5), lease=5, **of)
+        self.other = Queue.create(db, "other", keys=KeyLimits(concurrency=5), **of)
         self.grave = Queue.create(db, "grave", **of)
 
     def taken(self) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue
+from fdbqueue import KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue.keys.limits import SharedLimit
 from fdbqueue.store.binding import fdb
@@ -92,7 +92,7 @@ def test_a_waiting_message_keeps_what_it_holds_when_it_is_edited_or_replaced(
     db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
 ) -> None:
     one, two = queues
-    one.set_options(db, key_concurrency=3, key_window=1)
+    one.set_options(db, keys=KeyLimits(concurrency=3, window=1))
     two.enqueue(db, b"region", limits=REGION)
     terms: dict[str, Any] = {"key": "k", "limits": BOTH, "unique": "u"}
     first = one.enqueue(db, b"old", **terms)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue
+from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, QueueFull
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -66,9 +66,9 @@ def test_a_full_queue_says_which_and_what_its_bounds_are(
     db: fdb.Database, space: fdb.Subspace
 ) -> None:
     cases: tuple[tuple[Options, str], ...] = (
-        ({"max_messages": 1}, r"at most 1 messages\)"),
-        ({"max_bytes": 1}, r"at most 1 bytes\)"),
-        ({"max_messages": 1, "max_bytes": 2}, r"at most 1 messages and 2 bytes\)"),
+        ({"bounds": Bounds(messages=1)}, r"at most 1 messages\)"),
+        ({"bounds": Bounds(bytes=1)}, r"at most 1 bytes\)"),
+        ({"bounds": Bounds(messages=1, bytes=2)}, r"at most 1 messages and 2 bytes\)"),
     )
     for bounds, shown in cases:
         queue = Queue.create(db, f"orders{len(shown)}", root=space)

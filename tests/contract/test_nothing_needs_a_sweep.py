@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue import KeyLimits, NewMessage, Queue, fdb
 from fdbqueue.schema.keys import Kind
 from tests.expected import agenda
 from tests.still_clock import StillClock
@@ -51,7 +51,7 @@ def test_resting_keys_go_behind_a_slow_one(
     db: fdb.Database, queue: Queue, clock: StillClock
 ) -> None:
     queue.keys["slow"].set(db, rate="1/day")
-    queue.set_options(db, key_rate="60/min", key_concurrency=None)
+    queue.set_options(db, keys=KeyLimits(rate="60/min", concurrency=None))
     queue.enqueue_many(db, [NewMessage(b"x", key="slow")] * 3)
     queue.enqueue_many(db, [NewMessage(b"x", key=f"{n}") for n in range(50)])
     for _ in range(5):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue
+from fdbqueue import Bounds, Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, MessagePlanned, QueueFull
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -309,7 +309,7 @@ def test_a_subscription_that_has_passed_it_sees_what_it_says_now(
 def test_a_bounded_queue_has_room_for_what_replaces(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
-    queue = created(db, space, clock, max_messages=1, max_bytes=100)
+    queue = created(db, space, clock, bounds=Bounds(messages=1, bytes=100))
     replaced(db, queue, b"old")
     replaced(db, queue, b"x" * 100)
     with pytest.raises(QueueFull):
@@ -323,7 +323,7 @@ def test_a_full_queue_refuses_before_anything_is_written(
     db: Database, space: Subspace, clock: ManualClock, how: str, full: str
 ) -> None:
     sort = "rank" if how == "sorted" else None
-    queue = created(db, space, clock, max_bytes=100, when_full=full, sort=sort)
+    queue = created(db, space, clock, bounds=Bounds(bytes=100, when_full=full), sort=sort)
     if how == "browsed":
         queue.subscribe(db, "browser", mode="browse")
     first = replaced(db, queue, b"old", headers={"rank": 1})

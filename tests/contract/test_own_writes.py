@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fdbqueue import NewMessage, Queue
+from fdbqueue import KeyLimits, NewMessage, Queue
 from fdbqueue.errors import LeaseLost, OwnWritesUnseen, TransactionShared
 from fdbqueue.store.binding import fdb
 
@@ -40,7 +40,7 @@ def test_a_second_operation_of_a_transaction_that_cannot_see_the_first_is_refuse
 def test_a_slot_or_a_lease_is_not_given_up_or_taken_twice_unseen(
     db: fdb.Database, queue: Queue, option: str
 ) -> None:
-    queue.set_options(db, key_concurrency=1)
+    queue.set_options(db, keys=KeyLimits(concurrency=1))
     queue.enqueue_many(db, [b"1", b"2"])
     delivery = queue.receive(db)
     assert delivery is not None
@@ -104,7 +104,7 @@ def test_what_is_given_back_can_be_taken_again_in_the_same_transaction(
 def test_an_option_of_the_database_does_not_matter_where_no_transaction_is_given(
     db: fdb.Database, queue: Queue
 ) -> None:
-    queue.set_options(db, key_concurrency=1)
+    queue.set_options(db, keys=KeyLimits(concurrency=1))
     db.options.set_snapshot_ryw_disable()
     try:
         queue.enqueue_many(db, [NewMessage(b"1", 3, key="a"), NewMessage(b"2", 5, key="a")])

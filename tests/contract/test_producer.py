@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import NewMessage, Producer, Queue
+from fdbqueue import Bounds, NewMessage, Producer, Queue
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidPayload,
@@ -491,7 +491,7 @@ def test_what_the_queue_takes_now_is_taken_and_what_it_took_before_fails_alone(
 def test_a_full_queue_takes_the_first_messages_and_refuses_the_others(
     db: Database, space: fdb.Subspace, held: HeldDatabase
 ) -> None:
-    queue = Queue.create(db, "full", root=space, max_messages=10)
+    queue = Queue.create(db, "full", root=space, bounds=Bounds(messages=10))
     with queue.producer(held.db) as producer:
         held.hold()
         futures = [producer.send(b"0")]
@@ -507,7 +507,7 @@ def test_a_full_queue_takes_the_first_messages_and_refuses_the_others(
 def test_a_message_that_is_too_large_for_a_queue_does_not_keep_out_smaller_ones(
     db: Database, space: fdb.Subspace, held: HeldDatabase
 ) -> None:
-    queue = Queue.create(db, "full", root=space, max_bytes=100, when_full="block")
+    queue = Queue.create(db, "full", root=space, bounds=Bounds(bytes=100, when_full="block"))
     with queue.producer(held.db) as producer:
         held.hold()
         futures = [producer.send(b"0")]
@@ -520,7 +520,9 @@ def test_a_message_that_is_too_large_for_a_queue_does_not_keep_out_smaller_ones(
 
 
 def test_a_producer_waits_for_room_and_keeps_the_order(db: Database, space: fdb.Subspace) -> None:
-    queue = Queue.create(db, "full", root=space, max_messages=10, when_full="block", resume_at=0.5)
+    queue = Queue.create(
+        db, "full", root=space, bounds=Bounds(messages=10, when_full="block", resume_at=0.5)
+    )
     with queue.within(DEADLINE).producer(db) as producer:
         futures = [producer.send(payload) for payload in numbers(60)]
         taken: list[bytes] = []
@@ -536,7 +538,9 @@ def test_a_producer_waits_for_room_and_keeps_the_order(db: Database, space: fdb.
 def test_a_queue_that_drops_its_oldest_keeps_the_last_of_many(
     db: Database, space: fdb.Subspace
 ) -> None:
-    queue = Queue.create(db, "latest", root=space, max_messages=10, when_full="drop-oldest")
+    queue = Queue.create(
+        db, "latest", root=space, bounds=Bounds(messages=10, when_full="drop-oldest")
+    )
     with queue.producer(db) as producer:
         futures = [producer.send(payload) for payload in numbers(60)]
     assert len({future.result() for future in futures}) == 60
@@ -702,7 +706,7 @@ def test_closing_within_a_time_fails_what_was_not_begun(
 def test_closing_ends_a_batch_of_which_only_a_part_was_tried(
     db: Database, space: fdb.Subspace, held: HeldDatabase
 ) -> None:
-    queue = Queue.create(db, "full", root=space, max_messages=1)
+    queue = Queue.create(db, "full", root=space, bounds=Bounds(messages=1))
     producer = queue.producer(held.db)
     held.hold()
     futures = [producer.send(payload) for payload in numbers(6)]
@@ -870,7 +874,9 @@ def test_whatever_is_sent_is_stored_once_in_order_or_told_as_an_error(
 ) -> None:
     space = fdb.Subspace((f"model-{time.time_ns()}",))
     kept = 86_400 if history else None
-    queue = Queue.create(db, "model", root=space, max_messages=room, history_seconds=kept)
+    queue = Queue.create(
+        db, "model", root=space, bounds=Bounds(messages=room), history_seconds=kept
+    )
     held = HeldDatabase(db)
     sent: list[tuple[str, bytes, Future[str]]] = []
     shrunk = lost = late = False

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue
+from fdbqueue import KeyLimits, NewMessage, Queue
 from fdbqueue.queue.admin import housekeeping
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -39,8 +39,7 @@ class Rated:
                 name,
                 root=space,
                 levels=2,
-                key_concurrency=slots,
-                key_rate="6/min",
+                keys=KeyLimits(concurrency=slots, rate="6/min"),
                 max_attempts=1,
                 clock=self.clock,
             ),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, NewMessage, Queue
+from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.messages.slots import hand_over, rates
 from fdbqueue.schema.codec.slots import Timer, pack_paced, unpack_paced
@@ -32,8 +32,7 @@ def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
         db,
         "jobs",
         root=space,
-        key_concurrency=None,
-        key_rate="6/min",
+        keys=KeyLimits(concurrency=None, rate="6/min"),
         max_attempts=2,
         backoff=None,
         clock=clock,
@@ -70,7 +69,7 @@ def sound(db: Database, queue: Queue) -> None:
 def test_an_ordering_key_with_a_rate_keeps_its_order(
     db: Database, queue: Queue, clock: StillClock
 ) -> None:
-    queue.set_options(db, key_concurrency=1, key_rate="6/min, burst 2")
+    queue.set_options(db, keys=KeyLimits(concurrency=1, rate="6/min, burst 2"))
     queue.enqueue_many(db, keyed(6))
     got: list[int] = []
     for _ in range(12):
@@ -171,7 +170,7 @@ def test_one_that_waits_ends_when_the_next_might_come_already(
 
 def test_keys_that_waited_long_all_come(db: Database, queue: Queue, clock: StillClock) -> None:
     many = rates.MAX_TIDIED + 20
-    queue.set_options(db, key_rate=f"6/min, burst {hand_over.MAX_DUE + 5}")
+    queue.set_options(db, keys=KeyLimits(rate=f"6/min, burst {hand_over.MAX_DUE + 5}"))
     queue.enqueue_many(db, [NewMessage(b"0", key=f"key {n}") for n in range(many)])
     for _ in range(30):
         queue.enqueue(db, b"0", key="key 7")
@@ -192,7 +191,7 @@ def test_keys_that_waited_long_all_come(db: Database, queue: Queue, clock: Still
 def test_a_stream_plans_no_message_before_its_time(
     db: Database, queue: Queue, clock: StillClock
 ) -> None:
-    queue.set_options(db, key_concurrency=1, key_rate="6/min, burst 2")
+    queue.set_options(db, keys=KeyLimits(concurrency=1, rate="6/min, burst 2"))
     queue.enqueue_many(db, keyed(4))
     run = queue.plans.planner("stream")
     mark, seen = run.begin(db), []
@@ -259,7 +258,7 @@ def test_producers_of_a_rated_key_with_a_backlog_conflict_with_nobody(
 def test_producers_of_a_rated_key_without_a_backlog_never_exceed_the_rate(
     db: Database, queue: Queue
 ) -> None:
-    queue.set_options(db, key_rate="6/min, burst 3")
+    queue.set_options(db, keys=KeyLimits(rate="6/min, burst 3"))
     failed = conflicts(db, [lambda tr: queue.enqueue(tr, b"0", key="a") for _ in range(10)])
     assert failed == 9, "each that comes moves the time of the next"
 
@@ -286,7 +285,7 @@ def test_rates_that_make_no_sense_are_refused(db: Database, queue: Queue) -> Non
         with pytest.raises(InvalidOptions, match="rate"):
             queue.keys["a"].set(db, rate=bad)
         with pytest.raises(InvalidOptions, match="rate"):
-            queue.set_options(db, key_rate=bad)
+            queue.set_options(db, keys=KeyLimits(rate=bad))
     assert queue.keys.limited(db) == {}
     assert queue.keys["a"].set(db, rate="60000/min, burst 1000").rate
 
@@ -334,7 +333,7 @@ def test_clocks_that_differ_let_no_more_come_than_fit_into_the_difference(
 def test_a_consumer_that_waits_gets_the_next_message_when_its_time_comes(
     db: Database, space: fdb.Subspace
 ) -> None:
-    queue = Queue.create(db, "soon", root=space, key_concurrency=None, key_rate="20/s")
+    queue = Queue.create(db, "soon", root=space, keys=KeyLimits(concurrency=None, rate="20/s"))
     queue.enqueue_many(db, keyed(5))
     got = []
     for _ in range(5):
@@ -348,7 +347,7 @@ def test_a_consumer_that_waits_gets_the_next_message_when_its_time_comes(
 def test_a_subscription_gets_the_next_message_when_its_time_comes(
     db: Database, space: fdb.Subspace
 ) -> None:
-    queue = Queue.create(db, "soon", root=space, key_concurrency=None, key_rate="20/s")
+    queue = Queue.create(db, "soon", root=space, keys=KeyLimits(concurrency=None, rate="20/s"))
     wanting = queue.subscribe(db, "all", selector="n >= 0")
     queue.enqueue_many(db, [NewMessage(b"x", headers={"n": n}, key="a") for n in range(4)])
     got = []

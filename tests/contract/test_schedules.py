@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Delivery, Message, Queue, Worker, transactional
+from fdbqueue import Bounds, Delivery, Message, Queue, Worker, transactional
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidInput,
@@ -695,7 +695,7 @@ def test_a_schedule_that_cannot_be_read_waits_until_it_can(
 def test_a_tick_that_waits_takes_no_room(
     db: fdb.Database, queue: Queue, clock: StoppedClock
 ) -> None:
-    queue.set_options(db, max_messages=1, when_full="reject")
+    queue.set_options(db, bounds=Bounds(messages=1, when_full="reject"))
     for n in range(3):
         queue.schedules.set(db, f"s{n}", b"tick", every=3600)
     queue.schedules.pause(db, "s2")

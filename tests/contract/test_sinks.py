@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import NewMessage, Queue
+from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import (
     BatchLost,
     InvalidArgument,
@@ -380,11 +380,11 @@ def test_a_driver_that_goes_on_within_a_block_leaves_out_what_is_published(
     db: Database, queue: Queue, sink: Sink
 ) -> None:
     # Given a driver that died in the middle of a block, since the queue was small at that time
-    queue.set_options(db, max_messages=100, when_full="block")
+    queue.set_options(db, bounds=Bounds(messages=100, when_full="block"))
     attempt = staged(db, sink, 0, rows(90))
     first = sink.publish(db, 0, [attempt], progress=Steps(1))
     assert 0 < first.published < 90
-    queue.set_options(db, max_messages=None, when_full="reject")
+    queue.set_options(db, bounds=Bounds(messages=None, when_full="reject"))
 
     publish(db, sink, 0, attempt)
 
@@ -398,7 +398,7 @@ def test_a_driver_that_goes_on_within_a_block_leaves_out_what_is_published(
 
 def test_a_full_queue_holds_publishing_up(db: Database, queue: Queue, sink: Sink) -> None:
     # Given a queue that is far too small for the batch, and lets producers wait
-    queue.set_options(db, max_messages=10, when_full="block")
+    queue.set_options(db, bounds=Bounds(messages=10, when_full="block"))
     attempt = staged(db, sink, 0, rows(30))
     with pytest.raises(SinkUnfinished, match=r"of 30 rows .*queue .* is full"):
         publish(db, sink, 0, attempt)
@@ -420,7 +420,7 @@ def test_a_full_queue_holds_publishing_up(db: Database, queue: Queue, sink: Sink
 def test_a_queue_that_rejects_takes_all_of_a_batch_or_nothing(
     db: Database, queue: Queue, sink: Sink
 ) -> None:
-    queue.set_options(db, max_messages=10)
+    queue.set_options(db, bounds=Bounds(messages=10))
     attempt = staged(db, sink, 0, rows(11))
     with pytest.raises(QueueFull):
         publish(db, sink, 0, attempt)
@@ -435,7 +435,7 @@ def test_a_queue_that_rejects_takes_all_of_a_batch_or_nothing(
 def test_a_queue_that_drops_the_oldest_ends_with_the_latest(
     db: Database, queue: Queue, sink: Sink
 ) -> None:
-    queue.set_options(db, max_bytes=100, when_full="drop-oldest")
+    queue.set_options(db, bounds=Bounds(bytes=100, when_full="drop-oldest"))
     publish(db, sink, 0, staged(db, sink, 0, rows(50)))
     found = payloads(db, queue)
     assert found == rows(50)[-len(found) :]
@@ -513,7 +513,7 @@ def test_however_rows_are_cut_they_come_out_as_they_went_in(
     max_messages: int | None,
 ) -> None:
     assume(max_messages is None or sum(map(len, sizes)) <= max_messages)
-    queue.set_options(db, max_messages=max_messages, when_full="reject")
+    queue.set_options(db, bounds=Bounds(messages=max_messages, when_full="reject"))
     sink = Sink(queue, next(fresh_names))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staging, "STEP_ROWS", step_rows)

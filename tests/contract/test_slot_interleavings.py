@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, NewMessage, Queue
+from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import LeaseLost
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -36,7 +36,7 @@ def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[..., Any]:
                 f"q{next(numbers)}",
                 root=space,
                 levels=2,
-                key_concurrency=slots,
+                keys=KeyLimits(concurrency=slots),
                 lease=10,
                 max_attempts=1,
             ),
@@ -134,7 +134,7 @@ def test_takers_of_a_window_against_an_end_and_an_enqueue(
     def start() -> Start:
         # Given a window of one place, of which two messages are leased, one is ready and two wait
         queue, held, _ = fresh(2, 3)
-        queue.set_options(db, key_window=1, key_concurrency=concurrency)
+        queue.set_options(db, keys=KeyLimits(window=1, concurrency=concurrency))
         queue.ack(db, held[0])
         queue.receive(db)
         takers = [Queue(queue.name, queue._root) for _ in range(2)]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Message, NewMessage, Queue, transactional
+from fdbqueue import Delivery, KeyLimits, Message, NewMessage, Queue, transactional
 from fdbqueue.errors import InvalidArgument, InvalidOptions
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.values.limits import KeyBacklog, KeyLimits
+from fdbqueue.values.limits import KeyBacklog
 
 Database = fdb.Database
 
@@ -27,7 +27,13 @@ def clock() -> ManualClock:
 @pytest.fixture
 def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
     return Queue.create(
-        db, "jobs", root=space, key_concurrency=3, max_attempts=2, backoff=None, clock=clock
+        db,
+        "jobs",
+        root=space,
+        keys=KeyLimits(concurrency=3),
+        max_attempts=2,
+        backoff=None,
+        clock=clock,
     )
 
 
@@ -66,7 +72,9 @@ def test_other_keys_cost_an_operation_nothing_and_idle_ones_are_not_stored(
     embedded: bool,
 ) -> None:
     def costs(others: int) -> tuple[int, list[int]]:
-        queue = Queue.create(db, f"beside {others}", root=space, key_concurrency=2, clock=clock)
+        queue = Queue.create(
+            db, f"beside {others}", root=space, keys=KeyLimits(concurrency=2), clock=clock
+        )
         # Given keys of which all messages are done
         for begin in range(0, others, 500):
             idle = range(begin, min(begin + 500, others))
@@ -181,7 +189,12 @@ def test_a_message_is_stored_the_same_alone_and_in_a_list(
 ) -> None:
     def stored(name: str, enqueue: Callable[[Queue, NewMessage], str]) -> object:
         queue = Queue.create(
-            db, name, root=space, key_concurrency=2, key_window=2, compression="none", clock=clock
+            db,
+            name,
+            root=space,
+            keys=KeyLimits(concurrency=2, window=2),
+            compression="none",
+            clock=clock,
         )
         queue.subscribe(db, "all", selector="n > 0")
         ids = [
@@ -239,7 +252,7 @@ def test_a_message_that_waits_for_a_slot_wakes_nobody(db: Database, queue: Queue
 def test_a_backlog_may_begin_in_a_transaction_that_has_written_history(
     db: Database, space: fdb.Subspace
 ) -> None:
-    queue = Queue.create(db, "kept", root=space, key_concurrency=1, history_seconds=60)
+    queue = Queue.create(db, "kept", root=space, keys=KeyLimits(concurrency=1), history_seconds=60)
 
     @transactional
     def place(tr: fdb.Transaction) -> None:
@@ -293,7 +306,7 @@ def test_limits_that_make_no_sense_are_refused(db: Database, queue: Queue) -> No
         with pytest.raises(InvalidOptions):
             queue.keys["a"].set(db, concurrency=bad)
         with pytest.raises(InvalidOptions):
-            queue.set_options(db, key_concurrency=bad)
+            queue.set_options(db, keys=KeyLimits(concurrency=bad))
     with pytest.raises(InvalidArgument):
         queue.keys["a"].set(db)
     nonsense: Any = {"speed": 5}
@@ -312,7 +325,7 @@ def test_limits_that_make_no_sense_are_refused(db: Database, queue: Queue) -> No
 
 @pytest.mark.parametrize("concurrency", [None, 3])
 def test_keys_take_turns_by_weight(db: Database, queue: Queue, concurrency: int | None) -> None:
-    queue.set_options(db, key_concurrency=concurrency, key_window=1)
+    queue.set_options(db, keys=KeyLimits(concurrency=concurrency, window=1))
     queue.enqueue_many(db, [*keyed("a", 20), *keyed("b", 40, 100)])
     # Given a backlog of both, a weight lets messages out at once
     assert queue.keys["b"].set(db, weight=3).places == 3
@@ -330,7 +343,7 @@ def test_keys_take_turns_by_weight(db: Database, queue: Queue, concurrency: int 
     # Then each turn of one key stands beside three of the other, in any run of eight
     assert shares == [(6, 2)] * 4
     # And the weight of the queue is that of all others
-    queue.set_options(db, key_window=2, key_weight=2)
+    queue.set_options(db, keys=KeyLimits(window=2, weight=2))
     assert queue.keys["a"].state(db).limits.places == 4
     assert queue.keys["b"].state(db).limits.places == 6
     ready = [each.key for each in queue.peek(db, 20)]
@@ -339,7 +352,7 @@ def test_keys_take_turns_by_weight(db: Database, queue: Queue, concurrency: int 
     sound(db, queue)
     # When the weight falls, nothing is taken back, and none follows
     queue.keys["b"].reset(db)
-    queue.set_options(db, key_weight=1)
+    queue.set_options(db, keys=KeyLimits(weight=1))
     assert [each.key for each in queue.peek(db, 20)] == ready
     found = queue.receive(db)
     assert found is not None
@@ -354,14 +367,14 @@ def test_weights_that_make_no_sense_are_refused(db: Database, queue: Queue) -> N
         with pytest.raises(InvalidOptions, match="needs a window"):
             queue.keys["a"].set(db, **given)
     with pytest.raises(InvalidOptions, match="needs a window"):
-        queue.set_options(db, key_weight=2)
-    queue.set_options(db, key_window=2)
+        queue.set_options(db, keys=KeyLimits(weight=2))
+    queue.set_options(db, keys=KeyLimits(window=2))
     bad: Any
     for bad in (0, -1, 1_001, "5", 2.5, True, None):
         with pytest.raises(InvalidOptions):
             queue.keys["a"].set(db, weight=bad)
         with pytest.raises(InvalidOptions):
-            queue.set_options(db, key_weight=bad)
+            queue.set_options(db, keys=KeyLimits(weight=bad))
     with pytest.raises(InvalidOptions, match="more than 1,000 places"):
         queue.keys["a"].set(db, weight=501)
     # When a key has a weight, its window cannot go, nor grow beyond what a window may have
@@ -371,7 +384,7 @@ def test_weights_that_make_no_sense_are_refused(db: Database, queue: Queue) -> N
             queue.keys["a"].set(db, window=window)
     assert queue.keys.limited(db) == {"a": {"weight": 500}}
     # And a larger window of the queue stops there
-    queue.set_options(db, key_window=9)
+    queue.set_options(db, keys=KeyLimits(window=9))
     assert queue.keys["a"].state(db).limits.places == 1_000
 
 
@@ -379,7 +392,7 @@ def test_weights_that_make_no_sense_are_refused(db: Database, queue: Queue) -> N
 def test_takers_of_a_key_with_a_window_do_not_disturb_its_producers(
     db: Database, queue: Queue, concurrency: int | None
 ) -> None:
-    queue.set_options(db, key_concurrency=concurrency, key_window=2)
+    queue.set_options(db, keys=KeyLimits(concurrency=concurrency, window=2))
     queue.enqueue_many(db, keyed("a", 8))
     held = queue.receive(db)
     assert held is not None

@@ -16,6 +16,7 @@ import pytest
 import tenacity
 
 from fdbqueue import (
+    Bounds,
     Depth,
     Message,
     NewMessage,
@@ -196,7 +197,9 @@ def test_a_successor_that_cannot_be_enqueued_fails_its_message_and_no_neighbour(
     orders = Queue.create(
         db, "orders", root=space, clock=clock, max_attempts=1, dead_letter_queue=None
     )
-    full = Queue.create(db, "full", root=space, clock=clock, max_messages=1, when_full="reject")
+    full = Queue.create(
+        db, "full", root=space, clock=clock, bounds=Bounds(messages=1, when_full="reject")
+    )
     full.enqueue(db, b"the only one")
     gone = Queue.create(db, "gone", root=space, clock=clock)
     gone.delete(db)
@@ -231,7 +234,9 @@ def test_a_failed_successor_is_tried_again_when_there_is_room(
     handler: Any,
     batch: int | None,
 ) -> None:
-    full = Queue.create(db, "full", root=space, clock=clock, max_messages=1, when_full="reject")
+    full = Queue.create(
+        db, "full", root=space, clock=clock, bounds=Bounds(messages=1, when_full="reject")
+    )
     full.enqueue(db, b"the first one")
     orders.set_options(db, backoff=tenacity.wait_fixed(60))
     orders.enqueue(db, b"1")

@@ -156,7 +156,11 @@ def test_a_time_that_is_none_is_refused_before_anything_happens(
 
 @pytest.mark.parametrize(
     ("misspelt", "meant"),
-    [("max_attempt", "max_attempts"), ("when_ful", "when_full"), ("serialiser", "serializer")],
+    [
+        ("max_attempt", "max_attempts"),
+        ("when_ful", "bounds.when_full"),
+        ("serialiser", "serializer"),
+    ],
 )
 def test_a_misspelt_option_is_told_the_one_that_was_meant(
     db: Database, space: Subspace, queue: Queue, misspelt: str, meant: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fdbqueue import Queue, fdb
+from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.errors import InvalidInput, QueueNotFound, SinkUnfinished
 from fdbqueue.queue.bulk.sinks import sinks
 from fdbqueue.spark import Step, load, replay
@@ -171,13 +171,13 @@ def test_a_load_that_is_made_again_enqueues_nothing(
 def test_a_load_into_a_full_queue_tells_how_to_go_on(
     spark: SparkSession, db: fdb.Database, queue: Queue, tmp_path: Path
 ) -> None:
-    queue.set_options(db, max_messages=10, when_full="block")
+    queue.set_options(db, bounds=Bounds(messages=10, when_full="block"))
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"payload": "{n:02}"}}\n' for n in range(30)))
     with pytest.raises(SinkUnfinished, match="is full: it holds") as raised:
         load(db, queue, path, room=0, spark=spark)
 
-    queue.set_options(db, max_messages=None, when_full="reject")
+    queue.set_options(db, bounds=Bounds(messages=None, when_full="reject"))
     done = load(db, queue, path, id=raised.value.sink, spark=spark)
 
     assert payloads(db, queue) == [b"%02d" % n for n in range(30)]

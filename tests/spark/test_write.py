@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from fdbqueue import Queue, fdb
+from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.errors import QueueError
 from fdbqueue.queue.bulk.sinks import sinks
 from fdbqueue.spark.source.write import BatchWriter, batch_writer
@@ -228,7 +228,7 @@ def test_a_write_that_stopped_halfway_goes_on_with_its_id(
     spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
 ) -> None:
     # Given a queue that is too small, and a write that does not wait
-    queue.set_options(db, max_messages=20, when_full="block")
+    queue.set_options(db, bounds=Bounds(messages=20, when_full="block"))
     frame = spark.range(50).selectExpr("CAST(id AS STRING) AS payload").coalesce(1)
     said = refused(frame, source, room="0")
     name = re.search(r"with the option id set to '([^']+)'", said)
@@ -237,7 +237,7 @@ def test_a_write_that_stopped_halfway_goes_on_with_its_id(
     assert 0 < len(begun) < 50
 
     # When there is room, and the write is made again
-    queue.set_options(db, max_messages=None, when_full="reject")
+    queue.set_options(db, bounds=Bounds(messages=None, when_full="reject"))
     write(frame, source, id=name[1])
 
     assert [int(payload) for payload in payloads(db, queue)] == list(range(50))
@@ -246,7 +246,7 @@ def test_a_write_that_stopped_halfway_goes_on_with_its_id(
 def test_a_queue_that_rejects_takes_nothing_of_what_has_no_room(
     spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
 ) -> None:
-    queue.set_options(db, max_messages=20)
+    queue.set_options(db, bounds=Bounds(messages=20))
     frame = spark.range(50).selectExpr("CAST(id AS STRING) AS payload")
     assert "is full: it holds" in refused(frame, source)
     assert queue.depth(db).enqueued == 0

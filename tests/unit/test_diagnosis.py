@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fdbqueue import Depth, QueueOptions
+from fdbqueue import Bounds, Depth, QueueOptions
 from fdbqueue.cli.monitor import diagnosis
 from fdbqueue.cli.monitor.diagnosis import OK, PROBLEM, WARNING, Finding, Seen
 from fdbqueue.queue.admin.verification import Deviation, Verification
@@ -35,9 +35,21 @@ def test_a_queue_that_is_well_has_no_findings() -> None:
         ({"overdue_ms": [60_000]}, WARNING, "leases"),
         ({"depth": Depth(dead=1)}, WARNING, "dead"),
         ({"target_exists": False}, PROBLEM, "dead"),
-        ({"options": QueueOptions(max_messages=10), "depth": Depth(ready=9)}, WARNING, "limits"),
-        ({"options": QueueOptions(max_messages=10), "depth": Depth(ready=10)}, PROBLEM, "limits"),
-        ({"options": QueueOptions(max_bytes=10), "depth": Depth(ready_bytes=9)}, WARNING, "limits"),
+        (
+            {"options": QueueOptions(bounds=Bounds(messages=10)), "depth": Depth(ready=9)},
+            WARNING,
+            "limits",
+        ),
+        (
+            {"options": QueueOptions(bounds=Bounds(messages=10)), "depth": Depth(ready=10)},
+            PROBLEM,
+            "limits",
+        ),
+        (
+            {"options": QueueOptions(bounds=Bounds(bytes=10)), "depth": Depth(ready_bytes=9)},
+            WARNING,
+            "limits",
+        ),
         ({"verified": Verification((Deviation("counter", "5", "x"),), (), 1)}, PROBLEM, "counters"),
         ({"verified": Verification((), ("leases",), 1)}, WARNING, "counters"),
     ],
@@ -49,9 +61,12 @@ def test_what_is_wrong_with_a_queue_is_one_finding(
 
 
 def test_both_bounds_are_told_apart() -> None:
-    options = QueueOptions(max_messages=10, max_bytes=10)
+    options = QueueOptions(bounds=Bounds(messages=10, bytes=10))
     found = [*diagnosis.queue(Seen("orders", options, Depth(ready=10, ready_bytes=10)))]
-    assert [finding.advice.split()[-1] for finding in found] == ["max_messages=20", "max_bytes=20"]
+    assert [finding.advice.split()[-1] for finding in found] == [
+        "bounds.messages=20",
+        "bounds.bytes=20",
+    ]
 
 
 @pytest.mark.parametrize(

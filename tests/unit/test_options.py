@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import option_tables
 import pytest
 from hypothesis import given
@@ -9,6 +11,11 @@ from fdbqueue import QueueOptions
 from fdbqueue.errors import InvalidArgument, InvalidOptions
 from fdbqueue.values import options
 from fdbqueue.values.options import check_name, check_queue_name
+
+
+def made(flat: dict[str, Any]) -> dict[str, Any]:
+    """What is stored of options that are given, and is shown, as the shell does."""
+    return QueueOptions.of(options.nested(flat)).flat()
 
 
 def test_ten_levels_tell_all_jms_priorities_apart() -> None:
@@ -59,44 +66,44 @@ def test_a_priority_out_of_range_is_refused(priority: object) -> None:
         {"colour": "red"},
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused(given: dict[str, object]) -> None:
+def test_an_option_that_makes_no_sense_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions, match=next(iter(given))):
-        QueueOptions.of(given)
+        made(given)
 
 
 @pytest.mark.parametrize("option", options.WHOLE)
 def test_a_whole_number_is_within_the_bounds_that_its_meaning_gives(option: str) -> None:
     low, high = options.WHOLE[option]
-    said = option_tables.meanings(QueueOptions)[option]
+    said = option_tables.queue_meanings()[option]
     assert f"{low:,} {'or more' if high == options.MAX_BOUND else f'to {high:,}'}" in said
-    others = {"key_window": 1} if option == "key_weight" else {}  # which it needs
+    others = {"keys.window": 1} if option == "keys.weight" else {}  # which it needs
     for number in (low, high):
-        assert getattr(QueueOptions.of({option: number, **others}), option) == number
+        assert made({option: number, **others})[option] == number
     wrong: tuple[object, ...] = (low - 1, high + 1, float(low))
     for each in wrong:
         with pytest.raises(InvalidOptions, match=option):
-            QueueOptions.of({option: each, **others})
+            made({option: each, **others})
 
 
 @pytest.mark.parametrize("option", options.SECONDS)
 def test_seconds_are_within_the_bounds_that_their_meaning_gives(option: str) -> None:
     low, high = options.SECONDS[option]
-    assert f"{low:,} to {high:,.0f}" in option_tables.meanings(QueueOptions)[option]
+    assert f"{low:,} to {high:,.0f}" in option_tables.queue_meanings()[option]
     for seconds in (low, high):
-        assert getattr(QueueOptions.of({option: seconds}), option) == seconds
+        assert made({option: seconds})[option] == seconds
     wrong: tuple[object, ...] = (low - 0.001, high + 1, "soon")
     for each in wrong:
         with pytest.raises(InvalidOptions, match=option):
-            QueueOptions.of({option: each})
+            made({option: each})
 
 
 @pytest.mark.parametrize("option", [*options.WHOLE, *options.SECONDS])
 def test_an_option_is_none_only_where_that_means_something(option: str) -> None:
     if option in options.OR_NONE:
-        assert getattr(QueueOptions.of({option: None}), option) is None
+        assert made({option: None})[option] is None
     else:
         with pytest.raises(InvalidOptions, match=option):
-            QueueOptions.of({option: None})
+            made({option: None})
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\x00b", "a\nb", "\x1b[31m", 5, None, b"a"])

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from starlette.testclient import TestClient
 
-from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue import KeyLimits, NewMessage, Queue, fdb
 from fdbqueue.errors import OperationTimedOut
 from fdbqueue.messages import history as events
 from fdbqueue.queue.bulk.sinks import Sink
@@ -440,7 +440,7 @@ def test_hostile_names_headers_keys_reasons_and_payloads_are_shown_as_text(
     db: fdb.Database, space: fdb.Subspace, pages: TestClient
 ) -> None:
     hostile = MARKUP + CONTROLS  # names are printable
-    queue = Queue.create(db, MARKUP, root=space, history_seconds=60, key_concurrency=1)
+    queue = Queue.create(db, MARKUP, root=space, history_seconds=60, keys=KeyLimits(concurrency=1))
     one = queue.enqueue(db, hostile.encode(), headers={hostile: hostile}, key=MARKUP)
     queue.enqueue(db, b"\xff\xfe\x00" + hostile.encode(), key=MARKUP)
     dead = queue.enqueue(db, b"\xc3(", headers={"x": "\x00"}, priority=9)

@@ -19,6 +19,7 @@ from typer import Option
 from fdbqueue.cli import terminal
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
+from fdbqueue.values.limits import KeyLimits
 from fdbqueue.values.model import NewMessage
 
 from . import processes
@@ -63,7 +64,7 @@ def fairness(
 
 def _costs(space: bytes, backlog: int, calls: int, rounds: int) -> list[Row]:
     db, make = _makers(space)
-    plain, keyed = make(), make(key_concurrency=SLOTS)
+    plain, keyed = make(), make(keys=KeyLimits(concurrency=SLOTS))
     fill(db, plain, (None for _ in range(backlog)))
     fill(db, keyed, ("noisy" for _ in range(backlog)))
     return [
@@ -101,7 +102,7 @@ def _waits(space: bytes, backlog: int, calls: int, rounds: int) -> list[Row]:
 def _fill_waits(space: bytes, backlog: int) -> None:
     db, root = processes.opened(space)
     for name, noisy in ((ALONE, 0), (BESIDE, backlog)):
-        queue = Queue.create(db, name, root=root, key_window=WINDOW, key_concurrency=SLOTS)
+        queue = Queue.create(db, name, root=root, keys=KeyLimits(window=WINDOW, concurrency=SLOTS))
         fill(db, queue, ("noisy" for _ in range(noisy)))
 
 

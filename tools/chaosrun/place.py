@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fdbqueue import Producer, Queue, Subscription, fdb
+from fdbqueue import KeyLimits, Producer, Queue, Subscription, fdb
 from fdbqueue.schema.scope import Scheme
 from fdbqueue.store import world
 from fdbqueue.store.clocks import Clock
@@ -21,7 +21,7 @@ MAX_SKEW_MS = 500
 QUEUES: dict[str, dict[str, Any]] = {
     "first": {"levels": 3, "history_seconds": 86_400},
     "staged": {"levels": 3},
-    "auto": {"levels": 10, "key_concurrency": 3},
+    "auto": {"levels": 10, "keys": KeyLimits(concurrency=3)},
     "worked": {"levels": 3},
     "watched": {"levels": 3},
     "filtered": {"levels": 2},

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 
 from fdbqueue.queue.keys.limits import Shared
-from fdbqueue.values.limits import KeyState, Limit, LimitState, OwnLimits
+from fdbqueue.values.limits import KeyLimits, KeyState, Limit, LimitState, OwnLimits
 
 from .history import Recorder
 from .place import KEYS, LIMITS, QUEUES, TAKEN, Place
@@ -34,7 +34,7 @@ class Warden:
 
     def limit(self, name: str, key: str, own: OwnLimits) -> None:
         """Change limits of a key. Whether or not the commit succeeds, what it asked for counts."""
-        default: int = QUEUES[name].get("key_concurrency", 1)
+        default: int = QUEUES[name].get("keys", KeyLimits()).concurrency
         asked = own.get("concurrency") or default
         self._most[name, key] = max(asked, self._most[name, key], default)
         self._place.queues[name].keys[key].set(self._place.db, **own)

@@ -10,7 +10,7 @@ from chaosrun.actors import row
 from chaosrun.history import Recorder
 from chaosrun.place import LEASE, MAX_ATTEMPTS, Place
 
-from fdbqueue import Delivery, Message, Queue, Worker
+from fdbqueue import Bounds, Delivery, KeyLimits, Message, Queue, Worker
 from fdbqueue.errors import (
     LeaseLost,
     NotFound,
@@ -30,9 +30,9 @@ TARGETS: list[dict[str, Any]] = [
     {},
     {"sort": "n"},
     {"last_value": "n"},
-    {"max_messages": 40, "when_full": "reject"},
-    {"max_bytes": 100_000, "when_full": "block"},
-    {"max_messages": 40, "when_full": "drop-oldest", "dropped": "dead"},
+    {"bounds": Bounds(messages=40, when_full="reject")},
+    {"bounds": Bounds(bytes=100_000, when_full="block")},
+    {"bounds": Bounds(messages=40, when_full="drop-oldest", dropped="dead")},
 ]
 """What of ``TARGET`` is fixed by the seed."""
 EXPECTED = (LeaseLost, OperationTimedOut, OutcomeUnknown, QueueFull, NotFound)
@@ -77,7 +77,7 @@ class SimulatedPlace(Place):
             levels=4,
             lease=LEASE,
             max_attempts=MAX_ATTEMPTS,
-            key_concurrency=2,
+            keys=KeyLimits(concurrency=2),
             dedup_window=5.0,
         )
 

@@ -10,7 +10,7 @@ from chaosrun.actors import row
 from chaosrun.history import Operation
 from chaosrun.place import BROWSERS, FILTERS
 
-from fdbqueue import Queue
+from fdbqueue import KeyLimits, Queue
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store import world
 
@@ -83,7 +83,7 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
     """Take all that can be taken, from all queues in turns: a message of one may have what others
     wait for. Nobody sweeps; whoever receives tidies."""
     # Or it would take as long as the rate says.
-    place.mixed.set_options(place.db, rate=None, key_rate=None)
+    place.mixed.set_options(place.db, rate=None, keys=KeyLimits(rate=None))
     for schedule in place.mixed.schedules.list(place.db):
         place.mixed.schedules.delete(place.db, schedule.name)
     for browser in BROWSERS:

@@ -12,7 +12,7 @@ from typing import Any
 from chaosrun.actors import QUEUE_LEVEL, row
 from chaosrun.place import BROWSERS, FILTERS, KEYS, LIMITS, REGIONS, TAKEN
 
-from fdbqueue import Delivery, NewMessage, Queue
+from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.store import world
 from fdbqueue.values.groups import ThenOn
 
@@ -389,17 +389,17 @@ def change_options(c: Client) -> None:
             {"lease": 8.0},
             {"max_attempts": 3},
             {"max_attempts": 8},
-            {"key_concurrency": 1},
-            {"key_concurrency": 3},
-            {"key_window": 2},
-            {"key_window": None},
+            {"keys": KeyLimits(concurrency=1)},
+            {"keys": KeyLimits(concurrency=3)},
+            {"keys": KeyLimits(window=2)},
+            {"keys": KeyLimits(window=None)},
             {"expired": "dead"},
             {"max_in_flight": 5},
             {"max_in_flight": None},
             {"rate": "20/s"},
             {"rate": None},
-            {"key_rate": "5/s"},
-            {"key_rate": None},
+            {"keys": KeyLimits(rate="5/s")},
+            {"keys": KeyLimits(rate=None)},
             {"expired": "drop"},
             {"dead_letter_queue": TARGET},
             {"dead_letter_queue": None},

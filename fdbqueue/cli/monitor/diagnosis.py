@@ -172,13 +172,14 @@ def queue(seen: Seen) -> Iterator[Finding]:
         yield found(WARNING, "leases", detail, f"fdbq debug sweep {quoted}")
     held = depth.ready + depth.delayed + depth.leased
     for unit, limit, holds in (
-        ("messages", seen.options.max_messages, held),
-        ("bytes", seen.options.max_bytes, depth.ready_bytes),
+        ("messages", seen.options.bounds.messages, held),
+        ("bytes", seen.options.bounds.bytes, depth.ready_bytes),
     ):
         if limit is not None and holds >= NEARLY_FULL * limit:
             state = PROBLEM if holds >= limit else WARNING
             detail = f"it holds {holds:,} of at most {limit:,} {unit}"
-            advice = f"consume faster, or raise it: fdbq queue set {quoted} max_{unit}={2 * limit}"
+            change = f"fdbq queue set {quoted} bounds.{unit}={2 * limit}"
+            advice = f"consume faster, or raise it: {change}"
             yield found(state, "limits", detail, advice)
     for sink, rows, idle_ms in seen.staged:
         # A running write has staged rows, too; one that stages no more has most likely died.

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 import fdbqueue
-from fdbqueue.values.options import QueueOptions
+from fdbqueue.values.options import QueueOptions, nested
 
 from .. import context, durations, listings, terminal
 from ..parameters import AsJson, Change, QueueName, QueueNames, grouped
@@ -51,7 +51,7 @@ def create(
       fdbq queue create orders
       fdbq queue create mail letters
       fdbq queue create mail --levels 3 --max-attempts 10 --set history_seconds=1d
-      fdbq queue create jobs --set max_messages=100000 --set when_full=block
+      fdbq queue create jobs --set bounds.messages=100000 --set bounds.when_full=block
       fdbq queue create reminders --sort due
       fdbq queue create prices --last-value symbol
     """
@@ -61,7 +61,7 @@ def create(
         "lease": lease,
         "sort": sort,
         "last_value": last_value,
-        **options.parse(setting or []),
+        **nested(options.parse(setting or [])),
     }
     db = context.connect(create=True)
 
@@ -98,23 +98,23 @@ def set_(
     \b
     Options:
       max_attempts, lease, backoff, expired, dead_letter_queue, dedup_window, history_seconds,
-      max_payload, compression, max_messages, max_bytes,
-      max_in_flight, rate, when_full, resume_at, dropped, auto_delete,
-      key_concurrency, key_window, key_weight, key_rate
+      max_payload, compression, max_in_flight, rate, auto_delete,
+      bounds.messages, bounds.bytes, bounds.when_full, bounds.dropped, bounds.resume_at,
+      keys.concurrency, keys.window, keys.weight, keys.rate
 
     \b
     Examples:
       fdbq queue set orders max_attempts=10 lease=60
-      fdbq queue set orders max_messages=none
+      fdbq queue set orders bounds.messages=none
       fdbq queue set orders 'backoff={"wait": "wait_exponential_jitter", "max": 60}'
     """
     changes = options.parse(settings)
-    stored = context.queue(name).set_options(context.connect(), **changes).to_json()
+    stored = context.queue(name).set_options(context.connect(), **nested(changes))
     if as_json:
-        terminal.print_json({"queue": name, "options": stored})
+        terminal.print_json({"queue": name, "options": stored.to_json()})
     else:
         for option in changes:
-            print(f"{option} = {options.shown(stored[option])}")
+            print(f"{option} = {options.shown(stored.flat()[option])}")
 
 
 @app.command()

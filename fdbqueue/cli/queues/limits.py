@@ -292,8 +292,8 @@ def set_(
 
     A shared limit counts the messages that are enqueued with it, in all queues of the root
     together. With --queue, it is that of one key; the limits of all other keys are the queue's
-    options key_concurrency, key_window, key_weight and key_rate. A rate is a number and one of s,
-    min, hour and day; after ", burst" how many may come at once after a rest.
+    options keys.concurrency, keys.window, keys.weight and keys.rate. A rate is a number and one of
+    s, min, hour and day; after ", burst" how many may come at once after a rest.
 
     \b
     Examples:

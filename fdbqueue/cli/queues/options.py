@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 from fdbqueue.values import durations
@@ -13,11 +12,11 @@ from fdbqueue.values.options import QueueOptions
 from .. import terminal
 
 DURATIONS = ("lease", "dedup_window", "history_seconds", "auto_delete")
-NAMES = [each.name for each in fields(QueueOptions) if each.name != "paused"]
+NAMES = [each for each in QueueOptions().flat() if each not in ("paused", "keys.paused")]
 
 
 def parse(settings: Iterable[str]) -> dict[str, Any]:
-    """Parse texts such as ``max_attempts=3`` and ``max_messages=none``."""
+    """Parse texts such as ``max_attempts=3`` and ``bounds.messages=none``."""
     return dict(map(_setting, settings))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from typer import Argument, Option
@@ -190,9 +190,6 @@ def _fields(
 
 
 def _changed_options(stored: QueueOptions) -> Iterator[tuple[str, str]]:
-    default = QueueOptions()
-    for each in fields(QueueOptions):
-        value = getattr(stored, each.name)
-        shown_always = each.name in ("levels", "max_attempts", "lease")
-        if not shown_always and value != getattr(default, each.name):
-            yield each.name.replace("_", " "), options.shown(value)
+    for name, value in stored.unusual().items():
+        if name not in ("levels", "max_attempts", "lease"):  # which are always shown
+            yield name.replace("_", " "), options.shown(value)

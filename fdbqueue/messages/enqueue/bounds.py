@@ -64,8 +64,8 @@ def held(depth: Depth) -> Load:
 def excess(options: QueueOptions, load: Load, share: float = 1.0) -> Load:
     """By how much a load exceeds a share of the bounds; zeros where it does not."""
     return Load(
-        _beyond(options.max_messages, share, load.messages),
-        _beyond(options.max_bytes, share, load.size),
+        _beyond(options.bounds.messages, share, load.messages),
+        _beyond(options.bounds.bytes, share, load.size),
     )
 
 
@@ -78,7 +78,7 @@ FITS = Load(0, 0)
 
 def reads(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
     """Issue a snapshot read of the counters; None where the queue has no bounds."""
-    if scope.options.max_messages is None and scope.options.max_bytes is None:
+    if not scope.options.bounds.some:
         return None
     return counters.reads(tr, scope.keys)
 
@@ -103,13 +103,13 @@ def make_room(
         return
     options = scope.options
     new = Load(len(entries), sum(envelope.size for _, envelope in entries))
-    load = _load(tr, scope, found, new, options.resume_at if resuming else 1.0)
+    load = _load(tr, scope, found, new, options.bounds.resume_at if resuming else 1.0)
     over = excess(options, load + new)
-    if resuming and excess(options, load, options.resume_at) != FITS:
+    if resuming and excess(options, load, options.bounds.resume_at) != FITS:
         raise _full(scope, load, new)
     if over == FITS:
         return
-    if options.when_full != "drop-oldest" or excess(options, new) != FITS:
+    if options.bounds.when_full != "drop-oldest" or excess(options, new) != FITS:
         raise _full(scope, load, new)
     # A message makes room for one that is at least as urgent: the least urgent one decides.
     dropped = _oldest(tr, scope, over, new, least=max(level for level, _ in entries))
@@ -117,7 +117,7 @@ def make_room(
         raise _full(scope, load, new)
     scan.watch(tr, scope.keys, dropped)
     scan.remove(tr, scope.keys, dropped)
-    if options.dropped == "dead":
+    if options.bounds.dropped == "dead":
         dead_letters.add(tr, scope, State.READY, [(message, REASON) for message in dropped])
     else:
         transitions.record(tr, scope, PURGE_READY, dropped)
@@ -214,17 +214,17 @@ def check_growth(tr: fdb.Transaction, scope: Scope, found: fdb.FDBRange | None, 
 def _full(scope: Scope, load: Load, new: Load) -> QueueFull:
     options = scope.options
     bounds = (
-        *(() if options.max_messages is None else (f"{options.max_messages:,} messages",)),
-        *(() if options.max_bytes is None else (f"{options.max_bytes:,} bytes",)),
+        *(() if options.bounds.messages is None else (f"{options.bounds.messages:,} messages",)),
+        *(() if options.bounds.bytes is None else (f"{options.bounds.bytes:,} bytes",)),
     )
     return QueueFull(
         queue=scope.name,
         bounds=" and ".join(bounds),
         messages=load.messages,
-        max_messages=options.max_messages,
+        max_messages=options.bounds.messages,
         size=load.size,
-        max_bytes=options.max_bytes,
+        max_bytes=options.bounds.bytes,
         new_messages=new.messages,
         new_bytes=new.size,
-        waits=options.when_full == "block" and excess(options, new) == FITS,
+        waits=options.bounds.when_full == "block" and excess(options, new) == FITS,
     )

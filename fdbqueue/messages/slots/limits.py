@@ -75,9 +75,9 @@ def change_shared(
 
 def _merged(scope: Scope, own: OwnLimits) -> KeyLimits:
     return KeyLimits(
-        own.get("concurrency", scope.options.key_concurrency),
-        own.get("window", scope.options.key_window),
-        own.get("weight", scope.options.key_weight),
+        own.get("concurrency", scope.options.keys.concurrency),
+        own.get("window", scope.options.keys.window),
+        own.get("weight", scope.options.keys.weight),
         own.get("paused", False),
-        own.get("rate", scope.options.key_rate),
+        own.get("rate", scope.options.keys.rate),
     )

@@ -60,7 +60,7 @@ def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> Reads:
 def _limits(tr: fdb.Transaction, scope: Scope, gate: Gate) -> Limits:
     keys, options = gates.keys(scope, gate), scope.options
     # A limit of the root usually has been set.
-    usual = (options.key_concurrency, options.key_window) if isinstance(gate, str) else (1, None)
+    usual = (options.keys.concurrency, options.keys.window) if isinstance(gate, str) else (1, None)
     kinds = zip(permits.kinds(keys), usual, strict=True)
     return Limits(
         tr.snapshot.get(keys.limits(gate)),

@@ -151,7 +151,7 @@ def fix(
         raise SinkBehind(sink=sink, batch=batch, before=found.batch)
     counting = [each for each in attempts if each.rows]
     _check_there(tr, scope, sink, batch, counting)
-    if scope.options.when_full == "reject":
+    if scope.options.bounds.when_full == "reject":
         whole = bounds.Load(sum(each.rows for each in counting), sum(e.size for e in counting))
         bounds.check_room(tr, scope, bounds.reads(tr, scope), whole)
     for n, begin in enumerate(range(0, len(counting), PART_ATTEMPTS)):
@@ -321,11 +321,11 @@ def _limits(scope: Scope, share: float) -> _Limits:
     options = scope.options
     most, size = max(1, int(STEP_ROWS * share)), int(STEP_BYTES * share)
     exact = share < 1 or options.history_seconds is not None or options.ordered
-    room = min(_FILLED, 1 - options.resume_at)
-    if options.max_messages is not None:
-        most, exact = max(1, min(most, int(options.max_messages * room))), True
-    if options.max_bytes is not None:
-        size, exact = min(size, int(options.max_bytes * room)), True
+    room = min(_FILLED, 1 - options.bounds.resume_at)
+    if options.bounds.messages is not None:
+        most, exact = max(1, min(most, int(options.bounds.messages * room))), True
+    if options.bounds.bytes is not None:
+        size, exact = min(size, int(options.bounds.bytes * room)), True
     return _Limits(most, size, exact)
 
 
@@ -390,7 +390,7 @@ def _windows(
 
 def _enqueue(tr: fdb.Transaction, scope: Scope, page: Page, resuming: bool) -> int:
     options = scope.options
-    closer = options.max_messages is not None or options.max_bytes is not None or options.ordered
+    closer = options.bounds.some or options.ordered
     closer = closer or (scope.index is not None and scope.index.selective)
     if not closer and options.history_seconds is None and all(run.plain for run in page.runs):
         _append(tr, scope, page.runs)

@@ -103,7 +103,8 @@ class Sink:
 
         batch: 0 or more; batches are published in ascending order. A published batch is not
             published again, and the first list of attempts for a batch holds.
-        room: seconds to wait for room in a full queue with ``when_full="block"``, each time.
+        room: seconds to wait for room in a full queue whose ``bounds.when_full`` is "block", each
+            time.
         progress: called after each transaction with how far the sink has come; stops by returning
             False, and ``finish`` goes on.
 
@@ -206,7 +207,7 @@ class Stager:
         self._inline = PLAIN_INLINE_LIMIT
         if options.compression != "none":
             self._inline = min(self._inline, compression.COMPRESSED_FROM - 1)
-        self._largest = min(options.max_payload, options.max_bytes or options.max_payload)
+        self._largest = min(options.max_payload, options.bounds.bytes or options.max_payload)
         self._levels = [options.level(each) for each in range(options.max_priority + 1)]
         self._identity = identity
         self.fixed = fixed

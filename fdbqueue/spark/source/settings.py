@@ -152,7 +152,7 @@ WRITING = {
         otherwise="each write is a new one",
     ),
     "room": Option(
-        'Seconds to wait for room in a queue with `when_full="block"`.',
+        'Seconds to wait for room in a queue with `bounds.when_full="block"`.',
         f"{ROOM_SECONDS:.0f}",
         least=0,
         most=7 * 24 * 3600,

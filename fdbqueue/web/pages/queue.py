@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +10,6 @@ from starlette.responses import Response
 from ...errors import QueueNotFound
 from ...queue.overview import Surveyed, survey
 from ...values.model import MessageState
-from ...values.options import QueueOptions
 from .. import filters
 from ..filters import Filter
 from ..site import Site, number
@@ -48,7 +45,7 @@ def queue(site: Site, request: Request) -> Response:
         queue=name,
         seen=seen,
         view=view,
-        options=changed(seen.options),
+        options=seen.options.unusual(),
         since_ms=handle.admin.ready_since_ms(site.db) if seen.unreadable is None else None,
         states=STATES,
         state=state,
@@ -64,13 +61,3 @@ def surveyed(site: Site, name: str) -> Surveyed:
     if name not in found:
         raise QueueNotFound(name=name)
     return found[name]
-
-
-def changed(options: QueueOptions) -> dict[str, Any]:
-    """The options that differ from their defaults."""
-    default = QueueOptions()
-    return {
-        each.name: value
-        for each in fields(QueueOptions)
-        if (value := options.to_json().get(each.name)) != default.to_json().get(each.name)
-    }
