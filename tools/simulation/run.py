@@ -282,15 +282,18 @@ class Run:
             home.process.paused_until = 0
             for client in home.clients:
                 client.stops = True
-        until = self.scheduler.now_ns + int(LIVE_SECONDS * SECOND)
-        self._advance(until, lambda: all(home.at_rest for home in self.homes))
-        for home in self.homes:
-            if home.at_rest or self._broken():
-                continue
-            for client in home.clients:
-                if not client.strand.over:
-                    self.problems.append(f"liveness: {client.who} is still at: {client.doing}")
+        self._return(self.homes)
         self._verify()
+
+    def _return(self, homes: list[Home]) -> None:
+        """Within bounded time every client of some processes returns."""
+        until = self.scheduler.now_ns + int(LIVE_SECONDS * SECOND)
+        self._advance(until, lambda: all(home.at_rest for home in homes))
+        if self._broken():
+            return
+        for client in (client for home in homes if not home.at_rest for client in home.clients):
+            if not client.strand.over:
+                self.problems.append(f"liveness: {client.who} is still at: {client.doing}")
 
     def _drain(self) -> None:
         """Take everything that is left, in a process of its own, and look at what stays."""
@@ -316,7 +319,7 @@ class Run:
         self.problems += invariants.audit(self.place, at_rest=True)
 
     def _idle(self, seconds: float) -> None:
-        """Let a worker and a consumer wait for messages that do not come."""
+        """Let a worker and a consumer wait for messages that do not come, and then for one."""
         world.enter(self.hub.world)
         invariants.purge(self.place)
         home = self._process("idle-0")
@@ -325,16 +328,20 @@ class Run:
         waiting = Client(home.place, self.recorder, "idle-0.0", self._seed)
 
         def wait() -> None:
-            while not waiting.stops:
-                home.place.queues["auto"].receive(home.place.db, wait=600.0)
+            queue = home.place.queues["auto"]
+            while (held := queue.receive(home.place.db, wait=600.0)) is None:
+                pass
+            queue.ack(home.place.db, held)
 
         self._spawn(home, waiting, wait)
         self._advance(self.scheduler.now_ns + int(REST_SECONDS * SECOND), lambda: False)
         self.seam.asked.clear()
         self._advance(self.scheduler.now_ns + int(seconds * SECOND), lambda: False)
         asked = invariants.asked(self.seam, seconds, known=self.settings.known)
-        working.stops = waiting.stops = True
-        self._advance(self.scheduler.now_ns + 7200 * SECOND, lambda: home.at_rest)
+        working.stops = True
+        world.enter(self.hub.world)
+        self.place.queues["auto"].enqueue(self.place.db, b"the end")
+        self._return([home])
         world.enter(self.hub.world)
         self.problems += asked
         self.problems += invariants.rows_left(self.place, known=self.settings.known)
