@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import struct
 
 from .codes import (
@@ -29,6 +28,7 @@ TIMEOUT = 500
 RETRY_LIMIT = 501
 MAX_RETRY_DELAY = 502
 SIZE_LIMIT = 503
+SNAPSHOT_READS_WRITES = 600
 AUTHORIZATION_TOKEN = 2000
 PERSISTENT = frozenset({TIMEOUT, RETRY_LIMIT, MAX_RETRY_DELAY, AUTHORIZATION_TOKEN})
 
@@ -53,7 +53,7 @@ class Options:
     """The options of a transaction; a shared default is copied before a change."""
 
     changed = False
-    """Whether any option was set."""
+    """Whether an option was set that an operation must ask for."""
     bypass_unreadable = False
     identifier = b""
     lock_aware = False
@@ -77,7 +77,9 @@ class Options:
 
     def copy(self) -> Options:
         """A copy that may be changed."""
-        return copy.copy(self)
+        copied = Options()
+        vars(copied).update(vars(self))
+        return copied
 
     def set(self, option: int, value: bytes | None) -> None:
         """Set an option.
@@ -85,7 +87,9 @@ class Options:
         Raises:
             Fault: the value is not one that the option takes.
         """
-        self.changed = True
+        # What is the default, or does nothing, leaves a transaction plain.
+        if option != SNAPSHOT_READS_WRITES and option not in _IGNORED_FLAGS:
+            self.changed = True
         if option in _FLAGS:
             _require_absent(value)
             setattr(self, _FLAGS[option], True)
@@ -97,9 +101,9 @@ class Options:
         elif option == 303:
             _require_absent(value)
             self.raw_access = True
-        elif option in (600, 601):
+        elif option in (SNAPSHOT_READS_WRITES, 601):
             _require_absent(value)
-            self.snapshot_reads_writes += 1 if option == 600 else -1
+            self.snapshot_reads_writes += 1 if option == SNAPSHOT_READS_WRITES else -1
         elif option == TIMEOUT:
             self.timeout = integer(value, 0, _INT_MAX) / 1000
         elif option == RETRY_LIMIT:
@@ -163,7 +167,23 @@ KNOWN_TRANSACTION_OPTIONS = (
     frozenset(_FLAGS)
     | _IGNORED_FLAGS
     | PERSISTENT
-    | {301, 401, 402, 403, 404, 405, SIZE_LIMIT, 504, 600, 601, 702, 800, 801, 900, 1101}
+    | {
+        301,
+        401,
+        402,
+        403,
+        404,
+        405,
+        SIZE_LIMIT,
+        504,
+        SNAPSHOT_READS_WRITES,
+        601,
+        702,
+        800,
+        801,
+        900,
+        1101,
+    }
 )
 
 # Database options that are the default of a transaction option.

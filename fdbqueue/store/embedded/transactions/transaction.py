@@ -55,7 +55,7 @@ class Transaction:
     # What a new transaction starts with; the lists are made when they are first needed.
 
     plain = True
-    """Whether none of the next four is set, and no option: one test in every call."""
+    """Whether none of the next four is set, and no option to ask for: one test in every call."""
     deferred = 0
     fault = 0
     commit_started = False
@@ -180,7 +180,8 @@ class Transaction:
                 options = self.options.copy()
                 options.set(option, value)
                 self.options = options
-                self.plain = False
+                if options.changed:
+                    self.plain = False
                 if option == TIMEOUT:
                     self.restart_timeout()
                 if option in PERSISTENT:
