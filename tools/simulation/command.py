@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
 import json
 import os
 import re
@@ -15,6 +17,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from chaosrun.history import Operation
+
+from fdbqueue.values.selector import grammar
 
 from . import mutants
 from .run import Outcome, Run, Settings
@@ -65,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _twice(list(sys.argv[1:] if arguments is None else arguments))
     if chosen.mutant:
         mutants.TABLE[chosen.mutant]()
+    _prepare()
     failed = 0
     for seed in _seeds(chosen):
         outcome = _apart(replace(settings, seed=seed))
@@ -120,6 +125,15 @@ def _seeds(chosen: argparse.Namespace) -> Iterator[int]:
     while time.monotonic() < end:
         yield first
         first += 1
+
+
+def _prepare() -> None:
+    """Import and build what a run needs late, once for all seeds."""
+    for name in ("cronsim", "fdbqueue.queue.admin.verification"):
+        importlib.import_module(name)
+    grammar.parse("region = 'eu'")
+    gc.collect()
+    gc.freeze()
 
 
 def _apart(settings: Settings) -> dict[str, Any]:

@@ -7,10 +7,11 @@ machine's clock, or its random numbers.
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
+from heapq import heappop, heappush
 from typing import Any
 
 from greenlet import getcurrent, greenlet
@@ -18,21 +19,10 @@ from greenlet import getcurrent, greenlet
 from fdbqueue.store import world
 
 SECOND = 1_000_000_000
+OVER_AFTER = 64
+"""After so many entries of the heap a run is asked whether it is over."""
 EPOCH_NS = 1_800_000_000 * SECOND
 """The wall clock at the beginning of a run."""
-
-
-class Entry:
-    """Something to do at a moment, unless it is cancelled."""
-
-    __slots__ = ("action",)
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        self.action: Callable[[], object] | None = action
-
-    def cancel(self) -> None:
-        """Do it not."""
-        self.action = None
 
 
 class Scheduler:
@@ -45,31 +35,29 @@ class Scheduler:
         self.dead: list[Strand] = []
         """Kept to the end: a greenlet that is collected would run its ``finally``."""
         self.crashes: list[tuple[str, BaseException]] = []
-        self._heap: list[tuple[int, int, Entry]] = []
+        self._heap: list[tuple[int, int, Callable[[], object]]] = []
         self._order = 0
         self._hub = getcurrent()
         self._idents = 0
 
-    def call_at(self, at_ns: int, action: Callable[[], object]) -> Entry:
+    def call_at(self, at_ns: int, action: Callable[[], object]) -> None:
         """Do something at a moment, or now if that is over."""
         self._order += 1
-        entry = Entry(action)
-        heapq.heappush(self._heap, (max(at_ns, self.now_ns), self._order, entry))
-        return entry
+        heappush(self._heap, (max(at_ns, self.now_ns), self._order, action))
 
-    def call_later(self, seconds: float, action: Callable[[], object]) -> Entry:
+    def call_later(self, seconds: float, action: Callable[[], object]) -> None:
         """Do something after so many seconds."""
-        return self.call_at(self.now_ns + int(min(seconds, 1e9) * SECOND) + 1, action)
+        self.call_at(self.now_ns + int(min(seconds, 1e9) * SECOND) + 1, action)
 
-    def run(self, until_ns: int, over: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass up to a moment, or until it is over."""
-        heap = self._heap
+    def run(self, until_ns: int, over: Callable[[], bool]) -> None:
+        """Let time pass up to a moment, or until it is over, which is asked now and then."""
+        heap, done = self._heap, 0
         while heap and heap[0][0] <= until_ns:
-            self.now_ns, _, entry = heapq.heappop(heap)
-            if entry.action is not None:
-                entry.action()
-                if over():
-                    return
+            self.now_ns, _, action = heappop(heap)
+            action()
+            done += 1
+            if not done % OVER_AFTER and over():
+                return
         self.now_ns = max(self.now_ns, until_ns)
 
     def ident(self) -> int:
@@ -97,7 +85,7 @@ class Strand:
         self._target = target
         self._greenlet = greenlet(self._run)
         self._parked, self._epoch, self._woken = True, 0, False
-        self.scheduler.call_at(self.scheduler.now_ns, lambda: self._fire(0))
+        self.scheduler.call_at(self.scheduler.now_ns, partial(self._fire, 0))
 
     def _run(self) -> None:
         try:
@@ -112,34 +100,33 @@ class Strand:
     def park(self, seconds: float | None = None) -> bool:
         """Wait until it is woken, for at most ``seconds``; returns whether it was."""
         self._epoch += 1
-        epoch, self._parked, self._woken = self._epoch, True, False
-        timer = None
+        self._parked, self._woken = True, False
         if seconds is not None:
-            timer = self.scheduler.call_later(max(0.0, seconds), lambda: self._fire(epoch))
+            self.scheduler.call_later(max(0.0, seconds), partial(self._fire, self._epoch))
         self.scheduler.switch()
-        if timer is not None:
-            timer.cancel()
         return self._woken
 
     def wake(self) -> None:
         """End what it waits for."""
         if self._parked and not self._woken:
-            self._woken, epoch = True, self._epoch
+            self._woken = True
             pause = self.scheduler.random.randrange(20_000)
-            self.scheduler.call_at(self.scheduler.now_ns + pause, lambda: self._fire(epoch))
+            self.scheduler.call_at(self.scheduler.now_ns + pause, partial(self._fire, self._epoch))
 
     def _fire(self, epoch: int) -> None:
+        """Go on, unless what it waited for then is over."""
         if self.dead or self.over or not self._parked or epoch != self._epoch:
             return
-        if self.process.paused_until > self.scheduler.now_ns:
-            self.scheduler.call_at(self.process.paused_until, lambda: self._fire(epoch))
+        scheduler, process = self.scheduler, self.process
+        if process.paused_until > scheduler.now_ns:
+            scheduler.call_at(process.paused_until, partial(self._fire, epoch))
             return
         self._parked = False
-        if world.current is not self.process.world:
-            world.enter(self.process.world)
-        self.scheduler.strand = self
+        if world.current is not process.world:
+            world.enter(process.world)
+        scheduler.strand = self
         self._greenlet.switch()
-        self.scheduler.strand = None
+        scheduler.strand = None
 
 
 class Process:

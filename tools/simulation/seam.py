@@ -137,22 +137,23 @@ class Seam:
         if strand is None:
             return
         self.counts["calls"] += 1
-        chance = self.scheduler.random.random
+        chance, rates = self.scheduler.random.random, self.rates
         if strand.held:
             self._blame("lock held", f"{name} is called while a lock is held")
-        mortal = not strand.process.immortal
-        if mortal and self.rates.death and chance() < self.rates.death:
+        # The reads of a transaction are under way together: few of them are waited for.
+        waits = name not in PIPELINED or chance() < WAITED_FOR
+        if rates.death and not strand.process.immortal and chance() < rates.death:
             self.counts["death"] += 1
             self.on_death(strand)
             self.scheduler.switch()
-        if self.rates.pause and chance() < self.rates.pause:
+        if rates.pause and chance() < rates.pause:
             self.counts["pause"] += 1
             pause = 10 ** (chance() * 3 - 1)  # from a tenth of a second to 100 seconds
             strand.process.paused_until = self.scheduler.now_ns + int(pause * SECOND)
             strand.process.pauses += 1
-        # The reads of a transaction are under way together: few of them are waited for.
-        waits = name not in PIPELINED or chance() < WAITED_FOR
-        strand.park(self.latency * 2 * chance() ** 3 if waits else 0.0)
+            waits = True
+        if waits:
+            strand.park(self.latency * 2 * chance() ** 3)
 
     def _read(self, inner: Any, handle: Any, *arguments: Any) -> Any:
         self.give_way(inner.__name__.removeprefix("fdb_transaction_"))
@@ -195,22 +196,20 @@ class Seam:
         return future
 
     def _count(self, handle: Any, rows: int, size: int) -> None:
+        strand, now_ns = self.scheduler.strand, self.scheduler.now_ns
+        if strand is None:
+            return
         used = self._usage.get(handle)
         if used is None:
-            used = self._usage[handle] = self._begun()
-            if self.scheduler.strand is not None:
-                self.asked[self.scheduler.strand.name] += 1
+            used = self._usage[handle] = Usage(now_ns, strand.process.pauses)
+            self.asked[strand.name] += 1
         used.rows += rows
         used.bytes += size
-        self._bound("reads", used.rows, used.bytes)
-        now = self._begun()
-        took = (now.begun_ns - used.begun_ns) / SECOND
-        if took > MOST_SECONDS and now.pauses == used.pauses:
-            self._blame("budget", f"a transaction takes {took:.1f} s")
-
-    def _begun(self) -> Usage:
-        strand = self.scheduler.strand
-        return Usage(self.scheduler.now_ns, strand.process.pauses if strand else 0)
+        if used.rows > MOST_ROWS or used.bytes > MOST_BYTES:
+            self._bound("reads", used.rows, used.bytes)
+        took = now_ns - used.begun_ns
+        if took > MOST_SECONDS * SECOND and strand.process.pauses == used.pauses:
+            self._blame("budget", f"a transaction takes {took / SECOND:.1f} s")
 
     def _bound(self, what: str, rows: int, size: int) -> None:
         strand = self.scheduler.strand
