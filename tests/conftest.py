@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-_OWN_SPARK = "tests/spark/processes/"
 _TOGETHER = (
+    "tests/spark/",
     "tests/simulation/test_simulation.py::test_idle_",
     "tests/docs/test_site.py",
     "tests/acceptance/test_curator.py",
@@ -114,12 +114,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Which process runs a test: any, but what tests share stays in one."""
+    """Which process runs a test: any, but tests that share something stay in one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith("tests/spark/") and not nodeid.startswith(_OWN_SPARK):
-            return "session"
-        return next((file for file in _TOGETHER if nodeid.startswith(file)), nodeid)
+        return next((group for group in _TOGETHER if nodeid.startswith(group)), nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)

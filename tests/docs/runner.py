@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -31,17 +32,22 @@ def run_console(text: str) -> None:
             sys.exit(f"$ {command}\nprinted\n{done.stdout}\nand not\n{expected}")
 
 
+def run_blocks(blocks: Iterable[Sequence[str]]) -> None:
+    """Run the blocks of a page: of each its language and its text."""
+    names: dict[str, Any] = {"__name__": "page"}
+    for language, code in blocks:
+        if language == "python":
+            run_python(code, names)
+        else:
+            run_console(code)
+
+
 def main() -> None:
     # No page may use what is there for old programs only.
     warnings.filterwarnings("error", category=DeprecationWarning, module="page")
     blocks = json.load(sys.stdin)
     for _ in range(int(sys.argv[1])):
-        names: dict[str, Any] = {"__name__": "page"}
-        for language, code in blocks:
-            if language == "python":
-                run_python(code, names)
-            else:
-                run_console(code)
+        run_blocks(blocks)
 
 
 if __name__ == "__main__":

@@ -80,10 +80,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pages")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=title)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if runnable(page) and not needs_spark(page)], ids=title
+)
 def test_the_blocks_of_a_page_run(page: Path, place: Path) -> None:
-    if needs_spark(page):
-        require_spark()
+    """Those of pages on Spark run beside the other tests of it, in ``tests/spark``."""
     run(page, place, times=1)
 
 

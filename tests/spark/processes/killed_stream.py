@@ -1,7 +1,7 @@
 """A driver that streams one queue into another, and is killed at a step.
 
-``killed_stream.py STEP DIR``: it starts Spark, waits for a line on its standard input, and goes.
-In ``DIR`` is the checkpoint, and is noted whom to kill.
+``python -m tests.spark.processes.killed_stream STEP DIR``: it starts Spark, waits for a line on its
+standard input, and goes. In ``DIR`` is the checkpoint, and is noted whom to kill.
 """
 
 from __future__ import annotations

@@ -11,14 +11,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import fdbqueue.spark
 from fdbqueue import Depth, NewMessage, Queue, fdb
 from fdbqueue.queue.bulk.sinks import sinks
 from tests.patience import DEADLINE
 
-PROGRAM = Path(__file__).with_name("killed_stream.py")
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROGRAM = "tests.spark.processes.killed_stream"
 MESSAGES, BATCH = 180, 60
 IMPATIENT = b"Timed out while waiting for the Python worker to connect back"
 """Spark gives a new process of Python ten seconds, which is too little on a busy machine."""
@@ -33,16 +38,18 @@ STEPS = (
     "after the batch before is committed",
 )
 """In the order in which Spark comes by them; the one of a dead planner is in the contract tests."""
-
-pytestmark = pytest.mark.usefixtures("java")
+BEFORE_TASKS = STEPS[:2]
+TASK_EVENTS = ("a worker was killed", "a worker was killed that had staged", "a task failed")
 
 
 class Driver:
     """A process that has begun to start, and goes when it is told to."""
 
     def __init__(self, step: str, directory: Path, environment: dict[str, str]) -> None:
-        self._arguments = [sys.executable, str(PROGRAM), step, str(directory)]
+        python = environment.get("PYSPARK_PYTHON", sys.executable)
+        self._arguments = [python, "-m", PROGRAM, step, str(directory)]
         self._environment = {**environment, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self._killed = directory / f"killed {step}"
         self._start()
 
     def _start(self) -> None:
@@ -55,12 +62,12 @@ class Driver:
             start_new_session=True,
         )
 
-    def go(self) -> int:
-        """Let it go until it ends; returns its exit code."""
+    def go(self) -> None:
+        """Let it go until it is killed at its step."""
         while True:
             _, said = self._process.communicate(b"go\n", timeout=DEADLINE)
-            if self._process.returncode in (0, -signal.SIGKILL):
-                return self._process.returncode
+            if self._killed.exists():
+                return
             # Then the query failed; it goes on where it was, as any other does.
             assert IMPATIENT in said, said.decode()
             self._start()
@@ -92,6 +99,25 @@ def drivers(
             driver.stop()
 
 
+def finish(
+    spark: SparkSession, db: fdb.Database, source: Queue, sink: Queue, checkpoint: Path
+) -> None:
+    """Let another driver, which nobody kills, go on until all messages are taken."""
+    (
+        spark.readStream.format("fdbqueue")
+        .options(**fdbqueue.spark.options(db, source))
+        .options(mode="consume", consumer="stream", maxMessagesPerBatch=BATCH)
+        .load()
+        .select("payload", "priority")
+        .writeStream.format("fdbqueue")
+        .options(**fdbqueue.spark.options(db, sink))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+
+
 @pytest.mark.parametrize(
     "count",
     [
@@ -100,28 +126,28 @@ def drivers(
     ],
 )
 def test_a_stream_whose_driver_is_killed_takes_each_message_once(
-    db: fdb.Database, environment: dict[str, str], tmp_path: Path, count: int
+    spark: SparkSession,
+    db: fdb.Database,
+    environment: dict[str, str],
+    tmp_path: Path,
+    count: int,
 ) -> None:
     steps = sorted(random.sample(STEPS, count), key=STEPS.index)
     source, sink = Queue.open(db, "source"), Queue.open(db, "sink")
     sent = [NewMessage(b"%d" % n, priority=n % 10) for n in range(MESSAGES)]
     try:
         source.enqueue_many(db, sent)
-        with drivers([*steps, ""], tmp_path, environment) as runs:
-            for step in steps:
-                assert next(runs).go() == -signal.SIGKILL
+        with drivers(steps, tmp_path, environment) as runs:
+            for step, driver in zip(steps, runs, strict=True):
+                driver.go()
                 assert (tmp_path / f"killed {step}").exists()
                 assert source.admin.verify(db).ok
                 if step == "while the sink publishes":
                     assert 0 < sink.depth(db).enqueued < BATCH
-            assert source.depth(db).leased
-            assert next(runs).go() == 0
-        for event in (
-            "a worker was killed",
-            "a worker was killed that had staged",
-            "a task failed",
-        ):
-            assert (tmp_path / event).exists()
+        assert source.depth(db).leased
+        if steps[-1] not in BEFORE_TASKS:
+            assert all((tmp_path / event).exists() for event in TASK_EVENTS)
+        finish(spark, db, source, sink, tmp_path / "checkpoint")
         assert Counter(each.payload for each in sink.browse(db)) == Counter(
             each.payload for each in sent
         )
