@@ -28,7 +28,7 @@ from tests.patience import DEADLINE
 _MOST_BYTES = 1 << 20
 _SHIM = """\
 #!{python} -IS
-import json, os, socket, sys
+import json, os, re, socket, sys
 
 arguments = sys.argv[1:]
 if not ({condition}):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.forking import Forking, run_module, serve
 
-NEEDS_ITS_OWN_START = {"stream", "top", "worker"}
-"""Commands that start processes, or go on until they are stopped."""
+NEEDS_ITS_OWN_START = r"(top|worker|stream (check|drain|load|replay|report))\b"
+"""A pattern of commands that start processes, or go on until they are stopped."""
 
 
 class Prepared(Forking):
@@ -26,7 +26,7 @@ class Prepared(Forking):
     def directory(self) -> Path:
         """Where there is an ``fdbq`` for shells that runs its commands here."""
         real = str(Path(sys.executable).parent / "fdbq")
-        own = f"not {NEEDS_ITS_OWN_START!r}.intersection(arguments[:1])"
+        own = f"not re.match({NEEDS_ITS_OWN_START!r}, ' '.join(arguments))"
         return self.program("fdbq", real, own).parent
 
 

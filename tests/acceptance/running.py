@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -74,7 +75,7 @@ class Fdbq:
         """Whether the process need not start from nothing."""
         differing = dict(self.environment.items() ^ os.environ.items())
         named = differing.keys() <= {"FDBQUEUE_STORE", "PYTEST_CURRENT_TEST"}
-        own = "--store" in arguments or NEEDS_ITS_OWN_START.intersection(arguments[:1])
+        own = "--store" in arguments or re.match(NEEDS_ITS_OWN_START, " ".join(arguments))
         return named and not own and self._engine in (None, DEFAULT.engine)
 
     @property
