@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fdbqueue import Queue, QueueOptions
+from fdbqueue import QueueOptions
 from fdbqueue.queue.keys.keys import Key
+from fdbqueue.queue.subscriptions import Subscriptions
 from fdbqueue.schema.subscription_definitions import Definition
 from fdbqueue.spark.source.settings import Option
 from fdbqueue.values import options
@@ -72,7 +73,8 @@ def subscription() -> str:
     """The options of a subscription."""
     defaults = {**Definition._field_defaults, "start": "first"}
     shown = {name: getattr(each, "value", each) for name, each in defaults.items()}
-    rows = [[name, _value(shown[name]), text] for name, text in meanings(Queue.subscribe).items()]
+    said = meanings(Subscriptions.open)
+    rows = [[name, _value(default), said[name]] for name, default in shown.items() if name in said]
     return _table(["option", "default", "meaning"], rows)
 
 

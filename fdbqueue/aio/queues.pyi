@@ -235,9 +235,6 @@ class Queue(Twin, Generic[T]):
     def schedules(self) -> Schedules: ...
     set_options = _both(_Queue.set_options)
     settle = _both(_Queue.settle)
-    async def subscribe(
-        self, tr: Transactor, name: str, **terms: Unpack[Terms]
-    ) -> Subscription: ...
     @property
     def subscriptions(self) -> Subscriptions: ...
     def value(self, message: Message | Delivery) -> T: ...
@@ -284,11 +281,10 @@ class Subscriptions(Twin):
     """The subscriptions of a queue."""
 
     list = _both(_Subscriptions.list)
-    async def open(self, tr: Transactor, name: str) -> Subscription: ...
-    remove = _both(_Subscriptions.remove)
-    async def subscribe(
-        self, tr: Transactor, name: str, **terms: Unpack[Terms]
+    async def open(
+        self, tr: Transactor, name: str, *, create: bool = ..., **terms: Unpack[Terms]
     ) -> Subscription: ...
+    remove = _both(_Subscriptions.remove)
 
 class DeadLetters(Twin):
     """The dead letters of a queue."""

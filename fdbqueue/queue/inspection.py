@@ -80,7 +80,7 @@ def browse(
 ) -> Iterator[Message]:
     """Yield every ready message in the order of delivery, of all levels or of some.
 
-    To continue later where you stopped, use ``subscribe``. Spans transactions of a hundred
+    To continue later where you stopped, use ``subscriptions.open``. Spans transactions of a hundred
     messages, and so does not show one instant: messages taken meanwhile may be missing, and
     arrivals further back appear. Snapshot reads: no conflicts. Raises ``InvalidArgument``,
     ``QueueNotFound``.

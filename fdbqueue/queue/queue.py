@@ -43,8 +43,7 @@ if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .keys.keys import Keys
     from .keys.limits import Limits
     from .schedules.schedules import Schedules
-    from .subscription import Subscription
-    from .subscriptions import Subscriptions, Terms
+    from .subscriptions import Subscriptions
 
 
 class JobDecorator(Protocol):
@@ -341,27 +340,6 @@ class Queue(Enqueuing[T]):
         from .subscriptions import Subscriptions
 
         return Subscriptions(self)
-
-    def subscribe(
-        self,
-        tr: Transactor,
-        name: str,
-        **terms: Unpack[Terms],
-    ) -> Subscription:
-        """Open a subscription, and create it if it does not exist.
-
-        mode: "acquire" (the default) leases messages; "browse" shows each once.
-        selector: which messages it covers, in the syntax of JMS (see ``Selector``); None for all.
-        exclusive: whether it serves only one consumer, that is one handle, at a time.
-        auto_close: whether it removes itself at the end of the queue.
-        start: where a new one begins: "first", "now" (behind all present messages) or a message's
-            id, for the level of that message.
-
-        The given values must equal the stored ones of an existing subscription. Creating one
-        conflicts with every operation in flight on the queue. Raises ``OptionsMismatch``,
-        ``InvalidSelector``, ``InvalidArgument``, ``QueueNotFound``.
-        """
-        return self.subscriptions.subscribe(tr, name, **terms)
 
     # -- many messages -----------------------------------------------------------------------
 

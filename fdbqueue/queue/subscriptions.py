@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypedDict, Unpack
 
-from ..errors import InvalidArgument, OptionsMismatch
+from ..errors import InvalidArgument, NotFound, OptionsMismatch
 from ..messages import payloads
 from ..schema.keys import LOWEST
 from ..schema.subscription_definitions import Definition, Mode
@@ -23,7 +23,7 @@ _Page = tuple[list[Message], bytes | None]
 
 
 class Terms(TypedDict, total=False):
-    """What ``Queue.subscribe`` takes besides a name and a deadline."""
+    """What ``Subscriptions.open`` takes besides a name."""
 
     mode: str | None
     selector: str | None
@@ -42,21 +42,25 @@ class Subscriptions:
         """The subscriptions, by name. Conflicts only with a change of them."""
         return self._queue._read(tr, lambda tr: [*self._queue._scope(tr).subscriptions])
 
-    def open(self, tr: Transactor, name: str) -> Subscription:
-        """A handle on an existing subscription; raises ``NotFound``."""
-        subscription = Subscription(self._queue, name)
-        subscription.definition(tr)
-        return subscription
-
-    def subscribe(
-        self,
-        tr: Transactor,
-        name: str,
-        **terms: Unpack[Terms],
+    def open(
+        self, tr: Transactor, name: str, *, create: bool = True, **terms: Unpack[Terms]
     ) -> Subscription:
-        """Open a subscription, and create it if needed; see ``Queue.subscribe``."""
+        """Open a subscription, and create it if it does not exist.
+
+        create: whether it is created; without, one that does not exist is ``NotFound``.
+        mode: "acquire" (the default) leases messages; "browse" shows each once.
+        selector: which messages it covers, in the syntax of JMS (see ``Selector``); None for all.
+        exclusive: whether it serves only one consumer, that is one handle, at a time.
+        auto_close: whether it removes itself at the end of the queue.
+        start: where a new one begins: "first", "now" (behind all present messages) or a message's
+            id, for the level of that message.
+
+        The given values must equal the stored ones of an existing subscription. Creating one
+        conflicts with every operation in flight on the queue. Raises ``OptionsMismatch``,
+        ``InvalidSelector``, ``InvalidArgument``, ``QueueNotFound``, ``NotFound``.
+        """
         for unknown in terms.keys() - Terms.__annotations__.keys():
-            raise TypeError(f"subscribe() got an unexpected keyword argument {unknown!r}")
+            raise TypeError(f"open() got an unexpected keyword argument {unknown!r}")
         start = StartPosition.of("start", terms.pop("start", FIRST))
         given: dict[str, Any] = {term: each for term, each in terms.items() if each is not None}
         if "mode" in given:
@@ -71,6 +75,8 @@ class Subscriptions:
             for known in scope.subscriptions:
                 if known.name == name:
                     return known, False
+            if not create:
+                raise NotFound(kind="subscription", queue=self._queue.name, name=name)
             registry.store(tr, scope, wanted)
             registry.rewind(tr, scope, name)
             start.seek(tr, scope, name)

@@ -132,8 +132,8 @@ def test_who_only_browses_is_no_consumer_and_who_waits_for_a_subscription_is(
 ) -> None:
     clock = ManualClock()
     queue = Queue(name)
-    queue.subscribe(db, "europe", selector="region = 'eu'")
-    queue.subscribe(db, "audit", mode="browse")
+    queue.subscriptions.open(db, "europe", selector="region = 'eu'")
+    queue.subscriptions.open(db, "audit", mode="browse")
     clock.seconds -= 3600
     Queue(name, clock=clock).enqueue(db, b"x", headers={"region": "us"})
     session = process(db, queue)

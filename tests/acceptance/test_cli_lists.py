@@ -214,7 +214,7 @@ def test_who_reads_and_writes_a_queue_is_listed_page_by_page(
     for each in ("a", "b", "c"):
         match kind:
             case "subscription":
-                queue.subscriptions.subscribe(db, each)
+                queue.subscriptions.open(db, each)
             case "writer":
                 stager = Sink(queue, each).stage(db, 0)
                 stager.plain(b"x", 4)
@@ -275,7 +275,7 @@ def test_what_is_misspelt_is_answered_with_the_nearest_name(
     db: fdb.Database, fdbq: Fdbq, name: str
 ) -> None:
     queue = Queue(name)
-    queue.subscribe(db, "europe")
+    queue.subscriptions.open(db, "europe")
     queue.schedules.set(db, "nightly", b"x", every=3600)
 
     for words, near in (

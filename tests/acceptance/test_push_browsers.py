@@ -15,7 +15,7 @@ def test_a_killed_browser_is_followed_by_one_that_begins_with_the_message_in_han
     db: fdb.Database, space: fdb.Subspace, queue: Queue, programs: Programs
 ) -> None:
     queue.enqueue_many(db, [b"%d" % n for n in range(MESSAGES)])
-    queue.subscribe(db, "audit", mode="browse", auto_close=True)
+    queue.subscriptions.open(db, "audit", mode="browse", auto_close=True)
     seen: list[list[int]] = []
     # When browsers are killed while they hand over messages, and the last one is not
     for n in range(KILLS + 1):

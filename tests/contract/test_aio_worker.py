@@ -378,7 +378,7 @@ def test_a_handler_is_added_while_the_loop_goes_on(
     def three(tr: Any, message: Message, more: Any) -> None: ...
 
     async def main() -> None:
-        looks = await orders.subscribe(adb, "looks", mode="browse")
+        looks = await orders.subscriptions.open(adb, "looks", mode="browse")
         gone = await aio.Queue.create(adb, "gone", root=space)
         await gone.delete(adb)
         monkeypatch.setattr(Queue, "_read", spied)
@@ -463,7 +463,7 @@ def test_a_browsing_subscription_hands_its_messages_to_a_coroutine(
         seen.append(message.payload)
 
     async def main() -> None:
-        looks = await orders.subscribe(adb, "looks", mode="browse")
+        looks = await orders.subscriptions.open(adb, "looks", mode="browse")
         async with aio.Worker(adb, 1).add(orders, handle, subscription=looks):
             await until(lambda: len(seen) == 2)
 
@@ -483,7 +483,7 @@ def test_a_coroutine_that_browses_sees_context_variables_and_keeps_its_own(
 
     async def main() -> None:
         await orders.enqueue_many(adb, [b"one", b"two"])
-        looks = await orders.subscribe(adb, "looks", mode="browse")
+        looks = await orders.subscriptions.open(adb, "looks", mode="browse")
         variable.set("of the worker")
         async with aio.Worker(adb, 1).add(orders, handle, subscription=looks):
             await until(lambda: len(seen) == 2)

@@ -75,7 +75,7 @@ LOOKS: dict[str, Callable[[Database, Queue], object]] = {
     "selector": lambda db, queue: queue.receive(db, match="a = 1"),
     "dequeue": lambda db, queue: queue.receive(db, at_most_once=True),
     "in a transaction": lambda db, queue: in_transaction(db, queue.receive),
-    "subscription": lambda db, queue: queue.subscribe(db, "s").receive(db),
+    "subscription": lambda db, queue: queue.subscriptions.open(db, "s").receive(db),
     "sweep": lambda db, queue: queue.admin.sweep(db),
 }
 

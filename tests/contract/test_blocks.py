@@ -189,7 +189,7 @@ def put_off(db: Database, queue: Queue, message_id: str) -> None:
 
 
 def select(db: Database, queue: Queue, message_id: str) -> None:
-    taker = queue.subscribe(db, "taker", selector="n = 5")
+    taker = queue.subscriptions.open(db, "taker", selector="n = 5")
     held = taker.receive_many(db, 9)
     assert [each.id for each in held] == [message_id]
     queue.ack(db, held)
@@ -343,7 +343,7 @@ def test_a_lease_that_two_expiries_name_comes_back_once(db: Database, space: fdb
 
 def test_a_browser_stops_among_them_and_goes_on(db: Database, queue: Queue) -> None:
     ids = queue.enqueue_many(db, HUNDRED)
-    browser = queue.subscribe(db, "audit", mode="browse")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     seen = [each.id for each in browser.browse(db, 30)]
     held = queue.receive_many(db, 40)
     assert held
@@ -361,7 +361,7 @@ def test_a_browser_within_a_block_does_not_disturb_who_takes_from_it(
     db: Database, queue: Queue
 ) -> None:
     queue.enqueue_many(db, HUNDRED)
-    browser = queue.subscribe(db, "audit", mode="browse")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     browser.browse(db, 30)
     looking = db.create_transaction()
     assert browser.browse(looking, 5)
@@ -500,7 +500,7 @@ def test_the_rest_of_a_block_against_an_enqueue_and_a_cursor(
     def start() -> Start:
         # Given a browser before a block
         queue = forced(fresh(), "first")
-        browser = queue.subscribe(db, "browser", mode="browse")
+        browser = queue.subscriptions.open(db, "browser", mode="browse")
         given = [b"%d" % n for n in range(8)]
         queue.enqueue_many(db, given)
 
@@ -531,7 +531,7 @@ def test_blocks_that_are_enqueued_at_once_beside_a_cursor_are_all_seen(
 ) -> None:
     def start() -> Start:
         queue = fresh()
-        browser = queue.subscribe(db, "browser", mode="browse")
+        browser = queue.subscriptions.open(db, "browser", mode="browse")
         queue.enqueue(db, b"first")
 
         def check(results: list[Any]) -> None:

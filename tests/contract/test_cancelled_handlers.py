@@ -185,7 +185,7 @@ def test_a_batch_is_told_once_all_of_it_is_cancelled(
 def test_a_handler_of_a_subscription_is_told(
     db: Database, queue: Queue, handlers: Handlers
 ) -> None:
-    subscription = queue.subscribe(db, "red", selector="colour = 'red'")
+    subscription = queue.subscriptions.open(db, "red", selector="colour = 'red'")
     job = queue.enqueue(db, b"red", headers={"colour": "red"})
     worker = Worker(db).add(queue, handlers.handle, subscription=subscription)
     with handlers.at(worker):

@@ -228,7 +228,7 @@ def test_its_end_hands_its_slot_on_and_makes_room_in_flight(
 
 
 def test_a_subscription_does_not_get_it_again(db: Database, queue: Queue) -> None:
-    subscription = queue.subscribe(db, "red", selector="colour = 'red'")
+    subscription = queue.subscriptions.open(db, "red", selector="colour = 'red'")
     job = queue.enqueue(db, b"job", headers={"colour": "red"})
     delivery = subscription.receive(db)
     assert delivery is not None

@@ -167,7 +167,7 @@ def test_queues_and_subscriptions_share_one_credit(
     db: Database, queue: Queue, other: Queue, gate: Gate
 ) -> None:
     channel = Channel(Credit(messages=3))
-    third = other.subscribe(db, "third", selector="of = 3")
+    third = other.subscriptions.open(db, "third", selector="of = 3")
     queue.enqueue_many(db, [b"first"] * 5)
     other.enqueue_many(db, [b"second"] * 5)
     for _ in range(5):

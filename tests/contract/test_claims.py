@@ -295,7 +295,7 @@ def test_a_batch_that_is_taken_leaves_what_others_put_between_it(
 
 
 def test_a_batch_that_is_taken_aborts_no_cursor_behind_it(db: fdb.Database, queue: Queue) -> None:
-    watcher = queue.subscribe(db, "watcher", mode="browse")
+    watcher = queue.subscriptions.open(db, "watcher", mode="browse")
     queue.enqueue_many(db, [b"%d" % n for n in range(10)])
     tr = db.create_transaction()
     assert len(watcher.browse(tr, 10)) == 10

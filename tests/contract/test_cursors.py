@@ -43,7 +43,9 @@ def every_pass_moves(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["acquire", "browse"])
 def take(request: pytest.FixtureRequest, db: Database, queue: Queue) -> Take:
     """A subscription of either mode to the messages of region eu, to use as a function."""
-    subscription = queue.subscribe(db, "europe", mode=request.param, selector="region = 'eu'")
+    subscription = queue.subscriptions.open(
+        db, "europe", mode=request.param, selector="region = 'eu'"
+    )
     return lambda tr: use(tr, subscription)
 
 
@@ -167,7 +169,7 @@ def test_indexes_that_were_passed_and_purged_are_never_used_again(
 
 @pytest.mark.parametrize("to", ["now", "id"])
 def test_seeking_forward_leaves_no_message_half_seen(db: Database, queue: Queue, to: str) -> None:
-    browser = queue.subscribe(db, "audit", mode="browse")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     paused = db.create_transaction()
     put(paused, queue, "eu-late")
     put(db, queue, "us1", "us2")
@@ -181,7 +183,7 @@ def test_seeking_forward_leaves_no_message_half_seen(db: Database, queue: Queue,
 def test_an_urgent_message_is_delivered_before_what_the_cursor_points_at(
     db: Database, queue: Queue
 ) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     put(db, queue, "us1", "us2", "us3")
     assert use(db, europe) == []
     put(db, queue, "eu1")
@@ -193,7 +195,7 @@ def test_an_urgent_message_is_delivered_before_what_the_cursor_points_at(
 
 
 def test_arrivals_behind_a_browser_do_not_hold_it_up(db: Database, queue: Queue) -> None:
-    browser = queue.subscribe(db, "audit", mode="browse")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     put(db, queue, "eu1", "eu2")
     tr = db.create_transaction()
     assert use(tr, browser) == ["eu1", "eu2"]
@@ -207,7 +209,7 @@ def test_arrivals_behind_a_browser_do_not_hold_it_up(db: Database, queue: Queue)
 def test_arrivals_that_do_not_match_hold_no_subscription_up(
     db: Database, queue: Queue, mode: str, commits: int
 ) -> None:
-    europe = queue.subscribe(db, "europe", mode=mode, selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", mode=mode, selector="region = 'eu'")
     put(db, queue, "us1", "eu1")
     busy: Any = FlakyDatabase(db, [], before=lambda: put(db, queue, "us9", priority=9))
     found = europe.browse(busy) if mode == "browse" else europe.receive_many(busy, 9)
@@ -236,8 +238,8 @@ def test_two_subscriptions_that_pass_each_others_messages_do_not_conflict(
     db: Database, queue: Queue
 ) -> None:
     put(db, queue, "us1", "eu1", "us2", "eu2")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
-    states = queue.subscribe(db, "states", selector="region = 'us'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
+    states = queue.subscriptions.open(db, "states", selector="region = 'us'")
     one, other = db.create_transaction(), db.create_transaction()
     assert use(one, europe) == ["eu1", "eu2"]
     assert use(other, states) == ["us1", "us2"]
@@ -249,7 +251,7 @@ def test_two_subscriptions_that_pass_each_others_messages_do_not_conflict(
 
 def test_a_release_goes_back_behind_every_cursor_at_once(db: Database, queue: Queue) -> None:
     names = ["one", "two", "three"]
-    subscriptions = [queue.subscribe(db, name, selector="region = 'eu'") for name in names]
+    subscriptions = [queue.subscriptions.open(db, name, selector="region = 'eu'") for name in names]
     put(db, queue, "eu1", "us1", "us2")
     delivery = queue.receive(db)
     assert delivery is not None
@@ -261,7 +263,7 @@ def test_a_release_goes_back_behind_every_cursor_at_once(db: Database, queue: Qu
 
 
 def test_a_release_while_a_cursor_moves_is_seen(db: Database, queue: Queue) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     put(db, queue, "eu1", "us1")
     delivery = queue.receive(db)
     assert delivery is not None
@@ -275,7 +277,7 @@ def test_a_release_while_a_cursor_moves_is_seen(db: Database, queue: Queue) -> N
 def test_a_release_that_commits_after_a_move_takes_the_cursor_back(
     db: Database, queue: Queue
 ) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     put(db, queue, "eu1", "us1")
     delivery = queue.receive(db)
     assert delivery is not None
@@ -287,7 +289,7 @@ def test_a_release_that_commits_after_a_move_takes_the_cursor_back(
 
 
 def test_releases_out_of_order_leave_the_cursor_at_the_lowest(db: Database, queue: Queue) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     put(db, queue, "eu1", "us1", "eu2", "us2", "eu3", "us3")
     deliveries = europe.receive_many(db, 3)
     assert use(db, europe) == []
@@ -297,7 +299,7 @@ def test_releases_out_of_order_leave_the_cursor_at_the_lowest(db: Database, queu
 
 
 def test_a_lapse_takes_the_cursors_back(db: Database, queue: Queue, clock: ManualClock) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     put(db, queue, "eu1", "us1")
     assert queue.receive(db) is not None
     assert use(db, europe) == []
@@ -317,7 +319,7 @@ def test_a_release_that_does_not_know_of_a_new_subscription_fails(
     assert delivery is not None
     release = db.create_transaction()
     queue.release(release, delivery)
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     assert use(db, europe) == []
     assert conflicts(release), "it has moved back no cursor of that subscription"
     queue.release(db, delivery)
@@ -325,7 +327,7 @@ def test_a_release_that_does_not_know_of_a_new_subscription_fails(
 
 
 def test_a_release_leaves_no_cursor_of_a_removed_subscription(db: Database, queue: Queue) -> None:
-    queue.subscribe(db, "europe", selector="region = 'eu'")
+    queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     put(db, queue, "eu1", "us1")
     delivery = queue.receive(db)
     assert delivery is not None
@@ -342,7 +344,7 @@ def test_a_handle_of_another_process_learns_of_a_new_subscription(
     put(db, queue, "eu1", "us1")
     delivery = other.receive(db)
     assert delivery is not None
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     assert use(db, europe) == []
     other.release(db, delivery)
     assert use(db, europe) == ["eu1"]
@@ -351,7 +353,7 @@ def test_a_handle_of_another_process_learns_of_a_new_subscription(
 def test_a_changed_selector_does_not_lose_to_a_move_under_the_old_one(
     db: Database, queue: Queue
 ) -> None:
-    europe = queue.subscribe(db, "one", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "one", selector="region = 'eu'")
     put(db, queue, "us1", "us2")
     move = db.create_transaction()
     assert use(move, europe) == []
@@ -376,8 +378,8 @@ def test_of_two_moves_of_one_subscription_one_succeeds(
 
 def test_one_message_is_given_to_one_consumer(db: Database, queue: Queue) -> None:
     put(db, queue, "eu1", "eu2")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
-    other = queue.subscribe(db, "other", selector="region LIKE 'e%'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
+    other = queue.subscriptions.open(db, "other", selector="region LIKE 'e%'")
     first, second, third = (db.create_transaction() for _ in range(3))
     assert use(first, europe, 1) == ["eu1"]
     assert use(second, other, 1) == ["eu1"]
@@ -390,7 +392,7 @@ def test_a_message_whose_time_is_over_is_disposed_of_once(
 ) -> None:
     queue.enqueue(db, b"", ttl=10)
     names = ["one", "two"]
-    subscriptions = [queue.subscribe(db, name, selector="region = 'eu'") for name in names]
+    subscriptions = [queue.subscriptions.open(db, name, selector="region = 'eu'") for name in names]
     clock.seconds += 11
     one, other = db.create_transaction(), db.create_transaction()
     assert use(one, subscriptions[0]) == []
@@ -402,7 +404,7 @@ def test_a_message_whose_time_is_over_is_disposed_of_once(
 def test_nobody_moves_on_over_what_another_consumer_has_not_taken_after_all(
     db: Database, queue: Queue
 ) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     put(db, queue, "eu1", "us1", "eu2")
     one, other = db.create_transaction(), db.create_transaction()
     assert use(one, europe, 1) == ["eu1"]
@@ -414,8 +416,8 @@ def test_nobody_moves_on_over_what_another_consumer_has_not_taken_after_all(
 
 def test_an_exclusive_subscription_is_given_to_one_of_two(db: Database, queue: Queue) -> None:
     put(db, queue, "eu1", "eu2")
-    mine = queue.subscribe(db, "one", exclusive=True)
-    yours = queue.subscribe(db, "one")
+    mine = queue.subscriptions.open(db, "one", exclusive=True)
+    yours = queue.subscriptions.open(db, "one")
     one, other = db.create_transaction(), db.create_transaction()
     assert use(one, mine, 1) == ["eu1"]
     assert use(other, yours, 1) == ["eu1"]
@@ -430,7 +432,9 @@ def test_an_exclusive_subscription_is_given_to_one_of_two(db: Database, queue: Q
 def test_a_subscription_does_not_close_while_a_message_arrives(
     db: Database, queue: Queue, mode: str, priority: int
 ) -> None:
-    closing = queue.subscribe(db, "europe", mode=mode, selector="region = 'eu'", auto_close=True)
+    closing = queue.subscriptions.open(
+        db, "europe", mode=mode, selector="region = 'eu'", auto_close=True
+    )
     put(db, queue, "us1")
     close = db.create_transaction()
     assert use(close, closing) == []
@@ -443,7 +447,7 @@ def test_a_subscription_does_not_close_beside_an_arrival_however_often_it_tries(
     db: Database, queue: Queue
 ) -> None:
     forced(queue, "first")  # A line would be a commit more.
-    closing = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
+    closing = queue.subscriptions.open(db, "europe", selector="region = 'eu'", auto_close=True)
     arrivals = iter(["us1", "us2", "eu1"])
 
     def arrive() -> None:
@@ -458,7 +462,7 @@ def test_a_subscription_does_not_close_beside_an_arrival_however_often_it_tries(
 def test_an_effect_of_nothing_being_there_does_not_commit_beside_an_arrival(
     db: Database, queue: Queue
 ) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     put(db, queue, "us1")
     assert use(db, europe) == []
     look = db.create_transaction()

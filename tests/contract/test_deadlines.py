@@ -267,9 +267,9 @@ CALLS: dict[str, Call] = {
     "set options": lambda db, _, queue: queue.set_options(db, history_seconds=60),
     "sweep": lambda db, _, queue: queue.admin.sweep(db),
     "pickled": lambda db, _, queue: pickle.loads(pickle.dumps(queue)).enqueue(db, b"b"),
-    "subscribe": lambda db, _, queue: queue.subscribe(db, "new"),
+    "subscribe": lambda db, _, queue: queue.subscriptions.open(db, "new"),
     "subscriptions": lambda db, _, queue: queue.subscriptions.list(db),
-    "open a subscription": lambda db, _, queue: queue.subscriptions.open(db, "known"),
+    "open a subscription": lambda db, _, queue: queue.subscriptions.open(db, "known", create=False),
     "import": lambda db, _, queue: Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1"),
     "place of an import": lambda db, _, queue: Import(queue, "file").place(db),
     "stage": lambda db, _, queue: Sink(queue, "a").stage(db, 0),
@@ -286,7 +286,7 @@ def test_whatever_can_block_ends_in_its_time_and_writes_nothing(
     db: fdb.Database, space: fdb.Subspace, queue: Queue, call: str
 ) -> None:
     queue.enqueue(db, b"a")
-    queue.subscribe(db, "known")
+    queue.subscriptions.open(db, "known")
     before = everything(db, space)
     limited = queue.within(MOMENT)
     assert ends(lambda: CALLS[call](blocked(db), space, limited)) is OperationTimedOut
@@ -299,7 +299,7 @@ def test_a_subscription_of_a_handle_with_a_deadline_has_it_too(
 ) -> None:
     # Given a subscription, also one that comes out of a pickle
     queue.enqueue(db, b"a")
-    queue.subscribe(db, "known", selector="priority >= 0")
+    queue.subscriptions.open(db, "known", selector="priority >= 0")
     made = Subscription(queue.within(MOMENT), "known")
     before = everything(db, space)
     store = blocked(db)
@@ -402,7 +402,6 @@ ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Queue.settle": lambda known: ([known.delivery], {}),
     "Line.withdraw": lambda known: (known.ticket,),
     "Admin.delivery": lambda known: (known.delivery.token,),
-    "Queue.subscribe": lambda _: ("new",),
     "Queue.move": lambda known: (known.other,),
     "Queue.copy": lambda known: (known.other,),
     "Queue.remove": lambda _: ("priority >= 0",),
@@ -414,7 +413,6 @@ ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Subscription.seek": lambda _: ("first",),
     "Subscription.set_selector": lambda _: (None,),
     "Subscriptions.open": lambda _: ("known",),
-    "Subscriptions.subscribe": lambda _: ("new",),
     "Subscriptions.remove": lambda _: ("known",),
     "DeadLetters.show": lambda known: (known.delivery.id,),
     "DeadLetters.redrive_ids": lambda known: ([known.delivery.id],),
@@ -452,8 +450,8 @@ class Known:
         self.ticket = queue.line.request(db)
         self.other = Queue.create(db, "other", root=space)
         queue.schedules.set(db, "known", every=3600)
-        queue.subscribe(db, "known")
-        queue.subscribe(db, "shown", mode="browse")
+        queue.subscriptions.open(db, "known")
+        queue.subscriptions.open(db, "shown", mode="browse")
         queue = queue.within(MOMENT)
         self._owners: dict[str, Any] = {
             "Queue": queue,

@@ -173,7 +173,7 @@ def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
 def test_what_a_dead_worker_held_of_a_subscription_is_ready_again(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
-    subscription = queue.subscribe(db, "big", selector="size > 3")
+    subscription = queue.subscriptions.open(db, "big", selector="size > 3")
     for n in range(8):
         queue.enqueue(db, b"%d" % n, headers={"size": n})
     dead = SubscriptionConsumer(db, queue, subscription, "worker", 0, LEASE)

@@ -154,7 +154,7 @@ def taken_by_a_selector(db: Database, queue: Queue, _: str, __: ManualClock) -> 
 
 
 def taken_from_a_subscription(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    subscription = queue.subscribe(db, "all", selector="priority = 4")
+    subscription = queue.subscriptions.open(db, "all", selector="priority = 4")
     delivery = subscription.receive(db)
     assert delivery is not None
     return queue.ack(db, delivery)

@@ -118,7 +118,7 @@ def test_a_lease_that_expires_makes_room(db: Database, space: fdb.Subspace) -> N
 
 def test_subscriptions_share_the_limit(db: Database, space: fdb.Subspace) -> None:
     queue = make(db, space, 2)
-    ones, twos = (queue.subscribe(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
+    ones, twos = (queue.subscriptions.open(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
     for _, n in product(range(3), (1, 2)):
         queue.enqueue(db, b"", headers={"n": n})
     held = ones.receive_many(db, 1) + twos.receive_many(db, 1)
@@ -156,7 +156,7 @@ def test_a_plan_takes_as_many_as_are_left(db: Database, space: fdb.Subspace) -> 
 
 def test_takers_of_different_messages_exclude_each_other(db: Database, space: fdb.Subspace) -> None:
     queue = make(db, space, 1)
-    ones, twos = (queue.subscribe(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
+    ones, twos = (queue.subscriptions.open(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
     queue.enqueue(db, b"", headers={"n": 1})
     queue.enqueue(db, b"", headers={"n": 2})
     first, second = db.create_transaction(), db.create_transaction()

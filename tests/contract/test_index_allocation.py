@@ -31,11 +31,11 @@ def pass_all(
 ) -> Pass:
     """A reader that passes every message that is there, and lets no more come in before."""
     if request.param == "browser":
-        browser = queue.subscribe(db, "browser", mode="browse")
+        browser = queue.subscriptions.open(db, "browser", mode="browse")
         return lambda: browser.browse(db, 1_000)
     if request.param == "selector":
         monkeypatch.setattr("fdbqueue.subscriptions.acquire.MIN_SKIPPED", 1)
-        selective = queue.subscribe(db, "selective", selector="region = 'eu'")
+        selective = queue.subscriptions.open(db, "selective", selector="region = 'eu'")
         return lambda: selective.receive(db)
 
     def advance() -> object:
@@ -149,7 +149,7 @@ def test_long_transactions_that_overlap_are_tried_less_than_twice_on_average(
 def test_a_leap_that_nobody_needs_any_more_is_forgotten(
     db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    browser = queue.subscribe(db, "browser", mode="browse")
+    browser = queue.subscriptions.open(db, "browser", mode="browse")
 
     def work(tr: fdb.Transaction) -> None:
         queue.enqueue(tr, b"long")
@@ -205,7 +205,7 @@ def test_whatever_is_tried_again_a_browser_sees_each_message_once_and_in_order(
     db: fdb.Database, queue: Queue, seed: int
 ) -> None:
     choices = random.Random(seed)
-    browser = queue.subscribe(db, "browser", mode="browse")
+    browser = queue.subscriptions.open(db, "browser", mode="browse")
     open_ones: list[tuple[fdb.Transaction, int, str]] = []
     began: dict[str, int] = {}
     returned: dict[str, int] = {}

@@ -692,7 +692,7 @@ def test_a_cursor_that_moves_misses_no_late_enqueue(
     def start() -> Start:
         # Given a browser before one message
         queue = fresh()
-        browser = queue.subscribe(db, "browser", mode="browse")
+        browser = queue.subscriptions.open(db, "browser", mode="browse")
         first = queue.enqueue(db, b"first")
 
         def check(results: list[Any]) -> None:
@@ -720,7 +720,7 @@ def test_a_cursor_that_passes_finds_what_comes_back_behind_it(
     def start() -> Start:
         # Given a subscription whose match is in somebody's hands, before many that do not match
         queue = forced(fresh(), "first")
-        taker = queue.subscribe(db, "eu", selector="region = 'eu'")
+        taker = queue.subscriptions.open(db, "eu", selector="region = 'eu'")
         queue.enqueue(db, b"m", headers={"region": "eu"})
         held = queue.receive_many(db, 1)
         for _ in range(20):

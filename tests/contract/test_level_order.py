@@ -205,7 +205,7 @@ def test_a_subscription_that_takes_sees_what_comes_in_behind_it(
     reminders.enqueue_many(
         db, [NewMessage(b"x", headers={"at": n, "kind": "other"}) for n in range(100, 150)]
     )
-    mine = reminders.subscribe(db, "mine", selector="kind = 'mine'")
+    mine = reminders.subscriptions.open(db, "mine", selector="kind = 'mine'")
     assert mine.receive(db) is None
     # When one comes in before these
     reminders.enqueue(db, b"early", headers={"at": 1, "kind": "mine"})
@@ -219,7 +219,7 @@ def test_a_browser_goes_up_in_the_order_once_and_misses_what_comes_in_behind_it(
     db: Database, reminders: Queue
 ) -> None:
     reminders.enqueue_many(db, [at(2), at(4)])
-    browser = reminders.subscribe(db, "look", mode="browse")
+    browser = reminders.subscriptions.open(db, "look", mode="browse")
     assert payloads(browser.browse(db, 1)) == [b"2"]
     reminders.enqueue_many(db, [at(1), at(3), at(5)])
     assert payloads(browser.browse(db, 9)) == [b"3", b"4", b"5"]
@@ -334,8 +334,8 @@ def test_a_sorted_queue_has_no_place_for_later_messages_only(
     (first,) = reminders.enqueue_many(db, [at(1)])
     for start in ("now", first):
         with pytest.raises(InvalidArgument, match="may come in anywhere"):
-            reminders.subscribe(db, "s", mode="browse", start=start)
-    browser = reminders.subscribe(db, "s", mode="browse")
+            reminders.subscriptions.open(db, "s", mode="browse", start=start)
+    browser = reminders.subscriptions.open(db, "s", mode="browse")
     with pytest.raises(InvalidArgument, match="may come in anywhere"):
         browser.seek(db, "now")
     browser.seek(db, "first")
@@ -485,12 +485,12 @@ def test_messages_that_move_in_replace_others(db: Database, space: Subspace, pri
 
 
 def test_browsers_see_each_newest_message(db: Database, prices: Queue) -> None:
-    browser = prices.subscribe(db, "look", mode="browse")
+    browser = prices.subscriptions.open(db, "look", mode="browse")
     prices.enqueue_many(db, [price("tea", b"1"), price("salt", b"2")])
     assert payloads(browser.browse(db, 9)) == [b"1", b"2"]
     prices.enqueue_many(db, [price("tea", b"3"), price("tea", b"4")])
     assert payloads(browser.browse(db, 9)) == [b"4"]
-    taker = prices.subscribe(db, "take", selector="of = 'salt'")
+    taker = prices.subscriptions.open(db, "take", selector="of = 'salt'")
     held = taker.receive(db)
     assert held is not None
     prices.enqueue_many(db, [price("salt", b"5")])
@@ -639,7 +639,7 @@ def test_no_subscription_misses_what_comes_into_a_sorted_level(
         queue.enqueue_many(
             db, [NewMessage(b"x", headers={"at": n, "kind": "other"}) for n in range(100, 120)]
         )
-        mine = queue.subscribe(db, "mine", selector="kind = 'mine'")
+        mine = queue.subscriptions.open(db, "mine", selector="kind = 'mine'")
 
         def add(value: int) -> Operation:
             return lambda db: queue.enqueue(

@@ -55,7 +55,7 @@ def matching(db: fdb.Database, queue: Queue) -> Any:
 
 
 def subscribed(db: fdb.Database, queue: Queue) -> Any:
-    return queue.subscribe(db, "live", selector="kind = 'live'").receive(db)
+    return queue.subscriptions.open(db, "live", selector="kind = 'live'").receive(db)
 
 
 def staged(db: fdb.Database, queue: Queue) -> Any:

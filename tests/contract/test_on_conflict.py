@@ -298,7 +298,7 @@ def test_in_a_queue_of_last_values_it_is_that_of_its_header(
 def test_a_subscription_that_has_passed_it_sees_what_it_says_now(
     db: Database, queue: Queue
 ) -> None:
-    browser = queue.subscribe(db, "browser", mode="browse")
+    browser = queue.subscriptions.open(db, "browser", mode="browse")
     replaced(db, queue, b"old")
     assert [each.payload for each in browser.browse(db, 10)] == [b"old"]
     replaced(db, queue, b"new")
@@ -325,7 +325,7 @@ def test_a_full_queue_refuses_before_anything_is_written(
     sort = "rank" if how == "sorted" else None
     queue = created(db, space, clock, bounds=Bounds(bytes=100, when_full=full), sort=sort)
     if how == "browsed":
-        queue.subscribe(db, "browser", mode="browse")
+        queue.subscriptions.open(db, "browser", mode="browse")
     first = replaced(db, queue, b"old", headers={"rank": 1})
     delivery = queue.receive(db) if how == "leased" else None
     # When a caller goes on after the refusal

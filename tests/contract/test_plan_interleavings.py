@@ -87,7 +87,7 @@ def test_two_streams_and_a_browser_on_one_block(db: Database, fresh: Callable[..
     def start() -> Start:
         queue = fresh()
         queue.enqueue_many(db, GIVEN)
-        browser = queue.subscribe(db, "browser", mode="browse")
+        browser = queue.subscriptions.open(db, "browser", mode="browse")
         browser.browse(db, 2)
         runs = [Queue(queue.name, queue._root).plans.planner(name) for name in ("one", "two")]
         begins = [run.begin(db) for run in runs]

@@ -48,7 +48,7 @@ def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
 
 @pytest.fixture
 def audit(db: Database, queue: Queue) -> Subscription:
-    return queue.subscribe(db, "audit", mode="browse")
+    return queue.subscriptions.open(db, "audit", mode="browse")
 
 
 def numbers(count: int, start: int = 0) -> list[bytes]:
@@ -215,7 +215,7 @@ def test_a_worker_ends_when_its_subscriptions_close_themselves(db: Database, que
     queue.enqueue_many(db, numbers(3))
     worker = Worker(db)
     for name, mode in (("once", "browse"), ("takes", "acquire")):
-        subscription = queue.subscribe(db, name, mode=mode, auto_close=True)
+        subscription = queue.subscriptions.open(db, name, mode=mode, auto_close=True)
         worker.add(queue, lambda m: seen.append(m), subscription=subscription)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()

@@ -228,7 +228,7 @@ def test_what_removes_a_message_takes_a_transaction_or_says_that_it_may_lose_it(
     db: Database, queue: Queue
 ) -> None:
     queue.enqueue_many(db, [b"1", b"2", b"3"])
-    subscription = queue.subscribe(db, "all")
+    subscription = queue.subscriptions.open(db, "all")
     with pytest.raises(InvalidArgument, match="at_most_once"):
         queue.dequeue(db)  # type: ignore[arg-type]
     assert queue.depth(db).ready == 3

@@ -74,8 +74,8 @@ TAKES: dict[str, Callable[[Queue, Database], object]] = {
     "receive matching": lambda queue, db: queue.receive(db, match="n = 1"),
     "dequeue": lambda queue, db: queue.receive(db, at_most_once=True),
     "dequeue matching": lambda queue, db: queue.receive(db, match="n = 1", at_most_once=True),
-    "subscription": lambda queue, db: queue.subscribe(db, "all").receive(db),
-    "get": lambda queue, db: queue.subscribe(db, "all").receive(db, at_most_once=True),
+    "subscription": lambda queue, db: queue.subscriptions.open(db, "all").receive(db),
+    "get": lambda queue, db: queue.subscriptions.open(db, "all").receive(db, at_most_once=True),
 }
 
 
@@ -83,7 +83,7 @@ TAKES: dict[str, Callable[[Queue, Database], object]] = {
 def test_whoever_takes_a_message_is_counted(db: Database, space: fdb.Subspace, take: str) -> None:
     clock = StillClock()
     queue = make(db, space, clock=clock)
-    queue.subscribe(db, "all")
+    queue.subscriptions.open(db, "all")
     for _ in range(3):
         queue.enqueue(db, b"", headers={"n": 1})
     assert TAKES[take](queue, db) is not None
@@ -129,7 +129,7 @@ def test_both_limits_hold(db: Database, space: fdb.Subspace) -> None:
 
 def test_of_two_takers_at_once_one_tries_again(db: Database, space: fdb.Subspace) -> None:
     queue = make(db, space)
-    ones, twos = (queue.subscribe(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
+    ones, twos = (queue.subscriptions.open(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
     queue.enqueue(db, b"", headers={"n": 1})
     queue.enqueue(db, b"", headers={"n": 2})
     first, second = db.create_transaction(), db.create_transaction()

@@ -62,7 +62,7 @@ class Paced:
         if due:
             self.queue.enqueue(db, b"x", delay=may * INTERVAL)
         for name, selector in SELECTED.items():
-            self.queue.subscribe(db, name, selector=selector)
+            self.queue.subscriptions.open(db, name, selector=selector)
         self.held: Sequence[Delivery] = self.queue.receive_many(db, 99)
         assert len(self.held) == burst
         self.clock.seconds += may * INTERVAL
@@ -74,7 +74,7 @@ class Paced:
 
     def operation(self, db: fdb.Database, name: str) -> Operation:
         if name in SELECTED:
-            return self.other().subscribe(db, name, selector=SELECTED[name]).receive
+            return self.other().subscriptions.open(db, name, selector=SELECTED[name]).receive
         return partial(OPERATIONS[name], self, self.other())
 
     def settled(self, db: fdb.Database, taken: int, interval: float = INTERVAL) -> None:

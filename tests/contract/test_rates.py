@@ -348,7 +348,7 @@ def test_a_subscription_gets_the_next_message_when_its_time_comes(
     db: Database, space: fdb.Subspace
 ) -> None:
     queue = Queue.create(db, "soon", root=space, keys=KeyLimits(concurrency=None, rate="20/s"))
-    wanting = queue.subscribe(db, "all", selector="n >= 0")
+    wanting = queue.subscriptions.open(db, "all", selector="n >= 0")
     queue.enqueue_many(db, [NewMessage(b"x", headers={"n": n}, key="a") for n in range(4)])
     got = []
     for _ in range(4):

@@ -83,7 +83,7 @@ def test_a_late_urgent_message_is_next(
         handling["credit"] = Channel(credit)
     queue.enqueue_many(db, low(6))
     if kind == "subscription":
-        handling["subscription"] = queue.subscribe(db, "some", selector="of = 1")
+        handling["subscription"] = queue.subscriptions.open(db, "some", selector="of = 1")
         queue.enqueue(db, b"for others", priority=9)
 
     def with_transaction(tr: fdb.Transaction, message: Message) -> None:

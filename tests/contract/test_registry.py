@@ -480,7 +480,7 @@ def test_who_dies_after_a_wake_up_leaves_it_to_another_of_its_subscription(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     # Given the guard of a subscription and another consumer of it, both asleep
-    queue.subscribe(db, "europe", selector="region = 'eu'")
+    queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     scope = queue._scope(db.create_transaction())
     ours = process(db, queue)
     doomed, other = (

@@ -108,13 +108,13 @@ def test_a_subscription_held_on_another_cluster_is_free(
     db: fdb.Database, space: fdb.Subspace, elder: Queue
 ) -> None:
     elder.enqueue(db, b"a")
-    held = elder.subscribe(db, "one", mode="browse", exclusive=True)
+    held = elder.subscriptions.open(db, "one", mode="browse", exclusive=True)
     assert len(held.browse(db)) == 1
 
-    heir = young(space).subscribe(db, "one", mode="browse", exclusive=True)
+    heir = young(space).subscriptions.open(db, "one", mode="browse", exclusive=True)
     heir.browse(db)
     with pytest.raises(Held):
-        young(space).subscribe(db, "one", mode="browse", exclusive=True).browse(db)
+        young(space).subscriptions.open(db, "one", mode="browse", exclusive=True).browse(db)
 
 
 def test_dead_letters_of_another_cluster_are_redriven_and_purged(

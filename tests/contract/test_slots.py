@@ -196,7 +196,7 @@ def test_a_message_is_stored_the_same_alone_and_in_a_list(
             compression="none",
             clock=clock,
         )
-        queue.subscribe(db, "all", selector="n > 0")
+        queue.subscriptions.open(db, "all", selector="n > 0")
         ids = [
             enqueue(queue, NewMessage(b"%d" % n, 3 + n % 2, {"n": n} if n else None, key="a"))
             for n in range(4)

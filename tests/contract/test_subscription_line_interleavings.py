@@ -42,7 +42,7 @@ def fresh(
     def make(**terms: Any) -> tuple[Queue, Subscription]:
         name = f"q{next(numbers)}"
         queue = forced(Queue.create(db, name, root=space, levels=2), "staged")
-        return queue, queue.subscribe(db, "europe", selector=EU, **terms)
+        return queue, queue.subscriptions.open(db, "europe", selector=EU, **terms)
 
     return make
 
@@ -95,7 +95,7 @@ def test_a_round_against_withdrawal_and_another_subscription_that_takes_the_mess
     def start() -> Start:
         # Given two in the line of a subscription, one message, and another subscription
         queue, europe = fresh()
-        queue.subscribe(db, "all", selector="region <> 'as'")
+        queue.subscriptions.open(db, "all", selector="region <> 'as'")
         leader, other = ask(db, europe), ask(db, europe)
         put(db, queue, "us1", "eu1")
 

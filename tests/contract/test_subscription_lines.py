@@ -39,7 +39,7 @@ def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
 
 @pytest.fixture
 def europe(db: Database, queue: Queue) -> Subscription:
-    return queue.subscribe(db, "europe", selector="region = 'eu'")
+    return queue.subscriptions.open(db, "europe", selector="region = 'eu'")
 
 
 def put(db: Database, queue: Queue, *texts: str, priority: int = 0) -> None:
@@ -93,7 +93,7 @@ def test_requests_are_served_in_the_order_in_which_they_came_with_what_they_want
 def test_lines_of_two_subscriptions_and_of_the_queue_do_not_wait_for_each_other(
     db: Database, queue: Queue, europe: Subscription
 ) -> None:
-    asia = queue.subscribe(db, "asia", selector="region = 'as'")
+    asia = queue.subscriptions.open(db, "asia", selector="region = 'as'")
     for_asia, for_europe, for_any = ask(db, asia), ask(db, europe), queue.line.request(db)
     assert for_asia.leads
     assert for_europe.leads
@@ -109,7 +109,7 @@ def test_consumers_of_a_subscription_share_its_messages_and_acknowledge_with_the
 ) -> None:
     count, seen = 60, list[str]()
     wanted = [f"eu{n}" for n in range(count)]
-    queue.subscribe(db, "europe", selector="region = 'eu'")
+    queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     for n in range(0, count, 10):
         put(db, queue, "us0", *wanted[n : n + 10])
 
@@ -165,7 +165,7 @@ def test_a_selector_that_reads_the_age_comes_to_the_end_and_to_what_came_meanwhi
     # Given more messages than a transaction looks through, none old enough, and a leader that has
     # looked through some of them
     monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_SCANNED", 10)
-    old = queue.subscribe(db, "old", selector="age > 3600000 OR region = 'eu'")
+    old = queue.subscriptions.open(db, "old", selector="age > 3600000 OR region = 'eu'")
     put(db, queue, *(f"us{n}" for n in range(25)))
     early = ask(db, old, waits=False)
     waiter = waiting._Waiter(db, old._access, early, None)
@@ -185,7 +185,7 @@ def test_who_asks_during_a_scan_is_not_told_its_end(
 ) -> None:
     # Given a leader that has looked through some messages, while somebody had the match before them
     monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_SCANNED", 10)
-    old = queue.subscribe(db, "old", selector="age > 3600000 OR region = 'eu'")
+    old = queue.subscriptions.open(db, "old", selector="age > 3600000 OR region = 'eu'")
     put(db, queue, "eu0", *(f"us{n}" for n in range(25)))
     held = queue.receive_many(db, 1)
     early = ask(db, old, waits=False)
@@ -270,7 +270,7 @@ def test_requests_end_with_their_subscription(
     for ticket in (leader, other):
         with pytest.raises(NotFound):
             answer(db, europe, ticket)
-    again = queue.subscribe(db, "europe", selector="region = 'us'")
+    again = queue.subscriptions.open(db, "europe", selector="region = 'us'")
     assert again.receive(db) is None
     assert stored(db, queue) == 0
     assert queue.admin.verify(db).ok
@@ -300,7 +300,7 @@ def test_a_message_in_hand_stays_when_the_subscription_goes_while_its_consumer_l
 def test_a_subscription_closes_itself_through_its_line(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
-    once_ = queue.subscribe(db, "once", selector="region = 'eu'", auto_close=True)
+    once_ = queue.subscriptions.open(db, "once", selector="region = 'eu'", auto_close=True)
     other = ask(db, once_)
     put(db, queue, "eu1", "us1")
     assert answer(db, once_, other) == ["eu1"]
@@ -317,7 +317,7 @@ def test_a_leader_that_finds_nothing_for_others_keeps_what_another_gave_it(
     db: Database, queue: Queue
 ) -> None:
     # Given a leader whose request was answered by the last call of another
-    closing = queue.subscribe(db, "once", selector="region = 'eu'", auto_close=True)
+    closing = queue.subscriptions.open(db, "once", selector="region = 'eu'", auto_close=True)
     leader, other = ask(db, closing), ask(db, closing)
     put(db, queue, "eu1")
     assert answer(db, closing, other) == []
@@ -334,7 +334,7 @@ def test_an_unknown_outcome_of_closing_is_found_out(
     db: Database, space: Subspace, fault: str
 ) -> None:
     queue = forced(Queue.create(db, "gone", root=space, auto_delete=60), "staged")
-    closing = queue.subscribe(db, "once", auto_close=True)
+    closing = queue.subscriptions.open(db, "once", auto_close=True)
     flaky: Any = FlakyDatabase(db, [None, fault])
     assert closing.receive_many(flaky, 1) == []
     assert not list(db.get_range(queue._keys.all().start, queue._keys.all().stop))
@@ -358,7 +358,7 @@ def test_no_outcome_loses_or_doubles_a_message(
 def test_an_exclusive_subscription_lets_only_its_holder_into_its_line(
     db: Database, queue: Queue
 ) -> None:
-    ledger = queue.subscribe(db, "ledger", exclusive=True)
+    ledger = queue.subscriptions.open(db, "ledger", exclusive=True)
     rival = queue.subscriptions.open(db, "ledger")
     put(db, queue, "eu1", "eu2")
     asked = ask(db, ledger)

@@ -96,7 +96,7 @@ class Subscribed(RuleBasedStateMachine):
         self.places: dict[str, dict[int, Position]] = {}
         self.ends: dict[int, Position] = {}
         self.acquirers = {
-            name: self.queue.subscribe(self.db, name, selector=selector)
+            name: self.queue.subscriptions.open(self.db, name, selector=selector)
             for name, selector in ACQUIRERS.items()
         }
 
@@ -176,7 +176,7 @@ class Subscribed(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(BROWSERS)), limit=st.integers(1, 3))
     def browse(self, name: str, limit: int) -> None:
-        browser = self.queue.subscribe(
+        browser = self.queue.subscriptions.open(
             self.db, f"browse-{name}", mode="browse", selector=BROWSERS[name]
         )
         self._return_what_is_due()

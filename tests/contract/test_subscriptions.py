@@ -72,7 +72,7 @@ def test_a_selector_takes_what_it_matches_in_order_and_leaves_the_rest(
 ) -> None:
     put(db, queue, "us1", "eu1", "us2", "eu2")
     put(db, queue, "us9", "eu9", priority=9)
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     assert taken(db, europe) == ["eu9", "eu1", "eu2"]
     assert [m.payload for m in queue.peek(db, 9)] == [b"us9", b"us1", b"us2"]
     assert queue.depth(db).leased == 3
@@ -80,7 +80,7 @@ def test_a_selector_takes_what_it_matches_in_order_and_leaves_the_rest(
 
 def test_an_acquired_message_is_settled_like_any_other(db: Database, queue: Queue) -> None:
     put(db, queue, "us1", "eu1")
-    delivery = queue.subscribe(db, "europe", selector="region = 'eu'").receive(db)
+    delivery = queue.subscriptions.open(db, "europe", selector="region = 'eu'").receive(db)
     assert delivery is not None
     queue.ack(db, delivery)
     with pytest.raises(LeaseLost):
@@ -91,14 +91,14 @@ def test_an_acquired_message_is_settled_like_any_other(db: Database, queue: Queu
 def test_a_subscription_without_a_selector_takes_everything(db: Database, queue: Queue) -> None:
     put(db, queue, "us1", "eu1")
     put(db, queue, "us9", priority=9)
-    everything = queue.subscribe(db, "everything")
+    everything = queue.subscriptions.open(db, "everything")
     assert taken(db, everything) == ["us9", "us1", "eu1"]
     assert taken(db, everything) == []
 
 
 def test_a_browser_sees_each_message_once_and_leaves_it(db: Database, queue: Queue) -> None:
     put(db, queue, "a1", "a2", "a3")
-    browser = queue.subscribe(db, "audit", mode="browse")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     assert seen(db, browser, 2) == ["a1", "a2"]
     put(db, queue, "a4")
     put(db, queue, "b1", priority=9)
@@ -109,15 +109,15 @@ def test_a_browser_sees_each_message_once_and_leaves_it(db: Database, queue: Que
 
 def test_a_browser_with_a_selector_sees_what_matches(db: Database, queue: Queue) -> None:
     put(db, queue, "eu1", "us1", "eu2")
-    browser = queue.subscribe(db, "europe", mode="browse", selector="region = 'eu'")
+    browser = queue.subscriptions.open(db, "europe", mode="browse", selector="region = 'eu'")
     assert seen(db, browser) == ["eu1", "eu2"]
 
 
 def test_a_place_is_durable_and_belongs_to_the_name(db: Database, queue: Queue) -> None:
     put(db, queue, "a1", "a2")
-    assert seen(db, queue.subscribe(db, "one", mode="browse"), 1) == ["a1"]
+    assert seen(db, queue.subscriptions.open(db, "one", mode="browse"), 1) == ["a1"]
     assert seen(db, queue.subscriptions.open(db, "one")) == ["a2"]
-    assert seen(db, queue.subscribe(db, "other", mode="browse")) == ["a1", "a2"]
+    assert seen(db, queue.subscriptions.open(db, "other", mode="browse")) == ["a1", "a2"]
     again = pickle.loads(pickle.dumps(queue.subscriptions.open(db, "other")))
     put(db, queue, "a3")
     assert seen(db, again) == ["a3"]
@@ -127,7 +127,7 @@ def test_the_place_moves_on_with_the_callers_transaction(
     db: Database, queue: Queue, space: Subspace
 ) -> None:
     put(db, queue, "a1")
-    browser = queue.subscribe(db, "audit", mode="browse")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     tr = db.create_transaction()
     assert [m.payload for m in browser.browse(tr)] == [b"a1"]
     assert browser.browse(tr) == [], "within the transaction it has moved on"
@@ -140,8 +140,8 @@ def test_a_message_is_seen_and_taken_once_whatever_befalls_a_commit(
     db: Database, queue: Queue, fault: str
 ) -> None:
     put(db, queue, "us1", "eu1", "us2", "eu2")
-    browser = queue.subscribe(db, "audit", mode="browse")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     assert seen(flaky(db, [fault]), browser, 3) == ["us1", "eu1", "us2"]
     assert taken(flaky(db, [fault]), europe, 1) == ["eu1"]
     assert seen(flaky(db, [None, fault]), browser) == ["eu2"]
@@ -154,7 +154,7 @@ def test_a_one_shot_get_removes_one_match_whatever_befalls_its_commit(
     db: Database, queue: Queue, fault: str
 ) -> None:
     put(db, queue, "us1", "eu1", "eu2")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     message = europe.receive(flaky(db, [None, fault]), at_most_once=True)
     assert message is not None
     assert message.payload == b"eu1"
@@ -185,8 +185,8 @@ def test_a_message_that_comes_back_is_delivered_by_every_subscription_that_has_p
     db: Database, queue: Queue
 ) -> None:
     put(db, queue, "us1", "eu1", "us2", "eu2", "us3", "eu3")
-    one = queue.subscribe(db, "one", selector="region = 'eu'")
-    other = queue.subscribe(db, "other", selector="region LIKE 'e%'")
+    one = queue.subscriptions.open(db, "one", selector="region = 'eu'")
+    other = queue.subscriptions.open(db, "other", selector="region LIKE 'e%'")
     first, second, third = one.receive_many(db, 3)
     assert taken(db, other) == []
     queue.release(db, second)
@@ -200,7 +200,7 @@ def test_a_lapsed_lease_comes_back_behind_the_cursor(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "us1", "eu1", "us2")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     assert taken(db, europe) == ["eu1"]
     assert taken(db, europe) == []
     clock.seconds += 61
@@ -215,18 +215,21 @@ def test_a_message_of_nobodys_interest_that_comes_back_is_passed(
     put(db, queue, "us1", "us2", "eu1")
     delivery = queue.receive(db)
     assert delivery is not None
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     assert taken(db, europe) == ["eu1"]
     queue.release(db, delivery)
     assert taken(db, europe) == []
-    assert taken(db, queue.subscribe(db, "rest", selector="region = 'us'")) == ["us1", "us2"]
+    assert taken(db, queue.subscriptions.open(db, "rest", selector="region = 'us'")) == [
+        "us1",
+        "us2",
+    ]
 
 
 def test_a_message_that_matches_only_after_a_failed_attempt_is_found(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "a1", "a2")
-    again = queue.subscribe(db, "again", selector="attempts > 0")
+    again = queue.subscriptions.open(db, "again", selector="attempts > 0")
     assert taken(db, again) == []
     assert queue.receive(db) is not None
     clock.seconds += 61
@@ -237,7 +240,7 @@ def test_a_selector_over_the_age_finds_a_message_once_it_is_old_enough(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "a1", "a2")
-    old = queue.subscribe(db, "old", selector="age > 30")
+    old = queue.subscriptions.open(db, "old", selector="age > 30")
     assert taken(db, old) == []
     clock.seconds += 20
     put(db, queue, "a3")
@@ -250,7 +253,7 @@ def test_a_message_that_rests_comes_back_behind_the_cursor(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "us1", "eu1", "us2", "eu2", "us3")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     released, failed = europe.receive_many(db, 2)
     queue.release(db, released, delay=30)
     queue.release(db, failed, error="no stock", delay=20)
@@ -264,7 +267,7 @@ def test_a_message_that_rests_comes_back_behind_the_cursor(
 def test_a_delayed_message_comes_before_no_cursor(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
-    browser = queue.subscribe(db, "audit", mode="browse")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     queue.enqueue(db, b"late", delay=30)
     put(db, queue, "a1")
     assert seen(db, browser) == ["a1"]
@@ -274,8 +277,8 @@ def test_a_delayed_message_comes_before_no_cursor(
 
 def test_a_dead_letter_that_is_redriven_is_found(db: Database, queue: Queue) -> None:
     put(db, queue, "eu1", "us1")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
-    browser = queue.subscribe(db, "audit", mode="browse")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     delivery = europe.receive(db)
     assert delivery is not None
     queue.reject(db, delivery, "no stock")
@@ -287,8 +290,8 @@ def test_a_dead_letter_that_is_redriven_is_found(db: Database, queue: Queue) -> 
 def test_a_message_whose_time_is_over_is_given_to_nobody(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
-    browser = queue.subscribe(db, "audit", mode="browse")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     queue.enqueue(db, b"eu1", headers={"region": "eu"}, ttl=10)
     put(db, queue, "eu2")
     clock.seconds += 11
@@ -300,8 +303,8 @@ def test_a_paused_queue_gives_nothing_and_closes_no_subscription(
     db: Database, queue: Queue
 ) -> None:
     put(db, queue, "eu1")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
-    browser = queue.subscribe(db, "audit", mode="browse", auto_close=True)
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'", auto_close=True)
+    browser = queue.subscriptions.open(db, "audit", mode="browse", auto_close=True)
     queue.admin.pause(db)
     assert (taken(db, europe), seen(db, browser)) == ([], ["eu1"]), "looking is no delivery"
     assert seen(db, browser) == []
@@ -310,8 +313,8 @@ def test_a_paused_queue_gives_nothing_and_closes_no_subscription(
 
 
 def test_the_messages_of_an_ordering_key_come_one_at_a_time(db: Database, queue: Queue) -> None:
-    browser = queue.subscribe(db, "audit", mode="browse")
-    everything = queue.subscribe(db, "everything", selector="region = 'eu'")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
+    everything = queue.subscriptions.open(db, "everything", selector="region = 'eu'")
     for n in range(3):
         queue.enqueue(db, b"%d" % n, key="order 7", headers={"region": "eu"})
     put(db, queue, "us1")
@@ -328,8 +331,8 @@ def test_the_messages_of_an_ordering_key_come_one_at_a_time(db: Database, queue:
 def test_a_subscription_can_begin_now(db: Database, queue: Queue) -> None:
     put(db, queue, "eu1")
     put(db, queue, "eu2", priority=9)
-    browser = queue.subscribe(db, "audit", mode="browse", start="now")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'", start="now")
+    browser = queue.subscriptions.open(db, "audit", mode="browse", start="now")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'", start="now")
     assert (seen(db, browser), taken(db, europe)) == ([], [])
     put(db, queue, "eu3")
     put(db, queue, "eu4", priority=9)
@@ -339,7 +342,7 @@ def test_a_subscription_can_begin_now(db: Database, queue: Queue) -> None:
 def test_a_subscription_can_seek_back_and_forth(db: Database, queue: Queue) -> None:
     ids = put(db, queue, "a1", "a2", "a3")
     put(db, queue, "u1", priority=9)
-    browser = queue.subscribe(db, "audit", mode="browse", start=ids[1])
+    browser = queue.subscriptions.open(db, "audit", mode="browse", start=ids[1])
     assert seen(db, browser) == ["u1", "a2", "a3"]
     browser.seek(db, ids[2])
     assert seen(db, browser) == ["a3"], "an id moves the cursor of its level alone"
@@ -359,7 +362,7 @@ def test_seeking_a_message_that_was_never_there_uses_no_indexes_up(
     db: Database, queue: Queue
 ) -> None:
     put(db, queue, "a1")
-    browser = queue.subscribe(db, "audit", mode="browse")
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
     browser.seek(db, "05-ffffffffffff-0000000000000000")
     (following,) = put(db, queue, "a2")
     assert int(following.split("-")[1], 16) == 2
@@ -368,7 +371,7 @@ def test_seeking_a_message_that_was_never_there_uses_no_indexes_up(
 
 def test_a_changed_selector_looks_at_the_whole_queue_again(db: Database, queue: Queue) -> None:
     put(db, queue, "us1", "eu1", "us2")
-    subscription = queue.subscribe(db, "one", selector="region = 'eu'")
+    subscription = queue.subscriptions.open(db, "one", selector="region = 'eu'")
     assert taken(db, subscription) == ["eu1"]
     subscription.set_selector(db, "region = 'us'")
     assert taken(db, subscription) == ["us1", "us2"]
@@ -381,7 +384,7 @@ def test_passing_goes_on_over_several_transactions(
 ) -> None:
     monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_SCANNED", 10)
     put(db, queue, *(f"us{n}" for n in range(35)), "eu1", *(f"us{n}" for n in range(35)))
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     with pytest.raises(TransactionTooLarge, match="with a database"):
         europe.receive(db.create_transaction())
     counted = flaky(db, [])
@@ -391,15 +394,15 @@ def test_passing_goes_on_over_several_transactions(
     counted.commits = 0
     assert taken(counted, europe) == []
     assert counted.commits == 1, "what was passed is not looked at again"
-    browser = queue.subscribe(db, "audit", mode="browse", selector="region = 'eu'")
+    browser = queue.subscriptions.open(db, "audit", mode="browse", selector="region = 'eu'")
     assert seen(db, browser) == []
-    old = queue.subscribe(db, "old", selector="age > 1000 OR region = 'eu'")
+    old = queue.subscriptions.open(db, "old", selector="age > 1000 OR region = 'eu'")
     assert taken(db, old) == []
 
 
 def test_a_few_messages_are_not_worth_a_move(db: Database, queue: Queue) -> None:
     put(db, queue, "us1", "us2")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     assert taken(db, europe) == []
     assert set(europe.positions(db).values()) == {0}
     put(db, queue, *(f"us{n}" for n in range(20)), "eu1")
@@ -414,8 +417,8 @@ def test_an_exclusive_subscription_serves_one_consumer_until_it_closes(
     db: Database, queue: Queue
 ) -> None:
     put(db, queue, "a1", "a2", "a3")
-    mine = queue.subscribe(db, "one", exclusive=True)
-    yours = queue.subscribe(db, "one")
+    mine = queue.subscriptions.open(db, "one", exclusive=True)
+    yours = queue.subscriptions.open(db, "one")
     assert taken(db, mine, 1) == ["a1"]
     with pytest.raises(Held, match="'one'"):
         yours.receive(db)
@@ -431,8 +434,8 @@ def test_an_exclusive_subscription_is_taken_over_once_its_holder_is_dead(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "a1", "a2", "a3")
-    dead = queue.subscribe(db, "one", mode="browse", exclusive=True)
-    heir = queue.subscribe(db, "one")
+    dead = queue.subscriptions.open(db, "one", mode="browse", exclusive=True)
+    heir = queue.subscriptions.open(db, "one")
     assert seen(db, dead, 1) == ["a1"]
     clock.wall_only = 3600
     with pytest.raises(Held):
@@ -453,8 +456,8 @@ def test_an_exclusive_subscription_is_taken_over_once_its_holder_is_dead(
 
 def test_an_auto_close_subscription_removes_itself_at_the_end(db: Database, queue: Queue) -> None:
     put(db, queue, "a1", "eu1")
-    browser = queue.subscribe(db, "audit", mode="browse", auto_close=True)
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
+    browser = queue.subscriptions.open(db, "audit", mode="browse", auto_close=True)
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'", auto_close=True)
     assert (seen(db, browser), taken(db, europe)) == (["a1", "eu1"], ["eu1"])
     assert len(queue.subscriptions.list(db)) == 2, "it has not yet seen the end"
     assert (seen(flaky(db, [UNKNOWN_COMMITTED]), browser), taken(db, europe)) == ([], [])
@@ -467,8 +470,8 @@ def test_a_queue_that_deletes_itself_goes_with_its_last_subscription(
     db: Database, space: Subspace
 ) -> None:
     queue = Queue.create(db, "passing", root=space, auto_delete=60)
-    first = queue.subscribe(db, "first")
-    last = queue.subscribe(db, "last", auto_close=True)
+    first = queue.subscriptions.open(db, "first")
+    last = queue.subscriptions.open(db, "last", auto_close=True)
     queue.enqueue(db, b"a")
     first.remove(db)
     assert list_queues(db, root=space) == ["passing"], "there is another subscription"
@@ -482,7 +485,7 @@ def test_a_queue_that_deletes_itself_goes_with_its_last_subscription(
 
 def test_a_queue_with_messages_does_not_delete_itself(db: Database, space: Subspace) -> None:
     queue = Queue.create(db, "passing", root=space, auto_delete=60)
-    subscription = queue.subscribe(db, "only")
+    subscription = queue.subscriptions.open(db, "only")
     queue.enqueue(db, b"a")
     subscription.remove(db)
     assert [m.payload for m in queue.peek(db)] == [b"a"]
@@ -503,18 +506,21 @@ def test_removal_leaves_no_trace_and_a_new_one_begins_anew(
     queue.receive(db, at_most_once=True)
     before = keys()
     tr = db.create_transaction()
-    queue.subscribe(tr, "audit", mode="browse", exclusive=True)
-    queue.subscribe(tr, "europe", selector="region = 'eu'")
-    assert [m.payload for m in queue.subscriptions.open(tr, "audit").browse(tr)] == [b"us1", b"eu1"]
+    queue.subscriptions.open(tr, "audit", mode="browse", exclusive=True)
+    queue.subscriptions.open(tr, "europe", selector="region = 'eu'")
+    assert [m.payload for m in queue.subscriptions.open(tr, "audit").browse(tr)] == [
+        b"us1",
+        b"eu1",
+    ]
     queue.subscriptions.remove(tr, "audit")
     queue.subscriptions.remove(tr, "europe")
     tr.commit().wait()
     assert keys() == before
-    assert seen(db, queue.subscribe(db, "audit", mode="browse")) == ["us1", "eu1"]
+    assert seen(db, queue.subscriptions.open(db, "audit", mode="browse")) == ["us1", "eu1"]
 
 
 def test_a_removed_subscription_is_gone_for_everybody(db: Database, queue: Queue) -> None:
-    subscription = queue.subscribe(db, "one", selector="region = 'eu'")
+    subscription = queue.subscriptions.open(db, "one", selector="region = 'eu'")
     queue.subscriptions.remove(db, "one")
     for use in (
         subscription.receive,
@@ -528,16 +534,18 @@ def test_a_removed_subscription_is_gone_for_everybody(db: Database, queue: Queue
     with pytest.raises(NotFound):
         subscription.seek(db, "first")
     with pytest.raises(NotFound):
-        queue.subscriptions.open(db, "one")
+        queue.subscriptions.open(db, "one", create=False)
 
 
 # -- opening ----------------------------------------------------------------------------------
 
 
 def test_what_is_given_must_be_what_is_stored(db: Database, queue: Queue) -> None:
-    queue.subscribe(db, "one", mode="browse", selector="a = 1")
-    queue.subscribe(db, "one")
-    queue.subscribe(db, "one", mode="browse", selector="a = 1", exclusive=False, auto_close=False)
+    queue.subscriptions.open(db, "one", mode="browse", selector="a = 1")
+    queue.subscriptions.open(db, "one")
+    queue.subscriptions.open(
+        db, "one", mode="browse", selector="a = 1", exclusive=False, auto_close=False
+    )
     for option, value in {
         "mode": "acquire",
         "selector": "a = 2",
@@ -545,7 +553,7 @@ def test_what_is_given_must_be_what_is_stored(db: Database, queue: Queue) -> Non
         "auto_close": True,
     }.items():
         with pytest.raises(OptionsMismatch, match=option):
-            queue.subscribe(db, "one", **{option: value})  # type: ignore[arg-type]
+            queue.subscriptions.open(db, "one", **{option: value})  # type: ignore[arg-type]
     (stored,) = queue.subscriptions.list(db)
     assert (stored.name, stored.mode.value, str(stored.selector)) == ("one", "browse", "a = 1")
 
@@ -553,30 +561,30 @@ def test_what_is_given_must_be_what_is_stored(db: Database, queue: Queue) -> Non
 @pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
 def test_making_and_removing_happen_once(db: Database, queue: Queue, fault: str) -> None:
     failing = flaky(db, [fault, None, fault])
-    subscription = queue.subscribe(failing, "one")
+    subscription = queue.subscriptions.open(failing, "one")
     subscription.remove(failing)
     assert queue.subscriptions.list(db) == []
 
 
 def test_an_argument_that_subscribe_does_not_have_is_named(db: Database, queue: Queue) -> None:
-    with pytest.raises(TypeError, match=r"subscribe\(\) got .* 'slector'"):
-        queue.subscribe(db, "a", slector="region = 'eu'")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"open\(\) got .* 'slector'"):
+        queue.subscriptions.open(db, "a", slector="region = 'eu'")  # type: ignore[call-arg]
     assert queue.subscriptions.list(db) == []
 
 
 def test_wrong_arguments_are_refused_before_anything_is_written(db: Database, queue: Queue) -> None:
     with pytest.raises(InvalidArgument, match="mode"):
-        queue.subscribe(db, "one", mode="look")
+        queue.subscriptions.open(db, "one", mode="look")
     with pytest.raises(InvalidSelector):
-        queue.subscribe(db, "one", selector="region =")
+        queue.subscriptions.open(db, "one", selector="region =")
     with pytest.raises(InvalidArgument):
-        queue.subscribe(db, "")
+        queue.subscriptions.open(db, "")
     with pytest.raises(InvalidArgument, match="not a message id"):
-        queue.subscribe(db, "one", mode="browse", start="last")
+        queue.subscriptions.open(db, "one", mode="browse", start="last")
     with pytest.raises(InvalidArgument, match="always starts at"):
-        queue.subscribe(db, "one", start="now")
+        queue.subscriptions.open(db, "one", start="now")
     assert queue.subscriptions.list(db) == []
-    one = queue.subscribe(db, "one")
+    one = queue.subscriptions.open(db, "one")
     with pytest.raises(InvalidArgument, match="mode"):
         one.browse(db)
     with pytest.raises(InvalidArgument, match="max_messages"):
@@ -586,7 +594,9 @@ def test_wrong_arguments_are_refused_before_anything_is_written(db: Database, qu
     with pytest.raises(InvalidArgument, match="always starts at"):
         one.seek(db, "now")
     with pytest.raises(InvalidArgument, match="no such level"):
-        queue.subscribe(db, "b", mode="browse").seek(db, "ee-000000000001-0000000000000000")
+        queue.subscriptions.open(db, "b", mode="browse").seek(
+            db, "ee-000000000001-0000000000000000"
+        )
 
 
 # -- waiting ----------------------------------------------------------------------------------
@@ -594,7 +604,7 @@ def test_wrong_arguments_are_refused_before_anything_is_written(db: Database, qu
 
 @pytest.mark.parametrize("mode", ["acquire", "browse"])
 def test_waiting_ends_as_soon_as_a_match_arrives(db: Database, queue: Queue, mode: str) -> None:
-    subscription = queue.subscribe(db, "europe", mode=mode, selector="region = 'eu'")
+    subscription = queue.subscriptions.open(db, "europe", mode=mode, selector="region = 'eu'")
     found: list[bytes] = []
 
     def consume() -> None:
@@ -612,7 +622,7 @@ def test_waiting_ends_as_soon_as_a_match_arrives(db: Database, queue: Queue, mod
 
 def test_waiting_for_nothing_ends_in_time(db: Database, queue: Queue) -> None:
     put(db, queue, "us1")
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     assert europe.receive(db, wait=0.05) is None
 
 
@@ -621,8 +631,8 @@ def test_waiting_for_nothing_ends_in_time(db: Database, queue: Queue) -> None:
 
 def test_cursors_that_are_wrong_are_found_and_mended(db: Database, queue: Queue) -> None:
     put(db, queue, "eu1", "us1")
-    browser = queue.subscribe(db, "audit", mode="browse", exclusive=True)
-    queue.subscribe(db, "ahead", mode="browse", start="now")
+    browser = queue.subscriptions.open(db, "audit", mode="browse", exclusive=True)
+    queue.subscriptions.open(db, "ahead", mode="browse", start="now")
     assert seen(db, browser) == ["eu1", "us1"]
     assert queue.admin.verify(db).ok
     keys = queue._keys
@@ -645,8 +655,8 @@ def rows(db: Database, queue: Queue, kind: Kind) -> int:
 
 
 def test_calls_that_wait_are_listed_and_leave_nothing_behind(db: Database, queue: Queue) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
-    audit = queue.subscribe(db, "audit", mode="browse")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
+    audit = queue.subscriptions.open(db, "audit", mode="browse")
     threads = [
         threading.Thread(target=europe.receive, args=[db], kwargs={"wait": 60}),
         threading.Thread(target=europe.receive, args=[db], kwargs={"wait": 60}),
@@ -679,7 +689,7 @@ def test_calls_that_wait_end_when_their_subscription_is_removed(db: Database, qu
 
     names = {"acquires": False, "browses": True}
     waiting = [
-        (queue.subscribe(db, name, mode="browse" if browses else "acquire"), browses)
+        (queue.subscriptions.open(db, name, mode="browse" if browses else "acquire"), browses)
         for name, browses in names.items()
         for _ in range(2)
     ]
@@ -701,7 +711,7 @@ def test_calls_that_wait_end_when_their_subscription_is_removed(db: Database, qu
 def test_the_holder_of_an_exclusive_subscription_is_listed_while_it_holds(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
-    ledger = queue.subscribe(db, "ledger", exclusive=True)
+    ledger = queue.subscriptions.open(db, "ledger", exclusive=True)
     assert queue.admin.consumers(db) == []
     assert ledger.receive(db) is None
     (holder,) = queue.admin.consumers(db)
@@ -728,7 +738,7 @@ def test_a_match_that_must_come_alone_is_not_skipped_with_those_before_it(
         queue.release(db, found, delay=3600)
     clock.seconds += 3700
     queue.admin.sweep(db)
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     # When both are taken, one after the other
     assert taken(db, europe) == ["eu1"]
     assert taken(db, europe) == ["eu2"]
@@ -739,7 +749,7 @@ def test_what_a_changed_priority_makes_match_is_found_behind_the_cursor(
 ) -> None:
     queue = Queue.create(db, "two levels", root=space, levels=2)
     ids = put(db, queue, *(f"us{n}" for n in range(40)), priority=6)
-    urgent = queue.subscribe(db, "urgent", selector="priority = 7")
+    urgent = queue.subscriptions.open(db, "urgent", selector="priority = 7")
     assert taken(db, urgent) == []
     assert queue.edit(db, ids[3], priority=7)
     assert taken(db, urgent) == ["us3"]

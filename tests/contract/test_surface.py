@@ -64,7 +64,7 @@ def leased(db: Database, queue: Queue, minute: Any) -> float:
 
 
 def subscribed(db: Database, queue: Queue, minute: Any) -> float:
-    subscription = queue.subscribe(db, "all", selector="TRUE")
+    subscription = queue.subscriptions.open(db, "all", selector="TRUE")
     queue.enqueue(db, b"a")
     delivery = subscription.receive(db, lease=minute)
     assert delivery is not None
@@ -124,9 +124,9 @@ def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
     assert queue.receive(db, wait=moment) is None
     assert list(queue.consume(db, wait=moment)) == []
     assert queue.line.collect(db, queue.line.request(db, lease=MINUTE), wait=moment) == []
-    subscription = queue.subscribe(db, "europe", selector="region = 'eu'")
+    subscription = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     assert subscription.receive(db, wait=moment) is None
-    assert queue.subscribe(db, "all", mode="browse").browse(db, wait=moment) == []
+    assert queue.subscriptions.open(db, "all", mode="browse").browse(db, wait=moment) == []
     queue.enqueue(db, b"a", room=moment)
     Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1", room=moment)
     assert Worker(db, shutdown=MINUTE).add(queue, print, lease=MINUTE, transactional=False)

@@ -129,7 +129,7 @@ def test_a_purge_and_a_sweep_go_through_what_cannot_be_read(db: fdb.Database, qu
 def test_a_subscription_and_a_plan_pass_what_cannot_be_read(db: fdb.Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"bad", b"good", b"better"])
     spoil(db, queue, Kind.READY, OTHER)
-    every = queue.subscribe(db, "all", selector="priority < 9")
+    every = queue.subscriptions.open(db, "all", selector="priority < 9")
     found = every.receive(db, at_most_once=True)
     assert found is not None
     assert found.payload == b"good"
@@ -216,8 +216,8 @@ def test_levels_that_cannot_be_read_are_no_queue(db: fdb.Database, queue: Queue)
 def test_a_subscription_that_cannot_be_read_disables_itself_alone(
     db: fdb.Database, queue: Queue
 ) -> None:
-    queue.subscribe(db, "audit", mode="browse")
-    queue.subscribe(db, "eu", selector="region = 'eu'")
+    queue.subscriptions.open(db, "audit", mode="browse")
+    queue.subscriptions.open(db, "eu", selector="region = 'eu'")
     spoil(db, queue, Kind.SUBSCRIPTION, b'{"format": 99}')
 
     here = afresh(queue)

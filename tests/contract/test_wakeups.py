@@ -136,7 +136,7 @@ def keys(queue: Queue, space: fdb.Subspace) -> QueueKeys:
 def subscription(request: pytest.FixtureRequest, db: Database, queue: Queue) -> Subscription | None:
     """What the sleepers of a test consume: the queue, or a subscription."""
     wanted = request.param == "what a selector matches"
-    return queue.subscribe(db, "wanted", selector="priority < 9") if wanted else None
+    return queue.subscriptions.open(db, "wanted", selector="priority < 9") if wanted else None
 
 
 @pytest.fixture
@@ -365,7 +365,7 @@ REGIONS = {"eu": "region = 'eu'", "not us": "region <> 'us'", "any": None}
 def sources(db: Database, queue: Queue) -> list[Subscription | None]:
     """The queue, and subscriptions that want some of the same messages."""
     names = REGIONS.items()
-    return [None, *(queue.subscribe(db, name, selector=text) for name, text in names)]
+    return [None, *(queue.subscriptions.open(db, name, selector=text) for name, text in names)]
 
 
 def wants(one: Sleeper, region: str) -> bool:
@@ -417,7 +417,7 @@ def test_a_sleeper_looks_again_when_its_selector_changes_and_when_it_is_removed(
     assert sum(one.taken for one in sleepers) == 1
     europe.remove(db)
     assert all(one.awake for one in sleepers), "they learn that it is gone"
-    again = queue.subscribe(db, "eu", selector="region = 'eu'")
+    again = queue.subscriptions.open(db, "eu", selector="region = 'eu'")
     late = Sleeper(db, queue, keys, b"late", subscription=again)
     settle(db, [late])
     queue.enqueue(db, b"", headers={"region": "eu"})

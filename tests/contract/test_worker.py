@@ -64,7 +64,7 @@ INTERESTED = ConsumerState.INTERESTED
 def subscription(request: pytest.FixtureRequest, db: Database, queue: Queue) -> Subscription | None:
     """What a worker consumes: the queue, or a subscription."""
     wanted = request.param == "what a selector matches"
-    return queue.subscribe(db, "wanted", selector="priority >= 0") if wanted else None
+    return queue.subscriptions.open(db, "wanted", selector="priority >= 0") if wanted else None
 
 
 @pytest.fixture(params=["first", "staged"])
@@ -592,7 +592,7 @@ def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
     other = Recorder()
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     queue.enqueue(db, b"before", headers={"region": "eu"})
     worker = Worker(db, 1).add(queue, recorder, subscription=europe)
     with worker:
@@ -611,7 +611,7 @@ def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
 def test_consumers_of_a_subscription_take_turns_and_stand_on_its_list(
     db: Database, queue: Queue, staged: None
 ) -> None:
-    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     recorders = [Recorder() for _ in range(3)]
     with contextlib.ExitStack() as stack:
         for each in recorders:

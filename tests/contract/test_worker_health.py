@@ -160,7 +160,7 @@ def test_a_handler_of_a_browsing_subscription_may_take_as_long_as_it_likes(
 ) -> None:
     gate = Gate()
     queue.enqueue(db, b"x")
-    seen = queue.subscribe(db, "seen", mode="browse")
+    seen = queue.subscriptions.open(db, "seen", mode="browse")
     with Worker(db, health=HERE).add(queue, gate, subscription=seen) as worker:
         assert gate.entered.wait(DEADLINE)
         impatient(worker)
@@ -171,7 +171,7 @@ def test_a_handler_of_a_browsing_subscription_may_take_as_long_as_it_likes(
 def test_a_worker_that_stands_by_for_a_browsing_subscription_is_ready(
     db: Database, queue: Queue
 ) -> None:
-    seen = queue.subscribe(db, "seen", mode="browse")
+    seen = queue.subscriptions.open(db, "seen", mode="browse")
     with Worker(db, health=HERE).add(queue, nothing, subscription=seen) as first:
         eventually(answers(first, "/readyz", 200))
         with Worker(db, health=HERE).add(queue, nothing, subscription=seen) as second:

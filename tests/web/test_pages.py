@@ -276,8 +276,8 @@ def test_subscriptions_have_cursors_and_lag(
 ) -> None:
     for n in range(6):
         queue.enqueue(db, b"x", headers={"n": n})
-    seen = queue.subscribe(db, "all", mode="browse")
-    queue.subscribe(db, "odd", selector="n = 1 OR n = 3 OR n = 5")
+    seen = queue.subscriptions.open(db, "all", mode="browse")
+    queue.subscriptions.open(db, "odd", selector="n = 1 OR n = 3 OR n = 5")
     assert [*seen.browse(db, 2)]
 
     all_, odd = rows(get(pages, "/subscriptions", queue="orders"))
@@ -448,7 +448,7 @@ def test_hostile_names_headers_keys_reasons_and_payloads_are_shown_as_text(
     assert delivery is not None
     assert delivery.id == dead
     queue.reject(db, delivery, hostile)
-    queue.subscribe(db, MARKUP)
+    queue.subscriptions.open(db, MARKUP)
     queue.schedules.set(db, MARKUP, every=3600)
     asking = {"queue": MARKUP}
     controls = {each for each in CONTROLS if not each.isprintable()} - {"\n"}

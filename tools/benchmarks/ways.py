@@ -69,7 +69,7 @@ class Subscribed(Layer):
 
     def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
         queue = self.queue(db, space)
-        wanted = queue.subscribe(db, "wanted", selector="priority >= 0")
+        wanted = queue.subscriptions.open(db, "wanted", selector="priority >= 0")
         return throughput.Consumer(db, queue, batch, wanted)
 
 

@@ -137,10 +137,10 @@ class Place:
             )
             if name == "watched":
                 for browser, selector in BROWSERS.items():
-                    queue.subscribe(self.db, browser, mode="browse", selector=selector)
+                    queue.subscriptions.open(self.db, browser, mode="browse", selector=selector)
             if name == "filtered":
                 for taker, selector in FILTERS.items():
-                    queue.subscribe(self.db, taker, selector=selector)
+                    queue.subscriptions.open(self.db, taker, selector=selector)
 
     # -- marks: written in the transaction that they tell about -------------------------------
 

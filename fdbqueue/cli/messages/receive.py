@@ -60,7 +60,7 @@ def receive(
     db, queue = context.open_queue(name)
     receive: Callable[..., Sequence[fdbqueue.Delivery]] = partial(queue.receive_batch, match=match)
     if subscription is not None:
-        receive = queue.subscriptions.open(db, subscription).receive_many
+        receive = queue.subscriptions.open(db, subscription, create=False).receive_many
 
     def take(count: int, seconds: float) -> Sequence[fdbqueue.Delivery]:
         return receive(db, count, lease=lease, wait=seconds, consumer=consumer)

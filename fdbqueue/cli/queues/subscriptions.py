@@ -57,7 +57,7 @@ def create(
         raise terminal.CommandError(
             f"queue {name!r} already has a subscription {subscription!r}", 1
         )
-    made = queue.subscribe(
+    made = queue.subscriptions.open(
         db,
         subscription,
         mode=mode,
@@ -90,7 +90,8 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     def look() -> listings.View:
         subscriptions = queue.subscriptions.list(db)
         found, more = listings.page(subscriptions, lambda each: each.name, "subscription", page)
-        places = [_places(queue.subscriptions.open(db, each.name).positions(db)) for each in found]
+        opened = [queue.subscriptions.open(db, each.name, create=False) for each in found]
+        places = [_places(each.positions(db)) for each in opened]
         return listings.table(
             ["name", "mode", "exclusive", "auto close", "passed", "selector"],
             [
@@ -136,7 +137,7 @@ def seek(
       fdbq subscription seek orders audit 05-000000000001-83ca4e58174f03bb
     """
     db = context.connect()
-    context.queue(name).subscriptions.open(db, subscription).seek(db, place)
+    context.queue(name).subscriptions.open(db, subscription, create=False).seek(db, place)
     terminal.print_result(
         as_json,
         {"queue": name, "subscription": subscription, "place": place},
@@ -154,7 +155,7 @@ def delete(name: QueueName, subscription: SubscriptionName, *, change: Change) -
       fdbq subscription delete orders eu --yes
     """
     db = context.connect()
-    found = context.queue(name).subscriptions.open(db, subscription)
+    found = context.queue(name).subscriptions.open(db, subscription, create=False)
     if not change.dry_run:
         change.confirm(f"Delete subscription {subscription!r} of queue {name!r}?")
         found.remove(db)

@@ -40,7 +40,7 @@ MAX_MESSAGES = 10_000
 
 
 class Subscription:
-    """A handle on one subscription, from ``Queue.subscribe`` or ``Queue.subscriptions.open``.
+    """A handle on one subscription, from ``Subscriptions.open`` or ``Queue.subscriptions.open``.
 
     Threads can share it, and it can be pickled. Each handle is one consumer: an exclusive
     subscription serves one handle at a time, and a pickled copy is another one. The methods raise

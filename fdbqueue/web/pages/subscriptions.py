@@ -34,7 +34,9 @@ def subscriptions(site: Site, request: Request) -> Response:
     now_ms = queue._clock.now_ms(site.db)
     rows = []
     for definition in found[:SHOWN]:
-        positions = queue.subscriptions.open(site.db, definition.name).positions(site.db)
+        positions = queue.subscriptions.open(site.db, definition.name, create=False).positions(
+            site.db
+        )
         rows.append(Row(definition, positions, _lag(definition, positions, ready, now_ms)))
     return site.page(
         request,

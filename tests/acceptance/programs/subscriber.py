@@ -52,7 +52,7 @@ def put(tr: fdb.Transaction, queue: Queue, n: int) -> str:
 
 def acquire(db: fdb.Database, queue: Queue, region: str, seed: int, count: int) -> list[str]:
     chance = random.Random(seed)
-    subscription = queue.subscribe(db, region, selector=f"region = '{region}'")
+    subscription = queue.subscriptions.open(db, region, selector=f"region = '{region}'")
     done: list[str] = []
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -71,7 +71,9 @@ def acquire(db: fdb.Database, queue: Queue, region: str, seed: int, count: int) 
 def browse(db: fdb.Database, queue: Queue, region: str, seed: int, count: int) -> list[str]:
     """Something else is done between a look and its commit."""
     name = f"browse-{region}-{seed}"
-    subscription = queue.subscribe(db, name, mode="browse", selector=f"region = '{region}'")
+    subscription = queue.subscriptions.open(
+        db, name, mode="browse", selector=f"region = '{region}'"
+    )
 
     @fdb.transactional
     def look(tr: fdb.Transaction) -> list[str]:
