@@ -281,7 +281,7 @@ def _anything(c: Client, *, small: bool) -> NewMessage[bytes]:
     size = int(10 ** c.random.uniform(0, math.log10(c.place.largest) if large else 2))
     headers: dict[str, Any] = {"region": c.random.choice(REGIONS), "n": c.random.randrange(9)}
     if not small and c.random.random() < 0.05:
-        headers["large"] = "h" * c.random.randrange(7_900)
+        headers["large"] = "h" * c.random.randrange(7_500)
     unique = perhaps(0.1, "u0", "u1", "u" * 200)
     delay = perhaps(0.1, 0.5, 5.0, 60.0) or 0.0
     lives = perhaps(0.1, 1.0, 20.0)
