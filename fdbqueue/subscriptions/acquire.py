@@ -81,7 +81,8 @@ def first(
     reads the age, the cursor stays, since a message may match later; each call then reads all
     messages again.
 
-    Two round trips, and one more for each hundred skipped messages of a level. Conflicts with
+    Two round trips, and one more for each hundred skipped messages of a level, or as many bytes of
+    them as a round trip brings. Conflicts with
     others that take one of the messages, add one before the last of its level, or move the cursor.
     """
     moves = bool(definition.name) and not definition.timed

@@ -42,7 +42,7 @@ class CursorScan:
     Without a name of a subscription, it begins where ``resume`` says, or at the front.
 
     Two round trips, for the cursors and for the first messages of all levels, and one more for
-    each further page of a level.
+    each further page of a level, or as many bytes of one as a round trip brings.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class CursorScan:
         self._subscription = subscription
         self._page = min(max(first_page, 4), _FIRST_PAGE)
         self._ends: list[tuple[bytes, bytes]] = []
-        self._count = self._rows = self._bytes = 0
+        self._count = self._bytes = 0
         self._resume = resume or {}
         self.places: dict[int, bytes] = {}
         self.reached: dict[int, bytes] = {}
@@ -84,7 +84,7 @@ class CursorScan:
     def _read(self, level: int, place: bytes, limit: int) -> fdb.FDBRange:
         within = self._scope.keys.ready_from(level, place)
         return self._tr.snapshot.get_range(
-            within.start, within.stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
+            within.start, within.stop, limit=limit, streaming_mode=fdb.StreamingMode.want_all
         )
 
     def _level(
@@ -96,23 +96,22 @@ class CursorScan:
         self.reached[level] = place
         gap = keys.ready_from(level, place)
         while True:
-            found = page.to_list()
-            self._rows += len(found)
-            for one in scan.rows(keys, found, gap.start):
-                message = scan.message(one)
-                # No message can appear within a block.
-                self._exclude(gap.start, scan.row(keys, message).start)
-                self.reached[level] = behind(keys, one.position)
-                self.passed[level] = one.position.index
-                gap = keys.ready_from(level, self.reached[level])
-                yield message, len(one.value)
-            if len(found) < limit:
+            count = 0
+            for kv in page:
+                count += 1
+                for one in scan.rows(keys, [kv], gap.start):
+                    message = scan.message(one)
+                    # No message can appear within a block.
+                    self._exclude(gap.start, scan.row(keys, message).start)
+                    self.reached[level] = behind(keys, one.position)
+                    self.passed[level] = one.position.index
+                    gap = keys.ready_from(level, self.reached[level])
+                    yield message, len(one.value)
+            if count < limit:
                 if not self._glances:
                     self._ends.append((gap.start, gap.stop))
                 return
-            # As many rows as fit, by the size of those so far.
-            left = MAX_SCANNED_BYTES - self._bytes
-            limit = min(_PAGE, max(4, left * self._rows // max(self._bytes, 1)))
+            limit = _PAGE
             page = self._read(level, self.reached[level], limit)
 
     def _exclude(self, begin: bytes, end: bytes) -> None:
