@@ -131,7 +131,7 @@ def take(
         return []
     beside = excess + settled * scope.keys.lease_bytes
     room = max(MIN_BATCH_BYTES, scan.BATCH_BYTES - beside)
-    found = scan.conflicting(tr, scope.keys, issued.ready, wanted, room)
+    found = scan.conflicting(tr, scope.keys, issued.ready, wanted, room, apart=True)
     messages = head.first(tr, scope, wanted, found)
     messages = head.together(messages, suspects=demand.suspects)
     seconds = scope.options.lease if demand.seconds is None else demand.seconds

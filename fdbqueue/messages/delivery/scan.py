@@ -76,21 +76,28 @@ def batch(
 
 
 def fitting(
-    keys: QueueKeys, found: Iterable[Ready], limit: int, room: int = BATCH_BYTES
+    keys: QueueKeys,
+    found: Iterable[Ready],
+    limit: int,
+    room: int = BATCH_BYTES,
+    *,
+    apart: bool = False,
 ) -> list[StoredMessage]:
     """The first messages that one transaction can hold; at least one, at most ``limit``.
 
-    room: bytes of envelopes and payloads; less if the transaction does other things, too.
+    room: bytes of envelopes and payloads; less if the transaction does other things, too. apart:
+    whether a message that is to be delivered alone comes alone, and none is read behind it.
     """
     messages: list[StoredMessage] = []
     left, each = room, keys.lease_bytes
     for one in found:
         opened = message(one)
         left -= len(one.value) + opened.envelope.chunk_bytes + each
-        if left < 0 and messages:
+        alone = apart and opened.envelope.alone
+        if messages and (left < 0 or alone):
             break
         messages.append(opened)
-        if len(messages) == limit:
+        if len(messages) == limit or alone:
             break
     return messages
 
@@ -122,15 +129,17 @@ def conflicting(
     found: fdb.FDBRange,
     limit: int,
     room: int = BATCH_BYTES,
+    *,
+    apart: bool = False,
 ) -> list[StoredMessage]:
-    """The first messages of a snapshot read that one transaction can hold; as ``batch``.
+    """The first messages of a snapshot read that one transaction can hold; as ``fitting``.
 
     Conflicts with any change up to the row of the last of them, but not with arrivals behind it,
     even if fewer messages exist than were asked for. Only if there are none, conflicts with any
     arrival.
     """
     ready = keys.ready_range()
-    messages = batch(keys, found, limit, room)
+    messages = fitting(keys, rows(keys, found), limit, room, apart=apart)
     stop = row(keys, messages[-1]).stop if messages else ready.stop
     tr.add_read_conflict_range(ready.start, stop)
     return messages
