@@ -129,8 +129,12 @@ def _serve(connection: socket.socket, command: Callable[[list[str]], None]) -> N
     if pid == 0:
         connection.close()
         arguments = _become(descriptors, **json.loads(text))
-        command(arguments)
-        raise SystemExit
+        try:
+            command(arguments)
+        except SystemExit as error:
+            _end(error.code)
+            raise
+        _end(0)
     for descriptor in descriptors:
         os.close(descriptor)
     threading.Thread(target=_end_with, args=(connection, pid), daemon=True).start()
@@ -138,6 +142,17 @@ def _serve(connection: socket.socket, command: Callable[[list[str]], None]) -> N
     with suppress(OSError):
         connection.sendall(b"%d" % os.waitstatus_to_exitcode(status))
     os._exit(0)
+
+
+def _end(code: object) -> None:
+    """End as Python does, but leave its memory as it is: freeing it would copy most of it."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if isinstance(code, int):
+            os._exit(code & 0xFF)
 
 
 def _end_with(connection: socket.socket, pid: int) -> None:

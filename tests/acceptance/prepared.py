@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 from tests.forking import Forking, run_module, serve
@@ -48,10 +50,13 @@ def main(path: str) -> None:
 
 def _import_all() -> None:
     import fdbqueue
+    from fdbqueue.cli.main import app
 
     for module in pkgutil.walk_packages(fdbqueue.__path__, "fdbqueue."):
         if not module.name.startswith(("fdbqueue.spark", "fdbqueue.testing")):
             importlib.import_module(module.name)
+    with redirect_stdout(StringIO()):
+        app(["queue", "list", "--help"], standalone_mode=False)  # Typer imports more by now.
 
 
 if __name__ == "__main__":
