@@ -14,6 +14,9 @@ import pytest
 from fdbqueue.errors import MissingPackage
 from fdbqueue.spark import check_java
 
+_BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a Java that lives for seconds."""
+
 
 def require_spark() -> None:
     """Skip the test where Spark cannot run."""
@@ -38,7 +41,7 @@ def require_curator() -> list[str]:
     spark = find_spec("pyspark")
     assert spark is not None
     assert spark.origin is not None
-    return [java, "-Dlog4j2.level=OFF", "-cp", f"{Path(spark.origin).parent}/jars/*"]
+    return [java, *_BRIEF, "-Dlog4j2.level=OFF", "-cp", f"{Path(spark.origin).parent}/jars/*"]
 
 
 def require_pyright() -> None:

@@ -96,6 +96,7 @@ def install(wheel: Path | str, directory: Path, *options: str | Path) -> Path:
         commands / "python",
         "install",
         "--quiet",
+        "--no-compile",
     ]
     run(*pip, "--disable-pip-version-check", *options, wheel, timeout=600)
     return commands
