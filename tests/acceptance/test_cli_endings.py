@@ -96,23 +96,28 @@ def test_no_command_but_one_makes_a_store(fdbq: Fdbq, tmp_path: Path, embedded: 
     if not embedded:
         pytest.skip("a file of the embedded engine")
     path = tmp_path / "shop" / "store.fdbq"
+    at_path = Fdbq({**fdbq.environment, "FDBQUEUE_STORE": str(path)})
     (tmp_path / "app.py").write_text("import fdbqueue\nfdbqueue.open()\n")
-    program = Fdbq({**fdbq.environment, "PYTHONPATH": str(tmp_path)})
-    for command in ("doctor", "message list orders", "enqueue orders x", "worker app:worker"):
-        code = 2 if command.startswith("worker") else 1
-        refusal = program.refused("--store", str(path), *command.split(), code=code)
+    program = Fdbq({**at_path.environment, "PYTHONPATH": str(tmp_path)})
+    for refusal in (
+        at_path.refused("doctor", code=1),
+        at_path.refused("message", "list", "orders", code=1),
+        at_path.refused("enqueue", "orders", "x", code=1),
+        program.refused("worker", "app:worker", code=2),
+    ):
         assert "create a store with fdbq queue create" in refusal
-    folder = ("--store", str(path), "queue", "create", "orders")
-    assert "only in a folder that exists" in fdbq.refused(*folder, code=1)
+    create = ("queue", "create", "orders")
+    assert "only in a folder that exists" in at_path.refused(*create, code=1)
     assert not path.parent.exists()
     # And what is near is named
     path.parent.mkdir()
-    assert fdbq.ok(*folder).err == f"created a new store: {path}\n"
+    assert fdbq.ok("--store", str(path), *create).err == f"created a new store: {path}\n"
     for wrong in (path.parent / "stoer.fdbq", tmp_path / "shpo" / "store.fdbq"):
         near = path if wrong.parent == path.parent else path.parent
-        told = fdbq.refused("--store", str(wrong), "status", code=1)
+        elsewhere = Fdbq({**fdbq.environment, "FDBQUEUE_STORE": str(wrong)})
+        told = elsewhere.refused("status", code=1)
         assert f"(did you mean {near}?)" in told
-    again = fdbq.ok("--store", f"{path}2", "queue", "create", "orders")
+    again = fdbq.ok("--store", f"{path}2", *create)
     assert again.err == f"created a new store: {path}2 (did you mean {path}?)\n"
 
 

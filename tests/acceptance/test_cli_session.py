@@ -54,6 +54,7 @@ class Session:
         while identity not in self._fdbq.ok("message", "list", name, "--json").out:
             assert time.monotonic() < deadline
             self._fdbq.ok("debug", "sweep", name)
+            time.sleep(0.1)
 
     def plain(self, text: str) -> str:
         """A text as it is in every run."""
