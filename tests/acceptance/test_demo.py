@@ -14,8 +14,9 @@ ROOT = Path(__file__).parent.parent.parent
 def test_without_java_the_first_half_runs_and_says_what_to_install(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
+    small = ("--messages", "300", "--producers", "1", "--workers", "1")
     done = subprocess.run(
-        [sys.executable, "-m", "flights", "--messages", "300", "--report", tmp_path / "page.html"],
+        [sys.executable, "-m", "flights", *small, "--report", tmp_path / "page.html"],
         check=False,
         capture_output=True,
         text=True,
