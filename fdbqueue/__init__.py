@@ -41,6 +41,7 @@ _NAMES = {
     "values.states": "State",
     "values.verdicts": "Reject Retry Snooze",
     "worker": "Channel Worker",
+    "worker.terms": "Fail Run Take",
     "queue.continuations.successors": "context",
 }
 """The public names, by the module that defines them."""

@@ -43,6 +43,9 @@ from .values.verdicts import Retry as Retry
 from .values.verdicts import Snooze as Snooze
 from .worker import Channel as Channel
 from .worker import Worker as Worker
+from .worker.terms import Fail as Fail
+from .worker.terms import Run as Run
+from .worker.terms import Take as Take
 
 __all__: list[str]
 __version__: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from fdbqueue import QueueOptions
@@ -86,6 +87,17 @@ def called(function: Callable[..., Any], described: Any = None) -> str:
         for name, each in inspect.signature(function).parameters.items()
         if name not in NOT_OPTIONS
     ]
+    return _table(["option", "default", "meaning"], rows)
+
+
+def terms(*groups: type) -> str:
+    """The fields of groups of terms."""
+    rows = []
+    for group in groups:
+        said = meanings(group)
+        for each in fields(group):
+            name = f"{group.__name__}({each.name}=)"
+            rows.append([name, _value(each.default), said[each.name]])
     return _table(["option", "default", "meaning"], rows)
 
 

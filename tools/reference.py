@@ -13,7 +13,7 @@ from pathlib import Path
 import option_tables
 from aio_stubs import TARGET, stubs
 
-from fdbqueue import Producer, Worker
+from fdbqueue import Fail, Producer, Run, Take, Worker
 from fdbqueue.consumers.states import MOVES
 from fdbqueue.spark.source import settings
 from fdbqueue.values.states import TRANSITIONS, State
@@ -33,7 +33,7 @@ def pages() -> dict[Path, str]:
         "key": option_tables.key(),
         "subscription": option_tables.subscription(),
         "worker": option_tables.called(Worker.__init__, Worker),
-        "worker.add": option_tables.called(Worker.add),
+        "worker.add": option_tables.terms(Take, Run, Fail),
         "producer": option_tables.called(Producer.__init__, Producer),
     }
     parts = {

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fdbqueue
-from fdbqueue import NewMessage, Queue, Worker, fdb
+from fdbqueue import NewMessage, Queue, Run, Worker, fdb
 
 db = fdbqueue.open()
 flights = Queue.open(db, "flights")
@@ -28,7 +28,7 @@ sums = fdb.Subspace(("delays",))
 worker = Worker(db)
 
 
-@worker.handler(flights, batch=100)
+@worker.handler(flights, run=Run(batch=100))
 def add(tr: fdb.Transaction, together: list[dict[str, Any]]) -> None:
     """Count flights, and the minutes that they came late: one commit with the acknowledgement."""
     for flight in together:

@@ -9,6 +9,7 @@ Needs the package greenlet: ``pip install 'fdbqueue[aio]'``.
 
 from __future__ import annotations
 
+from ..worker.terms import Fail, Run, Take
 from .channel import Channel
 from .connection import Connection
 from .overview import list_queues, survey
@@ -38,6 +39,7 @@ __all__ = [
     "Connection",
     "Database",
     "DeadLetters",
+    "Fail",
     "Groups",
     "Import",
     "Key",
@@ -46,11 +48,13 @@ __all__ = [
     "Producer",
     "Queue",
     "Reads",
+    "Run",
     "Schedules",
     "Sink",
     "Stager",
     "Subscription",
     "Subscriptions",
+    "Take",
     "Transaction",
     "Worker",
     "context",

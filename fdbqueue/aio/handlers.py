@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, overload
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
-from ..consumers.credit import Credit
 from ..store.binding import fdb
-from ..values import backoff as backoffs
-from ..values.durations import Seconds
 from ..values.model import Delivery, Message
-from ..worker.worker import RefreshAfter, Settle
-from .channel import Channel
-from .queues import Subscription
 from .transactions import Transaction
 
 R = TypeVar("R")
@@ -37,22 +31,6 @@ Handling: TypeAlias = """(
 )"""
 """What handles the messages of a ``Queue[T]``. A coroutine function gets a transaction of
 ``fdbqueue.aio``, and a plain one that of the bindings."""
-
-
-class How(TypedDict, total=False):
-    """How a worker handles a queue: the keyword arguments of ``Worker.add``."""
-
-    transactional: bool | None
-    batch: int | None
-    weight: int
-    max_attempts: int | None
-    backoff: backoffs.Given
-    lease: Seconds | None
-    credit: Credit | Channel | None
-    refresh_after: RefreshAfter
-    subscription: Subscription | None
-    timeout: Seconds | None
-    settle: Settle
 
 
 class Decorator(Protocol[T]):

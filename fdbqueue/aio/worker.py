@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar
 
 from ..errors import InvalidArgument
 from ..store import tasks, world
@@ -22,11 +23,12 @@ from ..worker.handler_threads import HandlerThreads
 from ..worker.handlers import Handler, suspends
 from ..worker.health import Address
 from ..worker.state import State
+from ..worker.terms import FAIL, RUN, TAKE, Fail, Run, Take
+from . import driver
 from .channel import Channel
 from .connection import Connection, call
-from .driver import run
 from .handler_tasks import Handled, HandlerTasks
-from .handlers import Decorator, Handling, How
+from .handlers import Decorator, Handling
 from .queues import Queue, Subscription
 from .transactions import Database
 from .twins import Twin, to_original
@@ -111,23 +113,32 @@ class Worker(Twin):
         await self._read_options()
         return self.blocking.described()
 
-    def add(self, queue: Queue[T], handler: Handling[T], **how: Unpack[How]) -> Self:
+    def add(
+        self,
+        queue: Queue[T],
+        handler: Handling[T],
+        *,
+        take: Take = TAKE,
+        run: Run = RUN,
+        fail: Fail = FAIL,
+    ) -> Self:
         """As ``fdbqueue.Worker.add``; the handler may be a coroutine function. Returns the worker.
-
-        timeout: a coroutine that takes longer is cancelled, and its attempt has failed.
 
         In an event loop that runs, it waits for nothing: the worker reads the options of the queue
         when it starts, or is asked for them, and what is wrong with them is raised then.
         """
-        given: dict[str, Any] = {name: to_original(value) for name, value in how.items()}
+        originals = {each: to_original(getattr(take, each)) for each in ("subscription", "credit")}
+        given: Any = {"take": replace(take, **originals), "run": run, "fail": fail}
         self.blocking.add(to_original(queue), handler, **given)
         return self
 
-    def handler(self, queue: Queue[T], **how: Unpack[How]) -> Decorator[T]:
+    def handler(
+        self, queue: Queue[T], *, take: Take = TAKE, run: Run = RUN, fail: Fail = FAIL
+    ) -> Decorator[T]:
         """A decorator: ``add`` the function as the handler of ``queue``; arguments as there."""
 
         def register(function: Any) -> Any:
-            self.add(queue, function, **how)
+            self.add(queue, function, take=take, run=run, fail=fail)
             return function
 
         return register
@@ -177,7 +188,7 @@ class Worker(Twin):
     async def _read_options(self) -> None:
         """Add what was added in a loop; one task at a time, so that each is added once."""
         async with self.blocking._adding:
-            await run(self.blocking._add)
+            await driver.run(self.blocking._add)
 
     async def _in_thread(self, call: Callable[[], object]) -> None:
         """Let a thread wait, for handlers in the loop. If the task is cancelled meanwhile, stop at
@@ -208,15 +219,23 @@ class _Blocking(worker.Worker):
         """Handlers that were added in a loop, which does not wait for the store."""
         self._adding = asyncio.Lock()
 
-    def add(self, queue: Any, handler: Any = None, **how: Any) -> Self:
+    def add(
+        self,
+        queue: Any,
+        handler: Any = None,
+        *,
+        take: Take = TAKE,
+        run: Run = RUN,
+        fail: Fail = FAIL,
+    ) -> Self:
         """As ``fdbqueue.Worker.add``; in a loop that runs, later."""
-        add = partial(super().add, queue, handler, **how)
+        add = partial(super().add, queue, handler, take=take, run=run, fail=fail)
         if asyncio._get_running_loop() is None or self._runtime is not None:
             self._add()
             add()
         else:
-            form = {name: how[name] for name in ("transactional", "batch") if name in how}
-            Handler.of(self._called(handler), queue, **form)  # It may be wrong.
+            called = self._called(handler)  # It may be wrong.
+            Handler.of(called, queue, transactional=run.transactional, batch=run.batch)
             self._added.append(add)
         return self
 

@@ -18,7 +18,8 @@ from typing import (
     overload,
 )
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, UnknownJob
+from ..queue.jobs import HEADER
 from ..queue.queue import Queue
 from ..store.binding import fdb
 from ..values.model import Delivery, Message
@@ -182,6 +183,33 @@ def _accepts(function: Callable[..., Any], count: int) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def of_jobs(queue: Queue[Any]) -> Callable[..., Any]:
+    """The handler of a queue with jobs: it calls the job of each message.
+
+    It raises ``UnknownJob`` for a message of another job. Raises ``InvalidArgument``.
+    """
+    jobs = {name: Handler.of(job.function, queue) for name, job in queue._jobs.items()}
+    if len({each.transactional for each in jobs.values()}) != 1:
+        problem = "some of its jobs take a transaction: take two queues" if jobs else "has no job"
+        raise InvalidArgument(argument="queue", value=queue, problem=problem)
+
+    def found(delivery: Delivery) -> Handler:
+        name = delivery.message.headers.get(HEADER)
+        if name not in jobs:
+            raise UnknownJob(name=name, queue=queue.name, known=", ".join(sorted(jobs)))
+        return jobs[str(name)]
+
+    def call(delivery: Delivery) -> object:
+        return found(delivery).call(queue, [delivery])
+
+    def call_in(tr: fdb.Transaction, delivery: Delivery) -> object:
+        return found(delivery).call(queue, [delivery], tr)
+
+    function = call_in if any(each.transactional for each in jobs.values()) else call
+    function.__qualname__ = f"jobs {', '.join(sorted(jobs))}"
+    return function
 
 
 def _last_annotation(function: Callable[..., Any], count: int) -> Any:

@@ -9,9 +9,10 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from types import FrameType
-from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_args
+from typing import Any, Self, TypeVar
 
 from ..consumers.credit import Credit
 from ..consumers.receiving.attempt import MAX_MESSAGES
@@ -25,44 +26,30 @@ from ..store.binding import describe, fdb
 from ..store.connection import Connection
 from ..values import backoff as backoffs
 from ..values.durations import Seconds, patience
-from ..values.options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
-from . import handlers, jobs
+from ..values.options import (
+    MAX_ATTEMPTS,
+    MAX_LEASE_SECONDS,
+    check_lease,
+    check_name,
+    check_seconds,
+)
+from . import handlers
 from .browser import Browsed
 from .channel import Channel
-from .decisions import RUN
+from .decisions import RUN as MESSAGES_IN_A_ROW
 from .handler_threads import HandlerThreads
 from .handlers import Handler
 from .health import Address, Notices, Probes, Server, Systemd, check_address, routes, url
 from .prefetch import Buffer, Policy
 from .runtime import Runtime
 from .state import State
+from .terms import FAIL, RUN, TAKE, Fail, Run, Take
 
 T = TypeVar("T")
 
 log = logging.getLogger("fdbqueue.worker")
 
 SHUTDOWN_SECONDS = 30.0
-TIMEOUT_SECONDS = 3600.0
-
-
-Settle: TypeAlias = Literal["after", "before"]
-RefreshAfter: TypeAlias = int | Literal["auto"] | None
-
-
-class Handling(TypedDict, total=False):
-    """How a worker handles a queue: the keyword arguments of ``Worker.add``."""
-
-    transactional: bool | None
-    batch: int | None
-    weight: int
-    max_attempts: int | None
-    backoff: backoffs.Given
-    lease: Seconds | None
-    credit: Credit | Channel | None
-    refresh_after: RefreshAfter
-    subscription: Subscription | None
-    timeout: Seconds | None
-    settle: Settle
 
 
 class Worker:
@@ -187,17 +174,9 @@ class Worker:
         queue: Queue[T],
         handler: handlers.Handling[T] | None = None,
         *,
-        transactional: bool | None = None,
-        batch: int | None = None,
-        weight: int = 1,
-        max_attempts: int | None = None,
-        backoff: backoffs.Given = None,
-        lease: Seconds | None = None,
-        credit: Credit | Channel | None = None,
-        refresh_after: RefreshAfter = "auto",
-        subscription: Subscription | None = None,
-        timeout: Seconds | None = TIMEOUT_SECONDS,
-        settle: Settle = "after",
+        take: Take = TAKE,
+        run: Run = RUN,
+        fail: Fail = FAIL,
     ) -> Worker:
         """Handle the messages of ``queue`` with ``handler``; returns the worker.
 
@@ -207,114 +186,79 @@ class Worker:
             parameter is annotated with ``Message`` or ``Delivery``, it gets that instead. Any
             exception fails the attempt, one of the decoding, too; see also ``Retry``, ``Snooze``
             and ``Reject``. Where None, the jobs of ``queue``.
-        transactional: whether the handler takes a transaction, if its parameters do not tell.
-        batch: the handler takes a list of up to so many messages. If it fails, they are handled
-            again one by one, so that the one at fault is found.
-        weight: how many runs of ten messages in a row the queue has while other queues wait.
-        max_attempts, backoff: override the queue's own.
-        lease: seconds; the queue's own where None. Extended as long as the handler runs.
-        credit: how many messages and bytes are held at most, prefetched and running;
-            ``concurrency`` + ``prefetch`` messages where None. Or a ``Channel``, through which more
-            is granted, or which several queues and subscriptions share.
-        refresh_after: a message that is more urgent than prefetched ones is next: as many of those,
-            which no handler has begun, are given back for it. "auto": the worker looks for such a
-            message before it begins with another one, unless it has done so within 50 milliseconds;
-            not for batches. A number: after so many messages have been handled. None: never.
-        subscription: a subscription of the queue, to handle only what its selector matches.
-            Priority, credit and ``refresh_after`` of an acquiring one work as for the queue, among
-            the consumers of the subscription. A browsing one hands each message to the handler
-            once, in order, in a thread of its own, and leaves it in the queue; its cursor moves
-            after the handler, or in its transaction. If the handler fails, it gets the same message
-            again after the backoff, and ``Reject`` passes it. Of the other arguments it has only
-            ``transactional``, ``batch`` and ``backoff``. The worker ends once all its subscriptions
-            have closed themselves, or are removed.
-        timeout: seconds that the handler may take; no limit where None. After that the attempt has
-            failed, and another thread replaces the handler's own, which ends when it returns.
-        settle: "before" acknowledges a message before the handler is called: at most once. If the
-            handler fails, or the process dies, the message is gone.
+        take: which messages it takes, and when. run: how it calls the handler. fail: what follows
+            when that fails.
 
         Raises ``InvalidArgument``, ``InvalidOptions``, ``QueueNotFound``.
         """
         if self._runtime is not None:
             raise InvalidArgument(argument="queue", value=queue, problem="the worker runs already")
-        if isinstance(credit, Channel):
-            channel: Channel | None = credit
-        else:
-            channel = None if credit is None else Channel(credit)
-            if channel and not channel.credit.window:
+        for given, group in ((take, Take), (run, Run), (fail, Fail)):
+            if not isinstance(given, group):
+                argument = group.__name__.lower()
+                problem = f"write {argument}={group.__name__}(…)"
+                raise InvalidArgument(argument=argument, value=given, problem=problem)
+        subscription, channel = take.subscription, take.credit
+        if isinstance(channel, Credit):
+            if not channel.window:
                 raise InvalidArgument(
                     argument="credit",
-                    value=credit,
+                    value=channel,
                     problem="only a Channel can grant more of it: give Channel(credit)",
                 )
+            channel = Channel(channel)
+        if not isinstance(channel, Channel | None):
+            problem = "must be a Credit or a Channel of fdbqueue"
+            raise InvalidArgument(argument="credit", value=channel, problem=problem)
+        if not isinstance(subscription, Subscription | None):
+            problem = "must be a Subscription of fdbqueue"
+            raise InvalidArgument(argument="subscription", value=subscription, problem=problem)
         taken = {(each.queue._keys.prefix, _name(each.subscription)) for each in self._buffers}
         taken |= {(each.queue._keys.prefix, each.subscription.name) for each in self._browsed}
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
-        function: Any = jobs.handler(queue) if handler is None else handler
-        call = Handler.of(self._called(function), queue, transactional=transactional, batch=batch)
+        function: Any = handlers.of_jobs(queue) if handler is None else handler
+        call = Handler.of(
+            self._called(function), queue, transactional=run.transactional, batch=run.batch
+        )
         if subscription is not None and subscription.definition(self.db).mode is Mode.BROWSE:
-            how = {
-                "settle": settle != "after",
-                "max_attempts": max_attempts is not None,
-                "lease": lease is not None,
-                "credit": credit is not None,
-                "refresh_after": refresh_after != "auto",
-                "weight": weight != 1,
-                "timeout": timeout not in (None, TIMEOUT_SECONDS),
-            }
-            for argument in (name for name, given in how.items() if given):
-                raise InvalidArgument(
-                    argument=argument,
-                    value=subscription,
-                    problem="goes with no browsing subscription, which takes no messages: they "
-                    "have no leases and no attempts there",
-                )
-            if call.takes == "delivery":
-                raise InvalidArgument(
-                    argument="handler",
-                    value=handler,
-                    problem="takes a Delivery, which a browsing subscription does not have: take a "
-                    "Message",
-                )
-            self._browsed.append(Browsed(queue, subscription, call, backoffs.store(backoff)))
+            _check_browsing(subscription, call, take, run, fail)
+            self._browsed.append(Browsed(queue, subscription, call, backoffs.store(fail.backoff)))
             return self
-        if settle not in get_args(Settle):
+        if type(take.at_most_once) is not bool:
+            problem = "must be True or False"
+            raise InvalidArgument(argument="at_most_once", value=take.at_most_once, problem=problem)
+        if take.at_most_once and (call.transactional or fail != FAIL):
             raise InvalidArgument(
-                argument="settle", value=settle, problem='must be "after" or "before"'
-            )
-        if settle == "before" and (call.transactional or max_attempts or backoff is not None):
-            raise InvalidArgument(
-                argument="settle",
-                value=settle,
+                argument="at_most_once",
+                value=True,
                 problem="goes with no transactional handler, max_attempts or backoff: what is "
-                "settled before it is handled is not tried again",
+                "acknowledged before it is handled is not tried again",
             )
-        seconds = queue.options(self.db).lease if lease is None else check_lease("lease", lease)
-        after = None
-        if refresh_after is not None and refresh_after != "auto":
-            after = _whole("refresh_after", refresh_after, 1, 1_000_000)
+        lease, timeout, after = take.lease, run.timeout, take.refresh_after
         policy = Policy(
             handler=call,
-            lease=seconds,
-            window=self._window(batch),
-            run=RUN * _whole("weight", weight, 1, 1_000),
-            refresh_after=after,
+            lease=queue.options(self.db).lease if lease is None else check_lease("lease", lease),
+            window=self._window(run.batch),
+            run=MESSAGES_IN_A_ROW * _whole("weight", take.weight, 1, 1_000),
+            refresh_after=None
+            if after is None or after == "auto"
+            else _whole("refresh_after", after, 1, 1_000_000),
             max_attempts=None
-            if max_attempts is None
-            else _whole("max_attempts", max_attempts, 1, 1_000_000),
-            backoff=backoffs.store(backoff),
+            if fail.max_attempts is None
+            else _whole("max_attempts", fail.max_attempts, 1, MAX_ATTEMPTS),
+            backoff=backoffs.store(fail.backoff),
             timeout=None
             if timeout is None
             else check_seconds("timeout", timeout, 0.001, MAX_LEASE_SECONDS),
             handlers=self.concurrency,
-            adapts=self._prefetch is None and credit is None,
-            settles_before=settle == "before",
+            adapts=self._prefetch is None and channel is None,
+            settles_before=take.at_most_once,
             bounds=channel is None,
-            refreshes=refresh_after == "auto" and batch is None,
+            refreshes=after == "auto" and run.batch is None,
         )
         self.connection.lost_after = min(
-            seconds, *(each.policy.lease for each in self._buffers), DEAD_SECONDS
+            policy.lease, *(each.policy.lease for each in self._buffers), DEAD_SECONDS
         )
         channel = channel or Channel(Credit(messages=policy.window))
         channel.own(self)
@@ -351,11 +295,13 @@ class Worker:
                 return each.channel
         raise InvalidArgument(argument="queue", value=queue, problem="it has no handler")
 
-    def handler(self, queue: Queue[T], **how: Unpack[Handling]) -> handlers.Decorator[T]:
+    def handler(
+        self, queue: Queue[T], *, take: Take = TAKE, run: Run = RUN, fail: Fail = FAIL
+    ) -> handlers.Decorator[T]:
         """A decorator: ``add`` the function as the handler of ``queue``; arguments as there."""
 
         def register(function: Any) -> Any:
-            self.add(queue, function, **how)
+            self.add(queue, function, take=take, run=run, fail=fail)
             return function
 
         return register
@@ -478,8 +424,36 @@ def _name(subscription: Subscription | None) -> str | None:
 
 
 def _whole(argument: str, value: object, low: int, high: int) -> int:
+    """A whole number within bounds; raises ``InvalidArgument``."""
     if type(value) is not int or not low <= value <= high:
         raise InvalidArgument(
             argument=argument, value=value, problem=f"must be an int from {low:,} to {high:,}"
         )
     return value
+
+
+def _check_browsing(
+    subscription: Subscription, call: Handler, take: Take, run: Run, fail: Fail
+) -> None:
+    """Check that a browsing subscription has no terms of leases and attempts; raises
+    ``InvalidArgument``."""
+    usual = (
+        (take, Take(subscription)),
+        (run, Run(run.transactional, run.batch, RUN.timeout if run.timeout else None)),
+        (fail, Fail(backoff=fail.backoff)),
+    )
+    for given, plain in usual:
+        for each in fields(plain):
+            if getattr(given, each.name) != getattr(plain, each.name):
+                raise InvalidArgument(
+                    argument=each.name,
+                    value=subscription,
+                    problem="goes with no browsing subscription, which takes no messages: they "
+                    "have no leases and no attempts there",
+                )
+    if call.takes == "delivery":
+        raise InvalidArgument(
+            argument="handler",
+            value=call.function,
+            problem="takes a Delivery, which a browsing subscription does not have: take a Message",
+        )

@@ -25,13 +25,14 @@ from tests.patience import DEADLINE, eventually
 APP = """
 import os, time
 import fdbqueue
+from fdbqueue import Fail, Take
 
 db = fdbqueue.open()
 queue = fdbqueue.Queue.open(db, os.environ["QUEUE"])
 worker = fdbqueue.Worker(db, concurrency=1, prefetch=3)
 
 
-@worker.handler(queue, lease=float(os.environ.get("LEASE", "30")))
+@worker.handler(queue, take=Take(lease=float(os.environ.get("LEASE", "30"))))
 def handle(payload):
     print(payload.decode(), flush=True)
     while os.path.exists("gate"):
@@ -41,7 +42,7 @@ def handle(payload):
 quoting = fdbqueue.Worker(db, concurrency=1)
 
 
-@quoting.handler(queue, max_attempts=1)
+@quoting.handler(queue, fail=Fail(max_attempts=1))
 def quote(payload):
     raise ValueError(payload.decode())
 
@@ -49,7 +50,7 @@ def quote(payload):
 fast = fdbqueue.Worker(db, concurrency=2)
 
 
-@fast.handler(queue, lease=1)
+@fast.handler(queue, take=Take(lease=1))
 def note(payload):
     with open("handled", "a") as file:
         file.write(f"{payload.decode()}\\n")
@@ -61,7 +62,7 @@ probed.add(queue, note)
 effects = fdbqueue.Worker(db, concurrency=2)
 
 
-@effects.handler(queue, lease=1)
+@effects.handler(queue, take=Take(lease=1))
 def count(tr, message):
     tr.add(os.environ["QUEUE"].encode(), (1).to_bytes(8, "little"))
 """

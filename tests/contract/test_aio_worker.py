@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import tenacity
 
-from fdbqueue import Credit, Depth, Message, NewMessage, Queue, Reject, Worker, aio
+from fdbqueue import Credit, Depth, Fail, Message, NewMessage, Queue, Reject, Run, Take, Worker, aio
 from fdbqueue.errors import InvalidArgument, QueueNotFound
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
@@ -84,7 +84,7 @@ def test_an_event_loop_that_a_handler_blocks_for_too_long_is_told_to_probes(
         gate.wait(DEADLINE)  # not await: nothing else runs in the loop
 
     queue.enqueue(db, b"x")
-    worker.add(orders, handle, timeout=60)
+    worker.add(orders, handle, run=Run(timeout=60))
     running = threading.Thread(target=lambda: asyncio.run(worker.run()))
     running.start()
     try:
@@ -147,7 +147,7 @@ def test_the_writes_of_a_coroutine_commit_with_the_acknowledgement(
 ) -> None:
     key, worker, tries = space.pack(("effect",)), aio.Worker(adb, 2), 0
 
-    @worker.handler(orders, batch=batch, backoff=tenacity.wait_none())
+    @worker.handler(orders, run=Run(batch=batch), fail=Fail(backoff=tenacity.wait_none()))
     async def handle(tr: aio.Transaction, message: Any) -> None:
         nonlocal tries
         tries += 1
@@ -179,7 +179,7 @@ def test_verdicts_of_a_batch_and_errors_settle_as_those_of_threads(
     queue.enqueue_many(db, [b"good", b"bad"])
     worker = aio.Worker(adb, 1)
 
-    @worker.handler(orders, batch=2)
+    @worker.handler(orders, run=Run(batch=2))
     async def handle(messages: list[Message]) -> dict[str, Exception]:
         await asyncio.sleep(0)
         return {each.id: Reject("bad") for each in messages if each.payload == b"bad"}
@@ -204,7 +204,7 @@ def test_what_would_end_a_loop_ends_only_its_message(
             raise error
 
     async def main() -> None:
-        async with worker.add(orders, handle, max_attempts=1):
+        async with worker.add(orders, handle, fail=Fail(max_attempts=1)):
             await until(lambda: queue.depth(db).done == 1)
 
     run(main())
@@ -222,7 +222,7 @@ def test_messages_are_acknowledged_before_a_coroutine_begins_if_that_is_wanted(
         raise ValueError("no")
 
     async def main() -> None:
-        async with aio.Worker(adb, 1).add(orders, handle, settle="before"):
+        async with aio.Worker(adb, 1).add(orders, handle, take=Take(at_most_once=True)):
             await until(lambda: done)
 
     run(main())
@@ -243,7 +243,9 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_has_failed(
             cancelled.append(message.id)
 
     async def main() -> None:
-        async with aio.Worker(adb, 1).add(orders, handle, timeout=0.05, max_attempts=1):
+        async with aio.Worker(adb, 1).add(
+            orders, handle, run=Run(timeout=0.05), fail=Fail(max_attempts=1)
+        ):
             await until(lambda: queue.depth(db).dead == 1)
 
     run(main())
@@ -271,7 +273,9 @@ def test_a_coroutine_that_will_not_be_cancelled_is_replaced(
                 continue
 
     async def main() -> None:
-        async with aio.Worker(adb, 1).add(orders, handle, timeout=0.05, max_attempts=1):
+        async with aio.Worker(adb, 1).add(
+            orders, handle, run=Run(timeout=0.05), fail=Fail(max_attempts=1)
+        ):
             await until(lambda: queue.depth(db).done == 1)
             gate.set()
 
@@ -382,7 +386,9 @@ def test_a_handler_is_added_while_the_loop_goes_on(
         gone = await aio.Queue.create(adb, "gone", root=space)
         await gone.delete(adb)
         monkeypatch.setattr(Queue, "_read", spied)
-        worker = aio.Worker(adb).add(orders, handle).add(orders, handle, subscription=looks)
+        worker = (
+            aio.Worker(adb).add(orders, handle).add(orders, handle, take=Take(subscription=looks))
+        )
         with pytest.raises(InvalidArgument, match="must take"):
             worker.add(orders, three)  # type: ignore[arg-type]
         assert reads == []
@@ -443,7 +449,7 @@ def test_a_flush_of_a_channel_waits_in_a_task(
         handled.append(message.payload)
 
     async def main() -> None:
-        async with aio.Worker(adb, 1).add(orders, handle, credit=channel):
+        async with aio.Worker(adb, 1).add(orders, handle, take=Take(credit=channel)):
             channel.grant(2)
             await channel.flush(timeout=DEADLINE)
 
@@ -464,7 +470,7 @@ def test_a_browsing_subscription_hands_its_messages_to_a_coroutine(
 
     async def main() -> None:
         looks = await orders.subscriptions.open(adb, "looks", mode="browse")
-        async with aio.Worker(adb, 1).add(orders, handle, subscription=looks):
+        async with aio.Worker(adb, 1).add(orders, handle, take=Take(subscription=looks)):
             await until(lambda: len(seen) == 2)
 
     run(main())
@@ -485,7 +491,7 @@ def test_a_coroutine_that_browses_sees_context_variables_and_keeps_its_own(
         await orders.enqueue_many(adb, [b"one", b"two"])
         looks = await orders.subscriptions.open(adb, "looks", mode="browse")
         variable.set("of the worker")
-        async with aio.Worker(adb, 1).add(orders, handle, subscription=looks):
+        async with aio.Worker(adb, 1).add(orders, handle, take=Take(subscription=looks)):
             await until(lambda: len(seen) == 2)
 
     run(main())
@@ -505,7 +511,7 @@ def test_a_coroutine_may_call_the_blocking_api_too(
         await asyncio.to_thread(copies.enqueue, db, message.payload)
 
     async def main() -> None:
-        async with aio.Worker(adb, 1).add(orders, handle, max_attempts=1):
+        async with aio.Worker(adb, 1).add(orders, handle, fail=Fail(max_attempts=1)):
             await until(lambda: queue.depth(db).done + queue.depth(db).dead == 2)
 
     run(main())
@@ -536,7 +542,7 @@ def test_a_function_that_returns_a_coroutine_has_failed(db: Database, queue: Que
         return coroutine(message)
 
     queue.enqueue(db, b"one")
-    with Worker(db, 1).add(queue, handle, max_attempts=1):
+    with Worker(db, 1).add(queue, handle, fail=Fail(max_attempts=1)):
         deadline = time.monotonic() + DEADLINE
         while not queue.depth(db).dead and time.monotonic() < deadline:
             time.sleep(0.002)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Message, Queue, Reject, Worker
+from fdbqueue import Depth, Fail, Message, Queue, Reject, Run, Take, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
@@ -100,7 +100,7 @@ def test_a_worker_may_settle_before_it_handles(
             one(message)
 
     handler: Any = several if batch else one
-    with Worker(db, 2).add(queue, handler, settle="before", batch=batch):
+    with Worker(db, 2).add(queue, handler, take=Take(at_most_once=True), run=Run(batch=batch)):
         eventually(lambda: len(seen) == len(PAYLOADS))
     # Each message was handled once, and was gone by then
     assert {state for _, state in seen} == {None}
@@ -120,7 +120,7 @@ def test_what_was_settled_before_is_handled_once_even_if_that_fails(
         seen.append(message.payload)
         raise error
 
-    with Worker(db, 1).add(queue, handle, settle="before"):
+    with Worker(db, 1).add(queue, handle, take=Take(at_most_once=True)):
         eventually(lambda: len(seen) == len(PAYLOADS))
     assert seen == PAYLOADS
     assert queue.depth(db) == Depth(enqueued=20, done=20)
@@ -140,7 +140,7 @@ def test_a_handler_that_hangs_with_what_was_settled_before_is_replaced(
             gate.wait(DEADLINE)
 
     try:
-        with Worker(db, 1).add(queue, handle, settle="before", timeout=0.05):
+        with Worker(db, 1).add(queue, handle, take=Take(at_most_once=True), run=Run(timeout=0.05)):
             eventually(lambda: len(seen) == 2)
             gate.set()
     finally:
@@ -151,12 +151,18 @@ def test_a_handler_that_hangs_with_what_was_settled_before_is_replaced(
 
 @pytest.mark.parametrize(
     "how",
-    [{"settle": "early"}, {"transactional": True}, {"max_attempts": 3}, {"backoff": {"wait": 1}}],
+    [
+        {"take": Take(at_most_once="early")},  # type: ignore[arg-type]
+        {"run": Run(transactional=True)},
+        {"fail": Fail(max_attempts=3)},
+        {"fail": Fail(backoff={"wait": 1})},
+    ],
 )
 def test_what_does_not_go_with_settling_before_is_refused(
     db: Database, queue: Queue, how: dict[str, Any]
 ) -> None:
     def handle(*arguments: Any) -> None: ...
 
-    with pytest.raises(InvalidArgument, match="settle"):
-        Worker(db).add(queue, handle, **{"settle": "before", "transactional": False, **how})
+    once: dict[str, Any] = {"take": Take(at_most_once=True), "run": Run(transactional=False)}
+    with pytest.raises(InvalidArgument, match="at_most_once"):
+        Worker(db).add(queue, handle, **(once | how))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Depth, Message, Queue, Worker, aio, context
+from fdbqueue import Delivery, Depth, Message, Queue, Run, Take, Worker, aio, context
 from fdbqueue.consumers import watching
 from fdbqueue.messages.delivery import cancellation
 from fdbqueue.schema.scope import Scope
@@ -107,7 +107,7 @@ def test_a_handler_is_told(db: Database, queue: Queue, raises: bool, batch: int 
             raise RuntimeError("stopped")
 
     ids = queue.enqueue_many(db, [b"x"] * (batch or 1))
-    with Worker(db, 1).add(queue, handle, batch=batch):
+    with Worker(db, 1).add(queue, handle, run=Run(batch=batch)):
         assert begun.wait(DEADLINE)
         for each in ids:
             queue.cancel(db, each)
@@ -170,7 +170,7 @@ def test_a_batch_is_told_once_all_of_it_is_cancelled(
         told.set()
 
     ids = queue.enqueue_many(db, [b"x"] * 3)
-    with Worker(db, 1).add(queue, handle, batch=3):
+    with Worker(db, 1).add(queue, handle, run=Run(batch=3)):
         eventually(lambda: begun.is_set() and looks)
         for each in ids[:2]:
             count = len(looks)
@@ -187,7 +187,7 @@ def test_a_handler_of_a_subscription_is_told(
 ) -> None:
     subscription = queue.subscriptions.open(db, "red", selector="colour = 'red'")
     job = queue.enqueue(db, b"red", headers={"colour": "red"})
-    worker = Worker(db).add(queue, handlers.handle, subscription=subscription)
+    worker = Worker(db).add(queue, handlers.handle, take=Take(subscription=subscription))
     with handlers.at(worker):
         eventually(lambda: handlers.begun)
         queue.cancel(db, job)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Channel, Credit, Message, Queue, Retry, Worker
+from fdbqueue import Channel, Credit, Message, Queue, Retry, Run, Take, Worker
 from fdbqueue.errors import InvalidArgument, Unfinished
 from fdbqueue.store.binding import fdb
 from tests.flaky import CuttableDatabase
@@ -49,7 +49,7 @@ def test_a_worker_takes_as_many_messages_as_are_granted(db: Database, queue: Que
     handled: list[bytes] = []
     channel = granted(messages=2)
     queue.enqueue_many(db, [b"%d" % n for n in range(6)])
-    with Worker(db, 4).add(queue, handled.append, credit=channel):
+    with Worker(db, 4).add(queue, handled.append, take=Take(credit=channel)):
         eventually(lambda: queue.depth(db).done == 2)
         eventually(lambda: suspended(db, queue))
         channel.grant(messages=3)
@@ -64,7 +64,7 @@ def test_credit_is_granted_by_bytes_and_what_is_larger_comes_alone(
 ) -> None:
     channel = granted(bytes=100)
     queue.enqueue_many(db, [b"a" * 60, b"b" * 60, b"c" * 500, b"d" * 10])
-    with Worker(db, 4).add(queue, gate, credit=channel):
+    with Worker(db, 4).add(queue, gate, take=Take(credit=channel)):
         gate.wait_for(1)
         gate.let(1)
         eventually(lambda: queue.depth(db).done == 1 and suspended(db, queue))
@@ -91,7 +91,7 @@ def test_a_handler_may_grant_the_next_message(db: Database, queue: Queue) -> Non
         channel.grant(messages=1)
 
     queue.enqueue_many(db, [b"x"] * 20)
-    with Worker(db, 2).add(queue, handle, credit=channel):
+    with Worker(db, 2).add(queue, handle, take=Take(credit=channel)):
         eventually(lambda: queue.depth(db).done == 20)
 
 
@@ -99,7 +99,7 @@ def test_what_is_granted_by_many_threads_is_used_exactly(db: Database, queue: Qu
     handled: list[bytes] = []
     channel = granted(messages=0)
     queue.enqueue_many(db, [b"%d" % n for n in range(80)])
-    with Worker(db, 4).add(queue, handled.append, credit=channel):
+    with Worker(db, 4).add(queue, handled.append, take=Take(credit=channel)):
         with ThreadPoolExecutor(4) as pool:
             for _ in range(30):
                 pool.submit(channel.grant, messages=2)
@@ -114,7 +114,7 @@ def test_what_no_handler_began_with_costs_no_granted_credit(
 ) -> None:
     channel = granted(messages=5)
     queue.enqueue_many(db, [b"x"] * 9)
-    worker = Worker(db, 1, prefetch=4).add(queue, gate, credit=channel)
+    worker = Worker(db, 1, prefetch=4).add(queue, gate, take=Take(credit=channel))
     with worker:
         gate.wait_for(1)
         eventually(lambda: queue.depth(db).leased == 5)
@@ -136,7 +136,9 @@ def test_granted_credit_bounds_batches(db: Database, queue: Queue) -> None:
     batches: list[int] = []
     channel = granted(messages=0)
     queue.enqueue_many(db, [b"x"] * 30)
-    worker = Worker(db, 2).add(queue, lambda m: batches.append(len(m)), batch=10, credit=channel)
+    worker = Worker(db, 2).add(
+        queue, lambda m: batches.append(len(m)), run=Run(batch=10), take=Take(credit=channel)
+    )
     with worker:
         channel.grant(messages=4)
         eventually(lambda: queue.depth(db).done == 4)
@@ -154,7 +156,7 @@ def test_a_batch_that_fails_uses_its_credit_once(db: Database, queue: Queue) -> 
         alone.append(messages[0].payload)
 
     queue.enqueue_many(db, [b"%d" % n for n in range(12)])
-    with Worker(db, 1).add(queue, handle, batch=10, credit=channel):
+    with Worker(db, 1).add(queue, handle, run=Run(batch=10), take=Take(credit=channel)):
         eventually(lambda: queue.depth(db).done == 10)
         eventually(lambda: suspended(db, queue))
     assert alone == [b"%d" % n for n in range(10)]
@@ -174,7 +176,7 @@ def test_queues_and_subscriptions_share_one_credit(
         other.enqueue(db, b"third", headers={"of": 3})
     worker = Worker(db, 9)
     for each, subscription in ((queue, None), (other, third)):
-        worker.add(each, gate, credit=channel, subscription=subscription)
+        worker.add(each, gate, take=Take(credit=channel, subscription=subscription))
     with worker:
         for n in range(10):
             assert len(gate.wait_for(min(10, n + 3))) <= n + 3
@@ -197,7 +199,7 @@ def test_those_that_share_a_credit_take_turns(db: Database, queue: Queue, other:
     worker = Worker(db, 1)
     for name, each in (("a", queue), ("b", other)):
         each.enqueue_many(db, [b"x"] * 10)
-        worker.add(each, partial(note, name), credit=channel)
+        worker.add(each, partial(note, name), take=Take(credit=channel))
     with worker:
         for n in range(20):
             channel.grant(messages=1)
@@ -212,7 +214,11 @@ def test_a_shared_credit_in_bytes_is_not_exceeded(
     channel = Channel(Credit(bytes=100))
     for each in (queue, other):
         each.enqueue_many(db, [b"x" * 40] * 6)
-    worker = Worker(db, 9).add(queue, gate, credit=channel).add(other, gate, credit=channel)
+    worker = (
+        Worker(db, 9)
+        .add(queue, gate, take=Take(credit=channel))
+        .add(other, gate, take=Take(credit=channel))
+    )
     with worker:
         for n in range(12):
             gate.wait_for(min(12, n + 2))
@@ -227,7 +233,7 @@ def test_a_shared_credit_in_bytes_is_not_exceeded(
 def test_a_flush_ends_when_what_is_there_is_handled(db: Database, queue: Queue, gate: Gate) -> None:
     channel = granted(messages=9)
     queue.enqueue_many(db, [b"x"] * 3)
-    with Worker(db, 2).add(queue, gate, credit=channel), ThreadPoolExecutor(1) as pool:
+    with Worker(db, 2).add(queue, gate, take=Take(credit=channel)), ThreadPoolExecutor(1) as pool:
         flushed = pool.submit(channel.flush)
         gate.wait_for(2)
         gate.let(2)
@@ -248,7 +254,7 @@ def test_a_flush_ends_when_what_is_there_is_handled(db: Database, queue: Queue, 
 def test_a_flush_delivers_no_more_than_was_granted(db: Database, queue: Queue) -> None:
     channel = granted(messages=0)
     queue.enqueue_many(db, [b"x"] * 9)
-    with Worker(db, 2).add(queue, lambda message: None, credit=channel):
+    with Worker(db, 2).add(queue, lambda message: None, take=Take(credit=channel)):
         channel.flush(DEADLINE)
         assert queue.depth(db).done == 0
         channel.grant(messages=4)
@@ -272,7 +278,11 @@ def test_a_flush_of_a_channel_waits_for_all_that_share_it(
 ) -> None:
     channel = granted(messages=9)
     other.enqueue(db, b"x")
-    worker = Worker(db, 1).add(queue, gate, credit=channel).add(other, gate, credit=channel)
+    worker = (
+        Worker(db, 1)
+        .add(queue, gate, take=Take(credit=channel))
+        .add(other, gate, take=Take(credit=channel))
+    )
     with worker, ThreadPoolExecutor(1) as pool:
         gate.wait_for(1)
         flushed = pool.submit(channel.flush)
@@ -286,7 +296,7 @@ def test_a_flush_of_a_channel_waits_for_all_that_share_it(
 def test_a_flush_ends_when_the_worker_stops(db: Database, queue: Queue, gate: Gate) -> None:
     channel = granted(messages=9)
     queue.enqueue_many(db, [b"x"] * 2)
-    worker = Worker(db, 1, shutdown=0).add(queue, gate, credit=channel)
+    worker = Worker(db, 1, shutdown=0).add(queue, gate, take=Take(credit=channel))
     with ThreadPoolExecutor(1) as pool:
         with worker:
             gate.wait_for(1)
@@ -303,7 +313,7 @@ def test_a_flush_waits_for_a_store_that_is_away(db: Database, queue: Queue) -> N
     channel = granted(messages=9)
     queue.enqueue_many(db, [b"x"] * 3)
     worker = Worker(line, 1)  # type: ignore[arg-type]
-    worker.add(queue, lambda message: None, credit=channel)
+    worker.add(queue, lambda message: None, take=Take(credit=channel))
     line.cut = True
     with worker:
         with pytest.raises(Unfinished):
@@ -324,7 +334,7 @@ def test_a_message_that_is_tried_again_uses_credit_again(db: Database, queue: Qu
 
     channel = granted(messages=2)
     queue.enqueue(db, b"x")
-    with Worker(db, 1).add(queue, handle, credit=channel):
+    with Worker(db, 1).add(queue, handle, take=Take(credit=channel)):
         eventually(lambda: len(tries) == 2)
         eventually(lambda: suspended(db, queue) and queue.depth(db).ready == 1)
         channel.grant(messages=1)
@@ -365,13 +375,13 @@ def test_explicit_credit_needs_a_channel_and_a_channel_one_worker(
     db: Database, queue: Queue, other: Queue, gate: Gate
 ) -> None:
     with pytest.raises(InvalidArgument, match="Channel"):
-        Worker(db).add(queue, gate, credit=Credit(messages=1, window=False))
+        Worker(db).add(queue, gate, take=Take(credit=Credit(messages=1, window=False)))
     with pytest.raises(InvalidArgument, match="must be a Credit"):
         Channel(7)  # type: ignore[arg-type]
     channel = granted(messages=1)
-    worker = Worker(db).add(queue, gate, credit=channel)
+    worker = Worker(db).add(queue, gate, take=Take(credit=channel))
     assert worker.channel(queue) is channel
     with pytest.raises(InvalidArgument, match="no handler"):
         worker.channel(other)
     with pytest.raises(InvalidArgument, match="another worker"):
-        Worker(db).add(other, gate, credit=channel)
+        Worker(db).add(other, gate, take=Take(credit=channel))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import Message, NewMessage, Queue, Selector, Worker
+from fdbqueue import Message, NewMessage, Queue, Run, Selector, Worker
 from fdbqueue.errors import CorruptData, InvalidSelector, QueueError
 from fdbqueue.schema.codec.dead_letters import unpack_dead
 from fdbqueue.schema.codec.delayed import unpack_delayed
@@ -148,7 +148,7 @@ def test_a_hostile_message_fails_by_itself_and_the_worker_goes_on(
             arrived.set()
 
     # When a worker handles them
-    with Worker(db, 1).add(queue, handle, transactional=transactional):
+    with Worker(db, 1).add(queue, handle, run=Run(transactional=transactional)):
         assert arrived.wait(DEADLINE)
     # Then those that are none are dead letters that say so, and the rest was handled
     letters = queue.dead.list(db)

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from fdbqueue import Channel, Credit, Message, NewMessage, Queue, Reject, Retry, Worker
+from fdbqueue import (
+    Channel,
+    Credit,
+    Fail,
+    Message,
+    NewMessage,
+    Queue,
+    Reject,
+    Retry,
+    Run,
+    Take,
+    Worker,
+)
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue.subscription import Subscription
 from fdbqueue.store.binding import fdb
@@ -65,7 +78,7 @@ def test_each_message_is_handed_over_once_in_order_and_stays(
 ) -> None:
     seen: list[bytes] = []
     queue.enqueue_many(db, numbers(5))
-    with Worker(db, 4).add(queue, lambda m: seen.append(m), subscription=audit):
+    with Worker(db, 4).add(queue, lambda m: seen.append(m), take=Take(subscription=audit)):
         eventually(lambda: len(seen) == 5)
         queue.enqueue_many(db, numbers(5, 5))
         eventually(lambda: len(seen) == 10)
@@ -78,7 +91,7 @@ def test_each_message_is_handed_over_once_in_order_and_stays(
 def test_a_browser_is_listed_while_it_runs(
     db: Database, queue: Queue, audit: Subscription, gate: Gate
 ) -> None:
-    with Worker(db, name="auditor").add(queue, gate, subscription=audit):
+    with Worker(db, name="auditor").add(queue, gate, take=Take(subscription=audit)):
         eventually(lambda: [one.name for one in queue.admin.consumers(db)] == ["auditor"])
         assert [one.state for one in queue.admin.consumers(db)] == [0]
     assert queue.admin.consumers(db) == []
@@ -88,7 +101,7 @@ def test_a_late_urgent_message_is_next(
     db: Database, queue: Queue, audit: Subscription, gate: Gate
 ) -> None:
     queue.enqueue_many(db, numbers(3))
-    with Worker(db).add(queue, gate, subscription=audit):
+    with Worker(db).add(queue, gate, take=Take(subscription=audit)):
         gate.wait_for(1)
         queue.enqueue(db, b"urgent", priority=9)
         gate.let(4)
@@ -101,7 +114,7 @@ def test_the_cursor_moves_after_the_handler(
 ) -> None:
     queue.enqueue_many(db, numbers(3))
     # Given a worker that is stopped at once while it handles the second message
-    worker = Worker(db, shutdown=0).add(queue, gate, subscription=audit)
+    worker = Worker(db, shutdown=0).add(queue, gate, take=Take(subscription=audit))
     with worker:
         gate.wait_for(1)
         gate.let(1)
@@ -116,9 +129,9 @@ def test_another_worker_stands_by_and_takes_over(
     second = Gate()
     queue.enqueue_many(db, numbers(3))
     try:
-        with Worker(db, shutdown=0).add(queue, gate, subscription=audit):
+        with Worker(db, shutdown=0).add(queue, gate, take=Take(subscription=audit)):
             gate.wait_for(1)
-            with Worker(db).add(queue, second, subscription=audit):
+            with Worker(db).add(queue, second, take=Take(subscription=audit)):
                 eventually(lambda: len(queue.admin.consumers(db)) == 2)
                 gate.let(1)
                 gate.wait_for(2)
@@ -140,7 +153,7 @@ def test_a_worker_that_stops_lets_another_go_on_at_once(
 ) -> None:
     seen: list[bytes] = []
     for each in numbers(3):
-        with Worker(db).add(queue, lambda m: seen.append(m), subscription=audit):
+        with Worker(db).add(queue, lambda m: seen.append(m), take=Take(subscription=audit)):
             queue.enqueue(db, each)
             eventually(partial(seen.count, each))
     assert seen == numbers(3)
@@ -158,7 +171,7 @@ def test_the_writes_of_a_handler_commit_with_the_move(
     for fault in (UNKNOWN_LOST, UNKNOWN_COMMITTED):
         queue.enqueue_many(db, [b"1", b"10", b"100"])
         flaky = FlakyDatabase(db, [None, fault] * 50)
-        with Worker(flaky).add(queue, handle, batch=2, subscription=audit):  # type: ignore[arg-type]
+        with Worker(flaky).add(queue, handle, run=Run(batch=2), take=Take(subscription=audit)):  # type: ignore[arg-type]
             eventually(lambda: passed(db, audit))
     assert int.from_bytes(db[count] or b"", "little") == 222
 
@@ -168,7 +181,9 @@ def test_batches_are_handed_over_whole_and_in_order(
 ) -> None:
     seen: list[list[bytes]] = []
     queue.enqueue_many(db, numbers(25))
-    worker = Worker(db).add(queue, lambda m: seen.append(m), batch=10, subscription=audit)
+    worker = Worker(db).add(
+        queue, lambda m: seen.append(m), run=Run(batch=10), take=Take(subscription=audit)
+    )
     with worker:
         eventually(lambda: passed(db, audit))
     assert [len(batch) for batch in seen] == [10, 10, 5]
@@ -188,7 +203,7 @@ def test_a_message_whose_handler_fails_is_tried_again_before_any_other(
             raise Reject("never")
 
     queue.enqueue_many(db, numbers(4))
-    with Worker(db).add(queue, handle, subscription=audit):
+    with Worker(db).add(queue, handle, take=Take(subscription=audit)):
         eventually(lambda: passed(db, audit))
     assert seen == [b"0", b"1", b"1", b"1", b"2", b"3"]
     assert queue.depth(db).ready == 4, "nothing becomes a dead letter"
@@ -205,7 +220,7 @@ def test_a_transactional_handler_passes_what_it_rejects(
             raise Reject("never")
 
     queue.enqueue_many(db, numbers(2))
-    with Worker(db).add(queue, handle, subscription=audit):
+    with Worker(db).add(queue, handle, take=Take(subscription=audit)):
         eventually(lambda: passed(db, audit))
     assert list(dict.fromkeys(seen)) == numbers(2)
 
@@ -216,7 +231,7 @@ def test_a_worker_ends_when_its_subscriptions_close_themselves(db: Database, que
     worker = Worker(db)
     for name, mode in (("once", "browse"), ("takes", "acquire")):
         subscription = queue.subscriptions.open(db, name, mode=mode, auto_close=True)
-        worker.add(queue, lambda m: seen.append(m), subscription=subscription)
+        worker.add(queue, lambda m: seen.append(m), take=Take(subscription=subscription))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     thread.join(DEADLINE)
@@ -229,7 +244,7 @@ def test_a_worker_ends_when_its_subscription_is_removed(
     db: Database, queue: Queue, audit: Subscription, gate: Gate
 ) -> None:
     queue.enqueue(db, b"0")
-    worker = Worker(db).add(queue, gate, subscription=audit)
+    worker = Worker(db).add(queue, gate, take=Take(subscription=audit))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     gate.wait_for(1)
@@ -243,7 +258,7 @@ def test_who_moves_the_cursor_while_a_message_is_handled_has_the_last_word(
     db: Database, queue: Queue, audit: Subscription, gate: Gate
 ) -> None:
     queue.enqueue_many(db, numbers(3))
-    with Worker(db).add(queue, gate, subscription=audit):
+    with Worker(db).add(queue, gate, take=Take(subscription=audit)):
         gate.wait_for(1)
         gate.let(1)
         gate.wait_for(2)
@@ -257,7 +272,7 @@ def test_browsing_goes_on_after_an_outage(db: Database, queue: Queue, audit: Sub
     seen: list[bytes] = []
     line = CuttableDatabase(db)
     worker = Worker(line).add(  # type: ignore[arg-type]
-        queue, seen.append, subscription=queue.subscriptions.open(db, "audit")
+        queue, seen.append, take=Take(subscription=queue.subscriptions.open(db, "audit"))
     )
     worker.connection.interval = 0.02
     with worker:
@@ -271,25 +286,34 @@ def test_browsing_goes_on_after_an_outage(db: Database, queue: Queue, audit: Sub
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("argument", "terms"),
     [
-        {"settle": "before"},
-        {"max_attempts": 3},
-        {"lease": 10},
-        {"credit": Credit(messages=1)},
-        {"credit": Channel(Credit(messages=1))},
-        {"refresh_after": 1},
-        {"refresh_after": None},
-        {"weight": 2},
-        {"timeout": 60},
+        ("at_most_once", Take(at_most_once=True)),
+        ("lease", Take(lease=10)),
+        ("credit", Take(credit=Credit(messages=1))),
+        ("credit", Take(credit=Channel(Credit(messages=1)))),
+        ("refresh_after", Take(refresh_after=1)),
+        ("refresh_after", Take(refresh_after=None)),
+        ("weight", Take(weight=2)),
+        ("timeout", Run(timeout=60)),
+        ("max_attempts", Fail(max_attempts=3)),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_added(
-    db: Database, queue: Queue, audit: Subscription, gate: Gate, how: dict[str, Any]
+    db: Database,
+    queue: Queue,
+    audit: Subscription,
+    gate: Gate,
+    argument: str,
+    terms: Take | Run | Fail,
 ) -> None:
     worker = Worker(db)
-    with pytest.raises(InvalidArgument, match=next(iter(how))):
-        worker.add(queue, gate, subscription=audit, **how)
+    given: dict[str, Any] = {"take": Take(subscription=audit), "run": Run(), "fail": Fail()}
+    if isinstance(terms, Take):
+        terms = replace(terms, subscription=audit)
+    given[type(terms).__name__.lower()] = terms
+    with pytest.raises(InvalidArgument, match=argument):
+        worker.add(queue, gate, **given)
     with pytest.raises(InvalidArgument, match="no handler"), worker:
         raise AssertionError
 
@@ -304,7 +328,7 @@ def test_verdicts_of_a_batch_fail_since_there_is_nothing_to_settle(
         return {messages[0].id: Reject()} if len(calls) == 1 else None
 
     queue.enqueue_many(db, numbers(2))
-    with Worker(db).add(queue, handle, batch=9, subscription=audit):
+    with Worker(db).add(queue, handle, run=Run(batch=9), take=Take(subscription=audit)):
         eventually(lambda: passed(db, audit))
     assert calls == [2, 2]
     assert "nothing to settle" in caplog.text

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from fdbqueue import Channel, Credit, Message, NewMessage, Queue, Worker
+from fdbqueue import Channel, Credit, Message, NewMessage, Queue, Run, Take, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from fdbqueue.worker import prefetch
 from fdbqueue.worker.consumer import QueueConsumer
-from fdbqueue.worker.worker import Handling
+from fdbqueue.worker.terms import TAKE
 from tests.flaky import CuttableDatabase
 from tests.gates import Gate
 from tests.patience import DEADLINE, eventually
@@ -60,13 +61,13 @@ def payloads(messages: list[NewMessage]) -> list[object]:
     return [each.payload for each in messages]
 
 
-HOW: dict[str, Handling] = {
-    "default": {},
-    "agreed": {"refresh_after": 1},
-    "credit": {"credit": Credit(messages=6)},
-    "bytes": {"credit": Credit(bytes=60)},
-    "granted": {"credit": Credit(messages=15, window=False)},
-    "transactional": {"transactional": True},
+HOW = {
+    "default": TAKE,
+    "agreed": Take(refresh_after=1),
+    "credit": Take(credit=Credit(messages=6)),
+    "bytes": Take(credit=Credit(bytes=60)),
+    "granted": Take(credit=Credit(messages=15, window=False)),
+    "transactional": TAKE,
 }
 CASES = [(how, kind) for how in HOW for kind in ("queue", "staged", "subscription")]
 
@@ -77,13 +78,13 @@ def test_a_late_urgent_message_is_next(
 ) -> None:
     mode = "staged" if kind == "staged" else "auto"
     queue = forced(Queue.create(db, "orders", root=space, lease=60), mode)
-    handling: Handling = {**HOW[how]}
-    credit = handling.get("credit")
-    if isinstance(credit, Credit):
-        handling["credit"] = Channel(credit)
+    take = HOW[how]
+    if isinstance(take.credit, Credit):
+        take = replace(take, credit=Channel(take.credit))
     queue.enqueue_many(db, low(6))
     if kind == "subscription":
-        handling["subscription"] = queue.subscriptions.open(db, "some", selector="of = 1")
+        some = queue.subscriptions.open(db, "some", selector="of = 1")
+        take = replace(take, subscription=some)
         queue.enqueue(db, b"for others", priority=9)
 
     def with_transaction(tr: fdb.Transaction, message: Message) -> None:
@@ -91,7 +92,7 @@ def test_a_late_urgent_message_is_next(
 
     # Given a worker that handles a message and has prefetched others
     worker = Worker(db, 1, prefetch=5)
-    with worker.add(queue, with_transaction if how == "transactional" else gate, **handling):
+    with worker.add(queue, with_transaction if how == "transactional" else gate, take=take):
         gate.wait_for(1)
         eventually(lambda: queue.depth(db).leased == 6)
         # When three urgent ones come
@@ -156,7 +157,7 @@ def test_batches_are_not_interrupted(
         sizes.append(len(messages))
 
     queue.enqueue_many(db, low(30))
-    with Worker(db, 1, prefetch=20).add(queue, handle, batch=10):
+    with Worker(db, 1, prefetch=20).add(queue, handle, run=Run(batch=10)):
         eventually(lambda: queue.depth(db).done == 30)
     assert (sum(sizes), looks) == (30, [])
 
@@ -199,7 +200,7 @@ def test_one_busy_queue_of_a_worker_does_not_keep_another_from_its_turn(
             assert begin.wait(DEADLINE)
             order.append(name)
 
-        worker.add(queue, note, transactional=False)
+        worker.add(queue, note, run=Run(transactional=False))
     with worker:
         runtime = worker._runtime
         assert runtime is not None
@@ -229,4 +230,4 @@ def test_a_refresh_that_makes_no_sense_is_refused(
     db: Database, queue: Queue, gate: Gate, bad: object
 ) -> None:
     with pytest.raises(InvalidArgument, match="refresh_after"):
-        Worker(db).add(queue, gate, refresh_after=bad)  # type: ignore[arg-type]
+        Worker(db).add(queue, gate, take=Take(refresh_after=bad))  # type: ignore[arg-type]

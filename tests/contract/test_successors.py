@@ -23,7 +23,9 @@ from fdbqueue import (
     Queue,
     Reject,
     Retry,
+    Run,
     Snooze,
+    Take,
     Worker,
     aio,
     context,
@@ -138,7 +140,7 @@ def test_whatever_becomes_of_a_commit_each_successor_is_enqueued_once(
         return orders.depth(db).done == COUNT
 
     # When a worker handles all
-    with Worker(shaky, 4).add(orders, handler(parcels), batch=batch):
+    with Worker(shaky, 4).add(orders, handler(parcels), run=Run(batch=batch)):
         eventually(over)
     # Then each has one successor
     assert orders.depth(db) == Depth(enqueued=COUNT, done=COUNT)
@@ -424,7 +426,7 @@ def test_nothing_follows_where_no_acknowledgement_comes(
             failed.set()
 
     orders.enqueue(db, b"")
-    with Worker(db, 1).add(orders, settled, settle="before"):
+    with Worker(db, 1).add(orders, settled, take=Take(at_most_once=True)):
         assert failed.wait(DEADLINE)
     assert parcels.depth(db) == Depth()
 

@@ -10,7 +10,7 @@ import pytest
 import tenacity
 
 import fdbqueue
-from fdbqueue import Delivery, Depth, NewMessage, Queue, Retry, Snooze, Worker
+from fdbqueue import Delivery, Depth, NewMessage, Queue, Retry, Run, Snooze, Take, Worker
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions
 from fdbqueue.queue.bulk.imports import Import
 from fdbqueue.store.binding import fdb
@@ -129,7 +129,9 @@ def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
     assert queue.subscriptions.open(db, "all", mode="browse").browse(db, wait=moment) == []
     queue.enqueue(db, b"a", room=moment)
     Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1", room=moment)
-    assert Worker(db, shutdown=MINUTE).add(queue, print, lease=MINUTE, transactional=False)
+    assert Worker(db, shutdown=MINUTE).add(
+        queue, print, take=Take(lease=MINUTE), run=Run(transactional=False)
+    )
     assert queue.depth(db).ready == 2
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import tenacity
 
-from fdbqueue import Depth, Message, NewMessage, Queue, Subscription
+from fdbqueue import Depth, Fail, Message, NewMessage, Queue, Run, Subscription, Take
 from fdbqueue.consumers import wakeups, watching
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
@@ -154,7 +154,7 @@ def test_a_batch_handler_is_given_what_is_there_and_settles_it_as_one(
         batches.append([message.payload for message in messages])
 
     queue.enqueue_many(db, [b"%d" % n for n in range(10)])
-    with Worker(db, 1).add(queue, handle, batch=4):
+    with Worker(db, 1).add(queue, handle, run=Run(batch=4)):
         eventually(lambda: queue.depth(db).done == 10)
     assert [payload for batch in batches for payload in batch] == [b"%d" % n for n in range(10)]
     assert max(map(len, batches)) == 4
@@ -209,7 +209,9 @@ def test_the_workers_own_maximum_of_attempts_and_backoff_come_first(
 ) -> None:
     queue.enqueue(db, b"a")
     worker = Worker(db, 1)
-    with worker.add(queue, Failing(99), max_attempts=2, backoff=tenacity.wait_fixed(3600)):
+    with worker.add(
+        queue, Failing(99), fail=Fail(max_attempts=2, backoff=tenacity.wait_fixed(3600))
+    ):
         eventually(lambda: queue.depth(db).delayed == 1)
         pass_time(db, queue, clock, 3601)
         eventually(lambda: queue.depth(db).dead == 1)
@@ -529,8 +531,10 @@ def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
     high, low = Recorder(), Recorder()
     high.gate.clear()
     with (
-        Worker(db, 1, prefetch=0, priority=1).add(queue, high, subscription=subscription),
-        Worker(db, 1, prefetch=0).add(queue, low, subscription=subscription),
+        Worker(db, 1, prefetch=0, priority=1).add(
+            queue, high, take=Take(subscription=subscription)
+        ),
+        Worker(db, 1, prefetch=0).add(queue, low, take=Take(subscription=subscription)),
     ):
         eventually(lambda: len([c for c in queue.admin.consumers(db) if c.state == 2]) == 2)
         queue.enqueue(db, b"1")
@@ -594,7 +598,7 @@ def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
     other = Recorder()
     europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     queue.enqueue(db, b"before", headers={"region": "eu"})
-    worker = Worker(db, 1).add(queue, recorder, subscription=europe)
+    worker = Worker(db, 1).add(queue, recorder, take=Take(subscription=europe))
     with worker:
         recorder.wait_for(1)
         queue.enqueue(db, b"no", headers={"region": "us"})
@@ -615,7 +619,7 @@ def test_consumers_of_a_subscription_take_turns_and_stand_on_its_list(
     recorders = [Recorder() for _ in range(3)]
     with contextlib.ExitStack() as stack:
         for each in recorders:
-            stack.enter_context(Worker(db, 1).add(queue, each, subscription=europe))
+            stack.enter_context(Worker(db, 1).add(queue, each, take=Take(subscription=europe)))
         eventually(lambda: sum(c.state is INTERESTED for c in queue.admin.consumers(db)) == 3)
         for n in range(1, 13):
             queue.enqueue(db, b"", headers={"region": "eu"})
@@ -646,7 +650,7 @@ def test_what_a_worker_would_give_back_and_has_lost_is_forgotten(
 ) -> None:
     recorder.gate.clear()
     queue.enqueue_many(db, [b"1", b"2", b"3"])
-    with Worker(db, 1, prefetch=2).add(queue, recorder, refresh_after=1):
+    with Worker(db, 1, prefetch=2).add(queue, recorder, take=Take(refresh_after=1)):
         recorder.wait_for(1)
         eventually(lambda: queue.depth(db).leased == 3)
         clock.seconds += 61
@@ -669,7 +673,7 @@ def test_a_clock_that_steps_back_lets_no_live_lease_lapse(
     recorder.gate.clear()
     elsewhere = Queue(queue.name, queue._root)
     worker = Worker(db)
-    worker.add(queue, recorder, lease=0.6)
+    worker.add(queue, recorder, take=Take(lease=0.6))
     with worker:
         recorder.wait_for(1)
         (granted,) = elsewhere.admin.leases(db)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Credit, Delivery, Depth, Message, Queue, Worker
+from fdbqueue import Credit, Delivery, Depth, Message, Queue, Take, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.messages.delivery import settle
 from fdbqueue.store.binding import fdb
@@ -111,7 +111,7 @@ def test_a_worker_holds_no_more_than_it_was_told_however_fast_its_handlers_are(
         most = max(most, queue.depth(db).leased)
 
     worker = Worker(db, 2, prefetch=options.get("prefetch"))
-    with worker.add(queue, handle, credit=options.get("credit")):
+    with worker.add(queue, handle, take=Take(credit=options.get("credit"))):
         eventually(lambda: queue.depth(db).done == 200)
     # Besides four in hand, up to four that are finished may wait for their acknowledgement
     assert most <= 8

@@ -15,7 +15,20 @@ from typing import Any, cast
 
 import pytest
 
-from fdbqueue import Credit, Delivery, Depth, Message, Queue, Reject, Retry, Snooze, Worker
+from fdbqueue import (
+    Credit,
+    Delivery,
+    Depth,
+    Fail,
+    Message,
+    Queue,
+    Reject,
+    Retry,
+    Run,
+    Snooze,
+    Take,
+    Worker,
+)
 from fdbqueue.consumers import watching
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.schema import once
@@ -73,7 +86,7 @@ def test_whatever_a_handler_raises_ends_its_message_and_no_thread(
             raise error()
 
     queue.enqueue_many(db, [b"bad", b"bad", b"good"])
-    with Worker(db, 1).add(queue, handle, max_attempts=1):
+    with Worker(db, 1).add(queue, handle, fail=Fail(max_attempts=1)):
         eventually(lambda: queue.depth(db) == Depth(enqueued=3, dead=2, done=1))
     assert handled == [b"bad", b"bad", b"good"]
     reasons = {letter.death.reason.split(":")[0] for letter in queue.dead.list(db)}
@@ -90,7 +103,9 @@ def test_of_a_batch_that_fails_only_the_message_at_fault_loses_an_attempt(
 
     queue.enqueue_many(db, [b"%d" % n for n in range(100)])
     worker = Worker(db, 1)
-    with worker.add(queue, handle, batch=100, transactional=transactional, max_attempts=1):
+    with worker.add(
+        queue, handle, run=Run(batch=100, transactional=transactional), fail=Fail(max_attempts=1)
+    ):
         eventually(lambda: queue.depth(db) == Depth(enqueued=100, dead=1, done=99))
     (letter,) = queue.dead.list(db)
     assert (letter.message.payload, letter.death.reason) == (b"50", "ValueError: poison")
@@ -117,7 +132,7 @@ def test_a_handler_of_a_batch_returns_verdicts(
 
     queue.enqueue_many(db, [b"%d" % n for n in range(20)])
     worker = Worker(db, 1)
-    with worker.add(queue, handle, batch=100, transactional=transactional):
+    with worker.add(queue, handle, run=Run(batch=100, transactional=transactional)):
         done(db, queue, 16)
     assert calls == [20]
     assert db[space.pack(("seen",))] == (b"20" if transactional else None)
@@ -130,7 +145,10 @@ def test_a_handler_of_a_batch_returns_verdicts(
 def test_verdicts_for_other_messages_fail_the_attempt(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"1", b"2"])
     with Worker(db, 1).add(
-        queue, lambda _: {"nobody's": Reject()}, batch=9, transactional=False, max_attempts=1
+        queue,
+        lambda _: {"nobody's": Reject()},
+        run=Run(batch=9, transactional=False),
+        fail=Fail(max_attempts=1),
     ):
         eventually(lambda: queue.depth(db).dead == 2)
     assert "is the id of no message" in queue.dead.list(db)[0].death.reason
@@ -145,7 +163,7 @@ def test_a_snooze_costs_no_attempt(db: Database, queue: Queue) -> None:
             raise Snooze(0.001)
 
     queue.enqueue(db, b"a")
-    with Worker(db, 1).add(queue, handle, max_attempts=1):
+    with Worker(db, 1).add(queue, handle, fail=Fail(max_attempts=1)):
         eventually(lambda: queue.depth(db).done == 1)
     assert handled == [0] * 6
 
@@ -163,7 +181,7 @@ def test_a_handler_that_hangs_is_replaced_and_its_message_given_up(
     try:
         queue.enqueue_many(db, [b"hangs", b"1", b"2"])
         worker = Worker(db, 1, prefetch=2)
-        with worker.add(queue, handle, timeout=0.1, max_attempts=1):
+        with worker.add(queue, handle, run=Run(timeout=0.1), fail=Fail(max_attempts=1)):
             eventually(lambda: queue.depth(db) == Depth(enqueued=3, dead=1, done=2))
             assert queue.admin.leases(db) == []
             gate.set()
@@ -187,7 +205,7 @@ def test_what_waits_too_long_for_a_handler_goes_to_who_is_free(
 
     queue.enqueue_many(db, [b"1", b"2"])
     try:
-        with Worker(db, 1, prefetch=1).add(queue, handle, lease=0.2):
+        with Worker(db, 1, prefetch=1).add(queue, handle, take=Take(lease=0.2)):
             assert entered.wait(DEADLINE)
             # Then the other one comes back, with all its attempts
             eventually(lambda: queue.depth(db).ready == 1)
@@ -213,7 +231,9 @@ def test_of_a_batch_that_hangs_only_the_message_at_fault_is_given_up(
 
     try:
         queue.enqueue_many(db, [b"1", b"hangs", b"2"])
-        with Worker(db, 1).add(queue, handle, batch=3, timeout=0.1, max_attempts=1):
+        with Worker(db, 1).add(
+            queue, handle, run=Run(batch=3, timeout=0.1), fail=Fail(max_attempts=1)
+        ):
             eventually(lambda: queue.depth(db) == Depth(enqueued=3, dead=1, done=2))
     finally:
         gate.set()
@@ -274,7 +294,7 @@ def test_a_worker_that_waits_for_credit_in_bytes_does_not_look_again_and_again(
 
     queue.enqueue_many(db, [b"a" * 60, b"b" * 60, b"c" * 60])
     try:
-        with Worker(db, 2).add(queue, handle, credit=Credit(bytes=100)):
+        with Worker(db, 2).add(queue, handle, take=Take(credit=Credit(bytes=100))):
             assert entered.wait(DEADLINE)
             eventually(lambda: [one for one in queue.admin.consumers(db) if one.state == 1])
             before = len(looks)
@@ -305,17 +325,17 @@ def test_a_worker_that_is_started_again_and_again_leaves_no_threads(
 @pytest.mark.parametrize(
     ("options", "how", "told"),
     [
-        ({"concurrency": 16}, {"batch": 1000}, "hold 16,016 messages"),
-        ({}, {"refresh_after": 0}, "1 to"),
-        ({}, {"timeout": 0}, "seconds"),
+        ({"concurrency": 16}, {"run": Run(batch=1000)}, "hold 16,016 messages"),
+        ({}, {"take": Take(refresh_after=0)}, "1 to"),
+        ({}, {"run": Run(timeout=0)}, "seconds"),
+        ({}, {"take": Run()}, r"write take=Take"),
     ],
 )
 def test_options_that_cannot_work_are_refused(
     db: Database, queue: Queue, options: dict[str, Any], how: dict[str, Any], told: str
 ) -> None:
-    takes = (lambda messages: None) if "batch" in how else (lambda message: None)
     with pytest.raises((InvalidArgument, ValueError), match=told):
-        Worker(db, **options).add(queue, takes, **how)
+        Worker(db, **options).add(queue, lambda taken: None, **how)
 
 
 def test_four_idle_workers_share_messages_that_come_one_by_one(db: Database, queue: Queue) -> None:
@@ -326,7 +346,7 @@ def test_four_idle_workers_share_messages_that_come_one_by_one(db: Database, que
         def handle(message: Message, n: int = n) -> None:
             shares[n] += 1
 
-        workers.append(Worker(db, 1, name=f"w{n}").add(queue, handle, transactional=False))
+        workers.append(Worker(db, 1, name=f"w{n}").add(queue, handle, run=Run(transactional=False)))
     for worker in workers:
         worker.__enter__()
     try:
@@ -393,7 +413,7 @@ def test_workers_take_through_the_line_of_a_queue(db: Database, space: fdb.Subsp
             shares[name] = shares.get(name, 0) + 1
 
         worker = Worker(db, 1, prefetch=0, name=name)
-        workers.append(worker.add(queue, handle, transactional=False))
+        workers.append(worker.add(queue, handle, run=Run(transactional=False)))
     queue.enqueue_many(db, [b"%d" % n for n in range(count)])
 
     def conflict(code: int) -> None:

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fdbqueue import Message, Queue
+from fdbqueue import Message, Queue, Take
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.metrics import WorkerMetrics
 from fdbqueue.store.binding import fdb
@@ -161,7 +161,7 @@ def test_a_handler_of_a_browsing_subscription_may_take_as_long_as_it_likes(
     gate = Gate()
     queue.enqueue(db, b"x")
     seen = queue.subscriptions.open(db, "seen", mode="browse")
-    with Worker(db, health=HERE).add(queue, gate, subscription=seen) as worker:
+    with Worker(db, health=HERE).add(queue, gate, take=Take(subscription=seen)) as worker:
         assert gate.entered.wait(DEADLINE)
         impatient(worker)
         assert ask(worker, "/livez") == (200, "live")
@@ -172,9 +172,9 @@ def test_a_worker_that_stands_by_for_a_browsing_subscription_is_ready(
     db: Database, queue: Queue
 ) -> None:
     seen = queue.subscriptions.open(db, "seen", mode="browse")
-    with Worker(db, health=HERE).add(queue, nothing, subscription=seen) as first:
+    with Worker(db, health=HERE).add(queue, nothing, take=Take(subscription=seen)) as first:
         eventually(answers(first, "/readyz", 200))
-        with Worker(db, health=HERE).add(queue, nothing, subscription=seen) as second:
+        with Worker(db, health=HERE).add(queue, nothing, take=Take(subscription=seen)) as second:
             eventually(answers(second, "/readyz", 200))
 
 

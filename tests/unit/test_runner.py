@@ -12,7 +12,7 @@ import fdbqueue
 db = fdbqueue.open({store!r})
 queue = fdbqueue.Queue.open(db, "orders")
 class deep:
-    app = fdbqueue.Worker(db).add(queue, print, transactional=False)
+    app = fdbqueue.Worker(db).add(queue, print, run=fdbqueue.Run(transactional=False))
 def make():
     return deep.app
 number = 7

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from fdbqueue import Worker
+from fdbqueue import Run, Worker
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema import once
 from fdbqueue.store.binding import fdb
@@ -174,7 +174,7 @@ class _Backlog:
         once.on_retry(retry)
         worker = Worker(db)
         more: dict[str, Any] = {} if self.refresh else {"refresh_after": None}
-        worker.add(queue, handle, batch=self.batch or None, **more)
+        worker.add(queue, handle, run=Run(batch=self.batch or None), **more)
         with worker:
             while handled.value < self.messages or queue.depth(db).done < self.messages:
                 time.sleep(PAUSE_SECONDS)

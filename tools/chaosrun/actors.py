@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import fdbqueue
-from fdbqueue import Delivery, Message, NewMessage, Queue, Worker, aio, fdb
+from fdbqueue import Delivery, Message, NewMessage, Queue, Take, Worker, aio, fdb
 from fdbqueue.errors import QueueError
 from fdbqueue.store.binding import FAILURES
 from fdbqueue.store.embedded import StoreFull
@@ -376,7 +376,7 @@ class Working(Actor):
             if self.random.random() < 0.02:
                 raise LookupError("chaos")
 
-        worker.add(self.queue("worked"), handle, lease=WORKERS_LEASE)
+        worker.add(self.queue("worked"), handle, take=Take(lease=WORKERS_LEASE))
         with worker:
             while not self.stopped:
                 time.sleep(0.1)
@@ -393,7 +393,7 @@ class WorkingInTasks(Actor):
         """As ``Working.run``."""
         worker = aio.Worker(aio.Database(self.db), concurrency=50, name=self.who, shutdown=10)
 
-        @worker.handler(aio.Queue.of(self.queue("worked")), lease=WORKERS_LEASE)
+        @worker.handler(aio.Queue.of(self.queue("worked")), take=Take(lease=WORKERS_LEASE))
         async def handle(tr: aio.Transaction, message: Message) -> None:
             tag = message.payload.decode()
             self.recorder.note(self.who, "handle", "worked", rows=[row(message)])

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import fdbqueue
-from fdbqueue import Message, NewMessage, Queue, Worker, fdb
+from fdbqueue import Message, NewMessage, Queue, Run, Take, Worker, fdb
 
 from .table import Flight, Totals, totals
 
@@ -78,7 +78,7 @@ def work(place: Place, victim: Connection | None, dies_after: int) -> None:
 
     # One batch at a time, so that the one that is killed holds no more.
     worker = Worker(db, concurrency=1, prefetch=0)
-    worker.add(queue, handle, batch=TAKEN_AT_ONCE, lease=LEASE_SECONDS)
+    worker.add(queue, handle, run=Run(batch=TAKEN_AT_ONCE), take=Take(lease=LEASE_SECONDS))
     worker.run()
 
 

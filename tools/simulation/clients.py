@@ -10,7 +10,7 @@ from chaosrun.actors import row
 from chaosrun.history import Recorder
 from chaosrun.place import LEASE, MAX_ATTEMPTS, Place
 
-from fdbqueue import Bounds, Delivery, KeyLimits, Message, Queue, Worker
+from fdbqueue import Bounds, Delivery, KeyLimits, Message, Queue, Run, Take, Worker
 from fdbqueue.errors import (
     LeaseLost,
     NotFound,
@@ -162,9 +162,8 @@ class WorkingClient(Client):
         worker.add(
             self.place.queues["worked"],
             handle,
-            transactional=True,
-            batch=batch,
-            lease=WORKERS_LEASE,
+            run=Run(transactional=True, batch=batch),
+            take=Take(lease=WORKERS_LEASE),
         )
         self.doing = "work"
         with worker:

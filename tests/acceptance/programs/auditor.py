@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 import fdbqueue
-from fdbqueue import Message, Queue, Worker, fdb
+from fdbqueue import Message, Queue, Take, Worker, fdb
 from fdbqueue.subscriptions import exclusive
 
 exclusive.HOLD_SECONDS = 1.0
@@ -24,5 +24,7 @@ if __name__ == "__main__":
     root, name, subscription = sys.argv[1:]
     db = fdbqueue.open()
     queue = Queue.open(db, name, root=fdb.Subspace(rawPrefix=bytes.fromhex(root)))
-    worker = Worker(db).add(queue, handle, subscription=queue.subscriptions.open(db, subscription))
+    worker = Worker(db).add(
+        queue, handle, take=Take(subscription=queue.subscriptions.open(db, subscription))
+    )
     worker.run()
