@@ -51,6 +51,35 @@ class Ended:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+def run_anew(
+    command: Sequence[str], environment: dict[str, str], given: bytes | str = b""
+) -> Ended:
+    """Run a command, started from nothing."""
+    done = subprocess.run(
+        command,
+        check=False,
+        input=given.encode() if isinstance(given, str) else given,
+        capture_output=True,
+        env=environment,
+        timeout=DEADLINE,
+    )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def run_prepared(
+    arguments: Sequence[str], environment: dict[str, str], given: bytes | str = b""
+) -> Ended:
+    """Run a command of ``fdbq``, or a module after ``-m``, forked from the prepared process."""
+    with TemporaryFile() as stdin, TemporaryFile() as out, TemporaryFile() as err:
+        stdin.write(given.encode() if isinstance(given, str) else given)
+        for stream in (stdin, out, err):
+            stream.seek(0)
+        code = prepared().run(arguments, environment, (stdin, out, err))
+        for stream in (out, err):
+            stream.seek(0)
+        return Ended(code, out.read().decode(), err.read().decode())
+
+
 class Fdbq:
     """Runs ``fdbq``."""
 
@@ -60,16 +89,8 @@ class Fdbq:
     def __call__(self, *arguments: str, given: bytes | str = b"") -> Ended:
         """Run it, whatever comes of it."""
         if self._may_be_prepared(arguments):
-            return self._prepared(arguments, given)
-        done = subprocess.run(
-            [FDBQ, *arguments],
-            check=False,
-            input=given.encode() if isinstance(given, str) else given,
-            capture_output=True,
-            env=self.environment,
-            timeout=DEADLINE,
-        )
-        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+            return run_prepared(arguments, self.environment, given)
+        return run_anew([str(FDBQ), *arguments], self.environment, given)
 
     def _may_be_prepared(self, arguments: Sequence[str]) -> bool:
         """Whether the process need not start from nothing."""
@@ -85,16 +106,6 @@ class Fdbq:
             return locate(self.environment["FDBQUEUE_STORE"]).engine
         except (KeyError, QueueError):
             return None
-
-    def _prepared(self, arguments: Sequence[str], given: bytes | str) -> Ended:
-        with TemporaryFile() as stdin, TemporaryFile() as out, TemporaryFile() as err:
-            stdin.write(given.encode() if isinstance(given, str) else given)
-            for stream in (stdin, out, err):
-                stream.seek(0)
-            code = prepared().run(arguments, self.environment, (stdin, out, err))
-            for stream in (out, err):
-                stream.seek(0)
-            return Ended(code, out.read().decode(), err.read().decode())
 
     def ok(self, *arguments: str, given: bytes | str = b"") -> Ended:
         """Run it; it must succeed."""

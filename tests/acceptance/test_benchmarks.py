@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,18 +15,18 @@ from benchmarks.processes import ROOT
 
 from fdbqueue import fdb
 from fdbqueue.store.binding import DEFAULT, Engine
-from tests.patience import DEADLINE
+from tests.acceptance.running import Ended, run_anew, run_prepared
 
 SHORT = ("--seconds", "0.1")
-Bench = Callable[..., subprocess.CompletedProcess[str]]
+Bench = Callable[..., Ended]
 TOOLS = Path(__file__).parents[2] / "tools"
 JSON = ("--json",)
 
 
-def rows(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def rows(done: Ended) -> dict[str, Any]:
     """The rows of a benchmark, by name; its exit code says whether all bars hold."""
-    found = json.loads(done.stdout)
-    assert done.returncode == (0 if all(row["holds"] for row in found) else 1)
+    found = json.loads(done.out)
+    assert done.code == (0 if all(row["holds"] for row in found) else 1)
     return {row["name"]: row for row in found}
 
 
@@ -42,16 +41,14 @@ def bench(environment: dict[str, str]) -> Bench:
     """Runs the benchmarks as ``tools/bench`` does."""
     path = os.pathsep.join([str(TOOLS), *sys.path])
 
-    def run(*arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks", *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            env={**environment, "PYTHONPATH": path},
-        )
-        assert code in (None, done.returncode), done
+    def run(*arguments: str, code: int | None = 0) -> Ended:
+        command = ["-m", "benchmarks", *arguments]
+        used = {**environment, "PYTHONPATH": path}
+        if DEFAULT.engine is Engine.EMBEDDED:  # Else what is prepared has the cluster's bindings.
+            done = run_prepared(command, used)
+        else:
+            done = run_anew([sys.executable, *command], used)
+        assert code in (None, done.code), done
         return done
 
     return run
@@ -65,7 +62,7 @@ def test_schemes_and_bars_write_their_figures(
 
     told = bench("schemes", "auto", "plain recipe", "--consumers", "2", *short)
 
-    assert "plain recipe" in told.stdout
+    assert "plain recipe" in told.out
     names = [row["name"] for row in json.loads(file.read_text())["rows"]]
     assert names == ["auto, 2", "plain recipe, 2"]
 
@@ -90,10 +87,10 @@ def test_what_cannot_be_measured_is_refused(
 ) -> None:
     done = bench(*arguments, code=2)
 
-    assert done.stdout == ""
-    assert done.stderr.startswith("fdbq: ")
-    assert problem in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert done.out == ""
+    assert done.err.startswith("fdbq: ")
+    assert problem in done.err
+    assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -150,11 +147,11 @@ def test_a_benchmark_tells_its_rows_and_leaves_nothing(
 ) -> None:
     done = bench(*arguments, *JSON, code=None)
 
-    found = json.loads(done.stdout)
+    found = json.loads(done.out)
     assert len(found) == len(names)
     assert all(row["name"].startswith(name) for row, name in zip(found, names, strict=True)), found
     assert all(row["figure"] >= 0 for row in found)
-    assert done.returncode == (0 if all(row["holds"] for row in found) else 1)
+    assert done.code == (0 if all(row["holds"] for row in found) else 1)
     assert left_behind(db) == 0
 
 
@@ -186,7 +183,7 @@ def test_the_page_on_capacity_shows_what_operations_cost_and_which_conflict(
     bench: Bench, db: fdb.Database
 ) -> None:
     page = (TOOLS.parent / "docs" / "capacity.md").read_text()
-    shown, printed = tables(page), tables(bench("costs").stdout)
+    shown, printed = tables(page), tables(bench("costs").out)
     costs, counted = shown["one call"], printed.pop("one call")
     conflicts = printed.pop("runs")
 
