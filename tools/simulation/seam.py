@@ -6,6 +6,7 @@ the store, and after a commit. What decides conflicts and versions is the engine
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from fdbqueue.store.embedded.codes import (
     Fault,
 )
 from fdbqueue.store.embedded.storage.commit import Committer
-from fdbqueue.store.embedded.storage.database import OpenStore
+from fdbqueue.store.embedded.storage.database import CHECKSUMS_VARIABLE, OpenStore
 from fdbqueue.store.embedded.transactions.commit_requests import CommitRequest
 from fdbqueue.store.embedded.transactions.transaction import live
 
@@ -119,6 +120,8 @@ class Seam:
         engine_faults.active = self  # type: ignore[assignment]
         for name in (*READS, "commit", "on_error"):
             self._wrap(f"fdb_transaction_{name}", getattr(self, f"_{name}", self._read))
+        # No disk is below it that could flip a bit.
+        os.environ[CHECKSUMS_VARIABLE] = "off"
         self.store = embedded.open_store(path, "normal")
 
     def _wrap(self, name: str, around: Callable[..., Any]) -> None:
