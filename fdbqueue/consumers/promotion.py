@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import ExpiredBacklog
-from ..messages.delivery import lease_expiry
+from ..messages.delivery import lease_expiry, limits
 from ..messages.delivery import promotion as due_messages
 from ..messages.groups import inspection as groups
 from ..messages.slots import hand_over, rates
@@ -93,7 +93,7 @@ def promote_all(
 ) -> Promoted:
     """As ``promote``, again and again until a message became ready or nothing more is due: so who
     finds none then may say that there is none. every: go on until nothing more is due, for whom the
-    first ready message may not do.
+    first ready message may not do. So does who may take none until leases end: some may be over.
 
     Raises ``ExpiredBacklog`` if that is more than one transaction does.
     """
@@ -101,7 +101,7 @@ def promote_all(
     for _ in range(MAX_STEPS):
         step = promote(tr, scope, issued)
         done = Promoted(*(map(sum, zip(done, step, strict=True))))
-        if not step.moved or (done.ready and not every):
+        if not step.moved or (done.ready and not every and not limits.crowded(tr, scope)):
             return done
         if done.size > SIDE_BYTES:
             break

@@ -336,3 +336,24 @@ def test_the_limit_holds_and_nothing_waits_beside_room(
                 limit = n + 1
                 queue.set_options(db, max_in_flight=limit)
         assert queue.depth(db).leased == len(held)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_leases_that_are_over_keep_no_room_however_many_they_are(
+    db: Database, space: fdb.Subspace, mode: str
+) -> None:
+    # Given more leases than one step returns, and than the queue allows by now
+    clock = ManualClock()
+    queue = forced(Queue.create(db, "many", root=space, clock=clock, lease=60), mode)
+    for n in range(100):
+        queue.enqueue(db, bytes(60_000), key=str(n))
+    while queue.receive_many(db, 100):
+        pass
+    assert queue.depth(db).leased == 100
+    queue.set_options(db, max_in_flight=5)
+
+    # When they are over
+    clock.seconds += 61
+
+    # Then a consumer is not told that there is nothing
+    assert queue.receive(db) is not None
