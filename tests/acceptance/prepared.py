@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.forking import Forking, run_module, serve
 
-NEEDS_ITS_OWN_START = r"(top|worker|stream (check|drain|load|replay|report))\b"
-"""A pattern of commands that start processes, or go on until they are stopped."""
+NEEDS_ITS_OWN_START = r"(top|worker(?! list)|stream (check|drain|load|replay|report))\b"
+"""A pattern of commands that start processes, or go on until they are sent a signal."""
 
 
 class Prepared(Forking):

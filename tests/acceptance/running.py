@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Any
 from fdbqueue.errors import QueueError
 from fdbqueue.store.binding import DEFAULT
 from fdbqueue.store.location import Engine, locate
-from tests.acceptance.prepared import NEEDS_ITS_OWN_START, Prepared
+from tests.acceptance.prepared import Prepared
 from tests.patience import DEADLINE
 
 FDBQ = Path(sys.executable).parent / "fdbq"
@@ -96,8 +95,7 @@ class Fdbq:
         """Whether the process need not start from nothing."""
         differing = dict(self.environment.items() ^ os.environ.items())
         named = differing.keys() <= {"FDBQUEUE_STORE", "PYTEST_CURRENT_TEST"}
-        own = "--store" in arguments or re.match(NEEDS_ITS_OWN_START, " ".join(arguments))
-        return named and not own and self._engine in (None, DEFAULT.engine)
+        return named and "--store" not in arguments and self._engine in (None, DEFAULT.engine)
 
     @property
     def _engine(self) -> Engine | None:
