@@ -36,6 +36,7 @@ from .handle import (
     patience_of,
 )
 from .settlement import Deliveries, carry_out, extend, release
+from .validation import check_terms
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -158,17 +159,13 @@ def receive_many(
 
 
 def asked(
-    tr: Transactor,
-    max_messages: int,
-    *,
-    lease: Seconds | None = None,
-    wait: Seconds = 0.0,
-    consumer: str = "",
-    ack: Deliveries = (),
+    tr: Transactor, max_messages: int, **terms: Unpack[Leasing]
 ) -> tuple[line.Demand, float, Sequence[Held]]:
     """What is wanted, for how many seconds to wait, and what to acknowledge: as ``Leasing`` says.
-    Raises ``InvalidArgument`` and ``InvalidOptions``."""
-    seconds, done = patience_of(tr, wait), checked(ack)
+    Raises ``InvalidArgument``, ``InvalidOptions``, and ``TypeError`` for one that there is not."""
+    check_terms(terms, Receiving)
+    seconds, done = patience_of(tr, terms.get("wait", 0.0)), checked(terms.get("ack", ()))
+    lease, consumer = terms.get("lease"), terms.get("consumer", "")
     return receiving.checked_demand(max_messages, lease, consumer, seconds), seconds, done
 
 

@@ -17,7 +17,7 @@ from ..errors import (
 from ..messages.slots import release
 from ..schema import catalogue
 from ..schema.keys import DEFAULT_ROOT, RootKeys
-from ..store.binding import fdb
+from ..store.binding import describe, fdb
 from ..store.clocks import SYSTEM_CLOCK, Clock
 from ..values import compression, durations, serializers
 from ..values.durations import Seconds
@@ -87,7 +87,8 @@ class Queue(Enqueuing[T]):
         return _restore, (self.name, *terms)
 
     def __repr__(self) -> str:
-        return f"Queue({self.name!r})"
+        store = "" if self._db is None else f", {str(describe(self._db))!r}"
+        return f"Queue({self.name!r}{store})"
 
     # -- catalogue ---------------------------------------------------------------------------
 

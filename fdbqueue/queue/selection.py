@@ -25,7 +25,7 @@ from ..values.model import Message, Progress
 from ..values.selector import Selector
 from ..values.states import State
 from .handle import Handle, Transactor, finished
-from .validation import due
+from .validation import check_terms, due
 
 Ids = str | Iterable[str] | None
 Match = Selector | str | Callable[[Message], bool] | None
@@ -102,7 +102,7 @@ def cancel(
 
     every = (LEASED, DELAYED, READY)
     verb = Verb(act, every, every, all=False)
-    return _select(queue, tr, verb, ids, **chosen)
+    return _select(queue, tr, verb, ids, chosen)
 
 
 def retry(
@@ -134,7 +134,7 @@ def retry(
         return count, ()
 
     verb = Verb(act, (DEAD, DELAYED), (DEAD,), leaves=False)
-    return _select(queue, tr, verb, ids, most=at_once, **chosen)
+    return _select(queue, tr, verb, ids, chosen, most=at_once)
 
 
 def edit(
@@ -174,7 +174,7 @@ def edit(
 
     both = (DELAYED, READY)
     verb = Verb(act, both, both, all=False, leaves=False, stays=True)
-    return _select(queue, tr, verb, ids, **chosen)
+    return _select(queue, tr, verb, ids, chosen)
 
 
 def move(
@@ -196,7 +196,7 @@ def move(
     then stay moved, the others stay.
     """
     verb = _into(queue, target, leaves=True)
-    return _select(queue, tr, verb, ids, **chosen)
+    return _select(queue, tr, verb, ids, chosen)
 
 
 def copy(
@@ -209,7 +209,7 @@ def copy(
     """Copy messages into another queue; they stay here as they are. As ``move``; with a condition
     snapshot reads: no conflicts."""
     verb = _into(queue, target, leaves=False)
-    return _select(queue, tr, verb, ids, **chosen)
+    return _select(queue, tr, verb, ids, chosen)
 
 
 def purge(
@@ -228,7 +228,7 @@ def purge(
         return len(page.rows), ()
 
     verb = Verb(act, (DELAYED, READY, DEAD))
-    return _select(queue, tr, verb, ids, **chosen)
+    return _select(queue, tr, verb, ids, chosen)
 
 
 def count(
@@ -247,7 +247,7 @@ def count(
         return len(page.rows) + len(page.leased), ()
 
     verb = Verb(act, (LEASED, DELAYED, READY, DEAD), leaves=False)
-    return _select(queue, tr, verb, ids, **chosen)
+    return _select(queue, tr, verb, ids, chosen)
 
 
 def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
@@ -276,14 +276,13 @@ def _select(
     tr: Transactor,
     verb: Verb,
     ids: Ids,
-    *,
-    match: Match = None,
-    states: States = None,
-    progress: Told = None,
-    resume: bytes = b"",
+    chosen: Chosen,
     most: int | None = None,
 ) -> Progress:
-    chosen = _states(states, verb, named=ids is not None)
+    check_terms(chosen, Chosen)
+    match, progress = chosen.get("match"), chosen.get("progress")
+    resume = chosen.get("resume", b"")
+    states = _states(chosen.get("states"), verb, named=ids is not None)
     if ids is not None:
         if match is not None:
             problem = "give ids or a condition, not both"
@@ -292,8 +291,8 @@ def _select(
             raise InvalidArgument(argument="ids", value=ids, problem="not a message id")
         wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
         if isinstance(tr, fdb.Transaction):
-            return _named_in(queue, tr, verb, wanted, chosen)
-        return finished(_named(queue, tr, verb, wanted, chosen), progress, Progress(0, 0, b""))
+            return _named_in(queue, tr, verb, wanted, states)
+        return finished(_named(queue, tr, verb, wanted, states), progress, Progress(0, 0, b""))
     if isinstance(tr, fdb.Transaction):
         raise InvalidArgument(
             argument="match", value=match, problem="it spans transactions: give a database, or ids"
@@ -303,7 +302,7 @@ def _select(
             argument="ids", value=None, problem="give ids, or a condition: match='TRUE' for all"
         )
     most = most or selection.PAGE_ROWS
-    pages = _matching(queue, tr, verb, match, chosen, resume, most)
+    pages = _matching(queue, tr, verb, match, states, resume, most)
     return finished(pages, progress, Progress(0, 0, resume))
 
 

@@ -18,6 +18,7 @@ from ..values.options import check_name
 from ..values.selector import Selector
 from .handle import Handle, Transactor, composed
 from .subscription import Subscription
+from .validation import check_terms
 
 _Page = tuple[list[Message], bytes | None]
 
@@ -59,8 +60,7 @@ class Subscriptions:
         conflicts with every operation in flight on the queue. Raises ``OptionsMismatch``,
         ``InvalidSelector``, ``InvalidArgument``, ``QueueNotFound``, ``NotFound``.
         """
-        for unknown in terms.keys() - Terms.__annotations__.keys():
-            raise TypeError(f"open() got an unexpected keyword argument {unknown!r}")
+        check_terms(terms, Terms)
         start = StartPosition.of("start", terms.pop("start", FIRST))
         given: dict[str, Any] = {term: each for term, each in terms.items() if each is not None}
         if "mode" in given:

@@ -32,6 +32,18 @@ MIN_KEPT_SECONDS = 1.0
 """The shortest time to keep a result: a clock may be off by more than less."""
 
 
+def check_terms(given: Mapping[str, object], known: type) -> None:
+    """Check that arguments that a call hands on have names that a typed dict has; raises
+    ``TypeError`` with the one that was meant."""
+    for name in given:
+        if name not in known.__annotations__:
+            import difflib  # slow to import, and only a typing error needs it
+
+            near = difflib.get_close_matches(name, known.__annotations__, 1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"there is no argument {name!r}{hint}")
+
+
 def drafts(
     messages: Iterable[NewMessage | Any], now_ms: int, serializer: Serializer[Any] | None
 ) -> Plain | list[Draft]:

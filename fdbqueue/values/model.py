@@ -12,6 +12,7 @@ from ..errors import InvalidArgument
 from .durations import Seconds
 from .records import record
 from .states import State
+from .text import excerpt
 
 if TYPE_CHECKING:  # with a default (PEP 696): a bare Queue is a Queue[Any]
     from typing_extensions import TypeVar
@@ -164,6 +165,10 @@ class Death:
     id: str
 
 
+SHOWN = 40
+"""How many characters of a payload are shown in place of a message."""
+
+
 @record
 class Message:
     """One message as consumers see it.
@@ -195,6 +200,9 @@ class Message:
     keep_result_ms: int | None = None
     limits: Mapping[str, str] | None = None
 
+    def __repr__(self) -> str:
+        return f"Message({self.id!r}, {excerpt(self.payload, SHOWN)!r})"
+
     @property
     def enqueued_at(self) -> datetime:
         """The producer's wall clock at the enqueue, in UTC."""
@@ -218,6 +226,9 @@ class Delivery:
     expires_at_ms: int
     begun: bool = field(default=False, repr=False, compare=False)
     cancelled: bool = field(default=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"Delivery({self.id!r}, {excerpt(self.payload, SHOWN)!r}, attempt={self.attempt})"
 
     @property
     def id(self) -> str:

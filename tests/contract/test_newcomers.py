@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, NewMessage, Queue
+from fdbqueue import Bounds, NewMessage, Queue, describe
 from fdbqueue.errors import InvalidArgument, QueueFull
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -76,3 +77,33 @@ def test_a_full_queue_says_which_and_what_its_bounds_are(
         queue.enqueue(db, b"x")
         with pytest.raises(QueueFull, match=rf"queue 'orders\d+' is full: .*{shown}"):
             queue.enqueue(db, b"xx")
+
+
+def test_a_misspelt_argument_is_told_the_one_that_was_meant(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    queue: Any = Queue.create(db, "orders", root=space)
+    subscription: Any = queue.subscriptions.open(db, "all")
+    for call, misspelt, meant in (
+        (queue.receive, "leese", "lease"),
+        (partial(queue.receive_many, max_messages=2), "mtach", "match"),
+        (partial(queue.receive_batch, max_messages=2), "wiat", "wait"),
+        (subscription.receive, "consumr", "consumer"),
+        (queue.cancel, "stats", "states"),
+        (queue.purge, "progres", "progress"),
+        (queue.retry, "macth", "match"),
+    ):
+        with pytest.raises(TypeError, match=f"no argument '{misspelt}': did you mean '{meant}'"):
+            call(db, **{misspelt: None})
+
+
+def test_what_is_shown_is_short_and_names_the_store(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue = Queue.open(db, "orders", root=space)
+    queue.enqueue(db, b"x" * 1_000)
+    delivery = queue.receive(db)
+    assert delivery is not None
+    for each in (queue, delivery, delivery.message):
+        assert len(repr(each)) < 200
+    assert str(describe(db)) in repr(queue)
+    assert delivery.id in repr(delivery)
+    assert delivery.id in repr(delivery.message)
