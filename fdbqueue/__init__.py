@@ -32,6 +32,7 @@ _NAMES = {
     "store.binding": "describe fdb open transactional",
     "store.clocks": "Clock",
     "store.connection": "Connection",
+    "values.groups": "Then",
     "values.limits": "Bounds KeyLimits",
     "values.model": "DeadMessage Delivery Depth Enqueued Event Headers LeasedMessage Message "
     "MessageState NewMessage Progress",

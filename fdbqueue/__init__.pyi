@@ -21,6 +21,7 @@ from .store.binding import open as open
 from .store.binding import transactional as transactional
 from .store.clocks import Clock as Clock
 from .store.connection import Connection as Connection
+from .values.groups import Then as Then
 from .values.limits import Bounds as Bounds
 from .values.limits import KeyLimits as KeyLimits
 from .values.model import DeadMessage as DeadMessage

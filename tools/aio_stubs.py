@@ -52,7 +52,7 @@ from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
-from ..values.groups import Group, Grouped, ThenOn
+from ..values.groups import Group, Then
 from ..values.limits import (
     Limit,
 )

@@ -43,7 +43,7 @@ from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
-from ..values.groups import Grouped, ThenOn
+from ..values.groups import Then
 from ..values.limits import (
     Limit,
 )
@@ -141,19 +141,13 @@ class Queue(Twin, Generic[T]):
         limits: Mapping[str, str] | None = ...,
         room: Seconds = ...,
     ) -> str: ...
-    async def enqueue_group(
+    async def enqueue_many(
         self,
         tr: Transactor,
         messages: Iterable[NewMessage[T] | T],
         *,
-        then: NewMessage[Any] | Any,
-        then_queue: Queue[Any] | None = ...,
-        then_on: ThenOn = ...,
-        name: str | None = ...,
+        group: Then | None = ...,
         room: Seconds = ...,
-    ) -> Grouped: ...
-    async def enqueue_many(
-        self, tr: Transactor, messages: Iterable[NewMessage[T] | T], *, room: Seconds = ...
     ) -> Enqueued: ...
     @overload
     async def extend(
@@ -238,6 +232,7 @@ class Queue(Twin, Generic[T]):
     @property
     def subscriptions(self) -> Subscriptions: ...
     def value(self, message: Message | Delivery) -> T: ...
+    watch = _rows(_Queue.watch)
     def within(self, seconds: Seconds | None) -> Self: ...
 
 class Subscription(Twin):

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial, wraps
 from types import GenericAlias
 from typing import Any, Self, TypeVar
 
 from ..consumers.line import Ticket
 from ..store.binding import fdb
+from ..values.groups import Then
+from ..worker.terms import Take
 from .driver import run
 
 T = TypeVar("T", bound="type[Twin]")
@@ -166,7 +169,11 @@ def to_twin(value: Any) -> Any:
 
 
 def to_original(value: Any) -> Any:
-    """What a twin stands for; any other value as it is."""
+    """What a twin stands for, also within a group of arguments; any other value as it is."""
+    if isinstance(value, Then | Take):
+        return replace(
+            value, **{each.name: to_original(getattr(value, each.name)) for each in fields(value)}
+        )
     return value.blocking if isinstance(value, Twin) else value
 
 

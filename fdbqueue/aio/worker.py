@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, Self, TypeVar
@@ -127,9 +126,8 @@ class Worker(Twin):
         In an event loop that runs, it waits for nothing: the worker reads the options of the queue
         when it starts, or is asked for them, and what is wrong with them is raised then.
         """
-        originals = {each: to_original(getattr(take, each)) for each in ("subscription", "credit")}
-        given: Any = {"take": replace(take, **originals), "run": run, "fail": fail}
-        self.blocking.add(to_original(queue), handler, **given)
+        blocking: Any = handler
+        self.blocking.add(to_original(queue), blocking, take=to_original(take), run=run, fail=fail)
         return self
 
     def handler(

@@ -208,16 +208,7 @@ class Enqueuing(Handle, Generic[T]):
         *,
         room: Seconds = ROOM_SECONDS,
     ) -> Enqueued:
-        """Enqueue several messages in one transaction; returns their ids, in the same order.
-
-        A message is a ``NewMessage``, or just its payload. The result also says how many messages
-        are ``new``: the others were known by their dedup ids or unique keys.
-
-        One round trip for all; conflicts as in ``enqueue``. Raises what ``enqueue`` raises,
-        ``InvalidArgument`` for no messages at all, and with a database ``TransactionTooLarge`` for
-        more than a transaction takes. After an error nothing is written, but in your own
-        transaction after ``QueueFull`` if some replace others.
-        """
+        """``Queue.enqueue_many`` without a group."""
         given = drafts(messages, self._clock.now_ms(tr), self._serializer)
         count, _ = admission.counted(given)
         if not 0 < count <= MAX_BATCH:

@@ -10,8 +10,12 @@ from ..messages import inspection as waiting
 from ..messages import lookup
 from ..messages.delivery import scan
 from ..schema import counters
+from ..store import tasks
 from ..store.binding import fdb
+from ..values import durations
+from ..values.backoff import MAX_DELAY_SECONDS
 from ..values.content import check_count
+from ..values.durations import Seconds
 from ..values.model import Depth, Event, Message, MessageState
 from .handle import Handle, Transactor
 
@@ -99,6 +103,32 @@ def depth(queue: Handle, tr: Transactor) -> Depth:
         return sum(counters.depths(tr, queue._keys).values(), Depth())
 
     return queue._read(tr, count)
+
+
+def watch(queue: Handle, db: fdb.Database, *, every: Seconds = 1.0) -> Iterator[Depth]:
+    """Tell when the queue changes: yield its depth, and again whenever it differs, without end.
+
+    every: seconds between two looks, 0.01 or more. Changes between them come as one.
+
+    A look is one snapshot read: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+    """
+    if isinstance(db, fdb.Transaction):
+        problem = "must be a database: each look is a transaction"
+        raise InvalidArgument(argument="db", value=db, problem=problem)
+    pause = durations.within(every, 0.01, MAX_DELAY_SECONDS)
+    if pause is None:
+        problem = "must be 0.01 seconds or more"
+        raise InvalidArgument(argument="every", value=every, problem=problem)
+    return _changes(queue, db, pause)
+
+
+def _changes(queue: Handle, db: fdb.Database, pause: float) -> Iterator[Depth]:
+    known = None
+    while True:
+        if (found := depth(queue, db)) != known:
+            known = found
+            yield found
+        tasks.sleep(pause)
 
 
 def history(

@@ -259,7 +259,7 @@ class Queue(Enqueuing[T]):
 
     # -- producing ---------------------------------------------------------------------------
 
-    enqueue_group = grouping.enqueue_group
+    enqueue_many = grouping.enqueue_many
 
     @property
     def groups(self) -> Groups:
@@ -401,6 +401,7 @@ class Queue(Enqueuing[T]):
     browse = inspection.browse
     messages = inspection.messages
     depth = inspection.depth
+    watch = inspection.watch
     history = inspection.history
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from .records import record
 
@@ -21,7 +20,7 @@ class Group:
         the callback is enqueued, "failed" if one will never be done for which the callback would
         have to wait, and "blocked" while the callback's queue is gone or does not take it.
     total: how many members there are; while it is open, so far. left: how many the callback waits
-    for. done: how many are done. dead: how many are dead letters; with ``then_on="settled"`` how
+    for. done: how many are done. dead: how many are dead letters; with ``on="settled"`` how
     many died. failed: how many ended in another way.
     queue: the name of the callback's queue. callback_id: the id of the callback, once it is
     enqueued. created_ms, ended_ms: wall clock in milliseconds; None while it has not ended.
@@ -43,16 +42,26 @@ class Group:
     retry_ms: int | None = None
 
 
-class Grouped(list[str]):
-    """The ids that ``Queue.enqueue_group`` returns: those of the messages that this call has
-    enqueued, in their order.
+@record
+class Then:
+    """What follows when all messages of a group have ended: another one, the callback.
 
-    name: of the group.
+    message: the callback, a ``NewMessage`` or just its payload of up to 90,000 bytes, without
+        ``at``, ``ttl_ends_at``, ``dedup_id`` and ``unique``. It has the headers ``group``, the
+        name, ``group_total``, how many messages there were, and ``group_undone``, how many of them
+        were not done. ``delay`` and ``ttl`` begin with the end of the group.
+    queue: the queue of the callback, below any root of the same database; None for that of the
+        group.
+    on: "done" if the callback comes only once all are done: a dead letter has to be redriven first,
+        and if a message ends in another way (expired, cancelled, purged, moved away, or forwarded
+        as a dead letter), it never comes. "settled" if dead letters and all other ends count, too.
+    name: of the group, up to 200 characters; random where None. With the name of a group that was
+        enqueued with the same arguments, only those messages are enqueued that were not, so an
+        interrupted call can be continued; the ids are then those of the rest. A group is known for
+        seven days after its end.
     """
 
-    def __init__(self, ids: Iterable[str], name: str) -> None:
-        super().__init__(ids)
-        self.name = name
-
-    def __reduce__(self) -> tuple[type[Grouped], tuple[list[str], str]]:
-        return Grouped, (list(self), self.name)
+    message: Any
+    queue: Any = None
+    on: ThenOn = "done"
+    name: str | None = None

@@ -140,15 +140,17 @@ class Enqueued(list[str]):
     """The ids that ``Queue.enqueue_many`` returns, in the order of its messages.
 
     new: how many messages were added. The others had a known dedup id or unique key; each has the
-    id of the message that was there already, or replaced it.
+    id of the message that was there already, or replaced it. group: the name of their group; empty
+    if they are in none.
     """
 
-    def __init__(self, ids: Iterable[str], new: int) -> None:
+    def __init__(self, ids: Iterable[str], new: int, group: str = "") -> None:
         super().__init__(ids)
         self.new = new
+        self.group = group
 
-    def __reduce__(self) -> tuple[type[Enqueued], tuple[list[str], int]]:
-        return Enqueued, (list(self), self.new)
+    def __reduce__(self) -> tuple[type[Enqueued], tuple[list[str], int, str]]:
+        return Enqueued, (list(self), self.new, self.group)
 
 
 @record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fdbqueue import Queue, fdb
+from fdbqueue import Queue, Then, fdb
 from tests.acceptance.running import Fdbq
 
 
@@ -10,7 +10,7 @@ def test_groups_on_the_command_line(db: fdb.Database, fdbq: Fdbq, name: str) -> 
     queue = Queue(name)
     assert "has no groups" in fdbq.ok("group", "list", name).err
     for group in ("one", "two"):
-        queue.enqueue_group(db, [b"a", b"b"], then=b"all", name=group)
+        queue.enqueue_many(db, [b"a", b"b"], group=Then(b"all", name=group))
     delivery = queue.receive(db)
     assert delivery is not None
     queue.ack(db, delivery)

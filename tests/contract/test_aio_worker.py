@@ -186,7 +186,7 @@ def test_verdicts_of_a_batch_and_errors_settle_as_those_of_threads(
 
     async def main() -> None:
         async with worker:
-            await until(lambda: queue.depth(db).leased == queue.depth(db).ready == 0)
+            await until(lambda: queue.depth(db).dead == 1)
 
     run(main())
     assert queue.depth(db) == Depth(enqueued=2, done=1, dead=1)

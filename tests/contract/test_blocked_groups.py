@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Message, NewMessage, Queue, Worker
+from fdbqueue import Message, NewMessage, Queue, Then, Worker
 from fdbqueue.errors import OwnWritesUnseen
 from fdbqueue.messages import next_event
 from fdbqueue.messages.groups import inspection
@@ -42,7 +42,7 @@ def block(db: Database, parts: Queue, names: str = "g", then: Any = b"all") -> N
     """End groups whose callbacks' queue is gone."""
     wholes = Queue.create(db, "wholes", root=parts._root, clock=parts._clock)
     for name in names:
-        parts.enqueue_group(db, [b"x"], then=then, then_queue=wholes, name=name)
+        parts.enqueue_many(db, [b"x"], group=Then(then, queue=wholes, name=name))
     wholes.delete(db)
     for delivery in parts.receive_many(db, len(names)):
         parts.ack(db, delivery)
@@ -118,7 +118,7 @@ def test_a_consumer_that_waits_tries_again_when_it_is_time(
 def test_a_callback_of_the_queue_itself_comes_to_who_waits(
     db: Database, parts: Queue, clock: ManualClock
 ) -> None:
-    parts.enqueue_group(db, [b"x"], then=b"large" * 100, name="g")
+    parts.enqueue_many(db, [b"x"], group=Then(b"large" * 100, name="g"))
     parts.set_options(db, max_payload=100)
     delivery = parts.receive(db)
     assert delivery is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import KeyLimits, NewMessage, Queue, fdb
+from fdbqueue import KeyLimits, NewMessage, Queue, Then, fdb
 from tests.expected import agenda
 from tests.seeds import SEED
 from tests.still_clock import StillClock
@@ -103,9 +103,7 @@ def test_many_groups_end_at_once_with_large_callbacks(
 ) -> None:
     parts, wholes = (Queue.create(db, name, root=space) for name in ("parts", "wholes"))
     for n in range(60):
-        parts.enqueue_group(
-            db, [b"x"], then=LARGE, then_queue=wholes, name=f"{n}", then_on="settled"
-        )
+        parts.enqueue_many(db, [b"x"], group=Then(LARGE, queue=wholes, on="settled", name=f"{n}"))
     held = parts.receive_many(db, 60)
     assert len(held) == 60
     if end == "ack":

@@ -395,7 +395,6 @@ def takers() -> Iterator[tuple[str, str]]:
 ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Queue.enqueue": lambda _: (b"b",),
     "Queue.enqueue_many": lambda _: ([b"b"],),
-    "Queue.enqueue_group": lambda _: ([b"b"],),
     "Queue.receive_batch": lambda _: (3,),
     "Queue.receive_many": lambda _: (3,),
     "Line.collect": lambda known: (known.ticket,),
@@ -481,8 +480,6 @@ class Known:
             called = partial(called, concurrency=5)
         if (owner, method) == ("Schedules", "set"):
             called = partial(called, every=60)
-        if (owner, method) == ("Queue", "enqueue_group"):
-            called = partial(called, then=b"c")
         if (owner, method) == ("Import", "enqueue"):
             called = partial(called, since=b"", until=b"1")
         name = f"{owner}.{method}"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tenacity
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue, State
+from fdbqueue import Delivery, Depth, NewMessage, Queue, State, Then
 from fdbqueue.consumers.receiving import waiting as standing
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
 from fdbqueue.messages import history
@@ -461,7 +461,7 @@ def test_a_queue_with_a_result_or_a_callback_that_is_to_come_stays(
 ) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=100)
     wholes = Queue.create(db, "wholes", root=space, clock=clock)
-    queue.enqueue_group(db, [b"x"], then=b"all", then_queue=wholes, name="g")
+    queue.enqueue_many(db, [b"x"], group=Then(b"all", queue=wholes, name="g"))
     message_id = queue.enqueue(db, b"asked for", keep_result=1000)
     wholes.delete(db)
     for delivery in queue.receive_many(db, 2):

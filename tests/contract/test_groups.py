@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Bounds, Message, NewMessage, Queue, Worker, aio, context
+from fdbqueue import Bounds, Message, NewMessage, Queue, Then, Worker, aio, context
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidPayload,
@@ -79,11 +79,11 @@ def came(db: Database, queue: Queue) -> list[bytes]:
 def test_the_callback_comes_with_the_last_acknowledgement(
     db: Database, parts: Queue, wholes: Queue
 ) -> None:
-    grouped = parts.enqueue_group(db, [b"a", b"b", b"c"], then=b"sum", then_queue=wholes)
-    name = grouped.name
+    grouped = parts.enqueue_many(db, [b"a", b"b", b"c"], group=Then(b"sum", queue=wholes))
+    name = grouped.group
     assert [each.id for each in parts.peek(db, 9)] == grouped
     kept = pickle.loads(pickle.dumps(grouped))
-    assert (kept, kept.name) == (grouped, name)
+    assert (kept, kept.group) == (grouped, name)
     for left in (3, 2, 1):
         assert (group(db, parts, name).state, group(db, parts, name).left) == ("running", left)
         assert wholes.depth(db).enqueued == 0
@@ -269,10 +269,11 @@ def test_what_an_end_of_a_message_means_for_its_group(
     db: Database, parts: Queue, wholes: Queue, clock: ManualClock, ending: Ending
 ) -> None:
     for then_on in get_args(ThenOn):
-        _, message_id = parts.enqueue_group(
-            db, [b"1", NewMessage(b"2", ttl=3600)], then=b"all", then_queue=wholes,
-            then_on=then_on, name=then_on,
-        )  # fmt: skip
+        _, message_id = parts.enqueue_many(
+            db,
+            [b"1", NewMessage(b"2", ttl=3600)],
+            group=Then(b"all", queue=wholes, on=then_on, name=then_on),
+        )
         parts.ack(db, taken(db, parts))
         ending(db, parts, message_id, clock)
         found = group(db, parts, then_on)
@@ -315,7 +316,7 @@ def test_whatever_becomes_of_a_commit_the_callback_comes_once(
     shaky: Any = FlakyDatabase(db, itertools.cycle([None, fault]))
     parts.set_options(db, max_attempts=None)
     for n in range(3):
-        parts.enqueue_group(db, [b"x"] * 4, then=str(n).encode(), then_queue=wholes)
+        parts.enqueue_many(db, [b"x"] * 4, group=Then(str(n).encode(), queue=wholes))
 
     def over() -> bool:
         clock.seconds += 1  # What could not be settled in time returns.
@@ -340,7 +341,7 @@ def test_the_ends_of_the_last_in_all_interleavings(db: Database, space: Subspace
 
     def start() -> tuple[list[Callable[[Any], Any]], Callable[[list[Any]], None]]:
         queue = forced(Queue.create(db, f"queue {next(numbers)}", root=space), "first")
-        queue.enqueue_group(db, [b"1", b"2", b"3"], then=b"all", then_on="settled", name="g")
+        queue.enqueue_many(db, [b"1", b"2", b"3"], group=Then(b"all", on="settled", name="g"))
         one, two, three = queue.receive_many(db, 3)
 
         def check(results: list[Any]) -> None:
@@ -383,7 +384,7 @@ def test_the_seal_of_a_group_and_the_end_of_its_messages_in_all_interleavings(
         ], check
 
     def enqueue(queue: Queue, lent: Any) -> list[str]:
-        return queue.enqueue_group(lent, [b"1", b"2"], then=b"all", name="g")
+        return queue.enqueue_many(lent, [b"1", b"2"], group=Then(b"all", name="g"))
 
     assert explore(db, start) > 2
 
@@ -400,7 +401,7 @@ def stop_after(lent: FlakyDatabase, commits: int) -> None:
 def test_ends_of_different_messages_do_not_conflict_while_others_are_left(
     db: Database, parts: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts.enqueue_group(db, [b"x"] * 20, then=b"all")
+    parts.enqueue_many(db, [b"x"] * 20, group=Then(b"all"))
     held = parts.receive_many(db, 20)
     first, *others = sorted(held, key=lambda each: crc32(each.id.encode()))
     monkeypatch.setattr(world.random, "randrange", lambda most: 0)
@@ -422,7 +423,7 @@ def test_ends_of_different_messages_do_not_conflict_while_others_are_left(
 def test_a_transaction_that_does_not_see_its_own_writes_ends_no_message_of_a_group(
     db: Database, parts: Queue
 ) -> None:
-    parts.enqueue_group(db, [b"1", b"2"], then=b"all")
+    parts.enqueue_many(db, [b"1", b"2"], group=Then(b"all"))
     one, two = parts.receive_many(db, 2)
     tr = db.create_transaction()
     tr.options.set_snapshot_ryw_disable()
@@ -465,7 +466,7 @@ def test_a_fan_in_survives_a_crash_at_every_step(
 
 def fan_in(db: Any, parts: Queue, wholes: Queue, sales: Queue) -> None:
     given = [b"1", b"2", b"3", b"4", b"5"]
-    parts.enqueue_group(db, given, then=b"all", then_queue=wholes, name="g")
+    parts.enqueue_many(db, given, group=Then(b"all", queue=wholes, name="g"))
     drain(db, parts, lambda message: None)
     drain(db, wholes, lambda message: context.then(sales, message))
     drain(db, sales, lambda message: None)
@@ -483,26 +484,26 @@ def test_a_large_group_is_enqueued_step_by_step_and_continued_after_a_crash(
         lent: Any = FlakyDatabase(db, ())
         lent._before = lambda lent=lent: stop_after(lent, 1)
         with pytest.raises(Stopped):
-            parts.enqueue_group(lent, payloads, then=b"all", then_queue=wholes, name="load")
+            parts.enqueue_many(lent, payloads, group=Then(b"all", queue=wholes, name="load"))
         assert group(db, parts, "load").state == "open"
         assert group(db, parts, "load").total == 3 * crashes
         drain(db, parts, lambda message: None)  # The callback must not come yet.
         assert wholes.depth(db).enqueued == 0
         assert parts.admin.verify(db).ok
     for _ in range(2):
-        parts.enqueue_group(db, payloads, then=b"all", then_queue=wholes, name="load")
+        parts.enqueue_many(db, payloads, group=Then(b"all", queue=wholes, name="load"))
     assert parts.depth(db).enqueued == 10
     assert group(db, parts, "load").state == "running"
     assert [each.payload for each in parts.peek(db)] == [b"9"]
     drain(db, parts, lambda message: None)
     assert came(db, wholes) == [b"all"]
-    parts.enqueue_group(db, payloads, then=b"all", then_queue=wholes, name="load")
+    parts.enqueue_many(db, payloads, group=Then(b"all", queue=wholes, name="load"))
     assert parts.depth(db).enqueued == 10
 
 
 def test_a_group_of_the_same_name_must_be_the_same(db: Database, parts: Queue) -> None:
     def enqueue(count: int = 2, then: Any = b"all", then_on: Any = "done") -> list[str]:
-        return parts.enqueue_group(db, [b"x"] * count, then=then, then_on=then_on, name="g")
+        return parts.enqueue_many(db, [b"x"] * count, group=Then(then, on=then_on, name="g"))
 
     enqueue()
     for other in ({"count": 3}, {"count": 1}, {"then": b"other"}, {"then_on": "settled"}):
@@ -513,19 +514,19 @@ def test_a_group_of_the_same_name_must_be_the_same(db: Database, parts: Queue) -
 
 def test_a_group_is_part_of_the_callers_transaction(db: Database, parts: Queue) -> None:
     tr = db.create_transaction()
-    name = parts.enqueue_group(tr, [b"1", b"2"], then=b"all").name
+    name = parts.enqueue_many(tr, [b"1", b"2"], group=Then(b"all")).group
     assert parts.depth(db).enqueued == 0
     tr.commit().wait()
     assert group(db, parts, name).total == 2
     dropped = db.create_transaction()
-    parts.enqueue_group(dropped, [b"3"], then=b"all", name="gone")
+    parts.enqueue_many(dropped, [b"3"], group=Then(b"all", name="gone"))
     assert parts.groups.get(db, "gone") is None
 
 
 def test_members_may_have_what_other_messages_have(
     db: Database, parts: Queue, wholes: Queue, clock: ManualClock
 ) -> None:
-    grouped = parts.enqueue_group(
+    grouped = parts.enqueue_many(
         db,
         [
             NewMessage(b"a" * 200_000),
@@ -535,11 +536,10 @@ def test_members_may_have_what_other_messages_have(
             NewMessage(b"e", priority=9, keep_result=60),
             NewMessage(b"f", limits={"api": "one"}),
         ],
-        then=b"all",
-        then_queue=wholes,
+        group=Then(b"all", queue=wholes),
     )
     drain(db, parts, lambda message: None)
-    assert group(db, parts, grouped.name).left == 1
+    assert group(db, parts, grouped.group).left == 1
     clock.seconds += 100
     drain(db, parts, lambda message: None)
     assert came(db, wholes) == [b"all"]
@@ -554,14 +554,16 @@ def test_the_callback_may_have_what_other_messages_have(
         bounds=Bounds(messages=1), levels=3,
     )  # fmt: skip
     elsewhere.enqueue(db, "full")
-    parts.enqueue_group(
+    parts.enqueue_many(
         db,
         [b"x"],
-        then=NewMessage(
-            {"sum": 1}, priority=9, headers={"a": 1}, delay=30, ttl=60, key="k", keep_result=60
+        group=Then(
+            NewMessage(
+                {"sum": 1}, priority=9, headers={"a": 1}, delay=30, ttl=60, key="k", keep_result=60
+            ),
+            queue=elsewhere,
+            name="g",
         ),
-        then_queue=elsewhere,
-        name="g",
     )
     drain(db, parts, lambda message: None)
     assert elsewhere.depth(db).delayed == 1
@@ -574,14 +576,14 @@ def test_the_callback_may_have_what_other_messages_have(
     assert elsewhere.result(db, delivery.id) == 7
     assert elsewhere.admin.verify(db).ok
     limited = NewMessage("limited", limits={"api": "one"})
-    parts.enqueue_group(db, [b"x"], then=limited, then_queue=elsewhere)
+    parts.enqueue_many(db, [b"x"], group=Then(limited, queue=elsewhere))
     drain(db, parts, lambda message: None)
     elsewhere.ack(db, taken(db, elsewhere))
     assert elsewhere.admin.verify(db).ok
-    again = parts.enqueue_group(db, [b"x"], then=NewMessage("late", ttl=60), then_queue=elsewhere)
+    again = parts.enqueue_many(db, [b"x"], group=Then(NewMessage("late", ttl=60), queue=elsewhere))
     drain(db, parts, lambda message: None)
     clock.seconds += 100
-    assert group(db, parts, again.name).state == "complete"
+    assert group(db, parts, again.group).state == "complete"
     elsewhere.ack(db, taken(db, elsewhere))
     assert elsewhere.receive(db) is None, "it has expired"
 
@@ -594,25 +596,26 @@ def test_the_callback_may_have_what_other_messages_have(
         (InvalidArgument, {"messages": [NewMessage(b"x", unique="u")]}),
         (InvalidPayload, {"messages": [{"text"}]}),
         (InvalidArgument, {"messages": [NewMessage(b"x", priority=10)]}),
-        (InvalidArgument, {"then": NewMessage(b"x", priority=10)}),
-        (InvalidArgument, {"then": NewMessage(b"x", unique="u")}),
-        (InvalidArgument, {"then": NewMessage(b"x", dedup_id="d")}),
-        (InvalidArgument, {"then": NewMessage(b"x" * 90_501)}),
-        (InvalidArgument, {"then": NewMessage(b"x", headers={"group": "g"})}),
-        (InvalidPayload, {"then": {7}}),
-        (InvalidArgument, {"then_on": "dead"}),
-        (InvalidArgument, {"then_queue": "wholes"}),
-        (InvalidArgument, {"name": ""}),
+        (InvalidArgument, {"group": Then(NewMessage(b"x", priority=10))}),
+        (InvalidArgument, {"group": Then(NewMessage(b"x", unique="u"))}),
+        (InvalidArgument, {"group": Then(NewMessage(b"x", dedup_id="d"))}),
+        (InvalidArgument, {"group": Then(NewMessage(b"x" * 90_501))}),
+        (InvalidArgument, {"group": Then(NewMessage(b"x", headers={"group": "g"}))}),
+        (InvalidPayload, {"group": Then({7})}),
+        (InvalidArgument, {"group": Then(b"all", on="dead")}),  # type: ignore[arg-type]
+        (InvalidArgument, {"group": Then(b"all", queue="wholes")}),
+        (InvalidArgument, {"group": Then(b"all", name="")}),
+        (InvalidArgument, {"group": b"all"}),
         (InvalidArgument, {"messages": [b"x"] * 1_001}),
-        (QueueNotFound, {"then_queue": Queue("nowhere")}),
+        (QueueNotFound, {"group": Then(b"all", queue=Queue("nowhere"))}),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(
     db: Database, parts: Queue, error: type[Exception], given: dict[str, Any]
 ) -> None:
-    terms: dict[str, Any] = {"messages": [b"x"], "then": b"all", **given}
+    terms: dict[str, Any] = {"messages": [b"x"], "group": Then(b"all"), **given}
     with pytest.raises(error):
-        parts.enqueue_group(db, **terms)
+        parts.enqueue_many(db, **terms)
     assert parts.depth(db).enqueued == 0
     assert parts.groups.list(db) == []
 
@@ -624,15 +627,15 @@ def test_a_group_that_does_not_fit_into_a_full_queue_is_continued(
     parts.set_options(db, bounds=Bounds(messages=3))
     for _ in range(2):
         with pytest.raises(QueueFull):
-            parts.enqueue_group(db, [b"x"] * 4, then=b"all", name="g")
+            parts.enqueue_many(db, [b"x"] * 4, group=Then(b"all", name="g"))
     drain(db, parts, lambda message: None)
-    parts.enqueue_group(db, [b"x"] * 4, then=b"all", name="g")
+    parts.enqueue_many(db, [b"x"] * 4, group=Then(b"all", name="g"))
     drain(db, parts, lambda message: None)
     assert group(db, parts, "g").state == "complete"
 
 
 def test_copies_of_messages_are_in_no_group(db: Database, parts: Queue, wholes: Queue) -> None:
-    parts.enqueue_group(db, [b"x"], then=b"all", then_queue=wholes, name="g")
+    parts.enqueue_many(db, [b"x"], group=Then(b"all", queue=wholes, name="g"))
     other = Queue.create(db, "other", root=parts._root)
     parts.copy(db, other)
     drain(db, other, lambda message: None)
@@ -646,12 +649,12 @@ def test_a_message_that_a_newer_one_replaces_or_that_waits_for_its_key_may_end_a
 ) -> None:
     prices = Queue.create(db, "prices", root=space, last_value="of")
     old = NewMessage(b"old", headers={"of": "tea"})
-    prices.enqueue_group(db, [old], then=b"all", then_on="settled", name="replaced")
+    prices.enqueue_many(db, [old], group=Then(b"all", on="settled", name="replaced"))
     prices.enqueue(db, b"new", headers={"of": "tea"})
     assert group(db, prices, "replaced").state == "complete"
     keyed = Queue.create(db, "keyed", root=space)
     some = [NewMessage(b"x", key="k") for _ in range(3)]
-    keyed.enqueue_group(db, some, then=b"all", then_on="settled", name="waiting")
+    keyed.enqueue_many(db, some, group=Then(b"all", on="settled", name="waiting"))
     keyed.purge(db)
     assert group(db, keyed, "waiting").failed == 3
     assert came(db, keyed) == [b"all"]
@@ -665,7 +668,7 @@ def test_a_message_that_a_newer_one_replaces_or_that_waits_for_its_key_may_end_a
 def test_a_group_whose_queue_of_the_callback_is_gone_is_blocked_until_it_is_there(
     db: Database, parts: Queue, wholes: Queue, clock: ManualClock
 ) -> None:
-    parts.enqueue_group(db, [b"x"], then=b"all", then_queue=wholes, name="g")
+    parts.enqueue_many(db, [b"x"], group=Then(b"all", queue=wholes, name="g"))
     wholes.delete(db)
     drain(db, parts, lambda message: None)
     assert group(db, parts, "g").state == "blocked"
@@ -686,7 +689,7 @@ def test_a_group_whose_queue_of_the_callback_is_gone_is_blocked_until_it_is_ther
 def test_a_group_is_known_for_a_week_after_its_end(
     db: Database, parts: Queue, clock: ManualClock
 ) -> None:
-    parts.enqueue_group(db, [b"x"], then=b"all", name="g")
+    parts.enqueue_many(db, [b"x"], group=Then(b"all", name="g"))
     drain(db, parts, lambda message: None)
     clock.seconds += WEEK - 100
     parts.admin.sweep(db)
@@ -700,7 +703,7 @@ def test_a_group_is_known_for_a_week_after_its_end(
 
 def test_a_group_that_is_forgotten_has_no_callback(db: Database, parts: Queue) -> None:
     for name in "abc":
-        parts.enqueue_group(db, [b"x", b"y"], then=b"all", name=name)
+        parts.enqueue_many(db, [b"x", b"y"], group=Then(b"all", name=name))
     assert parts.groups.forget(db, "b")
     assert not parts.groups.forget(db, "b")
     assert [each.name for each in parts.groups.list(db)] == ["a", "c"]
@@ -717,10 +720,10 @@ def test_asyncio_has_groups(db: Database, parts: Queue, wholes: Queue) -> None:
     async def run() -> None:
         twin = aio.Queue("parts", root=parts._root, clock=parts._clock)
         other = aio.Queue("wholes", root=parts._root, clock=parts._clock)
-        grouped = await twin.enqueue_group(store, [b"x"], then=b"all", then_queue=other)
+        grouped = await twin.enqueue_many(store, [b"x"], group=Then(b"all", queue=other))
         async with aio.Worker(store).add(twin, noted):
             while (
-                found := await twin.groups.get(store, grouped.name)
+                found := await twin.groups.get(store, grouped.group)
             ) and found.state != "complete":
                 await asyncio.sleep(0.001)
 
@@ -740,7 +743,7 @@ def test_verify_finds_what_keeps_a_group_from_its_end(
     keys = parts._keys.groups
 
     def enqueue(name: str) -> str:
-        return parts.enqueue_group(db, [b"x"], then=b"all", then_queue=wholes, name=name)[0]
+        return parts.enqueue_many(db, [b"x"], group=Then(b"all", queue=wholes, name=name))[0]
 
     gone, lost, _, _ = (enqueue(name) for name in ("gone", "lost", "bare", "unreadable"))
     tr = db.create_transaction()
@@ -796,7 +799,9 @@ class Model:
                 name = f"group {len(self.terms)}"
                 then_on: ThenOn = "settled" if n % 2 else "done"
                 self.terms[name] = then_on
-                those = queue.enqueue_group(db, [b"x"] * n, then=b"all", name=name, then_on=then_on)
+                those = queue.enqueue_many(
+                    db, [b"x"] * n, group=Then(b"all", on=then_on, name=name)
+                )
                 for message_id in those:
                     self.of[message_id] = name
                     self.becomes(message_id, "live")
@@ -908,7 +913,7 @@ def test_a_member_may_replace_another_of_the_same_call(
 ) -> None:
     parts = Queue.create(db, "latest", root=space, clock=clock, last_value="item")
     messages = [NewMessage(b"%d" % n, headers={"item": n % 2}) for n in range(5)]
-    name = parts.enqueue_group(db, messages, then=b"all", then_on="settled").name
+    name = parts.enqueue_many(db, messages, group=Then(b"all", on="settled")).group
     assert group(db, parts, name).left == 2
     assert parts.admin.verify(db).ok
     assert came(db, parts) == [b"3", b"4", b"all"]

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry import context, trace
 from prometheus_client import CollectorRegistry, generate_latest
 
-from fdbqueue import Message, NewMessage, Queue
+from fdbqueue import Depth, Message, NewMessage, Queue
 from fdbqueue.consumers import wakeups
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
@@ -37,6 +37,20 @@ def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
 @pytest.fixture
 def registry() -> CollectorRegistry:
     return CollectorRegistry()
+
+
+def test_whoever_watches_is_told_of_each_change(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "watched", root=space)
+    told = queue.watch(db, every=0.01)
+    assert next(told) == Depth()
+    queue.enqueue(db, b"a")
+    assert next(told) == Depth(ready=1, enqueued=1, ready_bytes=1)
+    queue.receive(db)
+    assert next(told).leased == 1
+    with pytest.raises(InvalidArgument, match="every"):
+        queue.watch(db, every=0)
+    with pytest.raises(InvalidArgument, match="database"):
+        queue.watch(db.create_transaction())  # type: ignore[arg-type]
 
 
 def test_a_collector_tells_how_a_queue_stands(

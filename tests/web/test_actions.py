@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from starlette.testclient import TestClient
 
-from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue import NewMessage, Queue, Then, fdb
 from fdbqueue.errors import OperationTimedOut
 from fdbqueue.schema import audit_log
 from fdbqueue.schema.codec.audit_log import AuditLine
@@ -328,7 +328,7 @@ def test_a_viewer_may_not_act_and_sees_no_action(
     bury(db, queue, "a")
     queue.schedules.set(db, "nightly", every=3600)
     consumers.register(db, queue, "billing")
-    queue.enqueue_group(db, [b"x"], then=b"y", name="load")
+    queue.enqueue_many(db, [b"x"], group=Then(b"y", name="load"))
     queue.limits["api", "stripe"].set(db, concurrency=2)
     for path, query in (
         ("/queue", {}),

@@ -12,7 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from fdbqueue import Queue, fdb
+from fdbqueue import Queue, Then, fdb
 from fdbqueue.web import application, events
 from tests.needs import require_browser
 from tests.patience import eventually
@@ -70,7 +70,7 @@ def test_pages_are_live_harmless_and_as_wide_as_the_screen(
         browser.get(f"http://{address}/queue?queue={name}")
         queue.enqueue(db, b"x")
         eventually(lambda: shown(browser, ".tile dd") == "3")
-        queue.enqueue_group(db, [b"x"], then=b"y", name=HOSTILE)
+        queue.enqueue_many(db, [b"x"], group=Then(b"y", name=HOSTILE))
         queue.limits["api", HOSTILE].pause(db)
         queue.enqueue(db, b"x", limits={"api": HOSTILE})
         for path in (

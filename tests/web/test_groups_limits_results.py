@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue import NewMessage, Queue, Then, fdb
 from tests.web.test_actions import act, acting, log
 from tests.web.test_pages import cells, get, ids, rows
 
@@ -23,12 +23,12 @@ def names(text: str) -> list[str]:
 def test_groups_are_listed_with_their_progress_and_followed_to_their_callback(
     db: fdb.Database, queue: Queue[bytes], pages: TestClient
 ) -> None:
-    queue.enqueue_group(db, [b"x", b"x", b"x"], then=b"all done", name="load-1")
+    queue.enqueue_many(db, [b"x", b"x", b"x"], group=Then(b"all done", name="load-1"))
     first = queue.receive(db)
     assert first is not None
     queue.ack(db, first)
     for n in (2, 3):
-        queue.enqueue_group(db, [b"x"], then=b"y", name=f"load-{n}")
+        queue.enqueue_many(db, [b"x"], group=Then(b"y", name=f"load-{n}"))
 
     (row, *_) = rows(get(pages, "/groups", queue="orders"))
     state, ended, done, dead, failed, _, then = cells(row)[:7]
@@ -58,7 +58,7 @@ def test_groups_are_listed_with_their_progress_and_followed_to_their_callback(
 def test_a_group_is_forgotten_and_its_messages_stay(
     db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], acting: TestClient
 ) -> None:
-    queue.enqueue_group(db, [b"x", b"x"], then=b"y", name="load-1")
+    queue.enqueue_many(db, [b"x", b"x"], group=Then(b"y", name="load-1"))
     told = act(acting, "forget-group", group="load-1")
     assert told == ("Forget 1 group, so that no message follows?", "1 group forgotten.")
     assert queue.groups.get(db, "load-1") is None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typer import Option
 
-from fdbqueue import NewMessage
+from fdbqueue import NewMessage, Then
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema import once
 
@@ -63,7 +63,7 @@ def groups(
 def _enqueue(space: bytes, count: int) -> None:
     db, root = processes.opened(space)
     grouped, alone = (Queue.create(db, name, root=root, lease=600) for name in ("grouped", "alone"))
-    grouped.enqueue_group(db, [b"x" * 100] * count, then=b"all", name="g")
+    grouped.enqueue_many(db, [b"x" * 100] * count, group=Then(b"all", name="g"))
     for begin in range(0, count, STEP):
         some = [NewMessage(b"x" * 100, keep_result=KEPT_SECONDS)] * min(STEP, count - begin)
         alone.enqueue_many(db, some)

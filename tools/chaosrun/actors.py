@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import fdbqueue
-from fdbqueue import Delivery, Message, NewMessage, Queue, Take, Worker, aio, fdb
+from fdbqueue import Delivery, Message, NewMessage, Queue, Take, Then, Worker, aio, fdb
 from fdbqueue.errors import QueueError
 from fdbqueue.store.binding import FAILURES
 from fdbqueue.store.embedded import StoreFull
@@ -167,8 +167,8 @@ class Producer(Actor):
             return self.once(n, lambda tr: queue.enqueue_many(tr, messages))
 
         def grouped(n: int) -> list[str]:
-            terms: Any = {"then_queue": self.place.callbacks, "then_on": get_args(ThenOn)[n % 2]}
-            return self.once(n, lambda tr: queue.enqueue_group(tr, messages, then=b"", **terms))
+            then = Then(b"", queue=self.place.callbacks, on=get_args(ThenOn)[n % 2])
+            return self.once(n, lambda tr: queue.enqueue_many(tr, messages, group=then))
 
         how = self.random.choice([*["alone", "beside", "sent"] * 2, "grouped"])
         if how == "sent":

@@ -12,7 +12,7 @@ from typing import Any
 from chaosrun.actors import QUEUE_LEVEL, row
 from chaosrun.place import BROWSERS, FILTERS, KEYS, LIMITS, REGIONS, TAKEN
 
-from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
+from fdbqueue import Delivery, KeyLimits, NewMessage, Queue, Then
 from fdbqueue.store import world
 from fdbqueue.values.groups import ThenOn
 
@@ -422,7 +422,7 @@ def enqueue_a_group(c: Client) -> None:
 
     def group(n: int) -> int:
         return len(
-            queue.enqueue_group(c.db, messages, then=b"then", then_queue=target, then_on=then_on)
+            queue.enqueue_many(c.db, messages, group=Then(b"then", queue=target, on=then_on))
         )
 
     c.do("group", MIXED, group, rows=len(messages), size=_size(messages), then_on=then_on)

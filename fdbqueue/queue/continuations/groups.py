@@ -19,8 +19,8 @@ from ...store import world
 from ...store.binding import fdb
 from ...values.content import check_count, check_headers
 from ...values.durations import Seconds
-from ...values.groups import Group, Grouped, ThenOn
-from ...values.model import NewMessage, T
+from ...values.groups import Group, Then, ThenOn
+from ...values.model import Enqueued, NewMessage, T
 from ...values.options import check_name
 from ...values.schedules import check_choice
 from ..enqueue import MAX_BATCH, Enqueuing
@@ -33,59 +33,52 @@ MAX_LISTED = 1_000
 _NAME_BYTES = 8
 
 
-def enqueue_group(
+def enqueue_many(
     queue: Enqueuing[T],
     tr: Transactor,
     messages: Iterable[NewMessage[T] | T],
     *,
-    then: NewMessage[Any] | Any,
-    then_queue: Enqueuing[Any] | None = None,
-    then_on: ThenOn = "done",
-    name: str | None = None,
+    group: Then | None = None,
     room: Seconds = ROOM_SECONDS,
-) -> Grouped:
-    """Enqueue messages, and another one, the callback, when the last of them has ended; returns the
-    ids of the messages, with the ``name`` of the group.
+) -> Enqueued:
+    """Enqueue several messages in one transaction; returns their ids, in the same order.
 
-    messages: as in ``enqueue_many``, without ``dedup_id`` and ``unique``. Each stands alone, in no
-        block.
-    then: the callback, a ``NewMessage`` or just its payload of up to 90,000 bytes, without ``at``,
-        ``ttl_ends_at``, ``dedup_id`` and ``unique``. It has the headers ``group``, the name,
-        ``group_total``, how many messages there were, and ``group_undone``, how many of them were
-        not done. ``delay`` and ``ttl`` begin with the end of the group.
-    then_queue: the queue of the callback, below any root of the same database; None for this one.
-    then_on: "done" if the callback comes only once all are done: a dead letter has to be redriven
-        first, and if a message ends in another way (expired, cancelled, purged, moved away, or
-        forwarded as a dead letter), it never comes. "settled" if dead letters and all other ends
-        count, too.
-    name: up to 200 characters; random where None. With the name of a group that was enqueued with
-        the same arguments, only those messages are enqueued that were not, so an interrupted call
-        can be continued; the ids are then those of the rest. A group is known for seven days after
-        its end.
+    A message is a ``NewMessage``, or just its payload. The result also says how many messages are
+    ``new``: the others were known by their dedup ids or unique keys.
+
+    group: another message, the callback, follows when the last of them has ended; the result has
+        the name of the group. ``Then`` says which, when and where. Messages of a group have no
+        ``dedup_id`` and ``unique``.
     room: as in ``enqueue``.
 
-    With a transaction, the group is part of it, and has at most 10,000 messages. With a database,
-    more than 1,000 messages, or 4 MB, take several transactions, and need a ``name``. The callback
-    does not come before all are enqueued.
+    One round trip for all; conflicts as in ``enqueue``. Raises what ``enqueue`` raises,
+    ``InvalidArgument`` for no messages at all, and with a database ``TransactionTooLarge`` for more
+    than a transaction takes. After an error nothing is written, but in your own transaction after
+    ``QueueFull`` if some replace others.
+
+    With a transaction, a group is part of it, and has at most 10,000 messages. With a database,
+    more than 1,000 messages of a group, or 4 MB, take several transactions, and need a name; those
+    of earlier transactions stay after an error. The callback does not come before all are enqueued.
 
     The callback is enqueued exactly once, in the transaction that ends the last message. It comes
     in a full queue, too. If its queue is gone, or does not take it, the group is blocked: whoever
     receives, and a sweep, tries again after a minute, and after pauses that double to ten minutes.
     Ends of messages conflict as without the group, and besides with a chance of one in how many
-    messages are left. The enqueue conflicts as ``enqueue_many``, and with others of the same name.
-
-    Raises what ``enqueue_many`` raises, and ``InvalidArgument``. Messages of earlier transactions
-    stay.
+    messages are left. The enqueue conflicts with others of a group of the same name.
     """
-    check_choice("then_on", then_on, ThenOn)
-    named = world.urandom(_NAME_BYTES).hex() if name is None else check_name(name)
-    follows = queue if then_queue is None else then_queue
+    if group is None:
+        return Enqueuing.enqueue_many(queue, tr, messages, room=room)
+    if not isinstance(group, Then):
+        raise InvalidArgument(argument="group", value=group, problem="write group=Then(…)")
+    check_choice("on", group.on, ThenOn)
+    named = world.urandom(_NAME_BYTES).hex() if group.name is None else check_name(group.name)
+    follows = queue if group.queue is None else group.queue
     if not isinstance(follows, Enqueuing):
-        raise InvalidArgument(argument="then_queue", value=follows, problem="must be a Queue")
-    envelope, delay_ms, ttl_ms = _callback(follows, then)
+        raise InvalidArgument(argument="queue", value=follows, problem="must be a Queue")
+    envelope, delay_ms, ttl_ms = _callback(follows, group.message)
     root = follows._root.key()
     given = Record(
-        then_on,
+        group.on,
         0,
         False,
         0,
@@ -103,17 +96,17 @@ def enqueue_group(
             problem = f"a transaction takes up to {MAX_BATCH:,}: give the database, and a name"
             raise InvalidArgument(argument="messages", value=len(drafts), problem=problem)
         _, ids = _put(tr, queue, follows, named, given, drafts, len(drafts))
-        return Grouped(ids, named)
-    if len(_step(drafts, 0)) < len(drafts) and name is None:
+        return Enqueued(ids, len(ids), named)
+    if len(_step(drafts, 0)) < len(drafts) and group.name is None:
         problem = "so many messages take several transactions: give a name, to continue them"
         raise InvalidArgument(argument="name", value=None, problem=problem)
-    grouped, done = Grouped((), named), 0
+    grouped, done = list[str](), 0
     while done < len(drafts):
         done, ids = back_pressure.patiently(
             lambda _: queue._run(tr, _put, queue, follows, named, given, drafts, None), room
         )
         grouped += ids
-    return grouped
+    return Enqueued(grouped, len(grouped), named)
 
 
 def _put(
