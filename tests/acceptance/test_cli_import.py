@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import subprocess
@@ -30,15 +31,17 @@ def killed_midway(fdbq: Fdbq, db: fdb.Database, name: str, state: Path, given: s
     with subprocess.Popen(
         [FDBQ, "enqueue", name, "--resume", str(state)],
         stdin=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         env=fdbq.environment,
         text=True,
     ) as process:
         assert process.stdin is not None
-        process.stdin.write(given)
-        process.stdin.flush()  # and not closed: there might be more
+        assert process.stderr is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(given)
+            process.stdin.flush()  # and not closed: there might be more
         while enqueued(db, name) == before:
-            assert process.poll() is None
+            assert process.poll() is None, process.stderr.read()
         process.kill()
 
 
