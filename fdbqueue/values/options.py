@@ -223,7 +223,7 @@ class QueueOptions:
         options = {each.name: getattr(self, each.name) for each in fields(self)}
         for name, given in changes.items():
             if name not in options:
-                raise _unknown(name, options)
+                raise unknown(name, options)
             value = _group(name, given) if name in GROUPS and isinstance(given, Mapping) else given
             grouped = isinstance(value, GROUPS.get(name, ()))
             options[name] = value.over(options[name]) if grouped else value
@@ -307,7 +307,8 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return found | {name: _group(name, given) for name, given in groups.items()}
 
 
-def _unknown(name: str, known: Iterable[str]) -> InvalidOptions:
+def unknown(name: str, known: Iterable[str]) -> InvalidOptions:
+    """The error for an option that there is not, with the one that was meant."""
     import difflib  # slow to import, and only a typing error needs it
 
     listed = ", ".join(sorted(known))
@@ -321,7 +322,7 @@ def _group(name: str, given: Mapping[str, Any]) -> OptionGroup:
     group = GROUPS[name]
     for each in given:
         if each not in group.names():
-            raise _unknown(f"{name}.{each}", [f"{name}.{field}" for field in group.names()])
+            raise unknown(f"{name}.{each}", [f"{name}.{field}" for field in group.names()])
     return group(**given)
 
 

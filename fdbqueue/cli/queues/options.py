@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fdbqueue.values import durations
-from fdbqueue.values.options import QueueOptions
+from fdbqueue.values.options import QueueOptions, unknown
 
 from .. import terminal
 
@@ -28,7 +28,7 @@ def _setting(text: str) -> tuple[str, Any]:
     if name == "paused":
         raise terminal.CommandError("paused: use fdbq queue pause and fdbq queue resume")
     if name not in NAMES:
-        raise terminal.CommandError(f"unknown option {name!r}; the options are {', '.join(NAMES)}")
+        raise unknown(name, NAMES)
     seconds = durations.parse(value.strip()) if name in DURATIONS else None
     found = _value(value.strip()) if seconds is None else seconds
     if name == "backoff" and isinstance(found, str):

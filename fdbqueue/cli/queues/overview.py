@@ -192,4 +192,4 @@ def _fields(
 def _changed_options(stored: QueueOptions) -> Iterator[tuple[str, str]]:
     for name, value in stored.unusual().items():
         if name not in ("levels", "max_attempts", "lease"):  # which are always shown
-            yield name.replace("_", " "), options.shown(value)
+            yield name if "." in name else name.replace("_", " "), options.shown(value)
