@@ -9,7 +9,6 @@ Needs the package greenlet: ``pip install 'fdbqueue[aio]'``.
 
 from __future__ import annotations
 
-from ..worker.terms import Fail, Run, Take
 from .channel import Channel
 from .connection import Connection
 from .overview import list_queues, survey
@@ -39,7 +38,6 @@ __all__ = [
     "Connection",
     "Database",
     "DeadLetters",
-    "Fail",
     "Groups",
     "Import",
     "Key",
@@ -48,13 +46,11 @@ __all__ = [
     "Producer",
     "Queue",
     "Reads",
-    "Run",
     "Schedules",
     "Sink",
     "Stager",
     "Subscription",
     "Subscriptions",
-    "Take",
     "Transaction",
     "Worker",
     "context",

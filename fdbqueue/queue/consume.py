@@ -159,11 +159,11 @@ def receive_many(
 
 
 def asked(
-    tr: Transactor, max_messages: int, **terms: Unpack[Leasing]
+    tr: Transactor, max_messages: int, terms: Leasing, known: type = Receiving
 ) -> tuple[line.Demand, float, Sequence[Held]]:
     """What is wanted, for how many seconds to wait, and what to acknowledge: as ``Leasing`` says.
     Raises ``InvalidArgument``, ``InvalidOptions``, and ``TypeError`` for one that there is not."""
-    check_terms(terms, Receiving)
+    check_terms(terms, known)
     seconds, done = patience_of(tr, terms.get("wait", 0.0)), checked(terms.get("ack", ()))
     lease, consumer = terms.get("lease"), terms.get("consumer", "")
     return receiving.checked_demand(max_messages, lease, consumer, seconds), seconds, done
@@ -177,7 +177,7 @@ def _lease(
     match: Selector | str | None = None,
     **terms: Unpack[Leasing],
 ) -> Sequence[Delivery]:
-    demand, wait, done = asked(tr, max_messages, **terms)
+    demand, wait, done = asked(tr, max_messages, terms)
     if match is not None:
         grant = partial(
             acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=demand.consumer
@@ -278,7 +278,7 @@ def _remove(
     **terms: Unpack[Leasing],
 ) -> list[Message]:
     """Remove messages, without a lease."""
-    demand, wait, done = asked(tr, max_messages, **terms)
+    demand, wait, done = asked(tr, max_messages, terms)
     check_leaseless(demand.seconds, done)
     if match is not None:
         return matching.first(queue, tr, match, max_messages, acquire.remove, wait=wait)

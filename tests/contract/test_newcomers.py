@@ -95,6 +95,9 @@ def test_a_misspelt_argument_is_told_the_one_that_was_meant(
     ):
         with pytest.raises(TypeError, match=f"no argument '{misspelt}': did you mean '{meant}'"):
             call(db, **{misspelt: None})
+    for call in (subscription.receive, partial(subscription.receive_many, max_messages=2)):
+        with pytest.raises(TypeError, match="no argument 'match'"):
+            call(db, match="TRUE")  # its own selector says what it covers
 
 
 def test_what_is_shown_is_short_and_names_the_store(db: fdb.Database, space: fdb.Subspace) -> None:

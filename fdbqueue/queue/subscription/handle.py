@@ -40,7 +40,7 @@ MAX_MESSAGES = 10_000
 
 
 class Subscription:
-    """A handle on one subscription, from ``Subscriptions.open`` or ``Queue.subscriptions.open``.
+    """A handle on one subscription, from ``Queue.subscriptions.open``.
 
     Threads can share it, and it can be pickled. Each handle is one consumer: an exclusive
     subscription serves one handle at a time, and a pickled copy is another one. The methods raise
@@ -153,7 +153,7 @@ class Subscription:
     def _lease(
         self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]
     ) -> Sequence[Delivery]:
-        demand, wait, done = asked(tr, max_messages, **terms)
+        demand, wait, done = asked(tr, max_messages, terms, Leasing)
         if not isinstance(tr, fdb.Transaction):
             take = partial(receiving.receive, tr, self._access, demand, wait, done)
             return past_backlog(self._queue, tr, take)
@@ -163,7 +163,7 @@ class Subscription:
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant, done)
 
     def _remove(self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]) -> list[Message]:
-        demand, wait, done = asked(tr, max_messages, **terms)
+        demand, wait, done = asked(tr, max_messages, terms, Leasing)
         check_leaseless(demand.seconds, done)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, acquire.remove)
 

@@ -167,23 +167,8 @@ KNOWN_TRANSACTION_OPTIONS = (
     frozenset(_FLAGS)
     | _IGNORED_FLAGS
     | PERSISTENT
-    | {
-        301,
-        401,
-        402,
-        403,
-        404,
-        405,
-        SIZE_LIMIT,
-        504,
-        SNAPSHOT_READS_WRITES,
-        601,
-        702,
-        800,
-        801,
-        900,
-        1101,
-    }
+    | {301, SIZE_LIMIT, 504, SNAPSHOT_READS_WRITES, 601, 702, 800, 801, 900, 1101}
+    | {401, 402, 403, 404, 405}
 )
 
 # Database options that are the default of a transaction option.
