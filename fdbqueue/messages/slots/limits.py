@@ -6,6 +6,7 @@ A limit that queues share has but its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...schema.codec.slots import pack_limits, unpack_limits
 from ...schema.scope import Scope
@@ -74,10 +75,4 @@ def change_shared(
 
 
 def _merged(scope: Scope, own: OwnLimits) -> KeyLimits:
-    return KeyLimits(
-        own.get("concurrency", scope.options.keys.concurrency),
-        own.get("window", scope.options.keys.window),
-        own.get("weight", scope.options.keys.weight),
-        own.get("paused", False),
-        own.get("rate", scope.options.keys.rate),
-    )
+    return replace(scope.options.keys, **own) if own else scope.options.keys
