@@ -59,7 +59,8 @@ class Forking:
         self._owner = os.getpid()
         atexit.register(self.end)
         assert self._process.stdout is not None
-        self._process.stdout.readline()
+        if not self._process.stdout.readline():
+            raise RuntimeError(f"{module} ended with {self._process.wait()}")
 
     def run(
         self,
@@ -158,7 +159,8 @@ def _end(code: object) -> None:
 def _end_with(connection: socket.socket, pid: int) -> None:
     """When who asked for the command is gone, it is told to end."""
     connection.recv(1)
-    os.kill(pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
 
 
 def _become(

@@ -9,7 +9,6 @@ that it simulates.
 from __future__ import annotations
 
 import os
-import queue as _queue
 import random as _random
 import threading
 import time as _time
@@ -29,18 +28,22 @@ def _store_time_ns() -> int:
 
 class _Event:
     """As ``threading.Event``, but written so that no signal handler that raises in one thread
-    leaves it so that another waits for ever, or for a lock: the only call in ``set`` is of C."""
+    leaves it so that another waits for ever, or for a lock: the only call in ``set`` that matters
+    is of C."""
 
-    __slots__ = ("_flag", "_tokens")
+    __slots__ = ("_flag", "_sleep")
 
     def __init__(self) -> None:
         self._flag = False
-        self._tokens: _queue.SimpleQueue[None] = _queue.SimpleQueue()
+        # Who waits acquires it. It is not a queue.SimpleQueue: if its timeout passes before it
+        # sleeps, CPython (3.11 to 3.13) lets it sleep for ever.
+        self._sleep = threading.Lock()
+        self._sleep.acquire()
 
     def set(self) -> None:
         """Wake all who wait, now and later."""
         self._flag = True
-        self._tokens.put(None)
+        self._wake()
 
     def is_set(self) -> bool:
         """Whether it is set."""
@@ -49,24 +52,26 @@ class _Event:
     def clear(self) -> None:
         """Undo every ``set`` until now."""
         self._flag = False
-        while not self._tokens.empty():
-            try:
-                self._tokens.get_nowait()
-            except _queue.Empty:
-                return
+        self._sleep.acquire(blocking=False)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, for at most ``timeout`` seconds; returns whether it is."""
-        if not self._flag:
-            try:
-                self._tokens.get(timeout=None if timeout is None else max(0.0, timeout))
-            except _queue.Empty:
-                return self._flag
-            finally:
-                # One token wakes one; who is woken, or interrupted then, wakes the next.
-                if self._flag:
-                    self._tokens.put(None)
-        return True
+        if self._flag:
+            return True
+        try:
+            return self._sleep.acquire(timeout=-1 if timeout is None else max(0.0, timeout)) or (
+                self._flag
+            )
+        finally:
+            # It is acquired by one; who is woken, or interrupted then, wakes the next.
+            if self._flag:
+                self._wake()
+
+    def _wake(self) -> None:
+        try:  # noqa: SIM105 (suppress is Python, and can be interrupted before the release)
+            self._sleep.release()
+        except RuntimeError:
+            pass  # Somebody is being woken already, and wakes the next.
 
 
 class World:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ast
 import os
+import queue
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 import fdbqueue
 from fdbqueue.store import world
+from tests.patience import DEADLINE
 
 PACKAGE = Path(fdbqueue.__file__).parent
 OUTSIDE = {"cli", "web", "spark"}
@@ -92,3 +95,30 @@ def test_a_forked_child_is_in_a_world_of_its_own() -> None:
         fresh = not world.remembered(Memory) and world.random.getstate() != drawn
         os._exit(0 if fresh else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_wait_whose_time_is_over_before_it_sleeps_ends() -> None:
+    ended = threading.Event()
+
+    def wait() -> None:
+        for _ in range(20_000):
+            world.Event().wait(1e-9)
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    assert ended.wait(DEADLINE)
+
+
+def test_an_event_wakes_all_who_wait_and_can_be_cleared() -> None:
+    event = world.Event()
+    woken: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    for _ in range(5):
+        threading.Thread(target=lambda: woken.put(event.wait(DEADLINE)), daemon=True).start()
+    event.set()
+    event.set()
+    assert [woken.get(timeout=DEADLINE) for _ in range(5)] == [True] * 5
+    assert event.wait(0)
+    event.clear()
+    assert not event.is_set()
+    assert not event.wait(0)
+    assert not event.wait(1e-3)
