@@ -7,9 +7,7 @@ from . import spark as spark
 from .consumers.credit import Credit as Credit
 from .consumers.line import Ticket as Ticket
 from .queue.batch import Batch as Batch
-from .queue.bulk.imports import Import as Import
 from .queue.bulk.producer import Producer as Producer
-from .queue.bulk.sinks import Sink as Sink
 from .queue.continuations.successors import context as context
 from .queue.overview import list_queues as list_queues
 from .queue.overview import survey as survey

@@ -270,7 +270,7 @@ class MessagePlanned(QueueError):
 
     text = (
         "message {message_id} is in a plan of consumer {consumer!r}: settle the plan, or release "
-        "it with Queue.plans.release or fdbq stream finish"
+        "it with Queue.streams.plans.release or fdbq stream finish"
     )
 
 

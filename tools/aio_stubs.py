@@ -41,7 +41,8 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, Unpack, 
 from typing_extensions import TypeVar
 
 from ..messages.delivery.lease_rows import Held
-from ..queue.bulk.planner import Planner
+from ..messages.streams.undecided import Undecided
+from ..queue.streams.planner import Planner
 from ..queue.bulk.producer import Producing
 from ..queue.consume import Leasing, Receiving
 from ..queue.selection import Chosen, Ids

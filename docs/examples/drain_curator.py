@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 import fdbqueue
-from fdbqueue import Import, NewMessage, Queue
+from fdbqueue import NewMessage, Queue
 
 MAX_NODES = 250
 MAX_BYTES = 1_000_000
@@ -84,7 +84,7 @@ def drain(
     Each transaction enqueues a batch of nodes, and stores which nodes these are. Then they are
     deleted. A drain that begins again first deletes what is left of the batch enqueued last.
     """
-    progress = Import(queue, f"curator {path}")
+    progress = queue.streams.importer(f"curator {path}")
     stored = progress.place(db)
     known = json.loads(stored or b"{}")
     for node in _nodes(zk.get_children(path), kind, priority):

@@ -25,6 +25,7 @@ from .queues import (
     Schedules,
     Sink,
     Stager,
+    Streams,
     Subscription,
     Subscriptions,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "Schedules",
     "Sink",
     "Stager",
+    "Streams",
     "Subscription",
     "Subscriptions",
     "Transaction",

@@ -9,14 +9,15 @@ from typing import Any, Self
 
 from ..queue import batch, dead_letters, line, queue, subscription, subscriptions
 from ..queue.admin import admin
-from ..queue.bulk import imports, plans, producer, sinks
+from ..queue.bulk import producer
 from ..queue.continuations import groups
 from ..queue.keys import keys, limits
 from ..queue.schedules import schedules
+from ..queue.streams import imports, plans, sinks, streams
 from ..values.durations import Seconds
 from ..values.model import Delivery
 from .driver import run
-from .twins import Twin, to_original, to_twin, twin
+from .twins import Twin, to_twin, twin
 
 
 @twin(queue.Queue, without=("job",))
@@ -40,6 +41,11 @@ class Subscriptions(Twin):
 @twin(dead_letters.DeadLetters)
 class DeadLetters(Twin):
     """The dead letters of a queue."""
+
+
+@twin(streams.Streams)
+class Streams(Twin):
+    """What imports need of a queue, and Spark."""
 
 
 @twin(plans.Plans)
@@ -125,18 +131,12 @@ class Batch(Twin):
 
 @twin(sinks.Sink)
 class Sink(Twin):
-    """As ``fdbqueue.Sink``."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(sinks.Sink(*map(to_original, args), **kwargs))
+    """A stream of numbered batches into a queue."""
 
 
 @twin(imports.Import)
 class Import(Twin):
-    """As ``fdbqueue.Import``."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(imports.Import(*map(to_original, args), **kwargs))
+    """A named import into a queue."""
 
 
 @twin(sinks.Stager, waits=("plain", "add", "finish", "discard"))

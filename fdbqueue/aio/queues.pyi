@@ -19,11 +19,7 @@ from typing_extensions import TypeVar
 
 from ..messages.delivery.lease_rows import Held
 from ..queue.admin.admin import Admin as _Admin
-from ..queue.bulk.imports import Import as _Import
-from ..queue.bulk.planner import Planner
-from ..queue.bulk.plans import Plans as _Plans
 from ..queue.bulk.producer import Producing
-from ..queue.bulk.sinks import Sink as _Sink
 from ..queue.consume import Leasing, Receiving
 from ..queue.continuations.groups import Groups as _Groups
 from ..queue.dead_letters import DeadLetters as _DeadLetters
@@ -35,6 +31,11 @@ from ..queue.line import Line as _Line
 from ..queue.queue import Queue as _Queue
 from ..queue.schedules.schedules import Schedules as _Schedules
 from ..queue.selection import Chosen, Ids
+from ..queue.streams.imports import Import as _Import
+from ..queue.streams.planner import Planner
+from ..queue.streams.plans import Plans as _Plans
+from ..queue.streams.sinks import Sink as _Sink
+from ..queue.streams.streams import Streams as _Streams
 from ..queue.subscription.handle import Subscription as _Subscription
 from ..queue.subscriptions import Subscriptions as _Subscriptions
 from ..queue.subscriptions import Terms
@@ -188,8 +189,6 @@ class Queue(Twin, Generic[T]):
     ) -> Queue[S]: ...
     options = _both(_Queue.options)
     peek = _both(_Queue.peek)
-    @property
-    def plans(self) -> Plans: ...
     async def producer(self, db: Database, **terms: Unpack[Producing]) -> Producer[T]: ...
     purge = _both(_Queue.purge)
     @overload
@@ -229,6 +228,8 @@ class Queue(Twin, Generic[T]):
     def schedules(self) -> Schedules: ...
     set_options = _both(_Queue.set_options)
     settle = _both(_Queue.settle)
+    @property
+    def streams(self) -> Streams: ...
     @property
     def subscriptions(self) -> Subscriptions: ...
     def value(self, message: Message | Delivery) -> T: ...
@@ -286,6 +287,15 @@ class DeadLetters(Twin):
 
     list = _both(_DeadLetters.list)
     show = _both(_DeadLetters.show)
+
+class Streams(Twin):
+    """What imports need of a queue, and Spark."""
+    def importer(self, name: str) -> Import: ...
+    @property
+    def plans(self) -> Plans: ...
+    def sink(self, name: str | None = ...) -> Sink: ...
+    sinks = _both(_Streams.sinks)
+    undecided = _both(_Streams.undecided)
 
 class Plans(Twin):
     """The plans of a queue."""
@@ -393,8 +403,8 @@ class Batch(Twin, Generic[T]):
     async def __aexit__(self, *how: object) -> None: ...
 
 class Sink(Twin):
-    """As ``fdbqueue.Sink``."""
-    def __init__(self, queue: Queue, name: str) -> None: ...
+    """A stream of numbered batches into a queue."""
+
     discard = _db(_Sink.discard)
     finish = _db(_Sink.finish)
     forget = _both(_Sink.forget)
@@ -403,8 +413,8 @@ class Sink(Twin):
     state = _both(_Sink.state)
 
 class Import(Twin):
-    """As ``fdbqueue.Import``."""
-    def __init__(self, queue: Queue, name: str) -> None: ...
+    """A named import into a queue."""
+
     enqueue = _db(_Import.enqueue)
     forget = _both(_Import.forget)
     place = _both(_Import.place)

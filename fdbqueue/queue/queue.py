@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
@@ -36,13 +35,13 @@ from .line import Line
 
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .admin.admin import Admin
-    from .bulk.plans import Plans
     from .bulk.producer import Producer, Producing
     from .continuations.groups import Groups
     from .dead_letters import DeadLetters
     from .keys.keys import Keys
     from .keys.limits import Limits
     from .schedules.schedules import Schedules
+    from .streams.streams import Streams
     from .subscriptions import Subscriptions
 
 
@@ -380,12 +379,12 @@ class Queue(Enqueuing[T]):
 
         return Schedules(self)
 
-    @cached_property
-    def plans(self) -> Plans:
-        """The plans of the queue: what streams have in hand."""
-        from .bulk.plans import Plans
+    @property
+    def streams(self) -> Streams:
+        """What Spark and imports need: imports, sinks and plans."""
+        from .streams.streams import Streams
 
-        return Plans(self)
+        return Streams(self)
 
     @property
     def admin(self) -> Admin:

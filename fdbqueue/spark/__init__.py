@@ -21,7 +21,6 @@ from ..errors import (
 from .session import check_java, local, register
 
 if TYPE_CHECKING:
-    from ..queue.bulk.sinks import Sink as Sink
     from ..values.model import Plan as Plan
     from ..values.model import PlanConsumer as PlanConsumer
     from .checks.queues import check as check
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from .stores import options as options
 
 _NAMES = {
-    ".queue.bulk.sinks": "Sink",
     ".values.model": "Plan PlanConsumer",
     "checks.queues": "check",
     "checks.violations": "Verdict Violation",

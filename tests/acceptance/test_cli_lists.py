@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, Sink, fdb
+from fdbqueue import NewMessage, Queue, fdb
 from tests.acceptance.running import Fdbq
 from tests.consumers import register
 from tests.progress import Steps
@@ -216,14 +216,14 @@ def test_who_reads_and_writes_a_queue_is_listed_page_by_page(
             case "subscription":
                 queue.subscriptions.open(db, each)
             case "writer":
-                stager = Sink(queue, each).stage(db, 0)
+                stager = queue.streams.sink(each).stage(db, 0)
                 stager.plain(b"x", 4)
-                Sink(queue, each).publish(db, 0, [stager.finish()], progress=Steps(1))
+                queue.streams.sink(each).publish(db, 0, [stager.finish()], progress=Steps(1))
             case "worker":
                 register(db, queue, each)
             case "reader":
                 queue.enqueue(db, b"x")
-                planner = queue.plans.planner(each)
+                planner = queue.streams.plans.planner(each)
                 planner.next(db, planner.begin(db), messages=1)
     kind = "stream" if kind in ("reader", "writer") else kind
     key = {"worker": "id"}.get(kind, kind)

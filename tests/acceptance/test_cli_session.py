@@ -168,7 +168,7 @@ def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
 def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:
     # Given a stream that has stopped
     run("enqueue", "R", "--json", given='{"payload": "x"}\n' * 3)
-    stream = Queue(f"{name}-other").plans.planner("stream")
+    stream = Queue(f"{name}-other").streams.plans.planner("stream")
     stream.next(db, stream.begin(db), messages=2)
     run("stream", "list", "R", "--json")
     plan = ("--state", "leased", "--consumer", "stream", "--json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fdbqueue import Bounds, Queue, fdb
-from fdbqueue.spark import Sink
 from tests.acceptance.running import Fdbq
 from tests.progress import Steps
 
@@ -12,10 +11,10 @@ def interrupted(db: fdb.Database, name: str, sink: str) -> None:
     """Publish a part of a batch."""
     queue = Queue(name)
     queue.set_options(db, bounds=Bounds(messages=10, when_full="block"))
-    stager = Sink(queue, sink).stage(db, 0)
+    stager = queue.streams.sink(sink).stage(db, 0)
     for n in range(25):
         stager.plain(b"%d" % n, 4)
-    Sink(queue, sink).publish(db, 0, [stager.finish()], room=0, progress=Steps(1))
+    queue.streams.sink(sink).publish(db, 0, [stager.finish()], room=0, progress=Steps(1))
     queue.set_options(db, bounds=Bounds(messages=None, when_full="reject"))
 
 
@@ -56,7 +55,7 @@ def test_rows_whose_driver_died_are_told_of_everywhere_and_removed(
     # Given two tasks that are done, and a driver that never says which count
     queue = Queue(name)
     for _ in range(2):
-        stager = Sink(queue, "load of Monday").stage(db, 0)
+        stager = queue.streams.sink("load of Monday").stage(db, 0)
         for n in range(25):
             stager.plain(b"%d" % n, 4)
         stager.finish()

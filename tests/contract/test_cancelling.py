@@ -240,7 +240,7 @@ def test_a_subscription_does_not_get_it_again(db: Database, queue: Queue) -> Non
 
 def test_a_message_of_a_plan_stays(db: Database, queue: Queue) -> None:
     job = queue.enqueue(db, b"job")
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     run.next(db, run.begin(db))
     assert not queue.cancel(db, job)
     state = queue.get(db, job)

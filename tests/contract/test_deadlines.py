@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from fdbqueue import Depth, Import, Queue, Subscription, Worker, list_queues, survey
+from fdbqueue import Depth, Queue, Subscription, Worker, list_queues, survey
 from fdbqueue.errors import (
     InvalidArgument,
     OperationTimedOut,
@@ -22,14 +22,16 @@ from fdbqueue.errors import (
     TransactionTooSlow,
 )
 from fdbqueue.queue.admin.admin import Admin
-from fdbqueue.queue.bulk.plans import Plans
-from fdbqueue.queue.bulk.sinks import Sink, sinks
 from fdbqueue.queue.continuations.groups import Groups
 from fdbqueue.queue.dead_letters import DeadLetters
 from fdbqueue.queue.keys.keys import Key, Keys
 from fdbqueue.queue.keys.limits import Limits, SharedLimit
 from fdbqueue.queue.line import Line
 from fdbqueue.queue.schedules.schedules import Schedules
+from fdbqueue.queue.streams.imports import Import
+from fdbqueue.queue.streams.plans import Plans
+from fdbqueue.queue.streams.sinks import Sink
+from fdbqueue.queue.streams.streams import Streams
 from fdbqueue.queue.subscriptions import Subscriptions
 from fdbqueue.store.binding import fdb
 from tests.flaky import (
@@ -270,13 +272,15 @@ CALLS: dict[str, Call] = {
     "subscribe": lambda db, _, queue: queue.subscriptions.open(db, "new"),
     "subscriptions": lambda db, _, queue: queue.subscriptions.list(db),
     "open a subscription": lambda db, _, queue: queue.subscriptions.open(db, "known", create=False),
-    "import": lambda db, _, queue: Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1"),
-    "place of an import": lambda db, _, queue: Import(queue, "file").place(db),
-    "stage": lambda db, _, queue: Sink(queue, "a").stage(db, 0),
-    "publish": lambda db, _, queue: Sink(queue, "a").publish(db, 0, []),
-    "forget a sink": lambda db, _, queue: Sink(queue, "a").forget(db),
-    "sinks": lambda db, _, queue: sinks(db, queue),
-    "plans": lambda db, _, queue: queue.plans.list(db),
+    "import": lambda db, _, queue: queue.streams.importer("file").enqueue(
+        db, [b"b"], since=b"", until=b"1"
+    ),
+    "place of an import": lambda db, _, queue: queue.streams.importer("file").place(db),
+    "stage": lambda db, _, queue: queue.streams.sink("a").stage(db, 0),
+    "publish": lambda db, _, queue: queue.streams.sink("a").publish(db, 0, []),
+    "forget a sink": lambda db, _, queue: queue.streams.sink("a").forget(db),
+    "sinks": lambda db, _, queue: queue.streams.sinks(db),
+    "plans": lambda db, _, queue: queue.streams.plans.list(db),
     "worker": lambda db, _, queue: Worker(db, 1).add(queue, lambda message: None),
 }
 
@@ -320,7 +324,7 @@ def test_a_subscription_of_a_handle_with_a_deadline_has_it_too(
 def test_a_sink_of_a_handle_with_a_deadline_has_it_too(
     db: fdb.Database, space: fdb.Subspace, queue: Queue, step: str
 ) -> None:
-    sink, limited = Sink(queue, "a"), Sink(queue.within(MOMENT), "a")
+    sink, limited = queue.streams.sink("a"), queue.within(MOMENT).streams.sink("a")
     stager = sink.stage(db, 0)
     stager.plain(b"a", 4)
     attempts = [stager.finish()]
@@ -376,7 +380,7 @@ def test_a_bound_of_a_call_must_be_a_time(
 
 CLASSES = (
     *(Queue, Subscription, Subscriptions, DeadLetters, Keys, Key, Limits, SharedLimit),
-    *(Plans, Schedules, Groups, Import, Sink, Admin, Line),
+    *(Streams, Plans, Schedules, Groups, Import, Sink, Admin, Line),
 )
 
 
@@ -463,11 +467,12 @@ class Known:
             "Key": queue.keys["known"],
             "Limits": queue.limits,
             "SharedLimit": queue.limits["api", "known"],
-            "Plans": queue.plans,
+            "Streams": queue.streams,
+            "Plans": queue.streams.plans,
             "Schedules": queue.schedules,
             "Groups": queue.groups,
-            "Import": Import(queue, "file"),
-            "Sink": Sink(queue, "a"),
+            "Import": queue.streams.importer("file"),
+            "Sink": queue.streams.sink("a"),
         }
         self._shown = Subscription(queue, "shown")
 

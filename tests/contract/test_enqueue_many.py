@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, Import, NewMessage, Queue
+from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidPayload, PayloadTooLarge
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -58,7 +58,7 @@ def test_a_hundred_are_one_row_and_four_mutations(
 def test_an_import_writes_the_same_rows_and_its_place(
     db: Database, queue: Queue, mutations: Callable[[Callable[[], Any]], int]
 ) -> None:
-    source = Import(queue, "source")
+    source = queue.streams.importer("source")
     source.enqueue(db, HUNDRED, since=b"", until=b"1")
     assert mutations(lambda: source.enqueue(db, HUNDRED, since=b"1", until=b"2")) == 5
     assert len(rows(db, queue)) == 2

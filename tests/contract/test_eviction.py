@@ -234,7 +234,7 @@ def test_leases_of_others_and_of_plans_stay(
 ) -> None:
     # Given leases of a living worker, of a process without a session, and of a stream
     filled(db, queue, 40)
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     begin = run.begin(db)
     end = run.next(db, begin, messages=10)
     alive, dead = consumer(db, queue), consumer(db, queue)

@@ -15,7 +15,6 @@ from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli import json_schema
 from fdbqueue.cli.messages import csv_lines, json_lines
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.queue.bulk.imports import Import
 from fdbqueue.values.options import QueueOptions
 
 names = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=20).filter(
@@ -116,7 +115,7 @@ def test_who_enqueues_many_learns_how_many_were_new(db: fdb.Database, queue: Que
     three = [NewMessage(b"x", dedup_id="one")] * 2 + [NewMessage(b"y", unique="other")]
 
     first = queue.enqueue_many(db, three)
-    again = Import(queue, "again").enqueue(db, three, since=b"", until=b"end")
+    again = queue.streams.importer("again").enqueue(db, three, since=b"", until=b"end")
 
     assert (first.new, again.new) == (2, 0)
     assert again == first == [first[0], first[0], first[2]]

@@ -78,7 +78,7 @@ def test_bytes_limit_it_but_one_message_goes_in_any_case(db: Database, queue: Qu
 
 def test_what_came_after_the_ends_were_taken_is_not_passed(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
-    ends = queue.plans.planner("any").ends(db)
+    ends = queue.streams.plans.planner("any").ends(db)
     queue.enqueue_many(db, [b"b", NewMessage(b"urgent", priority=9)])
     passed = advance(db, queue, {}, Limits(ends=ends))
     assert between(db, queue, {}, passed.places) == [b"a"]

@@ -161,11 +161,11 @@ def taken_from_a_subscription(db: Database, queue: Queue, _: str, __: ManualCloc
 
 
 def taken_by_a_plan(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    planner = queue.plans.planner("stream")
+    planner = queue.streams.plans.planner("stream")
     begin = planner.begin(db)
     end = planner.next(db, begin, messages=10)
     planner.acknowledge(db, end)
-    queue.plans.forget(db, "stream")
+    queue.streams.plans.forget(db, "stream")
     return end
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from fdbqueue import Queue
 from fdbqueue.errors import InvalidArgument, QueueNotFound, TakenOver
-from fdbqueue.queue.bulk.imports import Import
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
@@ -21,7 +20,7 @@ def test_messages_and_the_place_behind_them_are_one_commit(
     db: Database, queue: Queue, plan: Sequence[str]
 ) -> None:
     flaky = cast("Database", FlakyDatabase(db, plan))
-    source = Import(queue, "orders.csv")
+    source = queue.streams.importer("orders.csv")
     assert source.place(db) == b""
 
     ids = source.enqueue(flaky, [b"a", b"b"], since=b"", until=b"2")
@@ -33,19 +32,19 @@ def test_messages_and_the_place_behind_them_are_one_commit(
 
 
 def test_an_import_that_is_elsewhere_enqueues_nothing(db: Database, queue: Queue) -> None:
-    Import(queue, "a").enqueue(db, [b"1"], since=b"", until=b"1")
+    queue.streams.importer("a").enqueue(db, [b"1"], since=b"", until=b"1")
 
     with pytest.raises(TakenOver, match="'a'"):
-        Import(queue, "a").enqueue(db, [b"1"], since=b"", until=b"1")
+        queue.streams.importer("a").enqueue(db, [b"1"], since=b"", until=b"1")
 
     assert queue.depth(db).enqueued == 1
-    Import(queue, "b").enqueue(db, [b"1"], since=b"", until=b"1")
+    queue.streams.importer("b").enqueue(db, [b"1"], since=b"", until=b"1")
     assert queue.depth(db).enqueued == 2
 
 
 def test_of_two_that_go_on_at_once_one_does(db: Database, queue: Queue) -> None:
     # Given one that has read the place and not yet committed
-    source = Import(queue, "a")
+    source = queue.streams.importer("a")
     late = db.create_transaction()
     assert source.place(late) == b""
 
@@ -61,14 +60,14 @@ def test_of_two_that_go_on_at_once_one_does(db: Database, queue: Queue) -> None:
 
 
 def test_a_forgotten_import_begins_anew(db: Database, queue: Queue) -> None:
-    source = Import(queue, "a")
+    source = queue.streams.importer("a")
     source.enqueue(db, [b"1"], since=b"", until=b"1")
     source.forget(db)
     assert source.place(db) == b""
 
 
 def test_an_import_needs_its_queue_and_a_place(db: Database, queue: Queue) -> None:
-    source = Import(queue, "a")
+    source = queue.streams.importer("a")
     with pytest.raises(InvalidArgument):
         source.enqueue(db, [b"1"], since=b"", until=b"")
     queue.delete(db)

@@ -145,7 +145,7 @@ def test_of_two_takers_at_once_one_tries_again(db: Database, space: fdb.Subspace
 def test_a_plan_takes_as_many_as_are_left(db: Database, space: fdb.Subspace) -> None:
     queue = filled(db, space, 3)
     held = queue.receive(db)
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     run.next(db, run.begin(db), messages=8)
     assert queue.depth(db).leased == 3
     assert queue.receive(db) is None

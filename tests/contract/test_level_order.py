@@ -20,7 +20,6 @@ from fdbqueue.errors import (
 )
 from fdbqueue.messages.delivery import lease_expiry
 from fdbqueue.messages.enqueue.level_order import MAX_VALUE_BYTES
-from fdbqueue.queue.bulk.sinks import Sink
 from fdbqueue.schema import once
 from fdbqueue.schema.codec import sorting
 from fdbqueue.schema.codec.atomic import pack_index
@@ -294,7 +293,7 @@ def test_a_value_that_is_too_long_is_refused_at_the_edge(
     for terms in several:
         with pytest.raises(InvalidArgument, match=f"may have {most:,} bytes"):
             queue.enqueue_many(db, [at("a"), at(fits + "x", **terms)])
-    stager = Sink(queue, "load").stage(db, 1)
+    stager = queue.streams.sink("load").stage(db, 1)
     with pytest.raises(InvalidArgument):
         stager.plain(b"x", 4, {"at": fits + "x"})
     with pytest.raises(InvalidArgument):
@@ -501,13 +500,13 @@ def test_browsers_see_each_newest_message(db: Database, prices: Queue) -> None:
 
 def test_what_a_plan_gives_back_returns_unless_it_was_replaced(db: Database, prices: Queue) -> None:
     prices.enqueue_many(db, [price("tea", b"1"), price("salt", b"2")])
-    run = prices.plans.planner("stream")
+    run = prices.streams.plans.planner("stream")
     first = run.next(db, run.begin(db), messages=2)
     publish(db, prices, price("tea", b"3"), price("oil", b"4"), price("oil", b"5"))
     clean(db, prices)
-    assert prices.plans.release(db, "stream") == 2
+    assert prices.streams.plans.release(db, "stream") == 2
     assert ready(db, prices) == [b"2", b"3", b"5"]
-    run = prices.plans.planner("stream")
+    run = prices.streams.plans.planner("stream")
     assert run.next(db, run.begin(db)) != first
     assert run.next(db, run.next(db, run.begin(db))) is not None
     assert prices.depth(db) == Depth(enqueued=5, done=3, purged=2)
@@ -515,7 +514,7 @@ def test_what_a_plan_gives_back_returns_unless_it_was_replaced(db: Database, pri
 
 
 def publish(db: Database, queue: Queue, *messages: NewMessage) -> None:
-    sink = Sink(queue, "load")
+    sink = queue.streams.sink("load")
     stager = sink.stage(db, 0)
     for each in messages:
         stager.plain(each.payload, each.priority, each.headers)
@@ -526,11 +525,11 @@ def publish(db: Database, queue: Queue, *messages: NewMessage) -> None:
 def test_sinks_and_plans_keep_the_order_of_a_sorted_queue(db: Database, reminders: Queue) -> None:
     publish(db, reminders, *map(at, (5, 3, 9, 1, 7)))
     assert ready(db, reminders) == [b"1", b"3", b"5", b"7", b"9"]
-    run = reminders.plans.planner("stream")
+    run = reminders.streams.plans.planner("stream")
     mark = run.next(db, run.begin(db), messages=3, ends=run.ends(db))
     reminders.enqueue_many(db, [at(2), at(8)])
     clean(db, reminders)
-    assert reminders.plans.release(db, "stream") == 3
+    assert reminders.streams.plans.release(db, "stream") == 3
     assert ready(db, reminders) == [b"1", b"2", b"3", b"5", b"7", b"8", b"9"]
     assert mark.batch >= 0
     clean(db, reminders)

@@ -104,7 +104,7 @@ def test_a_message_of_a_plan_is_found_at_any_number_of_messages(
     ids = queue.enqueue_many(
         db, [NewMessage(b"%d" % n, key=None if n % 10 else "k", priority=n % 5) for n in range(150)]
     )
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
     assert queue.depth(db).leased == 150
@@ -123,9 +123,9 @@ def test_a_message_of_a_plan_is_found_at_any_number_of_messages(
 
 def test_a_message_that_a_plan_gave_back_is_found_where_it_is(db: Database, queue: Queue) -> None:
     ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(4)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     run.next(db, run.begin(db))
-    queue.plans.release(db, "stream")
+    queue.streams.plans.release(db, "stream")
     states = [queue.get(db, message_id) for message_id in ids]
     assert [each and (each.state, each.waits_for_key) for each in states] == [
         (State.READY, False),

@@ -160,7 +160,7 @@ def test_a_stream_takes_no_message_that_waits_for_a_limit(
     one, _ = queues
     one.enqueue_many(db, [*some("0", "1", key="k"), *some("2", key="k", limits=API)])
     one.enqueue_many(db, some("3", key="k"))
-    run = one.plans.planner("stream")
+    run = one.streams.plans.planner("stream")
     mark, seen = run.begin(db), []
     while (following := run.next(db, mark)) != mark:
         pieces = run.pieces(db, mark, following, 1)

@@ -164,7 +164,7 @@ def test_a_key_is_taken_over_from_a_message_that_has_moved(db: Database, queue: 
 def test_a_message_of_a_plan_cannot_be_replaced(db: Database, queue: Queue) -> None:
     first = replaced(db, queue, b"old")
     queue.enqueue_many(db, [b"%d" % n for n in range(3)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     run.next(db, run.begin(db), messages=3)
     with pytest.raises(MessagePlanned, match=first):
         replaced(db, queue, b"new")

@@ -11,7 +11,7 @@ import pytest
 from fdbqueue import Queue
 from fdbqueue.errors import BatchLost, LeaseLost, MessagePlanned
 from fdbqueue.messages.streams import planning
-from fdbqueue.queue.bulk.planner import Mark, Planner
+from fdbqueue.queue.streams.planner import Mark, Planner
 from fdbqueue.store.binding import fdb
 from tests.interleaving import Operation, explore
 from tests.schemes import forced
@@ -57,7 +57,7 @@ def test_a_plan_of_a_part_of_a_block_against_a_taker_and_a_cancellation(
         # Given a block
         queue = fresh()
         ids = queue.enqueue_many(db, GIVEN)
-        run = queue.plans.planner("stream")
+        run = queue.streams.plans.planner("stream")
         begin = run.begin(db)
 
         def check(results: list[Any]) -> None:
@@ -89,7 +89,9 @@ def test_two_streams_and_a_browser_on_one_block(db: Database, fresh: Callable[..
         queue.enqueue_many(db, GIVEN)
         browser = queue.subscriptions.open(db, "browser", mode="browse")
         browser.browse(db, 2)
-        runs = [Queue(queue.name, queue._root).plans.planner(name) for name in ("one", "two")]
+        runs = [
+            Queue(queue.name, queue._root).streams.plans.planner(name) for name in ("one", "two")
+        ]
         begins = [run.begin(db) for run in runs]
 
         def check(results: list[Any]) -> None:
@@ -120,13 +122,13 @@ def test_giving_a_plan_back_against_its_acknowledgement(
     db: Database, fresh: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch, claim: int
 ) -> None:
     monkeypatch.setattr(planning, "CLAIM_MESSAGES", claim)
-    monkeypatch.setattr("fdbqueue.queue.bulk.planner.MIN_FILL", claim)
+    monkeypatch.setattr("fdbqueue.queue.streams.planner.MIN_FILL", claim)
 
     def start() -> Start:
         # Given a batch of a block, in one claim or several
         queue = fresh()
         queue.enqueue_many(db, GIVEN)
-        run = queue.plans.planner("stream")
+        run = queue.streams.plans.planner("stream")
         end = run.next(db, run.begin(db))
         held = queue.admin.leases(db)[3].delivery
 
@@ -145,7 +147,7 @@ def test_giving_a_plan_back_against_its_acknowledgement(
         # When it is acknowledged, given back, and one of its messages is to be settled
         return [
             lambda db: run.acknowledge(db, end),
-            lambda db: queue.plans.release(db, "stream"),
+            lambda db: queue.streams.plans.release(db, "stream"),
             lambda db: queue.ack(db, held),
         ], check
 
@@ -155,12 +157,12 @@ def test_giving_a_plan_back_against_its_acknowledgement(
 def test_a_part_is_read_whole_or_not_at_all_while_its_batch_is_given_back(
     db: Database, fresh: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fdbqueue.queue.bulk.planner.PAGE", 2)
+    monkeypatch.setattr("fdbqueue.queue.streams.planner.PAGE", 2)
 
     def start() -> Start:
         queue = fresh()
         queue.enqueue_many(db, GIVEN)
-        run = queue.plans.planner("stream")
+        run = queue.streams.plans.planner("stream")
         begin = run.begin(db)
         end = run.next(db, begin, messages=6)
         # The second part begins and ends within the row.
@@ -175,6 +177,6 @@ def test_a_part_is_read_whole_or_not_at_all_while_its_batch_is_given_back(
         def read(db: Any) -> list[bytes]:
             return [each.envelope.payload for page in run.read(db, piece) for each in page]
 
-        return [read, lambda db: queue.plans.release(db, "stream")], check
+        return [read, lambda db: queue.streams.plans.release(db, "stream")], check
 
     assert explore(db, start) >= 4

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fdbqueue import Delivery, NewMessage, Queue
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.table_scan import Page
-from fdbqueue.queue.bulk.planner import Mark, Piece, Planner
+from fdbqueue.queue.streams.planner import Mark, Piece, Planner
 from fdbqueue.schema.codec.envelopes import unpack_envelope
 from fdbqueue.store.binding import fdb
 
@@ -36,7 +36,7 @@ class Stream:
         self.hand: tuple[Mark, list[bytes]] | None = None
 
     def fresh(self) -> Planner:
-        return self.queue.plans.planner(self.consumer)
+        return self.queue.streams.plans.planner(self.consumer)
 
     def next(self, messages: int) -> None:
         """Ask for a batch, again and again the same until it is done."""
@@ -85,7 +85,7 @@ class Stream:
     def give_back(self) -> None:
         """Not what the sink has already: that is acknowledged before."""
         self.run.acknowledge(self.db, self.done)
-        self.queue.plans.release(self.db, self.consumer)
+        self.queue.streams.plans.release(self.db, self.consumer)
         self.hand = None
 
 

@@ -20,7 +20,7 @@ from fdbqueue.errors import (
     TakenOver,
 )
 from fdbqueue.messages.streams import planning
-from fdbqueue.queue.bulk.planner import Mark, Planner
+from fdbqueue.queue.streams.planner import Mark, Planner
 from fdbqueue.schema.codec import blocks
 from fdbqueue.schema.codec.envelopes import VALUE_LIMIT
 from fdbqueue.schema.codec.leases import lease_key
@@ -77,14 +77,14 @@ def sound(db: Database, queue: Queue) -> bool:
 def small_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few messages are several claims, each planned in a transaction of its own."""
     monkeypatch.setattr(planning, "CLAIM_MESSAGES", 3)
-    monkeypatch.setattr("fdbqueue.queue.bulk.planner.MIN_FILL", 2)
+    monkeypatch.setattr("fdbqueue.queue.streams.planner.MIN_FILL", 2)
 
 
 def test_batches_come_in_order_and_are_acknowledged_by_the_next_one(
     db: Database, queue: Queue
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b", b"c", NewMessage(b"urgent", priority=9)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     first = run.next(db, start, messages=3)
     assert payloads(db, run, start, first) == [b"urgent", b"a", b"b"]
@@ -100,11 +100,11 @@ def test_batches_come_in_order_and_are_acknowledged_by_the_next_one(
 @pytest.mark.promise(8)
 def test_the_same_mark_gives_the_same_batch_to_the_next_run(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     first = run.next(db, start, messages=1)
     queue.enqueue(db, b"urgent", priority=9)
-    again = queue.plans.planner("stream")
+    again = queue.streams.plans.planner("stream")
     assert again.begin(db) == start
     assert again.next(db, start, messages=10) == first
     assert payloads(db, again, start, first) == [b"a"]
@@ -115,12 +115,12 @@ def test_a_plan_that_was_interrupted_while_it_was_made_is_gone_on_with(
 ) -> None:
     queue.enqueue_many(db, [b"%d" % n for n in range(10)])
     cut = FlakyDatabase(db, [], before=iter([None, None]).__next__)
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     with pytest.raises(StopIteration):
         run.next(cast("Database", cut), run.begin(db), messages=8)
-    (consumer,) = queue.plans.list(db)
+    (consumer,) = queue.streams.plans.list(db)
     assert [(plan.state, plan.messages) for plan in consumer.plans] == [("open", 6)]
-    again = queue.plans.planner("stream")
+    again = queue.streams.plans.planner("stream")
     until = again.next(db, again.begin(db), messages=8)
     assert payloads(db, again, again.begin(db), until) == [b"%d" % n for n in range(8)]
     assert sound(db, queue)
@@ -130,7 +130,7 @@ def test_a_batch_ends_at_its_bytes_and_has_one_message_in_any_case(
     db: Database, queue: Queue
 ) -> None:
     queue.enqueue_many(db, [bytes(40_000), bytes(40_000), bytes(300_000), b"small"])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     mark, sizes = run.begin(db), []
     while (following := run.next(db, mark, size=100_000)) != mark:
         sizes.append([len(each) for each in payloads(db, run, mark, following)])
@@ -146,7 +146,7 @@ def test_what_comes_later_is_left_where_the_ends_were_taken_before(
     queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n) for n in range(8)])
     queue.enqueue(db, b"due", delay=5)
     clock.seconds += 6
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     ends = run.ends(db)
     queue.enqueue_many(db, [NewMessage(b"late", priority=n) for n in (0, 4, 9)])
     queue.enqueue(db, b"due later", delay=1)
@@ -162,7 +162,7 @@ def test_what_comes_later_is_left_where_the_ends_were_taken_before(
 
 def test_a_planned_message_never_lapses(db: Database, queue: Queue, clock: ManualClock) -> None:
     queue.enqueue(db, b"a", ttl=10)
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
     clock.seconds += 10**7
@@ -176,7 +176,7 @@ def test_a_planned_message_never_lapses(db: Database, queue: Queue, clock: Manua
 
 def test_a_planned_message_is_settled_with_its_plan_alone(db: Database, queue: Queue) -> None:
     ids = queue.enqueue_many(db, [b"%d" % n for n in range(9)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
     every = queue.admin.leases(db)
@@ -210,12 +210,12 @@ def test_a_released_plan_returns_to_its_places_and_its_batch_is_lost(
     db: Database, queue: Queue, small_claims: None
 ) -> None:
     queue.enqueue_many(db, [b"%d" % n for n in range(8)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start, messages=7)
     (piece,) = run.pieces(db, start, until, 1)
     told = Steps()
-    assert queue.plans.release(db, "stream", progress=told) == 7
+    assert queue.streams.plans.release(db, "stream", progress=told) == 7
     assert told == [1, 4, 7]
     assert ready(db, queue) == [b"%d" % n for n in range(8)]
     assert all(message.attempts == 0 for message in queue.peek(db, 10))
@@ -225,7 +225,7 @@ def test_a_released_plan_returns_to_its_places_and_its_batch_is_lost(
         run.pieces(db, start, until, 1)
     with pytest.raises(BatchLost, match="given back"):
         list(run.read(db, piece))
-    assert queue.plans.release(db, "stream") == 0
+    assert queue.streams.plans.release(db, "stream") == 0
     fresh = run.next(db, start)
     assert fresh.batch > until.batch
     assert len(payloads(db, run, start, fresh)) == 8
@@ -236,11 +236,11 @@ def test_a_release_that_was_interrupted_is_gone_on_with_by_a_run(
     db: Database, queue: Queue, small_claims: None
 ) -> None:
     queue.enqueue_many(db, [b"%d" % n for n in range(7)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
-    assert queue.plans.release(db, "stream", progress=Steps(1)) == 1
-    (consumer,) = queue.plans.list(db)
+    assert queue.streams.plans.release(db, "stream", progress=Steps(1)) == 1
+    (consumer,) = queue.streams.plans.list(db)
     assert [(plan.state, plan.left) for plan in consumer.plans] == [("returning", 6)]
     with pytest.raises(BatchLost):
         run.pieces(db, start, until, 1)
@@ -253,16 +253,16 @@ def test_an_acknowledgement_that_was_interrupted_is_gone_on_with(
     db: Database, queue: Queue, small_claims: None
 ) -> None:
     queue.enqueue_many(db, [NewMessage(b"%d" % n, unique=f"{n}") for n in range(7)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     until = run.next(db, run.begin(db))
     cut = FlakyDatabase(db, [], before=iter([None]).__next__)
     with pytest.raises(StopIteration):
         run.acknowledge(cast("Database", cut), until)
-    (consumer,) = queue.plans.list(db)
+    (consumer,) = queue.streams.plans.list(db)
     assert consumer.acknowledged == until.batch
     assert [(plan.state, plan.left) for plan in consumer.plans] == [("acknowledged", 4)]
     # What is acknowledged is never given back.
-    assert queue.plans.release(db, "stream") == 0
+    assert queue.streams.plans.release(db, "stream") == 0
     assert queue.depth(db) == Depth(enqueued=7, done=7)
     run.acknowledge(db, until)
     assert sound(db, queue)
@@ -271,7 +271,7 @@ def test_an_acknowledgement_that_was_interrupted_is_gone_on_with(
 @pytest.mark.promise(8)
 def test_the_newest_run_takes_over_and_the_one_before_fails(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    old, new = queue.plans.planner("stream"), queue.plans.planner("stream")
+    old, new = queue.streams.plans.planner("stream"), queue.streams.plans.planner("stream")
     start = old.begin(db)
     first = old.next(db, start, messages=1)
     assert new.next(db, start, messages=1) == first
@@ -289,21 +289,21 @@ def test_the_newest_run_takes_over_and_the_one_before_fails(db: Database, queue:
 
 def test_consumers_do_not_share_messages(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b", b"c"])
-    one, two = queue.plans.planner("one"), queue.plans.planner("two")
+    one, two = queue.streams.plans.planner("one"), queue.streams.plans.planner("two")
     first = one.next(db, one.begin(db), messages=2)
     second = two.next(db, two.begin(db), messages=2)
     assert payloads(db, one, one.begin(db), first) == [b"a", b"b"]
     assert payloads(db, two, two.begin(db), second) == [b"c"]
-    told = queue.plans.list(db)
+    told = queue.streams.plans.list(db)
     assert [(each.name, each.plans[0].messages) for each in told] == [("one", 2), ("two", 1)]
-    assert [message.level for message in queue.plans.messages(db, "one", 1)] == [5]
+    assert [message.level for message in queue.streams.plans.messages(db, "one", 1)] == [5]
 
 
 def test_a_mark_of_another_queue_or_of_before_is_refused(
     db: Database, queue: Queue, space: Subspace
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b", b"c"])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     first = run.next(db, start, messages=1)
     second = run.next(db, first, messages=1)
@@ -315,10 +315,10 @@ def test_a_mark_of_another_queue_or_of_before_is_refused(
     with pytest.raises(BatchLost, match="older state"):
         run.next(db, third._replace(batch=99))
     run.acknowledge(db, third)
-    queue.plans.forget(db, "stream")
+    queue.streams.plans.forget(db, "stream")
     with pytest.raises(BatchLost, match="forgotten"):
-        queue.plans.planner("stream").next(db, third)
-    lenient = queue.plans.planner("stream", lenient=True)
+        queue.streams.plans.planner("stream").next(db, third)
+    lenient = queue.streams.plans.planner("stream", lenient=True)
     assert lenient.next(db, third) == third
     queue.enqueue(db, b"d")
     until = lenient.next(db, third)
@@ -331,7 +331,7 @@ def test_a_mark_of_a_queue_that_was_made_anew_is_refused(
     db: Database, queue: Queue, space: Subspace, lenient: bool
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    run = queue.plans.planner("stream", lenient=lenient)
+    run = queue.streams.plans.planner("stream", lenient=lenient)
     start = run.begin(db)
     first = run.next(db, start, messages=1)
     queue.set_options(db, lease=5.0)
@@ -339,7 +339,7 @@ def test_a_mark_of_a_queue_that_was_made_anew_is_refused(
     queue.delete(db)
     Queue.create(db, queue.name, root=space)
     queue.enqueue_many(db, [b"c", b"d", b"e"])
-    for again in (run, queue.plans.planner("stream", lenient=lenient)):
+    for again in (run, queue.streams.plans.planner("stream", lenient=lenient)):
         with pytest.raises(QueueReplaced):
             again.next(db, first)
         with pytest.raises(QueueReplaced):
@@ -353,10 +353,10 @@ def test_a_lenient_run_goes_on_behind_a_plan_that_was_given_back(
     db: Database, queue: Queue
 ) -> None:
     queue.enqueue(db, b"a")
-    run = queue.plans.planner("stream", lenient=True)
+    run = queue.streams.plans.planner("stream", lenient=True)
     start = run.begin(db)
     until = run.next(db, start)
-    queue.plans.release(db, "stream")
+    queue.streams.plans.release(db, "stream")
     assert run.pieces(db, start, until, 1) == []
     following = run.next(db, until)
     assert following.batch > until.batch
@@ -365,7 +365,7 @@ def test_a_lenient_run_goes_on_behind_a_plan_that_was_given_back(
 
 def test_an_acknowledgement_again_does_no_harm(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     first = run.next(db, start, messages=1)
     second = run.next(db, first, messages=1)
@@ -380,7 +380,7 @@ def test_an_acknowledgement_again_does_no_harm(db: Database, queue: Queue) -> No
 def test_a_paused_queue_gives_no_batch(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     queue.admin.pause(db)
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     assert run.next(db, start) == start
     queue.admin.resume(db)
@@ -392,7 +392,7 @@ def test_messages_whose_time_is_over_are_not_planned(
 ) -> None:
     queue.enqueue_many(db, [NewMessage(b"%d" % n, ttl=5 if n % 2 else None) for n in range(6)])
     clock.seconds += 6
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     assert payloads(db, run, start, run.next(db, start)) == [b"0", b"2", b"4"]
     assert queue.depth(db) == Depth(enqueued=6, leased=3, expired=3)
@@ -408,7 +408,7 @@ def test_messages_of_one_ordering_key_are_planned_in_a_run(
     for n in range(7):
         keyed = [NewMessage(b"%s%d" % (key.encode(), n), key=key) for key in "kl"]
         queue.enqueue_many(db, [*keyed, b"%d" % n])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
 
@@ -442,7 +442,7 @@ def test_a_run_that_does_not_fit_goes_on_in_the_next_batch(db: Database, queue: 
     queue.enqueue_many(
         db, [NewMessage(b"%s%d" % (key.encode(), n), key=key) for n in range(5) for key in "kl"]
     )
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     mark, seen = run.begin(db), []
     while (following := run.next(db, mark, messages=3)) != mark:
         seen.append(b"".join(payloads(db, run, mark, following)))
@@ -459,15 +459,15 @@ def test_a_run_that_is_given_back_waits_again_in_its_order(
 ) -> None:
     monkeypatch.setattr(planning, "CLAIM_WATCHED", watched * planning.WEIGHT)
     ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(7)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     until = run.next(db, run.begin(db), messages=6)
     assert until.batch == 1
     queue.enqueue(db, b"7", key="k")
 
     # When giving back is interrupted, and gone on with
-    queue.plans.release(db, "stream", progress=Steps(steps))
+    queue.streams.plans.release(db, "stream", progress=Steps(steps))
     assert sound(db, queue)
-    queue.plans.release(db, "stream")
+    queue.streams.plans.release(db, "stream")
 
     assert sound(db, queue)
     assert queue.depth(db).ready == 8
@@ -486,14 +486,14 @@ def test_of_a_run_what_has_expired_goes(db: Database, queue: Queue, clock: Manua
         db, [NewMessage(b"%d" % n, key="k", ttl=[5, 50, None][n % 3]) for n in range(1, 8)]
     )
     clock.seconds += 6
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
     assert payloads(db, run, start, until) == [b"1", b"2", b"4", b"5", b"7"]
     assert queue.depth(db).expired == 2
     assert sound(db, queue)
     clock.seconds += 50
-    queue.plans.release(db, "stream")
+    queue.streams.plans.release(db, "stream")
     assert queue.depth(db) == Depth(enqueued=7, ready=2, ready_bytes=2, expired=5)
     assert sound(db, queue)
     assert [message.payload for message in queue.peek(db)] == [b"2"]
@@ -504,7 +504,7 @@ def test_of_a_run_that_goes_on_what_has_expired_is_counted_once(
 ) -> None:
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k", ttl=[None, 5][n % 2]) for n in range(9)])
     clock.seconds += 6
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     assert payloads(db, run, start, run.next(db, start, messages=2)) == [b"0", b"2"]
     assert sound(db, queue)
@@ -516,7 +516,7 @@ def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(
     monkeypatch.setattr(planning, "CLAIM_WATCHED", 2 * planning.WEIGHT)
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key=f"{n}", ttl=100) for n in range(5)])
     flaky = FlakyDatabase(db, [])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(cast("Database", flaky), start)
     assert flaky.commits == 3
@@ -531,10 +531,10 @@ def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(
 def test_the_history_tells_of_planned_messages(db: Database, queue: Queue) -> None:
     queue.set_options(db, history_seconds=3_600)
     queue.enqueue_many(db, [b"a", b"b"])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     first = run.next(db, run.begin(db), messages=1)
     second = run.next(db, first, messages=1)
-    queue.plans.release(db, "stream")
+    queue.streams.plans.release(db, "stream")
     told = [(event.transition, event.consumer) for event in queue.history(db)]
     assert told[2:] == [
         ("lease", "stream"), ("ack", "stream"), ("lease", "stream"), ("release", "stream"),
@@ -546,33 +546,37 @@ def test_the_history_tells_of_planned_messages(db: Database, queue: Queue) -> No
 def test_a_consumer_without_plans_is_told_from_one_that_is_not_there(
     db: Database, queue: Queue
 ) -> None:
-    for call in (queue.plans.show, queue.plans.messages, queue.plans.forget):
+    for call in (
+        queue.streams.plans.show,
+        queue.streams.plans.messages,
+        queue.streams.plans.forget,
+    ):
         with pytest.raises(NotFound, match="nobody"):
             call(db, "nobody")
     with pytest.raises(NotFound):
-        queue.plans.release(db, "nobody")
+        queue.streams.plans.release(db, "nobody")
     with pytest.raises(InvalidArgument):
-        queue.plans.planner("")
-    run = queue.plans.planner("stream")
+        queue.streams.plans.planner("")
+    run = queue.streams.plans.planner("stream")
     run.begin(db)
-    assert queue.plans.show(db, "stream").plans == ()
+    assert queue.streams.plans.show(db, "stream").plans == ()
     queue.enqueue(db, b"a")
     run.next(db, run.begin(db))
     with pytest.raises(Held):
-        queue.plans.forget(db, "stream")
+        queue.streams.plans.forget(db, "stream")
 
 
 def test_a_queue_that_deletes_itself_stays_while_a_consumer_plans(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
     queue = Queue.create(db, "temporary", root=space, auto_delete=1, clock=clock)
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     mark = run.begin(db)
     for _ in range(2):
         clock.seconds += 5
         assert not queue.admin.sweep(db).deleted
     assert run.next(db, mark) == mark
-    queue.plans.forget(db, "stream")
+    queue.streams.plans.forget(db, "stream")
     queue.admin.sweep(db)
     clock.seconds += 5
     assert queue.admin.sweep(db).deleted
@@ -582,7 +586,7 @@ def test_a_lease_that_no_plan_has_is_found_and_lapses_when_it_is_repaired(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     until = run.next(db, run.begin(db))
     plan, keys = queue._keys.plan("stream", until.batch), queue._keys
     # Of leases that share a row, the last one names it.
@@ -606,7 +610,7 @@ def test_leases_that_no_plan_has_come_back_with_one_that_cannot_be_read(
 ) -> None:
     # Given leases without their plan, one of a message that cannot be read
     queue.enqueue_many(db, [b"%d" % n for n in range(9)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     until = run.next(db, run.begin(db))
     for kv in leased_rows(db, queue):
         db[kv.key] = kv.value.replace(b"\x01\x83\x01\xc4\x014", b"\x63\x83\x01\xc4\x014")
@@ -634,15 +638,15 @@ def test_every_step_happens_once_under_every_plan_of_faults(
     def flaky() -> Database:
         return cast("Database", FlakyDatabase(db, plan))
 
-    mark, seen = queue.plans.planner("stream").begin(flaky()), []
+    mark, seen = queue.streams.plans.planner("stream").begin(flaky()), []
     for turn in itertools.count():
         # Another run for every batch, and one of them is given back.
-        run = queue.plans.planner("stream")
+        run = queue.streams.plans.planner("stream")
         following = run.next(flaky(), mark, messages=5)
         if following == mark:
             break
         if turn == 1:
-            assert queue.plans.release(flaky(), "stream") == 5
+            assert queue.streams.plans.release(flaky(), "stream") == 5
             continue
         assert payloads(db, run, mark, following) == payloads(flaky(), run, mark, following, 3)
         seen += payloads(db, run, mark, following)
@@ -655,7 +659,7 @@ def test_every_step_happens_once_under_every_plan_of_faults(
 
 def test_two_runs_at_once_never_plan_a_message_twice(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"%d" % n for n in range(6)])
-    one, two = queue.plans.planner("one"), queue.plans.planner("two")
+    one, two = queue.streams.plans.planner("one"), queue.streams.plans.planner("two")
     marks = {}
 
     def interfere() -> None:
@@ -673,7 +677,7 @@ def test_two_runs_at_once_never_plan_a_message_twice(db: Database, queue: Queue)
 def test_an_enqueue_at_the_same_time_does_not_disturb_a_plan(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     flaky = FlakyDatabase(db, [], before=lambda: queue.enqueue(db, b"late"))
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(cast("Database", flaky), start)
     assert flaky.commits == 1
@@ -690,7 +694,7 @@ def test_a_plan_of_blocks_is_written_and_ended_by_rows(
     for _ in range(5):
         queue.enqueue_many(db, [b"x"] * 100)
     blocks_of = -(-100 // blocks.MAX_MESSAGES)
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     run.next(db, start, messages=1)
     run.acknowledge(db, Mark(start.line, 1))
@@ -710,7 +714,7 @@ def test_messages_of_a_block_that_was_cut_share_a_row_again(db: Database, queue:
     queue.edit(db, ids[5], delay=100)
     queue.cancel(db, ids[9])
     # When they are planned, then those that follow each other share rows
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
     left = [n for n in range(12) if n not in (5, 9)]
@@ -718,7 +722,7 @@ def test_messages_of_a_block_that_was_cut_share_a_row_again(db: Database, queue:
     most = blocks.MAX_MESSAGES
     starts = [n for n in left if n - 1 not in left or n % most == 0]
     assert len(leased_rows(db, queue)) == len(starts)
-    queue.plans.release(db, "stream")
+    queue.streams.plans.release(db, "stream")
     assert ready(db, queue) == [b"%d" % n for n in left]
     assert sound(db, queue)
 
@@ -733,7 +737,7 @@ def test_a_row_never_outgrows_a_value(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [bytes(8_000)] * 11)
     for held in queue.receive_many(db, 11):
         queue.release(db, held, error="e" * 500, delay=0)
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
     assert payloads(db, run, start, until) == [bytes(8_000)] * 11

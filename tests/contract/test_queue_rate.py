@@ -96,7 +96,7 @@ def test_whoever_takes_a_message_is_counted(db: Database, space: fdb.Subspace, t
 def test_a_plan_takes_as_many_as_may_come(db: Database, space: fdb.Subspace) -> None:
     clock = StillClock()
     queue = filled(db, space, "1/s, burst 3", clock=clock)
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     run.next(db, run.begin(db), messages=8)
     assert queue.depth(db).leased == 3
     assert queue.receive(db) is None

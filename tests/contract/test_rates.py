@@ -193,7 +193,7 @@ def test_a_stream_plans_no_message_before_its_time(
 ) -> None:
     queue.set_options(db, keys=KeyLimits(concurrency=1, rate="6/min, burst 2"))
     queue.enqueue_many(db, keyed(4))
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     mark, seen = run.begin(db), []
     for _ in range(6):
         until = run.next(db, mark)

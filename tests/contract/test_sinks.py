@@ -24,7 +24,7 @@ from fdbqueue.errors import (
 )
 from fdbqueue.messages.streams import staging
 from fdbqueue.messages.streams.undecided import KEPT_DAYS
-from fdbqueue.queue.bulk.sinks import ANONYMOUS_DAYS, Sink, anonymous, sinks, undecided_rows
+from fdbqueue.queue.streams.sinks import ANONYMOUS_DAYS, Sink, anonymous
 from fdbqueue.schema.codec import blocks
 from fdbqueue.schema.codec.sinks import Attempt
 from fdbqueue.schema.keys import Kind
@@ -44,12 +44,12 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows to a transaction."""
     monkeypatch.setattr(staging, "STEP_ROWS", 3)
     monkeypatch.setattr("fdbqueue.messages.streams.packing.PIECE_ROWS", 2)
-    monkeypatch.setattr("fdbqueue.queue.bulk.sinks.FLUSH_PIECES", 2)
+    monkeypatch.setattr("fdbqueue.queue.streams.sinks.FLUSH_PIECES", 2)
 
 
 @pytest.fixture
 def sink(queue: Queue) -> Sink:
-    return Sink(queue, "a")
+    return queue.streams.sink("a")
 
 
 def staged(db: Database, sink: Sink, batch: int, rows: Sequence[bytes]) -> Attempt:
@@ -70,7 +70,7 @@ def payloads(db: Database, queue: Queue) -> list[bytes]:
 
 def left_over(db: Database, queue: Queue) -> int:
     """Keys that staging keeps, but for those that say how far the sinks have come."""
-    return stored(db, queue) - len(sinks(db, queue))
+    return stored(db, queue) - len(queue.streams.sinks(db))
 
 
 def stored(db: Database, queue: Queue) -> int:
@@ -240,7 +240,7 @@ def test_a_batch_waits_for_the_one_before(
         publish(db, sink, 1, staged(db, sink, 1, rows(1)))
 
     sink.forget(db)
-    assert sinks(db, queue) == {}
+    assert queue.streams.sinks(db) == {}
     assert left_over(db, queue) == 0
 
 
@@ -328,7 +328,7 @@ def test_transactions_that_take_too_long_become_smaller(
 ) -> None:
     monkeypatch.setattr(staging, "STEP_ROWS", 8)
     monkeypatch.setattr("fdbqueue.messages.streams.packing.PIECE_ROWS", 2)
-    monkeypatch.setattr("fdbqueue.queue.bulk.sinks._SLOW_SECONDS", -1.0)
+    monkeypatch.setattr("fdbqueue.queue.streams.sinks._SLOW_SECONDS", -1.0)
     attempt = staged(db, sink, 0, rows(20))
 
     told = Steps()
@@ -472,11 +472,11 @@ def test_whoever_sleeps_is_woken(db: Database, queue: Queue, sink: Sink) -> None
 def test_what_a_write_without_a_name_left_is_swept(db: Database, queue: Queue, sink: Sink) -> None:
     now_ms = Clock().wall_ms()
     day_ms = 24 * 3600 * 1000
-    old = Sink(queue, anonymous(now_ms - (ANONYMOUS_DAYS + 1) * day_ms))
-    fresh = Sink(queue, anonymous(now_ms - (ANONYMOUS_DAYS - 1) * day_ms))
+    old = queue.streams.sink(anonymous(now_ms - (ANONYMOUS_DAYS + 1) * day_ms))
+    fresh = queue.streams.sink(anonymous(now_ms - (ANONYMOUS_DAYS - 1) * day_ms))
     attempts = [staged(db, each, 0, rows(3)) for each in (old, fresh, sink)]
 
-    publish(db, Sink(queue, "other"), 0)
+    publish(db, queue.streams.sink("other"), 0)
 
     with pytest.raises(BatchLost):
         publish(db, old, 0, attempts[0])
@@ -514,7 +514,7 @@ def test_however_rows_are_cut_they_come_out_as_they_went_in(
 ) -> None:
     assume(max_messages is None or sum(map(len, sizes)) <= max_messages)
     queue.set_options(db, bounds=Bounds(messages=max_messages, when_full="reject"))
-    sink = Sink(queue, next(fresh_names))
+    sink = queue.streams.sink(next(fresh_names))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staging, "STEP_ROWS", step_rows)
         patch.setattr(staging, "_STEP_PIECES", 3)
@@ -548,10 +548,10 @@ def test_what_a_driver_that_died_has_left_is_counted_and_can_be_forgotten(
     running = sink.stage(db, 1)
     for row in rows(9):
         running.plain(row, 4)
-    other = Sink(queue, "other")
+    other = queue.streams.sink("other")
     staged(db, other, 0, rows(3))
 
-    found = undecided_rows(db, queue)
+    found = queue.streams.undecided(db)
 
     assert {name: (each.attempts, each.rows) for name, each in found.items()} == {
         "a": (2, 5 + 8),
@@ -563,7 +563,7 @@ def test_what_a_driver_that_died_has_left_is_counted_and_can_be_forgotten(
     assert verified.staged == 16
     other.forget(db)
     sink.forget(db)
-    assert undecided_rows(db, queue) == {}
+    assert queue.streams.undecided(db) == {}
     assert left_over(db, queue) == 0
     # and who goes on with what is no more is told so
     running.plain(b"more", 4)
@@ -576,7 +576,11 @@ def test_what_nobody_comes_back_to_is_removed_after_a_week(
 ) -> None:
     clock = ManualClock()
     queue = Queue.create(db, "orders", root=space, clock=clock)
-    begun, dead, late = Sink(queue, "begun"), Sink(queue, "dead"), Sink(queue, "late")
+    begun, dead, late = (
+        queue.streams.sink("begun"),
+        queue.streams.sink("dead"),
+        queue.streams.sink("late"),
+    )
     begun.publish(db, 0, [staged(db, begun, 0, rows(8))], progress=Steps(1))
     lost = staged(db, dead, 0, rows(3))
     clock.seconds += KEPT_DAYS * 24 * 3600 - 60
@@ -586,7 +590,7 @@ def test_what_nobody_comes_back_to_is_removed_after_a_week(
     clock.wall_only = 0
     clock.seconds += 120
     assert queue.admin.sweep(db).staged == 3
-    assert {*undecided_rows(db, queue)} == {"late"}
+    assert {*queue.streams.undecided(db)} == {"late"}
     with pytest.raises(BatchLost, match="write them again"):
         publish(db, dead, 0, lost)
 
@@ -594,7 +598,7 @@ def test_what_nobody_comes_back_to_is_removed_after_a_week(
     staged(db, dead, 0, rows(3))
     clock.seconds += KEPT_DAYS * 24 * 3600 + 60
     publish(db, late, 1)
-    assert undecided_rows(db, queue) == {}
+    assert queue.streams.undecided(db) == {}
     assert kept.rows == 2
     # and what is decided stays, however long ago that was
     begun.finish(db)
@@ -605,7 +609,7 @@ def test_what_nobody_comes_back_to_is_removed_after_a_week(
 def test_rows_for_a_queue_that_was_made_anew_are_refused(
     db: Database, queue: Queue, space: fdb.Subspace
 ) -> None:
-    sink = Sink(queue, "a")
+    sink = queue.streams.sink("a")
     attempt, running, late = staged(db, sink, 0, rows(3)), sink.stage(db, 0), sink.stage(db, 0)
     running.plain(b"row", 4)
     late.plain(b"row", 4)
@@ -622,7 +626,7 @@ def test_rows_for_a_queue_that_was_made_anew_are_refused(
     with pytest.raises(QueueReplaced):
         publish(db, sink, 0, attempt)
     sink.discard(db, 0, [attempt])
-    assert undecided_rows(db, queue)["a"].rows == 1
+    assert queue.streams.undecided(db)["a"].rows == 1
     assert queue.depth(db).enqueued == 0
 
 

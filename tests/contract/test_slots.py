@@ -443,7 +443,7 @@ def test_a_stream_plans_no_more_messages_of_a_key_than_it_has_slots(
     db: Database, queue: Queue
 ) -> None:
     queue.enqueue_many(db, [*keyed("a", 5), *keyed("b", 1, 10)])
-    run = queue.plans.planner("stream")
+    run = queue.streams.plans.planner("stream")
     mark, seen = run.begin(db), []
     while (until := run.next(db, mark)) != mark:
         assert len(queue.keys["a"].state(db).out) <= 3

@@ -12,7 +12,6 @@ import tenacity
 import fdbqueue
 from fdbqueue import Delivery, Depth, NewMessage, Queue, Retry, Run, Snooze, Take, Worker
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions
-from fdbqueue.queue.bulk.imports import Import
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -128,7 +127,7 @@ def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
     assert subscription.receive(db, wait=moment) is None
     assert queue.subscriptions.open(db, "all", mode="browse").browse(db, wait=moment) == []
     queue.enqueue(db, b"a", room=moment)
-    Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1", room=moment)
+    queue.streams.importer("file").enqueue(db, [b"b"], since=b"", until=b"1", room=moment)
     assert Worker(db, shutdown=MINUTE).add(
         queue, print, take=Take(lease=MINUTE), run=Run(transactional=False)
     )

@@ -156,7 +156,7 @@ def test_leases_of_rows_of_all_kinds_are_each_in_one_part(
     enqueued = queue.enqueue_many(db, given)
     taken = queue.receive_many(db, 10)
     for n in range(4):
-        run = queue.plans.planner(f"stream {n}")
+        run = queue.streams.plans.planner(f"stream {n}")
         run.next(db, run.begin(db), messages=17)
     queue.ack(db, taken[::2])
     leased = {each.delivery.id for each in queue.admin.leases(db)}

@@ -10,7 +10,6 @@ import pytest
 
 from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.errors import InvalidInput, QueueNotFound, SinkUnfinished
-from fdbqueue.queue.bulk.sinks import sinks
 from fdbqueue.spark import Step, load, replay
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ def test_a_malformed_row_is_told_and_nothing_is_written(
         load(db, queue, path, spark=spark)
     assert said in str(raised.value)
     assert queue.depth(db).enqueued == 0
-    assert sinks(db, queue) == {}
+    assert queue.streams.sinks(db) == {}
 
     done = load(db, queue, path, spark=spark, bad_rows="skip")
     assert (done.rows, done.rejected) == (1, 1)

@@ -225,7 +225,7 @@ def test_a_batch_that_was_given_back_ends_the_stream_or_is_passed_over(
     start = reader.initialOffset()
     first = latest(reader, start)
     (partition,) = reader.partitions(start, first)
-    queue.plans.release(db, "stream")
+    queue.streams.plans.release(db, "stream")
     for call in (
         lambda: latest(reader, first),
         lambda: reader.partitions(start, first),

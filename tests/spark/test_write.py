@@ -16,7 +16,6 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.errors import QueueError
-from fdbqueue.queue.bulk.sinks import sinks
 from fdbqueue.spark.source.write import BatchWriter, batch_writer
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ def test_what_cannot_be_written_is_said_before_anything_is(
     with pytest.raises(QueueError) as raised:
         batch_writer({**source, **options}, schema, False)
     assert said in str(raised.value)
-    assert sinks(db, queue) == {}
+    assert queue.streams.sinks(db) == {}
 
 
 def test_spark_tells_what_cannot_be_written(
@@ -184,7 +183,7 @@ def test_spark_tells_what_cannot_be_written(
 ) -> None:
     frame = spark.createDataFrame([], "payload STRING, priority STRING")
     assert "column 'priority': it is an integer, not STRING" in refused(frame, source)
-    assert sinks(db, queue) == {}
+    assert queue.streams.sinks(db) == {}
 
 
 def test_a_queue_is_not_overwritten(
@@ -205,7 +204,7 @@ def test_a_row_that_is_no_message_fails_the_write_and_nothing_is_written(
     said = refused(frame, source)
     assert re.search(r"row 3 of partition 0: priority=10: must be", said)
     assert queue.depth(db).enqueued == 0
-    assert sinks(db, queue) == {}
+    assert queue.streams.sinks(db) == {}
 
     # unless such rows may be left out
     write(frame, source, badRows="skip")
@@ -309,7 +308,7 @@ def test_a_stream_goes_into_a_queue(
     run()
 
     assert sorted(payloads(db, queue)) == [b"file 0", b"file 1", b"file 2", b"file 3"]
-    (state,) = sinks(db, queue).values()
+    (state,) = queue.streams.sinks(db).values()
     assert (state.done, state.batch) == (3, -1)
     (given / "4.json").write_text(json.dumps({"payload": "file 4"}))
     with pytest.raises(Exception, match="has its id in its checkpoint"):

@@ -29,10 +29,10 @@ from fdbqueue import (
     transactional,
 )
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.queue.bulk.imports import Import
-from fdbqueue.queue.bulk.plans import Plans
-from fdbqueue.queue.bulk.sinks import Sink
 from fdbqueue.queue.dead_letters import DeadLetters
+from fdbqueue.queue.streams.imports import Import
+from fdbqueue.queue.streams.plans import Plans
+from fdbqueue.queue.streams.sinks import Sink
 from fdbqueue.store.connection import Connection
 from fdbqueue.values.options import Options
 from tests.needs import require_pyright

@@ -12,7 +12,6 @@ from starlette.testclient import TestClient
 from fdbqueue import KeyLimits, NewMessage, Queue, fdb
 from fdbqueue.errors import OperationTimedOut
 from fdbqueue.messages import history as events
-from fdbqueue.queue.bulk.sinks import Sink
 from fdbqueue.web import filters, report
 from fdbqueue.web.pages import history as history_page
 from fdbqueue.web.pages import message as message_page
@@ -340,7 +339,7 @@ def test_keys_show_who_waits_and_who_holds_a_slot(
 def test_plans_and_sinks_are_shown(
     db: fdb.Database, queue: Queue[bytes], pages: TestClient
 ) -> None:
-    sink = Sink(queue, "load of Monday")
+    sink = queue.streams.sink("load of Monday")
     stager = sink.stage(db, 0)
     stager.plain(b"x", 4)
     attempt = stager.finish()
@@ -350,7 +349,7 @@ def test_plans_and_sinks_are_shown(
     assert cells(row)[0] == "staged"
 
     sink.publish(db, 0, [attempt])
-    run = queue.plans.planner("billing")
+    run = queue.streams.plans.planner("billing")
     run.next(db, run.begin(db))
     plans, _, published = get(pages, "/streams", queue="orders").partition("<h2>Sinks")
     assert cells(rows(plans)[0])[:5] == ["0", "1", "sealed", "1", "1"]

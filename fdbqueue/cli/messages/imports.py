@@ -141,7 +141,7 @@ def _resume(
 
     Returns how many lines were enqueued before.
     """
-    source = fdbqueue.Import(queue, state["import"])
+    source = queue.streams.importer(state["import"])
     stored = source.place(db)
     try:
         since = Place.parse(stored) if stored else Place(*(state["done"] or ()))

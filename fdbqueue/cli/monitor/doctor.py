@@ -147,7 +147,6 @@ def _seen(
     repair: bool,
 ) -> Seen:
     from fdbqueue.consumers.states import ConsumerState
-    from fdbqueue.queue.bulk.sinks import undecided_rows
 
     now_ms = fdbqueue.Clock().wall_ms()
     oldest = queue.admin.ready_since_ms(db)
@@ -169,7 +168,7 @@ def _seen(
         or bool(fdbqueue.survey(db, [target], root=context.subspace())),
         staged=[
             (sink, each.rows, now_ms - each.changed_at_ms)
-            for sink, each in undecided_rows(db, queue).items()
+            for sink, each in queue.streams.undecided(db).items()
         ],
         verified=None if quick else queue.admin.repair(db) if repair else queue.admin.verify(db),
     )

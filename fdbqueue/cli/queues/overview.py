@@ -135,10 +135,9 @@ def show(name: QueueName, *, output: Output) -> None:
 
     def look() -> listings.View:
         from fdbqueue.messages.delivery import limits
-        from fdbqueue.queue.bulk.sinks import undecided_rows
 
         found = of(db, queue)
-        staged = undecided_rows(db, queue) if found.unreadable is None else {}
+        staged = queue.streams.undecided(db) if found.unreadable is None else {}
         coming = None
         if found.unreadable is None and found.options.rate is not None:
             coming = queue._read(db, lambda tr: limits.next_seconds(tr, queue._scope(tr)))

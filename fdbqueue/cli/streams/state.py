@@ -106,15 +106,14 @@ def _streams(
 ) -> list[Reader | Writer]:
     """The streams of a queue, or those of a name; raises ``CommandError`` if there is none."""
     from fdbqueue.messages.streams.undecided import Undecided
-    from fdbqueue.queue.bulk.sinks import sinks, undecided_rows
     from fdbqueue.schema.codec.sinks import SinkState
 
-    known, staged = sinks(db, queue), undecided_rows(db, queue)
+    known, staged = queue.streams.sinks(db), queue.streams.undecided(db)
     found: list[Reader | Writer] = [
         Writer(each, known.get(each, SinkState()), staged.get(each, Undecided()))
         for each in {*known, *staged}
     ]
-    found += [Reader(each.name, each) for each in queue.plans.list(db)]
+    found += [Reader(each.name, each) for each in queue.streams.plans.list(db)]
     found = sorted((s for s in found if name in (None, s.name)), key=lambda s: (s.name, str(s)))
     if name is not None and not found:
         raise terminal.CommandError(f"queue {queue.name!r} has no stream {name!r}", 1)
@@ -210,7 +209,7 @@ def _rest(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, writer: Writer) -> i
         def told(state: SinkState) -> None:
             update(state.published - before, completed=state.published)
 
-        return fdbqueue.Sink(queue, writer.name).finish(db, progress=told).published - before
+        return queue.streams.sink(writer.name).finish(db, progress=told).published - before
 
 
 def _returned(
@@ -220,7 +219,7 @@ def _returned(
     messages = f"{terminal.count(reader.left, 'message')} of queue {queue.name!r}"
     change.confirm(f"Take {messages} away from stream {reader.name!r}?")
     with terminal.progress("messages released", reader.left) as update:
-        return queue.plans.release(db, reader.name, progress=update)
+        return queue.streams.plans.release(db, reader.name, progress=update)
 
 
 @grouped
@@ -242,13 +241,13 @@ def forget(name: QueueName, stream: StreamName, *, change: Change) -> None:
             told = f"{terminal.count(left, 'message')} that it holds"
             if not change.dry_run:
                 what["released"] = _returned(db, queue, each, change)
-                queue.plans.forget(db, stream)
+                queue.streams.plans.forget(db, stream)
         else:
             what = {"lost": left}
             told = f"{terminal.count(left, 'row')} not enqueued"
             if not change.dry_run:
                 change.confirm(f"Forget stream {stream!r} of queue {name!r}, with {told}?")
-                fdbqueue.Sink(queue, stream).forget(db)
+                queue.streams.sink(stream).forget(db)
         change.print_result(
             {"queue": name, "stream": stream, **what, "forgotten": not change.dry_run},
             f"{change.verb('forget', 'forgot')} stream {stream}, with {told}",

@@ -1,1 +1,1 @@
-"""Many messages at a time: imports, sinks, plans, and operations by selector."""
+"""Many messages at a time: producers, and operations by selector."""

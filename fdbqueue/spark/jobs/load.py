@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from ...errors import InvalidArgument, JobFailed, QueueError, SinkUnfinished
-from ...queue.bulk.sinks import ROOM_SECONDS, Sink, anonymous
 from ...queue.queue import Queue
+from ...queue.streams.sinks import ROOM_SECONDS, Sink
 from ...store.binding import fdb
 from ...values.durations import Seconds, patience
 from ...values.model import BYTES
@@ -104,8 +104,8 @@ def load(
             raise InvalidArgument(
                 argument="columns", value=name, problem=f"use {', '.join(COLUMNS)}"
             )
-    name = id or anonymous(time.time_ns() // 1_000_000)
-    sink = Sink(queue, name)
+    sink = queue.streams.sink(id or None)
+    name = sink.name
     if sink.state(db).done >= 0:
         return Loaded(name, 0, 0, 0, 0, (), time.monotonic() - begun, before=True)
     given = {

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import BatchLost, CorruptData
-from ...queue.bulk.planner import Mark, Piece, Planner
+from ...queue.streams.planner import Mark, Piece, Planner
 from ...store.binding import fdb
 from . import tables
 from .rows import Decoder
@@ -81,7 +81,7 @@ class ConsumeReader(StreamReader):
     def _planner(self) -> Planner:
         if self._run is None:
             _, queue = self._queue.open()
-            self._run = queue.plans.planner(
+            self._run = queue.streams.plans.planner(
                 self._settings.consumer, lenient=not self._settings.strict
             )
         return self._run

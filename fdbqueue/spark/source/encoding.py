@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import InvalidInput, InvalidPayload, InvalidSchema
-from ...queue.bulk.sinks import Stager
+from ...queue.streams.sinks import Stager
 from ...values.model import NewMessage
 from ...values.options import DEFAULT_PRIORITY
 from ...values.records import record

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from ...errors import InvalidOptions
-from ...queue.bulk.sinks import ROOM_SECONDS
+from ...queue.streams.sinks import ROOM_SECONDS
 from ...values.model import BYTES
 from ...values.records import record
 

@@ -1,4 +1,4 @@
-"""Writes of tables and streams into a queue, each row once: see ``fdbqueue.queue.bulk.sinks``.
+"""Writes of tables and streams into a queue, each row once: see ``Queue.streams``.
 
 Tasks stage rows, and the driver publishes them. A task's commit message only names its attempt, so
 it does not matter how often Spark runs a task, or the driver.
@@ -7,7 +7,6 @@ it does not matter how often Spark runs a task, or the driver.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ...errors import InvalidInput, InvalidOptions, SinkUnfinished
-from ...queue.bulk.sinks import ANONYMOUS_DAYS, Sink, anonymous
+from ...queue.streams.sinks import ANONYMOUS_DAYS
 from ...schema.codec.sinks import Attempt, SinkState
 from ...values.model import BYTES
 from ...values.options import check_name
@@ -103,7 +102,7 @@ class _Writer:
         db, queue = self._queue.open()
         encoder = Encoder(self._schema)
         content_type = encoder.content_type(self._settings.content_type)
-        stager = Sink(queue, sink).stage(db, batch, content_type)
+        stager = queue.streams.sink(sink).stage(db, batch, content_type)
         invalid = _InvalidRows(self._settings.skip)
         try:
             for some in rows:
@@ -119,14 +118,15 @@ class _Writer:
         """Publish what the tasks of a batch have staged, in the order of the partitions."""
         db, queue = self._queue.open()
         attempts = [Attempt(*each.attempt) for each in messages if isinstance(each, Staged)]
-        return Sink(queue, sink).publish(db, batch, attempts, room=self._settings.room)
+        return queue.streams.sink(sink).publish(db, batch, attempts, room=self._settings.room)
 
     def discard(self, messages: CommitMessages) -> None:
         """Remove what tasks have staged, unless it is being published."""
         db, queue = self._queue.open()
         for each in messages:
             if isinstance(each, Staged):
-                Sink(queue, each.sink).discard(db, each.batch, [Attempt(*each.attempt)])
+                sink = queue.streams.sink(each.sink)
+                sink.discard(db, each.batch, [Attempt(*each.attempt)])
 
 
 @dataclass(eq=False)
@@ -135,7 +135,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def __post_init__(self) -> None:
         # Named on the driver, so that it is the same in every task.
-        self._sink = self._settings.sink or anonymous(time.time_ns() // 1_000_000)
+        _, queue = self._queue.open()
+        self._sink = queue.streams.sink(self._settings.sink or None).name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of a task. Raises ``InvalidInput``."""

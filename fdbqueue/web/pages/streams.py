@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...messages.streams.undecided import Undecided
-from ...queue.bulk.sinks import sinks, undecided_rows
 from ...schema.codec.sinks import SinkState
 from ..site import Site
 
@@ -17,8 +16,8 @@ def streams(site: Site, request: Request) -> Response:
     """The page."""
     name = request.query_params.get("queue", "")
     queue = site.queue(name)
-    planned = queue.plans.list(site.db)
-    known, staged = sinks(site.db, queue), undecided_rows(site.db, queue)
+    planned = queue.streams.plans.list(site.db)
+    known, staged = queue.streams.sinks(site.db), queue.streams.undecided(site.db)
     names = sorted({*known, *staged})
     return site.page(
         request,

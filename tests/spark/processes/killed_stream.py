@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 import fdbqueue.spark
 from fdbqueue.messages.streams import staging
-from fdbqueue.queue.bulk.sinks import Sink
+from fdbqueue.queue.streams.sinks import Sink
 from fdbqueue.spark.source import consume_stream
 from fdbqueue.spark.source import write as writing
 from fdbqueue.spark.source.source import FdbQueueSource

@@ -17,7 +17,6 @@ import pytest
 
 import fdbqueue.spark
 from fdbqueue import Depth, NewMessage, Queue, fdb
-from fdbqueue.queue.bulk.sinks import sinks
 from tests.patience import DEADLINE
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def test_a_stream_whose_driver_is_killed_takes_each_message_once(
             each.payload for each in sent
         )
         assert source.depth(db) == Depth(enqueued=MESSAGES, done=MESSAGES)
-        (state,) = sinks(db, sink).values()
+        (state,) = sink.streams.sinks(db).values()
         assert state.batch == -1
         assert source.admin.verify(db).ok
         assert sink.admin.verify(db).ok

@@ -1,4 +1,4 @@
-"""The plans of a queue, as ``Queue.plans`` offers them: the messages that streams hold."""
+"""The plans of a queue, as ``Queue.streams.plans`` offers them: the messages that streams hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_SHOWN = 10_000
 
 
 class Plans:
-    """The plans of one queue; get it from ``Queue.plans``."""
+    """The plans of one queue; get it from ``Queue.streams``."""
 
     def __init__(self, queue: Handle) -> None:
         self._queue = queue

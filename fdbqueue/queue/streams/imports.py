@@ -13,21 +13,22 @@ from ...store.binding import fdb
 from ...values.durations import Seconds
 from ...values.model import Enqueued, NewMessage
 from ...values.options import check_name
+from ..continuations.groups import enqueue_many
+from ..enqueue import Enqueuing
 from ..handle import Transactor
-from ..queue import Queue
 
 MAX_PLACE_BYTES = 10_000
 
 
 class Import:
-    """A named import into a queue; use the same name to resume it.
+    """A named import into a queue, from ``Queue.streams``; use the same name to resume it.
 
     Each transaction stores the new position of the import together with the messages, so the two
     always agree, even after a kill or a commit with an unknown outcome. The importer defines what a
     place is: the number of a line, an offset in a file.
     """
 
-    def __init__(self, queue: Queue, name: str) -> None:
+    def __init__(self, queue: Enqueuing[Any], name: str) -> None:
         self._queue = queue
         self._key = queue._keys.imported(check_name(name))
         self._name = name
@@ -67,7 +68,7 @@ class Import:
 
         def put(tr: fdb.Transaction) -> Enqueued:
             place = tr.get(self._key)
-            ids = self._queue.enqueue_many(tr, given)
+            ids = enqueue_many(self._queue, tr, given)
             if (place.value or b"") != since:
                 raise TakenOver(what=f"import {self._name!r}", remedy="read its position again")
             tr[self._key] = until

@@ -20,7 +20,8 @@ from ...errors import (
     TransactionTooLarge,
 )
 from ...messages.enqueue import back_pressure, level_order
-from ...messages.streams import staging, undecided
+from ...messages.streams import staging
+from ...messages.streams import undecided as staged_rows
 from ...messages.streams.packing import Packer
 from ...messages.streams.undecided import Undecided
 from ...schema.codec.envelopes import PLAIN_INLINE_LIMIT, pack_envelope, pack_plain
@@ -32,14 +33,13 @@ from ...values.content import check_headers, check_payload
 from ...values.durations import Seconds
 from ...values.model import BYTES, Headers, NewMessage
 from ...values.options import QueueOptions, check_name
-from ..handle import Transactor
-from ..queue import Queue
+from ..handle import Handle, Transactor
 from ..validation import draft
 
 ROOM_SECONDS = 3600.0
 FLUSH_PIECES = 40
 """How many pieces of 90 kB one transaction stages."""
-ANONYMOUS_DAYS = undecided.KEPT_DAYS
+ANONYMOUS_DAYS = staged_rows.KEPT_DAYS
 """How long staged rows of an interrupted write without a name are kept."""
 
 _DAY_MS = 24 * 3600 * 1000
@@ -54,9 +54,9 @@ def anonymous(now_ms: int) -> str:
 
 
 class Sink:
-    """A stream of numbered batches into a queue, under a name."""
+    """A stream of numbered batches into a queue, under a name; get it from ``Queue.streams``."""
 
-    def __init__(self, queue: Queue, name: str) -> None:
+    def __init__(self, queue: Handle, name: str) -> None:
         self._queue = queue
         self._keys = queue._keys
         self.name = check_name(name)
@@ -312,8 +312,8 @@ class _Pace:
         return self.share * staging.STEP_ROWS >= 1
 
 
-def sinks(tr: Transactor, queue: Queue) -> dict[str, SinkState]:
-    """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
+def sinks(tr: Transactor, queue: Handle) -> dict[str, SinkState]:
+    """As ``Streams.sinks``."""
 
     def read(tr: fdb.Transaction) -> dict[str, SinkState]:
         queue._scope(tr)
@@ -322,17 +322,14 @@ def sinks(tr: Transactor, queue: Queue) -> dict[str, SinkState]:
     return queue._read(tr, read)
 
 
-def undecided_rows(tr: Transactor, queue: Queue) -> dict[str, Undecided]:
-    """The undecided rows of each sink: of running writes, and of writes whose driver has died.
-
-    Snapshot reads in pages of 1,000 attempts: no conflicts.
-    """
+def undecided(tr: Transactor, queue: Handle) -> dict[str, Undecided]:
+    """As ``Streams.undecided``."""
     found: dict[str, Undecided] = {}
     begin = b""
     while True:
 
-        def page(tr: fdb.Transaction, begin: bytes) -> tuple[list[undecided.Staged], bytes]:
-            return undecided.page(tr, queue._scope(tr).keys, begin)
+        def page(tr: fdb.Transaction, begin: bytes) -> tuple[list[staged_rows.Staged], bytes]:
+            return staged_rows.page(tr, queue._scope(tr).keys, begin)
 
         rows, begin = queue._read(tr, partial(page, begin=begin))
         for sink, _, _, attempt in rows:
@@ -353,7 +350,7 @@ def _fix(
     scope = sink._queue._scope(tr)
     old = anonymous(scope.now_ms(tr) - ANONYMOUS_DAYS * _DAY_MS)
     staging.sweep(tr, scope.keys, _ANONYMOUS, old)
-    undecided.expire(tr, scope, b"")
+    staged_rows.expire(tr, scope, b"")
     return staging.fix(tr, scope, sink.name, batch, attempts)
 
 

@@ -1,0 +1,1 @@
+"""What Spark and imports need of a queue: imports, sinks and plans."""
