@@ -17,6 +17,7 @@ from ..schema.keys import DEFAULT_ROOT
 from ..store import binding
 from ..store.binding import Engine, Store, fdb, transactional
 from ..values.records import record
+from ..values.serializers import Declared
 from .source.settings import Location
 
 
@@ -30,6 +31,7 @@ class SharedQueue:
     version: int
     identity: str
     levels: int
+    serializer: Declared | None
 
     @classmethod
     def find(cls, location: Location) -> SharedQueue:
@@ -85,9 +87,10 @@ def _store(store: str | None) -> Store:
 
 
 @transactional
-def _identify(tr: fdb.Transaction, handle: Queue) -> tuple[int, str, int]:
+def _identify(tr: fdb.Transaction, handle: Queue) -> tuple[int, str, int, Declared | None]:
     scope = handle._scope(tr)
-    return tr.get_read_version().wait(), scope.identity, scope.options.levels
+    version: int = tr.get_read_version().wait()
+    return version, scope.identity, scope.options.levels, scope.serializer
 
 
 @lru_cache(maxsize=64)
@@ -107,7 +110,7 @@ def _verify(queue: SharedQueue) -> None:
                 problem=f"an embedded store is a file of one machine, {queue.host}: on a cluster "
                 "use FoundationDB, and give every executor its cluster file",
             )
-        version, identity, _ = _identify(open_store(location.store), _handle(location))
+        version, identity, *_ = _identify(open_store(location.store), _handle(location))
     except StoreNotShared:
         raise
     except (StoreError, QueueNotFound) as error:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from fdbqueue import Bounds, Queue, fdb
-from fdbqueue.errors import QueueError
+from fdbqueue.errors import InvalidSchema, QueueError
 from fdbqueue.spark.source.write import BatchWriter, batch_writer
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def refused(frame: DataFrame, source: Options, **options: str) -> str:
     return str(raised.value)
 
 
-def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.browse(db)]
+def values(db: fdb.Database, queue: Queue) -> list[Any]:
+    return [queue.value(message) for message in queue.browse(db)]
 
 
 def test_threads_write_in_a_session_in_which_nothing_was_registered(
@@ -49,7 +49,7 @@ def test_threads_write_in_a_session_in_which_nothing_was_registered(
         for written in [threads.submit(write, rows, source) for _ in range(4)]:
             written.result()
     # Then each has found the format
-    assert payloads(db, queue) == [b"a"] * 4
+    assert values(db, queue) == [b"a"] * 4
 
 
 def test_rows_become_messages_with_all_that_an_enqueue_takes(
@@ -134,11 +134,82 @@ def test_payloads_may_be_text_or_anything_nested(
     write(spark.createDataFrame([([{"a": 1.5}],)], "payload ARRAY<MAP<STRING,DOUBLE>>"), source)
 
     text, struct, array = queue.browse(db)
-    assert text.payload == "grüße".encode()
+    assert (queue.value(text), text.content_type) == ("grüße", "application/json")
     assert json.loads(struct.payload) == {"n": 1, "when": "2026-01-02T03:04:05", "price": 1.5}
     assert struct.content_type == "application/json"
     assert struct.headers == {"carrier": "AA", "delay": 7, "late": True, "none": None}
     assert queue.value(array) == [{"a": 1.5}]
+
+
+class Reversed:
+    """A serializer of a content type of its own."""
+
+    content_type = "application/x-reversed"
+
+    def dumps(self, value: bytes) -> bytes:
+        return value[::-1]
+
+    def loads(self, payload: bytes) -> bytes:
+        return payload[::-1]
+
+
+SERIALIZERS: dict[str, Any] = {"none": None, "dict": dict, "bytes": bytes, "own": Reversed()}
+
+
+@pytest.mark.parametrize(
+    ("serializer", "columns", "options", "row", "value"),
+    [
+        ("none", "BINARY", {}, b"\xff", b"\xff"),
+        ("none", "STRING", {}, "7", "7"),
+        ("none", "STRING", {"contentType": "application/json"}, "7", 7),
+        ("dict", "STRUCT<n: INT, note: STRING>", {}, (1, None), {"n": 1, "note": None}),
+        ("dict", "MAP<STRING, BOOLEAN>", {}, {"a": True}, {"a": True}),
+        ("dict", "BINARY", {"contentType": "application/json"}, b'{"a": 1}', {"a": 1}),
+        ("bytes", "BINARY", {}, b"\xff", b"\xff"),
+        ("own", "BINARY", {}, b"ba", b"ab"),
+    ],
+)
+def test_payloads_are_stored_as_the_serializer_of_the_queue_says(
+    spark: SparkSession,
+    db: fdb.Database,
+    space: fdb.Subspace,
+    source: Options,
+    serializer: str,
+    columns: str,
+    options: Options,
+    row: Any,
+    value: Any,
+) -> None:
+    given = SERIALIZERS[serializer]
+    queue = Queue.open(db, "typed", root=space, serializer=given)
+    rows = spark.createDataFrame([(row,)], f"payload {columns}")
+    write(rows, {**source, "queue": "typed"}, **options)
+    assert [*map(queue.value, queue.browse(db))] == [value]
+
+
+@pytest.mark.parametrize(
+    ("serializer", "columns", "options", "said"),
+    [
+        ("dict", "BINARY", {}, r"BINARY becomes application/octet-stream, .* is dict \(app"),
+        ("dict", "STRING", {"contentType": "text/csv"}, "STRING becomes text/csv, .* contentType"),
+        ("bytes", "STRING", {}, "STRING becomes application/json, .*: write BINARY"),
+        ("own", "STRUCT<n: INT>", {}, r"STRUCT becomes .* Reversed \(application/x-rev"),
+    ],
+)
+def test_what_the_serializer_of_the_queue_does_not_take_is_refused(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    source: Options,
+    serializer: str,
+    columns: str,
+    options: Options,
+    said: str,
+) -> None:
+    Queue.create(db, "typed", root=space, serializer=SERIALIZERS[serializer])
+    schema = StructType.fromDDL(f"payload {columns}")
+    assert isinstance(schema, StructType)
+    with pytest.raises(InvalidSchema, match=said):
+        batch_writer({**source, "queue": "typed", **options}, schema, overwrite=False)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +263,7 @@ def test_a_queue_is_not_overwritten(
     frame = spark.createDataFrame([("a",)], "payload STRING")
     with pytest.raises(Exception, match="rows are added to a queue"):
         frame.write.format("fdbqueue").options(**source).mode("overwrite").save()
-    assert payloads(db, queue) == []
+    assert values(db, queue) == []
 
 
 def test_a_row_that_is_no_message_fails_the_write_and_nothing_is_written(
@@ -208,7 +279,7 @@ def test_a_row_that_is_no_message_fails_the_write_and_nothing_is_written(
 
     # unless such rows may be left out
     write(frame, source, badRows="skip")
-    assert sorted(payloads(db, queue)) == [b"a", b"b", b"d"]
+    assert sorted(values(db, queue)) == ["a", "b", "d"]
 
 
 def test_a_write_of_the_same_id_is_made_once(
@@ -232,14 +303,14 @@ def test_a_write_that_stopped_halfway_goes_on_with_its_id(
     said = refused(frame, source, room="0")
     name = re.search(r"with the option id set to '([^']+)'", said)
     assert name is not None, said
-    begun = [int(payload) for payload in payloads(db, queue)]
+    begun = [int(value) for value in values(db, queue)]
     assert 0 < len(begun) < 50
 
     # When there is room, and the write is made again
     queue.set_options(db, bounds=Bounds(messages=None, when_full="reject"))
     write(frame, source, id=name[1])
 
-    assert [int(payload) for payload in payloads(db, queue)] == list(range(50))
+    assert [int(value) for value in values(db, queue)] == list(range(50))
 
 
 def test_a_queue_that_rejects_takes_nothing_of_what_has_no_room(
@@ -274,7 +345,7 @@ def test_tasks_that_fail_or_run_twice_enqueue_once(
     writer.publish("write", 0, [second, None, again])
     writer.publish("write", 0, [first, again])
 
-    assert payloads(db, queue) == [b"b", b"a", b"c", b"d"]
+    assert values(db, queue) == ["b", "a", "c", "d"]
 
 
 def test_a_stream_goes_into_a_queue(
@@ -307,7 +378,7 @@ def test_a_stream_goes_into_a_queue(
     (given / "3.json").write_text(json.dumps({"payload": "file 3"}))
     run()
 
-    assert sorted(payloads(db, queue)) == [b"file 0", b"file 1", b"file 2", b"file 3"]
+    assert sorted(values(db, queue)) == ["file 0", "file 1", "file 2", "file 3"]
     (state,) = queue.streams.sinks(db).values()
     assert (state.done, state.batch) == (3, -1)
     (given / "4.json").write_text(json.dumps({"payload": "file 4"}))

@@ -18,7 +18,6 @@ from ...queue.queue import Queue
 from ...queue.streams.sinks import ROOM_SECONDS, Sink
 from ...store.binding import fdb
 from ...values.durations import Seconds, patience
-from ...values.model import BYTES
 from ...values.records import record
 from ...values.serializers import JSON
 from .. import session, stores
@@ -198,10 +197,10 @@ def _words(expressions: Iterable[str]) -> set[str]:
 def _messages(
     frame: DataFrame, columns: Mapping[str, str], headers: Mapping[str, str]
 ) -> tuple[DataFrame, str]:
-    """The columns of a write, and the content type of the payloads."""
+    """The columns of a write, and the content type of payloads that are encoded already."""
     names = frame.columns
     made: dict[str, Column] = {}
-    content_type = BYTES
+    content_type = ""
     shaped = "payload" in names and "payload" not in columns
     if "payload" not in columns and not shaped:
         whole = F.struct(*(F.col(_quoted(name)) for name in names if name != CORRUPT))

@@ -25,10 +25,10 @@ from pyspark.sql.types import (
 
 from ...errors import InvalidInput, InvalidPayload, InvalidSchema
 from ...queue.streams.sinks import Stager
-from ...values.model import NewMessage
+from ...values.model import BYTES, NewMessage
 from ...values.options import DEFAULT_PRIORITY
 from ...values.records import record
-from ...values.serializers import JSON
+from ...values.serializers import JSON, Declared
 from . import json_text
 
 CORRUPT = "_corrupt_record"
@@ -86,20 +86,18 @@ OnInvalid = Callable[[int, str], None]
 
 
 class Encoder:
-    """Turns Arrow batches into messages. The constructor raises ``InvalidSchema``."""
+    """Turns Arrow batches into messages.
 
-    def __init__(self, schema: StructType) -> None:
-        check(schema)
+    schema: of valid columns. content_type: what bytes and text hold already, if that is given.
+    """
+
+    def __init__(self, schema: StructType, content_type: str) -> None:
         self._names = schema.fieldNames()
         types = {each.name: each.dataType for each in schema.fields}
         self._convert = {name: _converter(name, type_) for name, type_ in types.items()}
-        self._json = isinstance(types["payload"], _NESTED)
+        self._convert["payload"] = _payload(types["payload"], content_type)
         self._plain = set(self._names) <= _PLAIN
         self._before = 0
-
-    def content_type(self, given: str) -> str:
-        """The content type of the payloads; ``given`` for bytes and text."""
-        return JSON if self._json else given
 
     def stage(self, rows: pa.RecordBatch, stager: Stager, on_invalid: OnInvalid) -> None:
         """Stage the rows of a batch. Invalid rows go to ``on_invalid``."""
@@ -169,6 +167,34 @@ def check(schema: StructType) -> None:
         raise InvalidSchema(column="payload", problem=f"it is missing; the columns are {_KNOWN}")
 
 
+def content_type(schema: StructType, given: str, stored: Declared | None) -> str:
+    """The content type of the payloads: those of ``Queue.enqueue`` for the same values.
+
+    given: what bytes and text hold already, if not empty. stored: what the queue knows of its
+    serializer. Raises ``InvalidSchema`` for what that does not take.
+    """
+    type_ = schema["payload"].dataType
+    if isinstance(type_, _NESTED):
+        made = JSON
+    elif isinstance(type_, StringType):
+        made = given or JSON
+    else:
+        made = given or (
+            BYTES if stored is None or stored.content_type == JSON else stored.content_type
+        )
+    if stored is not None and made != stored.content_type:
+        take = "BINARY that this serializer reads"
+        if stored.content_type == JSON:
+            take = "STRING, STRUCT, ARRAY or MAP, or set contentType to that of JSON if it is JSON"
+        kind = type_.simpleString().partition("<")[0].upper()
+        raise InvalidSchema(
+            column="payload",
+            problem=f"{kind} becomes {made}, but the serializer of the queue is {stored}: "
+            f"write {take}",
+        )
+    return made
+
+
 # -- values -----------------------------------------------------------------------------------
 
 
@@ -187,16 +213,11 @@ def _refuse(payload: object) -> None:
 
 def _converter(name: str, type_: DataType) -> Callable[[pa.Array], list[Any]]:
     """The function that turns a column into a list of values for messages."""
-    if isinstance(type_, StringType) and name == "payload":
-        return lambda column: _list(column.cast(pa.binary()))
     value: Callable[[Any], Any] | None = None
     if name == "headers":
         value = _headers(type_)
     elif name == "limits":
         value = _limits
-    elif isinstance(type_, _NESTED):
-        text = json_text.writer(type_)
-        value = lambda each: text(each).encode()  # noqa: E731
     elif isinstance(type_, DayTimeIntervalType):
         value = timedelta.total_seconds
     elif isinstance(type_, DecimalType):
@@ -205,6 +226,16 @@ def _converter(name: str, type_: DataType) -> Callable[[pa.Array], list[Any]]:
         return _list
     convert = value
     return lambda column: [None if each is None else convert(each) for each in _list(column)]
+
+
+def _payload(type_: DataType, given: str) -> Callable[[pa.Array], list[Any]]:
+    """As ``_converter``, for payloads. given: as in ``content_type``."""
+    if isinstance(type_, BinaryType):
+        return _list
+    if isinstance(type_, StringType) and given:
+        return lambda column: _list(column.cast(pa.binary()))
+    text = json_text.writer(type_)
+    return lambda column: [None if each is None else text(each).encode() for each in _list(column)]
 
 
 def _list(column: pa.Array) -> list[Any]:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from ...errors import InvalidOptions
 from ...queue.streams.sinks import ROOM_SECONDS
-from ...values.model import BYTES
 from ...values.records import record
 
 R = TypeVar("R")
@@ -162,7 +161,10 @@ WRITING = {
         "fail",
         choices=("fail", "skip"),
     ),
-    "contentType": Option("The content type of payloads that are bytes or text.", BYTES),
+    "contentType": Option(
+        "What payloads of bytes or text hold already, such as `application/json`.",
+        otherwise="that of the queue's serializer, or else bytes are bytes, and text becomes JSON",
+    ),
     "summary": Option(
         "A file on the driver for the result of a batch write as JSON: rows written and rows left "
         "out.",

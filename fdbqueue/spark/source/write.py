@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 from ...errors import InvalidInput, InvalidOptions, SinkUnfinished
 from ...queue.streams.sinks import ANONYMOUS_DAYS
 from ...schema.codec.sinks import Attempt, SinkState
-from ...values.model import BYTES
 from ...values.options import check_name
 from ...values.records import record
 from ...values.serializers import MAX_CONTENT_TYPE
 from ..stores import SharedQueue
+from . import encoding
 from .encoding import Encoder
 from .settings import SPARKS, WRITE, Location, Options
 
@@ -41,7 +41,8 @@ CommitMessages = Sequence[WriterCommitMessage | None]
 class Settings:
     """The options of a write.
 
-    sink: empty without an id. summary: a file on the driver for the result of a batch write.
+    sink: empty without an id. content_type: empty if not given. summary: a file on the driver for
+        the result of a batch write.
     """
 
     location: Location
@@ -56,7 +57,7 @@ class Settings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
         options = Options(texts, {**WRITE, **SPARKS})
         name = options.text("id")
-        content_type = options.text("contentType") or BYTES
+        content_type = options.text("contentType") or ""
         if len(content_type) > MAX_CONTENT_TYPE or not content_type.isprintable():
             raise InvalidOptions(
                 option="contentType", problem=f"use at most {MAX_CONTENT_TYPE} printable characters"
@@ -94,14 +95,17 @@ class _Writer:
     def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
         """A writer whose options, schema and queue are checked."""
         settings = Settings.of(options)
-        Encoder(schema)
-        return cls(settings, schema, SharedQueue.find(settings.location))
+        encoding.check(schema)
+        queue = SharedQueue.find(settings.location)
+        encoding.content_type(schema, settings.content_type, queue.serializer)
+        return cls(settings, schema, queue)
 
     def stage(self, sink: str, batch: int, rows: Iterable[pa.RecordBatch]) -> Staged:
         """Stage the rows of one task. Raises ``InvalidInput``."""
         db, queue = self._queue.open()
-        encoder = Encoder(self._schema)
-        content_type = encoder.content_type(self._settings.content_type)
+        given = self._settings.content_type
+        encoder = Encoder(self._schema, given)
+        content_type = encoding.content_type(self._schema, given, self._queue.serializer)
         stager = queue.streams.sink(sink).stage(db, batch, content_type)
         invalid = _InvalidRows(self._settings.skip)
         try:
