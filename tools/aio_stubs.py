@@ -13,6 +13,7 @@ import sys
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from fdbqueue.aio import queues, twins
@@ -36,7 +37,7 @@ from collections.abc import (
 )
 from datetime import datetime
 from types import EllipsisType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, Unpack, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -62,6 +63,7 @@ from ..values.model import (
     Enqueued,
     Headers,
     Message,
+    MessageTerms,
     NewMessage,
     OnConflict,
     Progress,
@@ -70,11 +72,13 @@ from ..values.options import Options, QueueOptions
 from ..values.selector import Selector
 from ..values.schedules import CatchUp, Overlap, Schedule
 from ..values.serializers import Serializer
+from .handlers import Coroutines
 from .transactions import Database, Transaction
 from .twins import Twin
 
 P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
 S = TypeVar("S", default=Any)
 T = TypeVar("T", default=Any)
 B = TypeVar("B", bound="Batch[Any]")
@@ -103,12 +107,26 @@ EXCHANGED = [
     (r"^list\[", "builtins.list["),
 ]
 """What stands in annotations of the blocking API, and what in those of its twin."""
-GENERIC = {"Queue", "Batch", "Producer"}
+GENERIC = {"Queue": "T", "Batch": "T", "Producer": "T", "Job": "V, R"}
 FIRST = {"Transactor": "_both", "fdb.Database": "_db", "fdb.Transaction": "_tr"}
 """By the type of the first argument of a method, what makes its twin."""
 
 
+_JOBS = """
+@overload
+def {name}(self, function: Callable[[V], R], /) -> Job[V, R]: ...
+@overload
+def {name}(
+    self, function: Callable[[Transaction, V], Coroutines[R]], /
+) -> Job[V, Coroutines[R]]: ...
+@overload
+def {name}(self, function: Callable[[fdb.Transaction, V], R], /) -> Job[V, R]: ...
+"""
 SPECIAL = {
+    "Queue.job": indent(_JOBS.format(name="job"), "    ").strip()
+    + "\n    @overload\n    def job(self, *, name: str) -> JobDecorator: ...",
+    "Job.name": "@property\n    def name(self) -> str: ...",
+    "__call__": "def __call__(self, *given: Any) -> R: ...",
     "Producer.send": "async def send(self, message: NewMessage[T] | T, *, "
     "room: Seconds | None = ...) -> asyncio.Future[str]: ...",
     "Keys.__getitem__": "def __getitem__(self, key: str) -> Key: ...",
@@ -134,6 +152,7 @@ def stubs() -> str:
         for original, _ in classes
     )
     text = HEADER.replace("from .transactions", imports + "from .transactions")
+    text += f"\nclass JobDecorator(Protocol):\n{indent(_JOBS.format(name='__call__'), '    ')}"
     text += "".join("\n" + "\n".join(_class(*both)) + "\n" for both in classes)
     # The header may import more than is left.
     for how in (["check", "--fix-only", "--quiet", "--select", "F401,I"], ["format"]):
@@ -155,7 +174,7 @@ def _same(original: type, name: str, given: Any) -> str | None:
     maker = None if first is None else FIRST.get(str(first.annotation))
     types = " ".join(str(each.annotation) for each in others) + f" {signature.return_annotation}"
     twins_too = [made.__name__ for made in twins._twins.values()]
-    own = re.search(rf"\b(B|T|S|Self|Handle|Enqueuing|{'|'.join(twins_too)})\b", types)
+    own = re.search(rf"\b(B|T|S|V|Self|Handle|Enqueuing|{'|'.join(twins_too)})\b", types)
     if maker is None or own or typing.get_overloads(given):
         return None
     if str(signature.return_annotation).startswith("Iterator"):
@@ -165,17 +184,17 @@ def _same(original: type, name: str, given: Any) -> str | None:
 
 def _class(original: type, made: type) -> Iterator[str]:
     name = made.__name__
-    yield f"class {name}(Twin{', Generic[T]' if name in GENERIC else ''}):"
+    yield f"class {name}(Twin{f', Generic[{GENERIC[name]}]' if name in GENERIC else ''}):"
     doc = inspect.getdoc(made) or ""
     yield f'    """{doc}"""'
     if "__init__" in vars(made):
         yield from _function("__init__", original.__init__, plain=True)  # type: ignore[misc]
     for each in dir(made):
         given = inspect.getattr_static(original, each, None)
-        if each.startswith("_") or each == "blocking" or given is None or not hasattr(made, each):
-            continue
-        if f"{name}.{each}" in SPECIAL:
+        if not each.startswith("_") and f"{name}.{each}" in SPECIAL:
             yield f"    {SPECIAL[f'{name}.{each}']}"
+            continue
+        if each.startswith("_") or each == "blocking" or given is None or not hasattr(made, each):
             continue
         if isinstance(given, classmethod):
             yield from _function(each, given.__func__, decorator="@classmethod")
@@ -191,7 +210,7 @@ def _class(original: type, made: type) -> Iterator[str]:
             returned = _exchanged(inspect.signature(of).return_annotation)
             yield "    @property"
             yield f"    def {each}(self) -> {returned}: ..."
-    for each in ("__len__", "__getitem__", "__iter__", "__aenter__", "__aexit__"):
+    for each in ("__len__", "__getitem__", "__iter__", "__aenter__", "__aexit__", "__call__"):
         if each in vars(made):
             yield f"    {SPECIAL.get(f'{name}.{each}', SPECIAL[each])}"
 

@@ -10,11 +10,12 @@ from contextvars import Context, copy_context
 from functools import partial, update_wrapper
 from typing import Any, TypeVar
 
+from ..errors import UnknownJob
 from ..store import tasks, world
 from ..store.binding import fdb
 from ..worker.attempt import Abandoned
 from ..worker.handler_threads import HandlerThreads, too_late
-from ..worker.handlers import Handler
+from ..worker.handlers import Jobs
 from ..worker.health import Loop
 from ..worker.health.loops import TURN_SECONDS
 from ..worker.state import Job, Look, State
@@ -81,7 +82,9 @@ class HandlerTasks(HandlerThreads):
     def _watched(self) -> Loop | None:
         """The event loop, for probes: dead if a handler blocks it for longer than any may take."""
         limits = [
-            each.policy.timeout for each in self.state.buffers if _is_coroutine(each.policy.handler)
+            each.policy.timeout
+            for each in self.state.buffers
+            if any(map(_is_coroutine, _functions(each.policy.handler.function)))
         ]
         if not limits or None in limits:
             return None
@@ -239,8 +242,20 @@ class HandlerTasks(HandlerThreads):
 
 
 def _suspends(job: Job) -> bool:
-    return _is_coroutine(job.buffer.policy.handler)
+    function = job.buffer.policy.handler.function
+    if isinstance(function, Jobs):
+        try:
+            function = function.named_by(job.deliveries[0]).function
+        except UnknownJob:
+            return False  # It fails at once, wherever it is called.
+    return _is_coroutine(function)
 
 
-def _is_coroutine(handler: Handler) -> bool:
-    return isinstance(handler.function, Handled)
+def _functions(function: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """The functions that a handler calls."""
+    jobs = isinstance(function, Jobs) and function.jobs.values()
+    return [each.function for each in jobs] if jobs else [function]
+
+
+def _is_coroutine(function: Callable[..., Any]) -> bool:
+    return isinstance(function, Handled)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
 
-from ..queue import batch, dead_letters, line, queue, subscription, subscriptions
+from ..queue import batch, dead_letters, jobs, line, queue, subscription, subscriptions
 from ..queue.admin import admin
 from ..queue.bulk import producer
 from ..queue.continuations import groups
@@ -20,12 +20,32 @@ from .driver import run
 from .twins import Twin, to_twin, twin
 
 
-@twin(queue.Queue, without=("job",))
+@twin(queue.Queue)
 class Queue(Twin):
     """As ``fdbqueue.Queue``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(queue.Queue(*args, **kwargs))
+
+    def job(self, function: Any = None, *, name: str | None = None) -> Any:
+        """As ``fdbqueue.Queue.job``; the function may be a coroutine function."""
+        made = self.blocking.job(function, name=name)
+        return to_twin(made) if function else lambda function: to_twin(made(function))
+
+
+@twin(jobs.Job)
+class Job(Twin):
+    """A function that workers call for messages of a queue; made by ``Queue.job``."""
+
+    blocking: jobs.Job[Any, Any]
+
+    @property
+    def name(self) -> str:
+        """What its messages say, in the header ``job``."""
+        return self.blocking.name
+
+    def __call__(self, *given: Any) -> Any:
+        return self.blocking(*given)
 
 
 @twin(subscription.Subscription)

@@ -13,7 +13,7 @@ from collections.abc import (
     Sequence,
 )
 from datetime import datetime
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, Unpack, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -53,17 +53,20 @@ from ..values.model import (
     Enqueued,
     Headers,
     Message,
+    MessageTerms,
     NewMessage,
     OnConflict,
     Progress,
 )
 from ..values.options import Options
 from ..values.serializers import Serializer
+from .handlers import Coroutines
 from .transactions import Database, Transaction
 from .twins import Twin
 
 P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
 S = TypeVar("S", default=Any)
 T = TypeVar("T", default=Any)
 B = TypeVar("B", bound="Batch[Any]")
@@ -82,6 +85,16 @@ def _tr(
 def _rows(
     method: Callable[Concatenate[Any, Any, P], Iterator[R]],
 ) -> Callable[Concatenate[Any, Database, P], AsyncIterator[R]]: ...
+
+class JobDecorator(Protocol):
+    @overload
+    def __call__(self, function: Callable[[V], R], /) -> Job[V, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[Transaction, V], Coroutines[R]], /
+    ) -> Job[V, Coroutines[R]]: ...
+    @overload
+    def __call__(self, function: Callable[[fdb.Transaction, V], R], /) -> Job[V, R]: ...
 
 class Queue(Twin, Generic[T]):
     """As ``fdbqueue.Queue``."""
@@ -164,6 +177,16 @@ class Queue(Twin, Generic[T]):
     @property
     def groups(self) -> Groups: ...
     history = _both(_Queue.history)
+    @overload
+    def job(self, function: Callable[[V], R], /) -> Job[V, R]: ...
+    @overload
+    def job(
+        self, function: Callable[[Transaction, V], Coroutines[R]], /
+    ) -> Job[V, Coroutines[R]]: ...
+    @overload
+    def job(self, function: Callable[[fdb.Transaction, V], R], /) -> Job[V, R]: ...
+    @overload
+    def job(self, *, name: str) -> JobDecorator: ...
     @property
     def keys(self) -> Keys: ...
     @property
@@ -235,6 +258,13 @@ class Queue(Twin, Generic[T]):
     def value(self, message: Message | Delivery) -> T: ...
     watch = _rows(_Queue.watch)
     def within(self, seconds: Seconds | None) -> Self: ...
+
+class Job(Twin, Generic[V, R]):
+    """A function that workers call for messages of a queue; made by ``Queue.job``."""
+    async def enqueue(self, tr: Transactor, value: V, **terms: Unpack[MessageTerms]) -> str: ...
+    @property
+    def name(self) -> str: ...
+    def __call__(self, *given: Any) -> R: ...
 
 class Subscription(Twin):
     """As ``fdbqueue.Subscription``."""

@@ -60,18 +60,15 @@ class Twin:
         return hash(self.blocking)
 
 
-def twin(
-    of: type, *, waits: tuple[str, ...] = (), without: tuple[str, ...] = ()
-) -> Callable[[T], T]:
+def twin(of: type, *, waits: tuple[str, ...] = ()) -> Callable[[T], T]:
     """A decorator: give a class the methods of ``of`` that it does not have.
 
-    waits: methods that wait though they take neither a transaction nor a database. without: those
-        that it does not have.
+    waits: methods that wait though they take neither a transaction nor a database.
     """
 
     def fill(made: T) -> T:
         for name in dir(of):
-            if not name.startswith("_") and name not in vars(made) and name not in without:
+            if not name.startswith("_") and name not in vars(made):
                 given = inspect.getattr_static(of, name)
                 setattr(made, name, _twin(name, given, waits=name in waits))
         _twins[of] = made

@@ -19,7 +19,7 @@ from ..values.durations import Seconds
 from ..worker import worker
 from ..worker.channel import Channel as BlockingChannel
 from ..worker.handler_threads import HandlerThreads
-from ..worker.handlers import Handler, suspends
+from ..worker.handlers import suspends
 from ..worker.health import Address
 from ..worker.state import State
 from ..worker.terms import FAIL, RUN, TAKE, Fail, Run, Take
@@ -115,7 +115,7 @@ class Worker(Twin):
     def add(
         self,
         queue: Queue[T],
-        handler: Handling[T],
+        handler: Handling[T] | None = None,
         *,
         take: Take = TAKE,
         run: Run = RUN,
@@ -232,8 +232,7 @@ class _Blocking(worker.Worker):
             self._add()
             add()
         else:
-            called = self._called(handler)  # It may be wrong.
-            Handler.of(called, queue, transactional=run.transactional, batch=run.batch)
+            self._handler(queue, handler, run)  # It may be wrong.
             self._added.append(add)
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CoroutineType, UnionType
 from typing import (
     Any,
@@ -25,6 +25,7 @@ from ..store.binding import fdb
 from ..values.model import Delivery, Message
 from ..values.records import record
 from ..values.serializers import BytesSerializer, JsonSerializer, TypeSerializer
+from .terms import Run
 
 MAX_BATCH = 1_000
 
@@ -185,31 +186,47 @@ def _accepts(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def of_jobs(queue: Queue[Any]) -> Callable[..., Any]:
-    """The handler of a queue with jobs: it calls the job of each message.
+class Jobs:
+    """The function of a queue with jobs: it calls the job that a message names."""
 
-    It raises ``UnknownJob`` for a message of another job. Raises ``InvalidArgument``.
+    def __init__(self, queue: Queue[Any], jobs: Mapping[str, Handler]) -> None:
+        self.jobs = jobs
+        self._queue = queue
+        self.__qualname__ = f"jobs {', '.join(sorted(jobs))}"
+
+    def named_by(self, found: Message | Delivery) -> Handler:
+        """The job that a message names. Raises ``UnknownJob``."""
+        message = found.message if isinstance(found, Delivery) else found
+        name = message.headers.get(HEADER)
+        if name not in self.jobs:
+            known = ", ".join(sorted(self.jobs))
+            raise UnknownJob(name=name, queue=self._queue.name, known=known)
+        return self.jobs[str(name)]
+
+    def __call__(self, *given: Any) -> object:
+        *tr, found = given
+        return self.named_by(found).call(self._queue, [found], *tr)
+
+
+def of_jobs(
+    queue: Queue[Any], called: Callable[[Callable[..., Any]], Callable[..., Any]], run: Run
+) -> Handler:
+    """The handler of a queue with jobs. Raises ``InvalidArgument``.
+
+    called: makes of the function of a job what the worker calls.
     """
-    jobs = {name: Handler.of(job.function, queue) for name, job in queue._jobs.items()}
-    if len({each.transactional for each in jobs.values()}) != 1:
+    jobs = {
+        name: Handler.of(called(job.function), queue, transactional=run.transactional)
+        for name, job in queue._jobs.items()
+    }
+    kinds = {each.transactional for each in jobs.values()}
+    if len(kinds) != 1:
         problem = "some of its jobs take a transaction: take two queues" if jobs else "has no job"
         raise InvalidArgument(argument="queue", value=queue, problem=problem)
-
-    def found(delivery: Delivery) -> Handler:
-        name = delivery.message.headers.get(HEADER)
-        if name not in jobs:
-            raise UnknownJob(name=name, queue=queue.name, known=", ".join(sorted(jobs)))
-        return jobs[str(name)]
-
-    def call(delivery: Delivery) -> object:
-        return found(delivery).call(queue, [delivery])
-
-    def call_in(tr: fdb.Transaction, delivery: Delivery) -> object:
-        return found(delivery).call(queue, [delivery], tr)
-
-    function = call_in if any(each.transactional for each in jobs.values()) else call
-    function.__qualname__ = f"jobs {', '.join(sorted(jobs))}"
-    return function
+    if run.batch is not None:
+        problem = "jobs take one message at a time"
+        raise InvalidArgument(argument="batch", value=run.batch, problem=problem)
+    return Handler(Jobs(queue, jobs), kinds.pop(), takes="delivery")
 
 
 def _last_annotation(function: Callable[..., Any], count: int) -> Any:

@@ -217,10 +217,7 @@ class Worker:
         taken |= {(each.queue._keys.prefix, each.subscription.name) for each in self._browsed}
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
-        function: Any = handlers.of_jobs(queue) if handler is None else handler
-        call = Handler.of(
-            self._called(function), queue, transactional=run.transactional, batch=run.batch
-        )
+        call = self._handler(queue, handler, run)
         if subscription is not None and subscription.definition(self.db).mode is Mode.BROWSE:
             _check_browsing(subscription, call, take, run, fail)
             self._browsed.append(Browsed(queue, subscription, call, backoffs.store(fail.backoff)))
@@ -264,6 +261,13 @@ class Worker:
         channel.own(self)
         self._buffers.append(Buffer(queue, policy, channel, subscription))
         return self
+
+    def _handler(self, queue: Queue[Any], handler: Callable[..., Any] | None, run: Run) -> Handler:
+        """What handles the messages of a queue, checked."""
+        if handler is None:
+            return handlers.of_jobs(queue, self._called, run)
+        called = self._called(handler)
+        return Handler.of(called, queue, transactional=run.transactional, batch=run.batch)
 
     def _called(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return handler

@@ -107,6 +107,56 @@ def test_an_event_loop_that_a_handler_blocks_for_too_long_is_told_to_probes(
         running.join()
 
 
+def test_jobs_that_are_coroutine_functions_run_in_the_loop_and_others_in_threads(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, space: fdb.Subspace
+) -> None:
+    threads: dict[str, int] = {}
+    washed = asyncio.Event()
+
+    @orders.job
+    async def brew(tea: str) -> str:
+        threads[tea] = threading.get_ident()
+        await washed.wait()
+        return tea
+
+    @orders.job(name="wash")
+    def wash(pot: str) -> None:
+        threads[pot] = threading.get_ident()
+
+    async def main() -> None:
+        # Given messages of both, of which the first two wait in the loop
+        for tea in ("assam", "darjeeling"):
+            await brew.enqueue(adb, tea, priority=9)
+        await wash.enqueue(adb, "pot")
+        async with aio.Worker(adb, 3).add(orders):
+            await until(lambda: len(threads) == 3 and queue.depth(db).done == 1)
+            washed.set()
+            await until(lambda: queue.depth(db).done == 3)
+        # And a job is still a function
+        assert await brew("oolong") == "oolong"
+
+    run(main())
+    here = threading.get_ident()
+    assert {each for each, thread in threads.items() if thread != here} == {"pot"}
+
+
+def test_a_job_of_asyncio_may_write_in_the_transaction_that_ends_its_message(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, space: fdb.Subspace
+) -> None:
+    @orders.job
+    async def note(tr: aio.Transaction, tea: str) -> None:
+        assert await tr.get(space.pack((tea,))) is None
+        tr[space.pack((tea,))] = b"noted"
+
+    async def main() -> None:
+        await note.enqueue(adb, "assam")
+        async with aio.Worker(adb, 1).add(orders):
+            await until(lambda: queue.depth(db).done == 1)
+
+    run(main())
+    assert db[space.pack(("assam",))] == b"noted"
+
+
 def test_plain_handlers_run_in_threads_beside_coroutines(
     db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, space: fdb.Subspace
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from fdbqueue import Message, Queue, Worker
+from fdbqueue import Message, Queue, Run, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from tests.patience import eventually
@@ -80,6 +80,9 @@ def test_what_is_wrong_with_a_job_is_said(db: Database, teas: Queue[Any]) -> Non
         teas.job(name="brew")(brew.function)
     with pytest.raises(InvalidArgument, match="the job sets it"):
         brew.enqueue(db, "assam", headers={"job": "bake"})
+
+    with pytest.raises(InvalidArgument, match="one message at a time"):
+        Worker(db).add(teas, run=Run(batch=9))
 
     @teas.job
     def note(tr: fdb.Transaction, tea: str) -> None: ...

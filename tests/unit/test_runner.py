@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ from fdbqueue.worker.processes.runner import load
 
 MODULE = """
 import fdbqueue
+import fdbqueue.aio
 db = fdbqueue.open({store!r})
 queue = fdbqueue.Queue.open(db, "orders")
 class deep:
     app = fdbqueue.Worker(db).add(queue, print, run=fdbqueue.Run(transactional=False))
 def make():
     return deep.app
+later = fdbqueue.aio.Worker(fdbqueue.aio.Database(db))
 number = 7
 """
 
@@ -31,6 +34,7 @@ def module(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_worker_is_found_by_module_and_name(module: str) -> None:
     assert load(f"{module}:deep.app") is load(f"{module}:make")
+    assert load(f"{module}:later") is sys.modules[module].later.blocking
 
 
 @pytest.mark.parametrize(

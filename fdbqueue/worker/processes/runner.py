@@ -34,15 +34,17 @@ def load(target: str) -> Worker:
     except Exception as error:
         raise _no_worker(target, _why(module, error)) from error
     if not separator:
-        return _jobs(target, [each for each in vars(found).values() if isinstance(each, Queue)])
+        held = map(_original, vars(found).values())
+        return _jobs(target, [each for each in held if isinstance(each, Queue)])
     for part in name.split("."):
         if not hasattr(found, part):
             raise _no_worker(target, f"there is no {part!r} in it")
         found = getattr(found, part)
+    found = _original(found)
     if isinstance(found, Queue):
         return _jobs(target, [found])
     if not isinstance(found, Worker) and callable(found):
-        found = found()
+        found = _original(found())
     if not isinstance(found, Worker):
         kind = type(found).__name__
         raise _no_worker(target, f"it is of the type {kind}, not a Worker")
@@ -61,6 +63,11 @@ def _jobs(target: str, queues: list[Queue[Any]]) -> Worker:
     if worker is None:
         raise _no_worker(target, "no queue in it has a job: name a worker")
     return worker
+
+
+def _original(found: object) -> object:
+    """What a twin of ``fdbqueue.aio`` stands for."""
+    return getattr(found, "blocking", found)
 
 
 def _why(module: str, error: Exception) -> str:
