@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..schema import counters
@@ -22,25 +23,46 @@ from .slots import hand_over
 
 @transactional
 def edit(
-    tr: fdb.Transaction, scope: Scope, found: Found, priority: int | None, due_ms: int | None
+    tr: fdb.Transaction,
+    scope: Scope,
+    found: Sequence[Found],
+    priority: int | None,
+    due_ms: int | None,
 ) -> None:
-    """Change the priority of a waiting message, the time it is due, or both.
+    """Change the priority of waiting messages, the time they are due, or both.
 
-    found: read with a conflict, and not a dead letter. due_ms: 0 for as soon as possible.
+    found: read with a conflict, and no dead letters. due_ms: 0 for as soon as possible.
 
-    In another level it goes behind all others; it keeps its id. Raises ``InvalidArgument``.
+    In another level they go behind all others; they keep their ids. Raises ``InvalidArgument``.
     """
-    old = found.message.envelope
-    change(tr, scope, found, old if priority is None else replace(old, priority=priority), due_ms)
+
+    def changed(old: Envelope) -> Envelope:
+        return old if priority is None else replace(old, priority=priority)
+
+    change(tr, scope, [(each, changed(each.message.envelope)) for each in found], due_ms)
 
 
 def change(
+    tr: fdb.Transaction,
+    scope: Scope,
+    changes: Sequence[tuple[Found, Envelope]],
+    due_ms: int | None,
+) -> None:
+    """``edit`` with envelopes of the same keys, limits and slots in place of those that wait.
+
+    The caller has written what belongs to them, and removed what belonged to the others.
+    """
+    ready = [found.message for found, _ in changes if isinstance(found.place, Position)]
+    # All leave before one returns: a row that they share is cleared from end to end.
+    scan.remove(tr, scope.keys, ready)
+    for found, envelope in changes:
+        _change(tr, scope, found, envelope, due_ms)
+
+
+def _change(
     tr: fdb.Transaction, scope: Scope, found: Found, envelope: Envelope, due_ms: int | None
 ) -> None:
-    """``edit`` with an envelope of the same key, limits and slots in place of the one that waits.
-
-    The caller has written what belongs to it, and removed what belonged to the other.
-    """
+    """``change`` of one, which has left its row if it was ready."""
     old, place = found.message, found.place
     level = scope.options.level(envelope.priority)
     waits = isinstance(place, Turn)  # Else it leaves the window of its key.
@@ -63,7 +85,6 @@ def change(
         counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
         _put(tr, scope, new, place.due_ms if due_ms is None else due_ms)
         return
-    scan.remove(tr, scope.keys, [old])
     transitions.record(tr, scope, PUT_OFF, [old])
     counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
     if due_ms:
@@ -79,8 +100,10 @@ def _put_outside(
 ) -> None:
     """Keep a message with a key or limits until it is due, outside its gates: its slots are for
     others meanwhile. When it is due it comes in behind all others."""
-    old = found.message
-    ready = inspection.take_out(tr, scope, found) is State.READY
+    old, place = found.message, found.place
+    ready = not isinstance(place, Due)
+    if not isinstance(place, Position):
+        inspection.take_out(tr, scope, found)
     hand_over.ended(tr, scope, [old], ready=ready)
     if ready:
         left = replace(old, envelope=old.envelope.outside(), turn=None)

@@ -165,7 +165,7 @@ def _wants(wanted: Callable[[Message], bool], found: Found) -> bool:
 def _leased(
     tr: fdb.Transaction, scope: Scope, wanted: Callable[[Message], bool], begin: bytes, most: int
 ) -> Page:
-    listed, following = lease.listed(tr, scope, most, begin)
+    listed, following = lease.listed(tr, scope, most, begin, PAGE_BYTES)
     chosen = [one.delivery.id for one in listed if not one.planned and wanted(one.delivery.message)]
     return Page([], chosen, len(listed), following)
 
@@ -249,8 +249,7 @@ def edit(
     """Change what waits and can be read, as ``editing.edit``; returns how many."""
     some = [row for row in rows if editing.editable(row.found)]
     _watch(tr, scope, some)
-    for row in some:
-        editing.edit(tr, scope, row.found, priority, due_ms)
+    editing.edit(tr, scope, [row.found for row in some], priority, due_ms)
     return len(some)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -180,3 +181,29 @@ def test_the_shell_lists_on_behind_messages_that_are_gone(
             for n in gone:
                 assert queue.cancel(db, ids[n])
     assert shown == ids
+
+
+VERBS: dict[str, Callable[..., object]] = {
+    "cancel": Queue.cancel,
+    "purge": Queue.purge,
+    "move": lambda queue, db, **chosen: queue.move(db, "elsewhere", **chosen),
+    "edit": lambda queue, db, **chosen: queue.edit(db, priority=5, **chosen),
+    "put off": lambda queue, db, **chosen: queue.edit(db, delay=60, **chosen),
+}
+
+
+@pytest.mark.parametrize("by", ["ids", "match"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_some_of_the_messages_of_one_call_are_taken_and_the_others_stay(
+    db: fdb.Database, queue: Queue, verb: str, by: str
+) -> None:
+    Queue.create(db, "elsewhere", root=queue._root)
+    ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, 5) for n in range(10)])
+    some = [ids[1], ids[4], ids[5]]
+
+    chosen = {"ids": some} if by == "ids" else {"match": lambda message: message.id in some}
+    VERBS[verb](queue, db, **chosen)
+
+    stay = ids if verb == "edit" else [each for each in ids if each not in some]
+    assert queue.admin.verify(db).deviations == ()
+    assert [one.id for one in queue.receive_many(db, 10)] == stay

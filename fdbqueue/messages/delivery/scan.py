@@ -156,7 +156,8 @@ def remove(
     Raises ``OwnWritesUnseen`` if the transaction has removed one of them before.
     """
     passed: dict[int, int] = {}
-    shared: dict[Block, list[StoredMessage]] = {}
+    # By their rows: each message that was looked up has read its row for itself.
+    shared: dict[bytes, tuple[Block, list[StoredMessage]]] = {}
     tried = once.attempt(tr)
     for message in messages:
         position, key = message.position, keys.ready(message.position)
@@ -164,9 +165,10 @@ def remove(
         if message.block is None:
             del tr[key]
         else:
-            shared.setdefault(message.block, []).append(message)
+            block = message.block
+            shared.setdefault(block.key(block.last), (block, []))[1].append(message)
         passed[position.level] = max(position.index, passed.get(position.level, 0))
-    for block, some in shared.items():
+    for block, some in shared.values():
         span = block.span()
         tr.clear_range(span.start, span.stop)
         for message in some:

@@ -128,7 +128,7 @@ def put(
         slots=old.envelope.slots,
         window=old.envelope.window,
     )
-    editing.change(tr, scope, found, envelope, due_ms)
+    editing.change(tr, scope, [(found, envelope)], due_ms)
 
 
 def end(tr: fdb.Transaction, scope: Scope, found: Found) -> None:
