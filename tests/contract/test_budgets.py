@@ -289,3 +289,18 @@ def test_a_limit_that_is_due_does_not_make_receives_of_other_queues_conflict(
         assert queue.receive(tr) is not None
     for tr in transactions:
         tr.commit().wait()
+
+
+def test_many_large_leased_messages_are_cancelled_by_what_matches(
+    db: fdb.Database, queue: Queue
+) -> None:
+    for _ in range(4):
+        queue.enqueue_many(db, [NewMessage(LARGE)] * 50)
+        assert len(queue.receive_many(db, 50)) == 50
+    steps: list[int] = []
+    done = queue.cancel(
+        db, match=lambda _: True, states="leased", progress=lambda each: steps.append(each.taken)
+    )
+    assert done.taken == 200
+    assert len(steps) > 10
+    assert queue.admin.verify(db).deviations == ()

@@ -293,12 +293,12 @@ def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
 
 @transactional
 def listed(
-    tr: fdb.Transaction, scope: Scope, limit: int, begin: bytes
+    tr: fdb.Transaction, scope: Scope, limit: int, begin: bytes, room: int = scan.BATCH_BYTES
 ) -> tuple[list[LeasedMessage], bytes]:
     """Leases in the order of their keys, as many as one transaction reads.
 
-    begin: the key to continue from; empty for the first. Also returns the next one, empty at the
-    end. Snapshot reads, no conflicts.
+    begin: the key to continue from; empty for the first. room: after so many bytes no more are
+    read. Also returns the next key, empty at the end. Snapshot reads, no conflicts.
     """
     every = scope.keys.kind(Kind.LEASE)
     found, size = list[fdb.KeyValue](), 0
@@ -308,9 +308,9 @@ def listed(
     ):
         found.append(kv)
         size += len(kv.value)
-        if size > scan.BATCH_BYTES:
+        if size > room:
             break
-    more = len(found) == limit or size > scan.BATCH_BYTES
+    more = len(found) == limit or size > room
     rows: list[tuple[bytes, Lease]] = []
     for row in lease_rows.alone(scope.keys, found, begin):
         try:
