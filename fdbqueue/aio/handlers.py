@@ -37,6 +37,8 @@ class Decorator(Protocol[T]):
     """Makes a function a handler of a ``Queue[T]``, and returns it: one of ``Handling[T]``."""
 
     @overload
+    def __call__(self, function: Callable[[T], R], /) -> Callable[[T], R]: ...
+    @overload
     def __call__(self, function: Callable[[Message], R], /) -> Callable[[Message], R]: ...
     @overload
     def __call__(
@@ -56,8 +58,6 @@ class Decorator(Protocol[T]):
     def __call__(
         self, function: Callable[[fdb.Transaction, Delivery], R], /
     ) -> Callable[[fdb.Transaction, Delivery], R]: ...
-    @overload
-    def __call__(self, function: Callable[[T], R], /) -> Callable[[T], R]: ...
     @overload
     def __call__(
         self, function: Callable[[Transaction, T], Coroutines[R]], /

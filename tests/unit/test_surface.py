@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -161,7 +161,7 @@ def test_every_argument_in_seconds_may_be_a_timedelta(kind: type) -> None:
 
 USER_CODE = Path(__file__).parent / "user_code.py.txt"
 ROOT = USER_CODE.parent.parent.parent
-SHOWN = re.compile(r"# (shows|wrong:) (.+)$")
+SHOWN = re.compile(r"# (shows|wrong:) (.+?)(?: \(([\w, ]+)\))?$")
 
 
 @pytest.fixture
@@ -184,6 +184,17 @@ def short(kind: str) -> str:
     return re.sub(r"(\w+\.)+", "", kind)
 
 
+def unnamed(user_code: Path, said: Mapping[int, str]) -> list[tuple[int, str]]:
+    """What errors should name, and do not: the types of a mistake, or what is misspelt."""
+    return [
+        (number, name)
+        for number, line in enumerate(user_code.read_text().splitlines(), 1)
+        if (match := SHOWN.search(line)) and match[3]
+        for name in match[3].split(", ")
+        if not re.search(rf"\b{name}\b", said.get(number, ""))
+    ]
+
+
 def test_a_type_checker_sees_what_users_write(user_code: Path) -> None:
     expected = {
         number: (match[1], match[2])
@@ -191,13 +202,16 @@ def test_a_type_checker_sees_what_users_write(user_code: Path) -> None:
         if (match := SHOWN.search(line))
     }
     done = checked("mypy", "--strict", "--no-error-summary", user_code)
-    told = {}
+    told, said = {}, dict[int, str]()
     for line in done.stdout.splitlines():
         if found := re.match(r".*:(\d+): note: Revealed type is \"(.*)\"", line):
             told[int(found[1])] = ("shows", short(found[2]))
         elif found := re.match(r".*:(\d+): error: .* \[([\w-]+)\]$", line):
             told[int(found[1])] = ("wrong:", found[2])
+        if found := re.match(r".*?:(\d+): (.*)", line):
+            said[int(found[1])] = f"{said.get(int(found[1]), '')} {found[2]}"
     assert told == expected, done.stdout + done.stderr
+    assert unnamed(user_code, said) == []
 
 
 def test_another_type_checker_sees_the_same(user_code: Path) -> None:
@@ -208,7 +222,7 @@ def test_another_type_checker_sees_the_same(user_code: Path) -> None:
     strict = {"include": ["*.py"], "typeCheckingMode": "strict", "pythonVersion": "3.11"}
     settings.write_text(json.dumps(strict))
     done = checked("pyright", "-p", settings, "--pythonpath", sys.executable, "--outputjson")
-    shown, wrong = {}, set()
+    shown, wrong, said = {}, set(), dict[int, str]()
     for each in json.loads(done.stdout)["generalDiagnostics"]:
         number = each["range"]["start"]["line"] + 1
         if each["severity"] == "information":
@@ -217,5 +231,7 @@ def test_another_type_checker_sees_the_same(user_code: Path) -> None:
             shown[number] = short(kind[1])
         else:
             wrong.add(number)
+            said[number] = f"{said.get(number, '')} {each['message']}"
     assert shown == {number: match[2] for number, match in found if match[1] == "shows"}
     assert wrong == {number for number, match in found if match[1] == "wrong:"}, done.stdout
+    assert unnamed(user_code, said) == []
