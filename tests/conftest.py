@@ -79,6 +79,7 @@ from tests.promises import (
 from tests.seeds import (
     SEED,
     VARIABLE,
+    left_out,
     pytest_configure,
     pytest_runtest_setup,
     pytest_terminal_summary,
@@ -103,8 +104,11 @@ def pytest_report_header() -> str:
     return f"store: {DEFAULT}, {VARIABLE}={SEED}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long is started first, so that all processes end together."""
+    if left := left_out(items):
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=[*left])
 
     def place(item: pytest.Item) -> int:
         starts = (item.nodeid.startswith(folder) for folder in _LONGEST_FIRST)

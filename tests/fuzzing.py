@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-import typer
 from hypothesis import strategies as st
 
 main = importlib.import_module("fdbqueue.cli.main")  # the package has a function of that name
@@ -55,11 +54,10 @@ class Printed:
 
 
 class Commands:
-    """The commands that there are, put together once: that takes longer than to run one."""
+    """The commands that there are."""
 
     def __init__(self) -> None:
-        self._root: Any = typer.main.get_command(main.app)
-        self.leaves = list(_leaves(self._root, ()))
+        self.leaves = list(_leaves(main.command(), ()))
 
     def run(self, line: Line) -> Printed:
         """Run a command line as the console script does, but in this process."""
@@ -72,19 +70,12 @@ class Commands:
                 "stdout": io.TextIOWrapper(out, "utf-8", write_through=True),
                 "stderr": io.TextIOWrapper(err, "utf-8", write_through=True),
             }
-            with (
-                mock.patch.multiple(sys, **streams),
-                mock.patch.object(main, "app", self._start),
-                _interrupted(),
-            ):
+            with mock.patch.multiple(sys, **streams), _interrupted():
                 code = main.run(line.arguments)
             printed = Printed(code, out.getvalue(), err.getvalue().decode())
             for stream in streams.values():
                 stream.detach()
         return printed
-
-    def _start(self, **arguments: Any) -> Any:
-        return self._root.main(**arguments)
 
     def lines(self, queue: str) -> st.SearchStrategy[Line]:
         """Command lines of all commands, with sense and without, about a queue that is there."""

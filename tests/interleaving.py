@@ -13,7 +13,6 @@ explored.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -21,10 +20,10 @@ from typing import Any
 
 from fdbqueue.store.binding import fdb
 from tests.patience import DEADLINE
+from tests.seeds import EVERY
 
 MOST, ALL = 10, 20_000
 """How many interleavings of a test are explored in one run, and how many any test has at most."""
-EVERY = bool(os.environ.get("FDBQUEUE_TESTS_EVERY"))
 
 
 class Gates:

@@ -11,6 +11,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -66,19 +67,24 @@ class Commands(Mapping[str, Any]):
     """The commands and groups, each imported when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        module = import_module(f".{(COMMANDS | GROUPS)[name]}", __package__)
-        made = typer.Typer(**STYLE)
-        if name in GROUPS:
-            made.add_typer(module.app)
-        else:
-            made.command()(getattr(module, name))
-        return typer.main.get_group(made).commands[name]
+        return _made(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter([*COMMANDS, *GROUPS])
 
     def __len__(self) -> int:
         return len(COMMANDS) + len(GROUPS)
+
+
+@cache
+def _made(name: str) -> Any:
+    module = import_module(f".{(COMMANDS | GROUPS)[name]}", __package__)
+    made = typer.Typer(**STYLE)
+    if name in GROUPS:
+        made.add_typer(module.app)
+    else:
+        made.command()(getattr(module, name))
+    return typer.main.get_group(made).commands[name]
 
 
 class Fdbq(typer.core.TyperGroup):
@@ -142,8 +148,14 @@ app = typer.Typer(
 app.callback()(_settings)
 
 
+@cache
+def command() -> Any:
+    """All commands, as a command that runs those of its words."""
+    return typer.main.get_command(app)
+
+
 def _invoke(words: Sequence[str]) -> object:
-    return app(args=[*words], prog_name="fdbq", standalone_mode=False)
+    return command().main(args=[*words], prog_name="fdbq", standalone_mode=False)
 
 
 def run(arguments: Sequence[str], invoke: Callable[[Sequence[str]], object] = _invoke) -> int:

@@ -11,6 +11,7 @@ import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from tests.forking import Forking, run_module, serve
 
@@ -50,13 +51,22 @@ def main(path: str) -> None:
 
 def _import_all() -> None:
     import fdbqueue
-    from fdbqueue.cli.main import app
+    from fdbqueue.cli.main import command
 
     for module in pkgutil.walk_packages(fdbqueue.__path__, "fdbqueue."):
         if not module.name.startswith(("fdbqueue.spark", "fdbqueue.testing")):
             importlib.import_module(module.name)
     with redirect_stdout(StringIO()):
-        app(["queue", "list", "--help"], standalone_mode=False)  # Typer imports more by now.
+        command().main(["--help"], standalone_mode=False)  # Typer imports more by now.
+    _prepare(command())
+
+
+def _prepare(command: Any) -> None:
+    """Let typer make a command and those below it, which it otherwise does when it runs them."""
+    for parameter in command.params:
+        parameter.get_runtime_param()
+    for below in getattr(command, "commands", {}).values():
+        _prepare(below)
 
 
 if __name__ == "__main__":

@@ -291,6 +291,7 @@ ENDS: dict[str, Settlement] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("known", [False, True], ids=["the first", "a later one"])
 @pytest.mark.parametrize("end", ENDS)
 def test_a_cancellation_against_what_ends_the_lease(

@@ -509,6 +509,7 @@ def known(db: fdb.Database, space: fdb.Subspace, queue: Queue) -> Known:
 NEEDS_PLANS = {("Plans", name) for name in ("show", "messages", "release", "forget")}
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize(("owner", "method"), [*takers()])
 def test_every_method_ends_in_the_time_of_its_handle_and_writes_nothing(
     db: fdb.Database,

@@ -79,6 +79,7 @@ def test_a_move_and_a_copy_write_the_rows_of_the_messages_they_take(
     clean(db, queue)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     "options", [{}, {"history_seconds": 60}, {"bounds": Bounds(messages=1_000)}]
 )

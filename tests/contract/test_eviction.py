@@ -130,6 +130,7 @@ def partly_settled(member: QueueConsumer) -> list[Delivery]:
 WAYS = [together, one_by_one, with_acknowledgements, extended, partly_extended, partly_settled]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("scheme", ["auto", "first", "staged"])
 @pytest.mark.parametrize("take", WAYS)
 def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
@@ -449,6 +450,7 @@ def died(db: Database, queue: Queue, clock: ManualClock) -> tuple[QueueConsumer,
     return member, held
 
 
+@pytest.mark.sample(2)
 @pytest.mark.long
 @pytest.mark.parametrize("what", ["ack", "ack one", "extend", "release", "stop", "take"])
 def test_an_eviction_against_what_its_consumer_does_and_another_receiver(

@@ -286,6 +286,7 @@ def fuzz(body: Callable[[Any], None], cases: st.SearchStrategy[Any], count: int,
     seed(n)(made)()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("body", "cases", "runs"), FUZZED, ids=lambda each: getattr(each, "__name__", "")
 )

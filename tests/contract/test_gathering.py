@@ -84,6 +84,7 @@ class Together:
         return [type(one) if isinstance(one, QueueError) else payloads(one) for one in every]
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("plan", [[], *PLANS], ids=", ".join)
 def test_threads_that_ask_at_the_same_time_are_served_in_their_order_by_one_commit(
     db: fdb.Database, queue: Queue, plan: Sequence[str | None]

@@ -264,6 +264,7 @@ FAILED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("ending", [*DONE, *DEAD, *FAILED])
 def test_what_an_end_of_a_message_means_for_its_group(
     db: Database, parts: Queue, wholes: Queue, clock: ManualClock, ending: Ending

@@ -117,6 +117,7 @@ def test_of_many_long_transactions_one_after_another_only_the_first_is_tried_aga
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("at_once", [1, 2, 4])
 def test_long_transactions_that_overlap_are_tried_less_than_twice_on_average(
     db: fdb.Database, queue: Queue, pass_all: Pass, at_once: int

@@ -188,6 +188,7 @@ def test_the_play_makes_every_transition(
     assert not {edge.name for edge in TRANSITIONS} - made
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: ", ".join(map(str, plan)) or "none")
 @pytest.mark.promise(6)
 def test_every_transition_happens_once_under_every_plan_of_faults(

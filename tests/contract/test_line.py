@@ -702,6 +702,7 @@ def test_waiting_consumers_and_producers_at_once_leave_nothing_behind(
     assert quiet()
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("scheme", ["auto", "first", "staged"])
 @pytest.mark.parametrize("plan", PLANS, ids=", ".join)
 def test_every_way_of_receiving_takes_effect_once(

@@ -79,6 +79,7 @@ ALL = [received, staged, batched, dequeued, matching, subscribed]
 SELECTED = [matching, subscribed]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("take", ALL)
 @pytest.mark.parametrize("due", [expired, waiting, dying])
 def test_a_live_message_is_found_behind_many_that_are_due(

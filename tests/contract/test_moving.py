@@ -129,6 +129,7 @@ MOVES: list[Callable[[World], Message]] = [
 DEAD = {rejected_and_redriven, dead_in_another_queue_and_back}
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
 @pytest.mark.parametrize("given", PROPERTIES.values(), ids=PROPERTIES)
 def test_a_message_that_moves_keeps_its_properties(

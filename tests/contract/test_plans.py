@@ -452,6 +452,7 @@ def test_a_run_that_does_not_fit_goes_on_in_the_next_batch(db: Database, queue: 
     assert queue.depth(db) == Depth(enqueued=10, done=10)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("watched", [2, 3, 100])
 @pytest.mark.parametrize("steps", range(1, 4))
 def test_a_run_that_is_given_back_waits_again_in_its_order(
@@ -625,6 +626,7 @@ def test_leases_that_no_plan_has_come_back_with_one_that_cannot_be_read(
     assert sound(db, queue)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     "plan", [(), *itertools.product(FAULTS, repeat=2)], ids=lambda plan: ", ".join(plan) or "none"
 )

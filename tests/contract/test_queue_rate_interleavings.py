@@ -18,7 +18,7 @@ from tests.interleaving import Operation, explore
 from tests.schemes import forced
 from tests.still_clock import StillClock
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sample(4)]
 
 Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
 

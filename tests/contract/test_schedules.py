@@ -569,6 +569,7 @@ class Model:
             yield due
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("overlap", ["queue", "skip"])
 @pytest.mark.parametrize("catch_up", ["last", "all", "none"])
 def test_a_schedule_does_what_its_user_understands(

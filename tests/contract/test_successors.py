@@ -119,6 +119,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("handler", "batch"), HANDLERS)
 @pytest.mark.parametrize("fault", [None, *FAULTS])
 def test_whatever_becomes_of_a_commit_each_successor_is_enqueued_once(

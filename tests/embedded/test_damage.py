@@ -67,6 +67,7 @@ def count(db: Any, begin: bytes, end: bytes) -> int:
     return len(db.get_range(begin, end))
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_store_with_flipped_bits_gives_what_was_written_or_an_error(
     path: str, content: bytes, seed: int

@@ -178,6 +178,7 @@ MUTANTS: list[Callable[[Patch], None]] = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)
 def test_a_fault_planted_in_the_engine_is_noticed(
     db: fdb.Database, monkeypatch: Patch, plant: Callable[[Patch], None]
