@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -65,11 +66,10 @@ class Notified:
                 return [line for line in found if not line.startswith("STATUS=")]
 
 
-@pytest.fixture(params=["path", "abstract"])
-def systemd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Notified]:
-    address = str(tmp_path / "notify")
-    if request.param == "abstract":
-        address = f"@fdbqueue-{uuid.uuid4().hex}"
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[Notified]:
+    """A path or an abstract address."""
+    address = random.choice([str(tmp_path / "notify"), f"@fdbqueue-{uuid.uuid4().hex}"])
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.settimeout(DEADLINE)
         end.bind(address.replace("@", "\0", 1) if address.startswith("@") else address)
