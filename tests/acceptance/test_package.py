@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import venv
 import zipfile
@@ -21,6 +22,7 @@ import fdbqueue
 from tests.patience import DEADLINE
 
 ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SOURCES = [
     "CHANGELOG.md",
@@ -44,13 +46,23 @@ print(delivery.message.payload.decode(), fdbqueue.__file__)
 """
 
 
-def run(*command: str | Path, cwd: Path | None = None, timeout: float = DEADLINE) -> str:
+def elsewhere(**more: str) -> dict[str, str]:
+    """The environment without this checkout's modules and stores, and ``more``."""
+    own = ("FDB", "PYTHON", "COVERAGE")
+    return {k: v for k, v in os.environ.items() if not k.startswith(own)} | more
+
+
+def run(
+    *command: str | Path,
+    cwd: Path | None = None,
+    timeout: float = DEADLINE,
+    env: dict[str, str] | None = None,
+) -> str:
     """What a command prints, without this checkout's modules and stores."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FDB", "PYTHON", "COVERAGE"))}
     done = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
-        env=kept,
+        env=env or elsewhere(),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -113,6 +125,28 @@ def try_out(commands: Path, directory: Path) -> None:
     assert "package" in listed
 
 
+def first_program(commands: Path, directory: Path) -> None:
+    """Run the first program of the README until its worker has handled a message."""
+    (text,) = re.findall(r"^```text\n(import fdbqueue\n.*?)^```", README, re.M | re.S)
+    assert len(text.splitlines()) <= 7
+    (directory / "first.py").write_text(text)
+    env = elsewhere(FDBQUEUE_STORE=str(directory / "first.fdbq"))
+    run(commands / "python", "first.py", cwd=directory, env=env)
+    with subprocess.Popen(
+        [commands / "fdbq", "worker", "first"],
+        cwd=directory,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        assert worker.stdout is not None
+        try:
+            assert worker.stdout.readline() == "brewing assam\n"
+        finally:
+            worker.terminate()
+    assert worker.returncode == 0
+
+
 def test_the_sdist_and_the_wheel_hold_every_file_of_the_package(built: Path, wheel: Path) -> None:
     files = {
         str(path.relative_to(ROOT))
@@ -140,7 +174,7 @@ def test_the_metadata_is_what_the_project_says(wheel: Path) -> None:
     assert {re.split("[<>=]", line)[0] for line in required} == {
         re.split("[<>=]", line)[0] for line in PROJECT["dependencies"]
     }
-    assert said.get_payload() == (ROOT / "README.md").read_text()
+    assert said.get_payload() == README
 
 
 def test_the_change_log_begins_with_this_version() -> None:
@@ -150,11 +184,14 @@ def test_the_change_log_begins_with_this_version() -> None:
 
 
 def test_an_installed_wheel_works_away_from_its_sources(wheel: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
     commands = install(wheel, tmp_path / "environment", "--no-deps")
     # What it depends on comes from here; what it is itself, from the wheel.
     (site,) = (tmp_path / "environment" / "lib").glob("python*/site-packages")
     here = next(path for path in sys.path if (Path(path) / "typer").is_dir())
     (site / "dependencies.pth").write_text(here)
+    first_program(commands, tmp_path)
+    print(f"from pip install to the first handled message: {time.monotonic() - began:.1f} s")
     try_out(commands, tmp_path)
 
 
