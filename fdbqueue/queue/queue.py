@@ -146,8 +146,6 @@ class Queue(Enqueuing[T]):
         """
         queue: Queue[Any] = Queue(name, root, clock=clock, serializer=serializer)
         keys = RootKeys(root, durations.limit("timeout", timeout))
-        wanted = _fitting(name, QueueOptions.of(options))
-
         given = Declared.of(queue._serializer)
 
         def find(tr: fdb.Transaction) -> tuple[Declared | None, bool]:
@@ -156,13 +154,11 @@ class Queue(Enqueuing[T]):
             except QueueNotFound:
                 if not create:
                     raise
+                wanted = _fitting(name, QueueOptions.of(options))
                 catalogue.create(tr, keys, name, wanted, given)
                 return given, True
-            stored = scope.options
-            given_here = stored.changed(options).flat()
-            for each, value in stored.flat().items():
-                if value != given_here[each]:
-                    raise _mismatch(name, each, value, given_here[each])
+            for each in scope.options.differing(options):
+                raise _mismatch(name, *each)
             if given and scope.serializer and given != scope.serializer:
                 raise _mismatch(name, "serializer", str(scope.serializer), str(given))
             if scope.serializer or not given:

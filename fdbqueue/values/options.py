@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field, fields
 from operator import attrgetter
 from typing import Any, TypedDict
@@ -171,6 +171,10 @@ class QueueOptions:
     last_value: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_each()
+        self._check_together()
+
+    def _check_each(self) -> None:
         for name, group in GROUPS.items():
             if not isinstance(getattr(self, name), group):
                 problem = f"write {name}={group.__name__}(…)"
@@ -194,20 +198,24 @@ class QueueOptions:
             raise InvalidOptions(option="paused", problem="must be True or False")
         check_rate("rate", self.rate)
         bounds, keys = self.bounds, self.keys
-        if bounds.when_full != "reject" and not bounds.some:
-            problem = f"{bounds.when_full!r} needs bounds.messages or bounds.bytes"
-            raise InvalidOptions(option="bounds.when_full", problem=problem)
         if type(bounds.resume_at) not in (int, float) or not 0 < bounds.resume_at <= 1:
             problem = "must be more than 0, at most 1"
             raise InvalidOptions(option="bounds.resume_at", problem=problem)
         if keys.paused is not False:
             problem = "pause a single key, or the whole queue"
             raise InvalidOptions(option="keys.paused", problem=problem)
-        check_weight("keys.weight", keys.weight, keys.window)
+        _integer("keys.weight", keys.weight, 1, MAX_OF_KEY)
         check_rate("keys.rate", keys.rate)
         for option in FIXED[1:]:
             if (header := getattr(self, option)) is not None:
                 _header(option, header)
+
+    def _check_together(self) -> None:
+        bounds, keys = self.bounds, self.keys
+        if bounds.when_full != "reject" and not bounds.some:
+            problem = f"{bounds.when_full!r} needs bounds.messages or bounds.bytes"
+            raise InvalidOptions(option="bounds.when_full", problem=problem)
+        check_weight("keys.weight", keys.weight, keys.window)
         if self.last_value is not None and bounds.some:
             problem = "has no bounds: a message takes the room of the one that it replaces"
             raise InvalidOptions(option="last_value", problem=problem)
@@ -227,7 +235,19 @@ class QueueOptions:
             value = _group(name, given) if name in GROUPS and isinstance(given, Mapping) else given
             grouped = isinstance(value, GROUPS.get(name, ()))
             options[name] = value.over(options[name]) if grouped else value
-        return QueueOptions(**options)
+        return type(self)(**options)
+
+    def differing(self, given: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+        """The options that differ from those given: the name, the own value and the given one.
+
+        Each is compared by itself, as those given need not go together with these. Raises
+        ``InvalidOptions`` for one that no queue can have.
+        """
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        wanted = _Apart(**own).changed(given).flat()
+        for name, value in self.flat().items():
+            if value != wanted[name]:
+                yield name, value, wanted[name]
 
     def flat(self) -> dict[str, Any]:
         """All options, the fields of groups as "bounds.messages"."""
@@ -282,6 +302,14 @@ class QueueOptions:
             lowest = JMS_PRIORITIES // 2 - math.ceil(self.levels / 2)
             priority = min(max(priority - lowest, 0), self.levels - 1)
         return self.levels - 1 - priority
+
+
+class _Apart(QueueOptions):
+    """Options that need not go together: each can be one of a queue."""
+
+    __slots__ = ()
+
+    def _check_together(self) -> None: ...
 
 
 def parse(stored: Any, what: str) -> QueueOptions:

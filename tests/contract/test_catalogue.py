@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+from typing import Any
 
 import pytest
 
 import fdbqueue
-from fdbqueue import Queue, QueueOptions
+from fdbqueue import Bounds, KeyLimits, Queue, QueueOptions
 from fdbqueue.errors import (
     CorruptData,
     InvalidArgument,
@@ -41,6 +43,38 @@ def test_opening_with_other_options_is_an_error(db: Database, space: Subspace) -
     with pytest.raises(OptionsMismatch, match="levels=3, but was opened with levels=4"):
         Queue.open(db, "orders", root=space, levels=4)
     assert Queue.open(db, "orders", root=space, max_attempts=7).options(db).levels == 3
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "option"),
+    [
+        ({"last_value": "of"}, {"bounds": Bounds(messages=9)}, "bounds.messages"),
+        ({"bounds": Bounds(messages=9)}, {"last_value": "of"}, "last_value"),
+        (
+            {"bounds": Bounds(messages=9, when_full="block")},
+            {"bounds": Bounds(messages=None, when_full="block")},
+            "bounds.messages",
+        ),
+        ({"keys": KeyLimits(window=9, weight=5)}, {"keys": KeyLimits(window=900)}, "keys.window"),
+        ({"keys": KeyLimits(window=9, weight=5)}, {"keys": KeyLimits(weight=900)}, "keys.weight"),
+        ({"bounds": Bounds(messages=9)}, {"bounds": Bounds(when_full="block")}, "bounds.when_full"),
+    ],
+)
+def test_opening_with_options_that_go_together_with_none_stored_names_the_one_given(
+    db: Database, space: Subspace, stored: Any, given: Any, option: str
+) -> None:
+    Queue.create(db, "orders", root=space, **stored)
+    with pytest.raises(OptionsMismatch, match=rf"but was opened with {re.escape(option)}="):
+        Queue.open(db, "orders", root=space, **given)
+
+
+def test_opening_with_some_fields_of_a_group_compares_these(db: Database, space: Subspace) -> None:
+    bounds, keys = Bounds(messages=9, when_full="block"), KeyLimits(window=9, weight=5)
+    Queue.create(db, "orders", root=space, bounds=bounds, keys=keys)
+    some: Any = {"bounds": Bounds(when_full="block"), "keys": KeyLimits(weight=5)}
+    assert Queue.open(db, "orders", root=space, **some).options(db).bounds == bounds
+    with pytest.raises(InvalidOptions, match=r"keys\.weight"):
+        Queue.open(db, "orders", root=space, keys=KeyLimits(weight=5_000))
 
 
 def test_bad_options_create_nothing(db: Database, space: Subspace) -> None:
