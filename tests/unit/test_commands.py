@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import fields
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,14 @@ def test_every_command_has_an_example_of_itself_that_parses() -> None:
         assert any(path in " ".join(line) or line == path.split()[:-1] for line in found), path
         for line in found:
             parse(line)
+
+
+def test_what_the_script_for_a_release_calls_parses() -> None:
+    script = Path(__file__).parent.parent.parent / "tools" / "lowest"
+    called = re.findall(r'"\$fdbq" ([a-z][^)\n]+)', script.read_text())
+    assert len(called) >= 3
+    for line in called:
+        parse(["fdbq", *shlex.split(line)])
 
 
 def test_a_wrong_example_would_be_found() -> None:
