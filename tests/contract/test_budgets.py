@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import KeyLimits, NewMessage, Queue, Then, fdb
+from fdbqueue import Bounds, KeyLimits, NewMessage, Queue, Then, fdb
 from tests.expected import agenda
 from tests.seeds import SEED
 from tests.still_clock import StillClock
@@ -304,3 +304,15 @@ def test_many_large_leased_messages_are_cancelled_by_what_matches(
     assert done.taken == 200
     assert len(steps) > 10
     assert queue.admin.verify(db).deviations == ()
+
+
+def test_a_queue_far_above_its_bounds_loses_a_bounded_part_with_each_enqueue(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [NewMessage(LARGE)] * 60)
+    queue.set_options(db, bounds=Bounds(messages=1, when_full="drop-oldest", dropped="dead"))
+    queue.enqueue(db, b"small")
+    assert queue.depth(db).ready > 40
+    for _ in range(20):
+        queue.enqueue(db, b"small")
+    assert queue.depth(db).ready == 1

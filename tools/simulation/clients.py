@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from chaosrun.actors import row
 from chaosrun.history import Recorder
 from chaosrun.place import LEASE, MAX_ATTEMPTS, Place
 
-from fdbqueue import Bounds, Delivery, KeyLimits, Message, Queue, Run, Take, Worker
+from fdbqueue import Bounds, Delivery, KeyLimits, Message, Queue, Run, Subscription, Take, Worker
 from fdbqueue.errors import (
     LeaseLost,
     NotFound,
@@ -24,8 +25,9 @@ from fdbqueue.store.binding import fdb
 
 from .driver import Process, Strand
 
-MIXED, TARGET = "mixed", "target"
-"""The queue whose options change and whose messages have every property, and where they go."""
+MIXED, TARGET, MADE = "mixed", "target", "made"
+"""The queue whose options change and whose messages have every property, where they go, and one
+that is deleted and made anew."""
 TARGETS: list[dict[str, Any]] = [
     {},
     {"sort": "n"},
@@ -64,6 +66,7 @@ class SimulatedPlace(Place):
         self.ordered = "sort" in fixed or "last_value" in fixed
         self.mixed = Queue(MIXED, self.root)
         self.target = Queue(TARGET, self.root)
+        self.made = Queue(MADE, self.root)
         self.any = {MIXED: self.mixed, TARGET: self.target}
 
     def create(self) -> None:
@@ -94,7 +97,11 @@ class Client:
         self.stops = False
         self.strand: Strand
         self.held: list[tuple[str, list[Delivery]]] = []
-        """What it took from ``MIXED``, and has not settled."""
+        """What it took from ``MIXED`` or ``TARGET``, and has not settled."""
+        self.made: list[Delivery] = []
+        self.ids: deque[str] = deque(maxlen=50)
+        """Of messages that it has enqueued."""
+        self.subscriptions: dict[str, Subscription] = {}
 
     def do(
         self,
@@ -104,23 +111,26 @@ class Client:
         *,
         rows: int = 0,
         size: int = 0,
+        may: tuple[type[Exception], ...] = (),
         **what: Any,
     ) -> Any:
         """One operation with its record; None if it failed as it may.
 
-        rows, size: what the caller asks for, or hands in.
+        rows, size: what the caller asks for, or hands in. may: what it may raise besides
+        ``EXPECTED``.
         """
         # A message has side records, each of its rows is removed and written, and read before.
         self.strand.allowance = 40 * rows, 4 * size + 4_000 * rows
         self.doing = f"{name} {queue} {what}"[:300]
         n = self.recorder.begin(self.who, name, queue, **what)
-        return self.finish(n, lambda: body(n))
+        return self.finish(n, lambda: body(n), may)
 
-    def finish(self, n: int, body: Callable[[], Any]) -> Any:
+    def finish(self, n: int, body: Callable[[], Any], may: tuple[type[Exception], ...] = ()) -> Any:
         """The end of an operation, with its record; None if it failed as it may."""
+        expected: tuple[type[Exception], ...] = (*EXPECTED, *may)
         try:
             result = body()
-        except EXPECTED as error:
+        except expected as error:
             self.recorder.end(self.who, n, error=f"{type(error).__name__}: {error}")
             return None
         finally:

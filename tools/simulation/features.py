@@ -18,13 +18,11 @@ from tenacity import wait_fixed
 from fdbqueue import (
     Bounds,
     Delivery,
-    Import,
     KeyLimits,
     NewMessage,
     Queue,
     Reject,
     Retry,
-    Sink,
     Snooze,
     Then,
     describe,
@@ -33,6 +31,7 @@ from fdbqueue import (
 )
 from fdbqueue.errors import (
     BatchLost,
+    ExpiredBacklog,
     Held,
     InvalidArgument,
     MessagePlanned,
@@ -256,7 +255,7 @@ def receive_in_other_ways(c: Client) -> None:
         "one at most once": lambda: queue.receive(db, at_most_once=True, match="n > 3"),
         "dequeue": lambda: fdb.transactional(dequeue)(db),
     }
-    _one_of(c, "receive", ways, rows=250, may=(LookupError,))
+    _one_of(c, "receive", ways, rows=250, may=(LookupError, ExpiredBacklog))
 
 
 @operation(1)
@@ -362,8 +361,8 @@ def enqueue_a_job(c: Client) -> None:
 def stream_in(c: Client) -> None:
     """By an import, or by a sink; more than one of each name goes on at once."""
     queue, db, chance = c.place.mixed, c.db, c.random
-    source = Import(queue, chance.choice(SOURCES))
-    sink = Sink(queue, chance.choice(SOURCES))
+    source = queue.streams.importer(chance.choice(SOURCES))
+    sink = queue.streams.sink(chance.choice(SOURCES))
     messages = [_anything(c, small=True) for _ in range(chance.choice([1, 20, 100]))]
     messages = [replace(each, **NAMELESS) for each in messages]
 
@@ -395,6 +394,7 @@ def stream_in(c: Client) -> None:
         "import": bring,
         "sink": stage,
         "finish": lambda: sink.finish(db, room=1.0),
+        "look": lambda: [queue.streams.sinks(db), queue.streams.undecided(db)],
         "forget": forget,
     }
     may = (TakenOver, SinkBehind, SinkUnfinished)
@@ -404,7 +404,7 @@ def stream_in(c: Client) -> None:
 @operation(0.5)
 def stream_out(c: Client) -> None:
     """By plans, of which more than one run goes on at once."""
-    plans, db, name = c.place.mixed.plans, c.db, c.random.choice(SOURCES)
+    plans, db, name = c.place.mixed.streams.plans, c.db, c.random.choice(SOURCES)
 
     def plan() -> None:
         planner = plans.planner(name, lenient=c.random.random() < 0.5)
@@ -459,7 +459,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"dedup_window": 1},
     {"max_payload": 9_000_000},
     {"bounds": Bounds(messages=300, when_full="drop-oldest", dropped="dead")},
-    {"bounds": Bounds(bytes=300_000, when_full="block")},
+    {"bounds": Bounds(bytes=300_000, when_full="block", resume_at=0.5)},
     {"bounds": Bounds(messages=None, bytes=None, when_full="reject")},
 ]
 
@@ -528,9 +528,9 @@ def change_some(c: Client) -> None:
         if chance.random() < 0.3:
             chosen["progress"] = lambda progress: False
     # A queue that sorts takes no messages with a key.
-    source, target = queue, TARGET
+    origin, target = queue, TARGET
     if c.place.ordered or chance.random() < 0.5:
-        source, target = c.place.target, MIXED
+        origin, target = c.place.target, MIXED
 
     def resumed() -> object:
         page = queue.count(db, match="n > 2", states="ready", progress=lambda progress: False)
@@ -541,12 +541,12 @@ def change_some(c: Client) -> None:
         "cancel": lambda: queue.cancel(db, **chosen),
         "edit": lambda: queue.edit(db, priority=chance.randrange(10), **chosen),
         "put off": lambda: queue.edit(db, delay=chance.choice([0.0, 2.0]), **chosen),
-        "move": lambda: source.move(db, target, **chosen),
-        "copy": lambda: source.copy(db, target, **chosen) if "ids" in chosen else None,
+        "move": lambda: origin.move(db, target, **chosen),
+        "copy": lambda: origin.copy(db, target, **chosen) if "ids" in chosen else None,
         "retry": lambda: queue.retry(db, at_once=chance.choice([None, 10]), **chosen),
         "retry later ones": lambda: queue.retry(db, states="delayed", **chosen),
         "purge": lambda: queue.purge(db, states=["dead", "delayed"], **chosen),
-        "move all": lambda: source.move(db, target),
+        "move all": lambda: origin.move(db, target),
         "retry all": lambda: queue.retry(db),
     }
     _one_of(c, "select", ways, rows=1)
@@ -593,7 +593,8 @@ def subscribe(c: Client) -> None:
     }
     if chance.random() < 0.8:
         ways = browses if mode == "browse" else takes
-    _one_of(c, "subscription", ways, rows=10, may=(Held,))
+    # One that takes every message goes to no other place than the first.
+    _one_of(c, "subscription", ways, rows=10, may=(Held, InvalidArgument))
 
 
 # -- looking, and operating ------------------------------------------------------------------------
@@ -693,10 +694,10 @@ def tidy(place: SimulatedPlace) -> None:
         queue.keys[key].reset(db)
     for limit in SHARED:
         queue.limits[limit].delete(db)
-    for consumer in queue.plans.list(db):
-        queue.plans.release(db, consumer.name)
-        queue.plans.forget(db, consumer.name)
+    for consumer in queue.streams.plans.list(db):
+        queue.streams.plans.release(db, consumer.name)
+        queue.streams.plans.forget(db, consumer.name)
     for name in SOURCES:
-        Import(queue, name).forget(db)
-        Sink(queue, name).forget(db)
+        queue.streams.importer(name).forget(db)
+        queue.streams.sink(name).forget(db)
     Queue.open(db, MADE, root=place.root).set_options(db, auto_delete=None)

@@ -10,11 +10,12 @@ from chaosrun.actors import row
 from chaosrun.history import Operation
 from chaosrun.place import BROWSERS, FILTERS
 
-from fdbqueue import KeyLimits, Queue
+from fdbqueue import Queue, list_queues
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store import world
 
-from .clients import Memory, SimulatedPlace
+from .clients import MADE, Memory, SimulatedPlace
+from .features import tidy
 
 if TYPE_CHECKING:
     from .seam import Seam
@@ -59,8 +60,9 @@ ASKING_SECONDS = 10.0
 
 
 def queues(place: SimulatedPlace) -> list[Queue]:
-    """All queues of a run."""
-    return [*place.queues.values(), place.callbacks, place.mixed, place.target]
+    """All queues of a run that there are."""
+    made = [place.made] if MADE in list_queues(place.db, root=place.root) else []
+    return [*place.queues.values(), place.callbacks, place.mixed, place.target, *made]
 
 
 def audit(place: SimulatedPlace, *, at_rest: bool = False) -> list[str]:
@@ -82,10 +84,7 @@ def audit(place: SimulatedPlace, *, at_rest: bool = False) -> list[str]:
 def drain(place: SimulatedPlace, recorder: Memory) -> None:
     """Take all that can be taken, from all queues in turns: a message of one may have what others
     wait for. Nobody sweeps; whoever receives tidies."""
-    # Or it would take as long as the rate says.
-    place.mixed.set_options(place.db, rate=None, keys=KeyLimits(rate=None))
-    for schedule in place.mixed.schedules.list(place.db):
-        place.mixed.schedules.delete(place.db, schedule.name)
+    tidy(place)
     for browser in BROWSERS:
         final.look_to_the_end(place, browser)
     while True:
@@ -94,7 +93,7 @@ def drain(place: SimulatedPlace, recorder: Memory) -> None:
             while found := _take(place, recorder, name, queue):
                 taken += found
             _nothing_due(place, queue)
-        for queue in (place.mixed, place.target):
+        for queue in (place.mixed, place.target, place.made):
             while held := queue.receive_many(place.db, 200):
                 queue.ack(place.db, held)
                 taken += len(held)

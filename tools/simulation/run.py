@@ -119,7 +119,7 @@ class Run:
         self.seam = Seam(self.scheduler, latency, on_death=self._died)
         self.rates = self._rates(chance) if settings.faults else Rates()
         self.weights = [
-            weight * chance.choice([0.0, 0.3, 1.0, 1.0, 3.0]) for weight, _ in TABLE.values()
+            weight * chance.choice([0.0, 0.0, 0.3, 1.0, 3.0]) for weight, _ in TABLE.values()
         ]
         if not any(self.weights):
             self.weights[0] = 1.0

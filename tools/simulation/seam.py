@@ -33,7 +33,7 @@ from fdbqueue.store.embedded.storage.database import CHECKSUMS_VARIABLE, OpenSto
 from fdbqueue.store.embedded.transactions.commit_requests import CommitRequest
 from fdbqueue.store.embedded.transactions.transaction import live
 
-from .driver import SECOND, Event, Scheduler, Strand
+from .driver import SECOND, Event, Process, Scheduler, Strand
 
 MOST_ROWS, MOST_BYTES = 5_000, 2_000_000
 """What a transaction may read, and what it may write, beyond what its caller asked for."""
@@ -96,6 +96,7 @@ class Seam:
     def __post_init__(self) -> None:
         self._usage: dict[Any, Usage] = {}
         self._library: Any = fdb.impl._capi
+        self._network = Process(self.scheduler, "network")
         self.store: OpenStore
 
     def install(self, path: str) -> None:
@@ -281,7 +282,9 @@ class Seam:
         limited = bool(request.deadline)
         if self._happens("zombie"):
             seconds = ZOMBIE_SECONDS * self.scheduler.random.random() ** 2
-            self.scheduler.call_later(seconds, partial(self._land, committer, request))
+            # In a strand: it may have to wait for another commit.
+            land = partial(self._land, committer, request)
+            self.scheduler.call_later(seconds, partial(self._network.spawn, land, "zombie"))
             raise Fault(TIMED_OUT if limited else COMMIT_UNKNOWN)
         committer.commit(request)
         if request.error is None and limited and self._happens("timeout"):

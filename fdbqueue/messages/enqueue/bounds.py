@@ -25,7 +25,7 @@ from ...values.records import record
 from ...values.states import PURGE_READY, State
 from .. import dead_letters, transitions
 from ..delivery import scan
-from ..transaction_budget import STEP_BYTES
+from ..transaction_budget import PAGE_BYTES
 
 REASON = "the queue was full"
 MAX_DROPPED = 500
@@ -163,7 +163,7 @@ def _oldest(
     producers would choose the same again.
     """
     most = max(MAX_DROPPED, new.messages)
-    room_bytes = max(STEP_BYTES, 2 * new.size)
+    room_bytes = max(PAGE_BYTES, 2 * new.size)
     crowd = _crowd(tr, scope)
     found: list[StoredMessage] = []
     room, stored = Load(0, 0), 0
