@@ -174,7 +174,12 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 @lru_cache(PREPARED)
 def _keys(root: bytes, name: str) -> QueueKeys:
     """The keys of a queue, for reads in transactions of others."""
-    return RootKeys(fdb.Subspace(rawPrefix=root)).queue(name)
+    return _root(root).queue(name)
+
+
+@lru_cache(1)
+def _root(root: bytes) -> RootKeys:
+    return RootKeys(fdb.Subspace(rawPrefix=root))
 
 
 _options = lru_cache(PREPARED)(catalogue.parsed)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field, fields
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypedDict
 
@@ -223,7 +225,7 @@ class QueueOptions:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:
         """Options from keyword arguments; raises ``InvalidOptions`` if one is unknown."""
-        return cls().changed(given)
+        return _usual().changed(given)
 
     def changed(self, changes: Mapping[str, Any]) -> QueueOptions:
         """The same with changes, of groups in the fields that are given. Raises
@@ -263,7 +265,7 @@ class QueueOptions:
 
     def unusual(self) -> dict[str, Any]:
         """Those of ``flat`` that differ from their defaults."""
-        usual = QueueOptions().flat()
+        usual = _usual().flat()
         return {name: value for name, value in self.flat().items() if value != usual[name]}
 
     def to_json(self) -> dict[str, Any]:
@@ -304,6 +306,12 @@ class QueueOptions:
         return self.levels - 1 - priority
 
 
+@cache
+def _usual() -> QueueOptions:
+    """The options of a queue for which none are given."""
+    return QueueOptions()
+
+
 class _Apart(QueueOptions):
     """Options that need not go together: each can be one of a queue."""
 
@@ -317,9 +325,15 @@ def parse(stored: Any, what: str) -> QueueOptions:
     if not isinstance(stored, dict):
         raise CorruptData(what=what, problem=f"its options are a {type(stored).__name__}")
     try:
-        return QueueOptions.of(stored)
+        return _read(json.dumps(stored))
     except (InvalidOptions, InvalidArgument) as error:
         raise CorruptData(what=what, problem=str(error)) from None
+
+
+@lru_cache(1_000)
+def _read(stored: str) -> QueueOptions:
+    # Checking takes longer than reading, and most queues of a store have the options of others.
+    return QueueOptions.of(json.loads(stored))
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
