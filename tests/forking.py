@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NoReturn
@@ -39,9 +41,66 @@ with socket.socket(socket.AF_UNIX) as connection:
     text = json.dumps(asked).encode() + b"\\n"
     socket.send_fds(connection, [text[:1]], [0, 1, 2])
     connection.sendall(text[1:])
-    code = int(connection.recv(16))
+    _, code = map(int, connection.makefile())
     os._exit(code if code >= 0 else 128 - code)
 """
+
+
+class Forked:
+    """A process that runs; what ``subprocess.Popen`` has for one whose streams are text."""
+
+    def __init__(self, connection: socket.socket, stdin: IO[str], *read: IO[str]) -> None:
+        self._connection = connection
+        self._answers = connection.makefile("rb", buffering=0)
+        self.pid = int(self._answers.readline())
+        self.stdin, self.stdout, self.stderr = stdin, read[0], (*read, None)[1]
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; returns the exit code, or minus the signal."""
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            self.returncode = int(self._answers.readline())
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """The exit code, if it has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it prints until its end."""
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+        with ThreadPoolExecutor() as both:
+            out, said = both.map(_rest, [self.stdout, self.stderr])
+        self.wait(timeout)
+        self._answers.close()
+        self._connection.close()
+        return out, said
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _rest(stream: IO[str] | None) -> str:
+    """What can still be read from a stream, which is closed."""
+    if stream is None or stream.closed:
+        return ""
+    with stream:
+        return stream.read()
 
 
 class Forking:
@@ -70,16 +129,45 @@ class Forking:
         directory: Path | None = None,
     ) -> int:
         """Run a command with three standard streams; returns its exit code, as Popen does."""
+        descriptors = [stream.fileno() for stream in streams]
+        with self._ask(arguments, environment, descriptors, directory) as connection:
+            connection.settimeout(DEADLINE)
+            _, code = map(int, connection.makefile())
+            return code
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        directory: Path | None = None,
+        stderr: bool = False,
+    ) -> Forked:
+        """Start a command whose standard streams are pipes, standard error only if asked for."""
+        pipes = [os.pipe() for _ in range(2 + stderr)]
+        (given, stdin), *read = pipes
+        theirs = [given, *(write for _, write in read)]
+        connection = self._ask(
+            arguments, environment, [*theirs, *([] if stderr else [2])], directory
+        )
+        for descriptor in theirs:
+            os.close(descriptor)
+        return Forked(connection, os.fdopen(stdin, "w"), *(os.fdopen(end) for end, _ in read))
+
+    def _ask(
+        self,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        descriptors: Sequence[int],
+        directory: Path | None,
+    ) -> socket.socket:
         place = str(directory or Path.cwd())
         asked = {"arguments": arguments, "environment": environment, "directory": place}
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(DEADLINE)
-            connection.connect(self._path)
-            descriptors = [stream.fileno() for stream in streams]
-            text = json.dumps(asked).encode() + b"\n"
-            socket.send_fds(connection, [text[:1]], descriptors)
-            connection.sendall(text[1:])
-            return int(connection.recv(16))
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._path)
+        text = json.dumps(asked).encode() + b"\n"
+        socket.send_fds(connection, [text[:1]], descriptors)
+        connection.sendall(text[1:])
+        return connection
 
     def program(self, name: str, real: str, condition: str) -> Path:
         """A program that runs its commands here.
@@ -136,12 +224,13 @@ def _serve(connection: socket.socket, command: Callable[[list[str]], None]) -> N
             _end(error.code)
             raise
         _end(0)
+    connection.sendall(b"%d\n" % pid)
     for descriptor in descriptors:
         os.close(descriptor)
     threading.Thread(target=_end_with, args=(connection, pid), daemon=True).start()
     _, status = os.waitpid(pid, 0)
     with suppress(OSError):
-        connection.sendall(b"%d" % os.waitstatus_to_exitcode(status))
+        connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
     os._exit(0)
 
 
@@ -172,13 +261,21 @@ def _become(
     # Those that are there know what their files were, such as whether they can be sought in.
     for standard, name in enumerate(("stdin", "stdout", "stderr")):
         usual = getattr(sys, name)
-        file = os.fdopen(standard, usual.mode, errors=usual.errors, closefd=False)
+        lines = 1 if name == "stderr" else -1
+        file = os.fdopen(standard, usual.mode, lines, errors=usual.errors, closefd=False)
         setattr(sys, name, file)
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
     _choose_again()
     return arguments
+
+
+def run_program(arguments: list[str]) -> None:
+    """Do what ``python`` does with the path of a program."""
+    sys.argv = arguments
+    sys.path[:0] = [str(Path(arguments[0]).parent)]
+    runpy.run_path(arguments[0], run_name="__main__")
 
 
 def run_module(arguments: list[str]) -> None:

@@ -13,14 +13,14 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from tests.forking import Forking, run_module, serve
+from tests.forking import Forking, run_module, run_program, serve
 
 NEEDS_ITS_OWN_START = r"(top|worker(?! list)|stream (check|drain|load|replay|report))\b"
 """A pattern of commands that start processes, or go on until they are sent a signal."""
 
 
 class Prepared(Forking):
-    """Runs commands of ``fdbq``, and modules after ``-m``."""
+    """Runs commands of ``fdbq``, programs by their path, and modules after ``-m``."""
 
     def __init__(self) -> None:
         super().__init__(__name__)
@@ -42,6 +42,8 @@ def main(path: str) -> None:
     def run(arguments: list[str]) -> None:
         if arguments[:1] == ["-m"]:
             run_module(arguments)
+        elif arguments[0].endswith(".py"):
+            run_program(arguments)
         else:
             sys.argv = ["fdbq", *arguments]
             command()

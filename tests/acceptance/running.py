@@ -17,6 +17,7 @@ from fdbqueue.errors import QueueError
 from fdbqueue.store.binding import DEFAULT
 from fdbqueue.store.location import Engine, locate
 from tests.acceptance.prepared import Prepared
+from tests.forking import Forked
 from tests.patience import DEADLINE
 
 FDBQ = Path(sys.executable).parent / "fdbq"
@@ -122,26 +123,37 @@ class Fdbq:
         return ended.err.removeprefix("fdbq: ").rstrip("\n")
 
 
+def start(
+    words: Sequence[str], environment: dict[str, str], directory: Path, stderr: bool = False
+) -> Forked | subprocess.Popen[str]:
+    """Start ``fdbq``, with pipes for its output, and for its errors if asked for."""
+    if not {"--processes", "--reload"} & {*words}:
+        return prepared().start(words, environment, directory, stderr)
+    return subprocess.Popen(  # Its own processes start as it did.
+        [FDBQ, *words],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if stderr else None,
+        text=True,
+    )
+
+
 class Programs:
     """Starts programs, and ends what still runs when the test is over."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[Forked] = []
 
-    def start(self, program: str, *arguments: object) -> subprocess.Popen[str]:
+    def start(self, program: str, *arguments: object) -> Forked:
         """Start a program of this folder."""
-        process = subprocess.Popen(
-            [sys.executable, PROGRAMS / program, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=self._environment,
-        )
+        words = [str(PROGRAMS / program), *map(str, arguments)]
+        process = prepared().start(words, self._environment)
         self._started.append(process)
         return process
 
-    def finish(self, processes: Sequence[subprocess.Popen[str]]) -> list[str]:
+    def finish(self, processes: Sequence[Forked]) -> list[str]:
         """What the programs printed by their end, which must be a good one."""
         printed = [process.communicate(timeout=DEADLINE)[0] for process in processes]
         assert [process.returncode for process in processes] == [0] * len(processes)
@@ -154,7 +166,7 @@ class Programs:
             process.communicate()
 
 
-def told(process: subprocess.Popen[str]) -> str:
+def told(process: Forked | subprocess.Popen[str]) -> str:
     """The next line that a program prints."""
     assert process.stdout is not None
     return process.stdout.readline().strip()

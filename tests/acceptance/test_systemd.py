@@ -16,7 +16,8 @@ from urllib.request import urlopen
 import pytest
 
 from fdbqueue import Queue, fdb
-from tests.acceptance.running import FDBQ, told
+from tests.acceptance.running import start, told
+from tests.forking import Forked
 from tests.patience import DEADLINE, eventually
 
 APP = """
@@ -79,16 +80,10 @@ def systemd(tmp_path: Path) -> Iterator[Notified]:
 @contextmanager
 def service(
     environment: dict[str, str], directory: Path, address: str, *command: str, **more: str
-) -> Iterator[subprocess.Popen[str]]:
+) -> Iterator[Forked | subprocess.Popen[str]]:
     """A service of systemd, which asks for a sign of life every tenth of a second."""
     asked = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "200000", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        [FDBQ, *command],
-        cwd=directory,
-        env={**environment, **asked, **more},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = start(command, {**environment, **asked, **more}, directory)
     try:
         yield process
     finally:

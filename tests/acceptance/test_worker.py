@@ -19,7 +19,8 @@ from urllib.request import urlopen
 import pytest
 
 from fdbqueue import Depth, Queue, fdb
-from tests.acceptance.running import FDBQ, Fdbq, told
+from tests.acceptance.running import FDBQ, Fdbq, start, told
+from tests.forking import Forked
 from tests.patience import DEADLINE, eventually
 
 APP = """
@@ -81,19 +82,13 @@ class Workers:
         self.gate = directory / "gate"
         self._directory = directory
         self._environment = environment
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[Forked | subprocess.Popen[str]] = []
 
     def start(
         self, name: str = "worker", *options: str, stderr: bool = False, **environment: str
-    ) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [FDBQ, "worker", f"app:{name}", *options],
-            cwd=self._directory,
-            env={**self._environment, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if stderr else None,
-            text=True,
-        )
+    ) -> Forked | subprocess.Popen[str]:
+        words = ["worker", f"app:{name}", *options]
+        process = start(words, {**self._environment, **environment}, self._directory, stderr)
         self._started.append(process)
         return process
 
@@ -128,7 +123,7 @@ def answer(place: str, path: str) -> tuple[int, str]:
         return error.code, error.read().decode().strip()
 
 
-def health(worker: subprocess.Popen[str]) -> str:
+def health(worker: Forked | subprocess.Popen[str]) -> str:
     """Where a worker says that it answers probes."""
     assert worker.stderr is not None
     while not (line := worker.stderr.readline()).startswith("health at "):
