@@ -293,14 +293,15 @@ def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
 
 @transactional
 def listed(
-    tr: fdb.Transaction, scope: Scope, limit: int, begin: bytes, room: int = scan.BATCH_BYTES
+    tr: fdb.Transaction, scope: Scope, limit: int, begin: bytes, room: int | None = None
 ) -> tuple[list[LeasedMessage], bytes]:
     """Leases in the order of their keys, as many as one transaction reads.
 
     begin: the key to continue from; empty for the first. room: after so many bytes no more are
-    read. Also returns the next key, empty at the end. Snapshot reads, no conflicts.
+    read; those of a batch by default. Also returns the next key, empty at the end. Snapshot reads,
+    no conflicts.
     """
-    every = scope.keys.kind(Kind.LEASE)
+    every, room = scope.keys.kind(Kind.LEASE), scan.BATCH_BYTES if room is None else room
     found, size = list[fdb.KeyValue](), 0
     mode = fdb.StreamingMode.want_all
     for kv in tr.snapshot.get_range(
