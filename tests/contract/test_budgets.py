@@ -316,3 +316,18 @@ def test_a_queue_far_above_its_bounds_loses_a_bounded_part_with_each_enqueue(
     for _ in range(20):
         queue.enqueue(db, b"small")
     assert queue.depth(db).ready == 1
+
+
+@agenda
+def test_who_returns_leases_that_have_expired_reads_few_large_ones_behind_small_ones(
+    db: fdb.Database, space: fdb.Subspace, rows: list[int]
+) -> None:
+    clock = StillClock()
+    queue = Queue.create(db, "jobs", root=space, clock=clock)
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, headers={"n": n}) for n in range(10)])
+    queue.enqueue_many(db, [NewMessage(LARGE)] * 60)
+    assert len(queue.receive_many(db, 70)) == 70
+    clock.seconds += 60
+    rows.clear()
+    queue.receive(db)
+    assert sum(rows) < 50

@@ -37,7 +37,7 @@ class Scheduler:
         self.crashes: list[tuple[str, BaseException]] = []
         self._heap: list[tuple[int, int, Callable[[], object]]] = []
         self._order = 0
-        self._hub = getcurrent()
+        self.hub = getcurrent()
         self._idents = 0
 
     def call_at(self, at_ns: int, action: Callable[[], object]) -> None:
@@ -67,7 +67,7 @@ class Scheduler:
 
     def switch(self) -> None:
         """Let the others go on; called in a strand."""
-        self._hub.switch()
+        self.hub.switch()
 
 
 class Strand:
@@ -83,7 +83,8 @@ class Strand:
         self.allowance: tuple[int, int] = (0, 0)
         """Rows and bytes that its caller asked for, or handed in."""
         self._target = target
-        self._greenlet = greenlet(self._run)
+        # At its end the hub goes on, not who has started it.
+        self._greenlet = greenlet(self._run, self.scheduler.hub)
         self._parked, self._epoch, self._woken = True, 0, False
         self.scheduler.call_at(self.scheduler.now_ns, partial(self._fire, 0))
 

@@ -116,7 +116,7 @@ class Run:
         thinks = chance.choice([0.0, 0.005, 0.05, 0.5])
         self.think: float = thinks if settings.think is None else settings.think
         latency = chance.choice([0.0002, 0.001, 0.005, 0.02])
-        self.seam = Seam(self.scheduler, latency, on_death=self._died)
+        self.seam = Seam(self.scheduler, latency, known=settings.known, on_death=self._died)
         self.rates = self._rates(chance) if settings.faults else Rates()
         self.weights = [
             weight * chance.choice([0.0, 0.0, 0.3, 1.0, 3.0]) for weight, _ in TABLE.values()
@@ -353,7 +353,7 @@ class Run:
     def _outcome(self) -> Outcome:
         problems = [*self.problems]
         for name, error in self.scheduler.crashes:
-            shown = "".join(traceback.format_exception(error)[-6:])
+            shown = "".join(traceback.format_exception(error)[-16:])
             problems.append(f"crashed: {name}: {shown}")
         problems += [f"{kind}: {detail}" for kind, detail in self.seam.problems]
         lines = self.recorder.lines
