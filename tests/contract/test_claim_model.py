@@ -48,7 +48,7 @@ STEPS = st.lists(
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("scheme", ["first", "staged"])
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_each_message_of_a_claim_has_a_life_of_its_own(
     db: fdb.Database,

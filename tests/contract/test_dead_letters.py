@@ -331,6 +331,7 @@ BY_ID: dict[str, Callable[[Database, Queue, Queue, list[str]], Progress]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("change", BY_ID.values(), ids=BY_ID)
 def test_ids_lead_to_their_dead_letters_and_no_others_are_read(
     db: Database,

@@ -475,7 +475,7 @@ def text(rate: tuple[str, int]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), st.integers(0, 2**32))
 def test_keys_and_limits_do_what_their_model_does(
     db: fdb.Database, space: fdb.Subspace, case: str, data: st.DataObject, seed: int

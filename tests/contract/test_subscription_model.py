@@ -226,7 +226,7 @@ class Subscribed(RuleBasedStateMachine):
 
 TestSubscribed = Subscribed.TestCase
 TestSubscribed.settings = settings(
-    max_examples=30,
+    max_examples=20,
     stateful_step_count=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
@@ -239,4 +239,4 @@ class InLine(Subscribed):
 
 
 TestInLine = InLine.TestCase
-TestInLine.settings = settings(TestSubscribed.settings, max_examples=20)
+TestInLine.settings = settings(TestSubscribed.settings, max_examples=12)

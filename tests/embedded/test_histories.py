@@ -27,6 +27,7 @@ def test_a_serial_order_explains_what_threads_and_processes_saw(path: str) -> No
     assert histories.first_anomaly(records) is None, seed
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("fault", histories.FAULTS)
 def test_no_serial_order_explains_what_a_fault_lets_them_see(tmp_path: Path, fault: str) -> None:
     until = time.monotonic() + DEADLINE

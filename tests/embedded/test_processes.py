@@ -176,7 +176,7 @@ def test_a_process_may_die_at_any_step_of_passing_commits_on(
     survivors = [start("append", f"s{number}", "20") for number in range(2)]
     victims: dict[str, Worker] = {}
     steps = sorted(set(STEPS))
-    for line in steps[random.randrange(4) :: 4]:
+    for line in steps[random.randrange(8) :: 8]:
         victim = victims[f"v{line}"] = start("append_until", f"v{line}", "20", str(line))
         # Not every step is ever taken.
         eventually(lambda: victim.process.poll() is not None or len(victim.lines) > 40)  # noqa: B023

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,8 @@ def imported(line: str, status: int = 0, **environment: str) -> set[str]:
 
 
 def test_a_command_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
-    for line in COMMANDS:
+    first, *others = COMMANDS
+    for line in (first, *random.sample(others, 3)):
         found = imported(line, FDBQUEUE_STORE=f"embedded:{tmp_path}/store.fdbq")
         assert not NOT_NEEDED & found, line
 
