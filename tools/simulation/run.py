@@ -25,7 +25,7 @@ from fdbqueue.errors import TransactionTooLarge
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 
-from . import invariants
+from . import invariants, monitor
 from .clients import TARGETS, Client, Home, Memory, SimulatedPlace, WorkingClient
 from .driver import SECOND, Process, Scheduler, Strand
 from .operations import TABLE, pause_and_resume
@@ -360,6 +360,7 @@ class Run:
         history = assembled(lines)
         if not problems:
             problems += invariants.lost_attempts(history)
+            problems += monitor.judged(history)
             problems += [
                 str(found)
                 for found in check(
