@@ -231,7 +231,8 @@ class View:
 
     def _take(self, one: Operation) -> None:
         certain, rows = self.came(one)
-        if certain and not rows:
+        # Who died before the answer was told nothing.
+        if certain and not rows and one.ended is not None:
             self.empties.append(one)
         if one.name == "receive" and not one.ok:
             self.silent.append(one)

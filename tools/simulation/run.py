@@ -46,6 +46,7 @@ MOST = {
     "pause": 0.002,
     "watch_late": 0.3,
     "watch_spurious": 0.1,
+    "stop": 0.0005,
 }
 """How often a fault happens at most, where not at a tenth of the calls."""
 DRIFT = 1e-4
@@ -124,6 +125,7 @@ class Run:
         if not any(self.weights):
             self.weights[0] = 1.0
         self.skew = chance.choice([0.0, 0.0, 0.4, 30.0]) if settings.faults else 0.0
+        self.watches = chance.choice([None, None, 2, 20]) if settings.faults else None
         self.fixed = chance.choice(TARGETS)
         self.largest = chance.choice([100_000, 100_000, 1_000_000, 8_000_000])
         self._stopping = False
@@ -159,6 +161,8 @@ class Run:
         if self._stopping:
             return
         home = self._process(name)
+        if self.watches is not None:
+            home.place.db.options.set_max_watches(self.watches)
         chance = self.random
         for thread in range(chance.choice([1, 2, 4])):
             self._spawn(home, Client(home.place, self.recorder, f"{name}.{thread}", self._seed))

@@ -39,6 +39,8 @@ MOST_ROWS, MOST_BYTES = 5_000, 2_000_000
 """What a transaction may read, and what it may write, beyond what its caller asked for."""
 MOST_SECONDS = 5.0
 """What a transaction may take, unless its process stands still."""
+MOST_STOPPED = 60.0
+"""How long the store answers nobody, at most."""
 ZOMBIE_SECONDS = 4.0
 """After so long a commit that is under way is too old to land."""
 OLD_VERSIONS = 5_000_000
@@ -71,11 +73,13 @@ class Rates:
     pause: float = 0.0
     watch_late: float = 0.0
     watch_spurious: float = 0.0
+    stop: float = 0.0
 
 
 @dataclass
 class Usage:
-    """What a transaction has read since it began, and how often its process had stood still."""
+    """What a transaction has read since it began, and how often its process, or the store, had
+    stopped."""
 
     begun_ns: int = 0
     pauses: int = 0
@@ -103,6 +107,7 @@ class Seam:
 
     def __post_init__(self) -> None:
         self._usage: dict[Any, Usage] = {}
+        self._stopped_until = self._stops = 0
         self._library: Any = fdb.impl._capi
         self._network = Process(self.scheduler, "network")
         self.store: OpenStore
@@ -164,6 +169,13 @@ class Seam:
             strand.process.paused_until = self.scheduler.now_ns + int(pause * SECOND)
             strand.process.pauses += 1
             waits = True
+        now_ns = self.scheduler.now_ns
+        if rates.stop and chance() < rates.stop and now_ns > self._stopped_until:
+            self.counts["stop"] += 1
+            self._stopped_until = now_ns + int(MOST_STOPPED * chance() * SECOND)
+            self._stops += 1
+        if self._stopped_until > now_ns:
+            strand.park((self._stopped_until - now_ns) / SECOND)
         if waits:
             strand.park(self.latency * 2 * chance() ** 3)
 
@@ -213,7 +225,7 @@ class Seam:
             return
         used = self._usage.get(handle)
         if used is None:
-            used = self._usage[handle] = Usage(now_ns, strand.process.pauses)
+            used = self._usage[handle] = Usage(now_ns, self._stops + strand.process.pauses)
             self.asked[strand.name] += 1
         used.rows += rows
         used.bytes += size
@@ -224,7 +236,7 @@ class Seam:
             if not used.spared:
                 self._bound("reads", used.rows, used.bytes)
         took = now_ns - used.begun_ns
-        if took > MOST_SECONDS * SECOND and strand.process.pauses == used.pauses:
+        if took > MOST_SECONDS * SECOND and self._stops + strand.process.pauses == used.pauses:
             self._blame("budget", f"a transaction takes {took / SECOND:.1f} s")
 
     def _bound(self, what: str, rows: int, size: int) -> None:
