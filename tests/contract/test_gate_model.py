@@ -297,7 +297,7 @@ class Run:
                 ]
                 self.ids.update(zip(new, queues[name].enqueue_many(db, messages), strict=True))
                 for n, some in zip(new, gates, strict=True):
-                    model.gates[n], model.queue[n], model.level[n] = some, name, 0
+                    model.gates[n], model.queue[n], model.level[n] = some, name, 1
                     model.gates_used |= {*some}
                     model.arrive(n, some)
             case ("receive", name):
