@@ -15,12 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded import close_store
 from tests.embedded.test_processes import Worker
 from tests.interruption import Interrupted, Interruption
 from tests.patience import DEADLINE
@@ -97,6 +99,18 @@ def test_wherever_a_commit_is_interrupted_others_go_on(db: Any, path: str) -> No
         assert interrupted > 100
     finally:
         other.kill()
+
+
+def test_wherever_a_close_is_interrupted_the_store_can_be_used_again(path: str) -> None:
+    for place in itertools.count():
+        fdb.open(path)[b"before"] = b""
+        with Interruption(place, inside_engine) as interruption, suppress(Interrupted):
+            close_store(path)
+        in_thread(lambda: close_store(path))
+        in_thread(lambda: fdb.open(path).__setitem__(b"after", b""))
+        if not interruption.came:
+            break
+    assert place > 3
 
 
 class Commits:

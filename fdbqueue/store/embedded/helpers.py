@@ -123,23 +123,37 @@ class Worker:
         return self._ident == world.get_ident()
 
     def call(self, function: Callable[[], object]) -> None:
-        """Let the thread call a function, and wait until it has; raises what that raises."""
-        errors: list[BaseException] = []
+        """Let the thread call a function, and wait until it has; raises what that raises.
+
+        Whatever interrupts the caller is raised when the call is over.
+        """
+        outcome: list[BaseException | None] = []
+        interruption: BaseException | None = None
         done = world.Lock()
 
         def make() -> None:
+            raised = None
             try:
                 function()
             except BaseException as error:
-                errors.append(error)
-            finally:
-                done.release()
+                raised = error
+            outcome.append(raised)
+            done.release()
 
         done.acquire()
-        self.put((make,))
-        done.acquire()
-        if errors:
-            raise errors[0]
+        try:
+            self.put((make,))
+        except BaseException as error:
+            # After it: nothing interrupts a call of C, nor what stands before it.
+            interruption = error
+        while not outcome:
+            try:
+                done.acquire()
+            except BaseException as error:
+                interruption = error
+        raised = outcome[0] or interruption
+        if raised is not None:
+            raise raised
 
     def stop(self) -> None:
         """Let the thread end after the calls that it has; `start` starts another."""
@@ -157,4 +171,8 @@ class Worker:
 finisher = Worker("fdbqueue-finisher")
 """Finishes what an interrupted thread has left; its calls do not wait."""
 
+closer = Worker("fdbqueue-closer")
+"""Closes stores, so that none is left half; its calls may wait for commits."""
+
 os.register_at_fork(after_in_child=finisher.reset)
+os.register_at_fork(after_in_child=closer.reset)

@@ -6,11 +6,12 @@ import atexit
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 
 from ... import world
 from ..codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
 from ..errors import EngineError, StoreError
-from ..helpers import finisher
+from ..helpers import closer, finisher
 from ..options import (
     ABSOLUTE_WATCHES,
     DEFAULT_WATCHES,
@@ -40,6 +41,7 @@ class OpenStore:
     def __init__(self, path: str, synchronous: str, checks: bool = True) -> None:
         with contextlib.suppress(EngineError):
             finisher.start()
+            closer.start()
         self.file = StoreFile(path, synchronous, checks)
         self.clock = Clock(self.file.created, self.file.newest)
         self.snapshots = Snapshots(self.file, self.clock)
@@ -115,11 +117,15 @@ def _checks() -> bool:
 def close_store(path: str) -> None:
     """Close a store, if this process has it open; it can be opened again."""
     real = os.path.realpath(path)
-    with open_stores.lock:
-        store: OpenStore | None = open_stores.find(real)
-        if store is not None:
-            store.close()
-            del open_stores.stores[store.file.path]
+
+    def close() -> None:
+        with open_stores.lock:
+            store: OpenStore | None = open_stores.find(real)
+            if store is not None:
+                store.close()
+                del open_stores.stores[store.file.path]
+
+    _undisturbed(close)
     # The bindings keep a database for each path, which would be a dead one.
     bindings = sys.modules.get("fdb.impl")
     if bindings is not None:
@@ -179,6 +185,16 @@ class Database:
         # No lock: the garbage collector may call this anywhere.
         self._watches.discard(watch)
         self.store.watches.disarm(watch)
+
+
+def _undisturbed(work: Callable[[], object]) -> None:
+    """Do what must not be left half where nothing interrupts it."""
+    try:
+        closer.start()
+    except EngineError:
+        work()
+    else:
+        closer.call(work)
 
 
 def _before_fork() -> None:
