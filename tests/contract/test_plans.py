@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue
+from fdbqueue import Depth, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import (
     BatchLost,
     Held,
@@ -396,6 +396,30 @@ def test_messages_whose_time_is_over_are_not_planned(
     start = run.begin(db)
     assert payloads(db, run, start, run.next(db, start)) == [b"0", b"2", b"4"]
     assert queue.depth(db) == Depth(enqueued=6, leased=3, expired=3)
+    assert sound(db, queue)
+
+
+@pytest.mark.parametrize("ttl", [None, 5])
+def test_what_waits_for_a_key_is_planned_once_behind_several_of_it(
+    db: Database, space: Subspace, clock: ManualClock, ttl: float | None
+) -> None:
+    # Given two of a key that are ready, though now it lets out one at a time, and others that wait
+    # for it, of which some expire
+    queue = Queue.create(db, "pair", root=space, keys=KeyLimits(concurrency=2), clock=clock)
+    sent = [NewMessage(b"%d" % n, key="k", ttl=ttl if n > 3 else None) for n in range(6)]
+    queue.enqueue_many(db, sent)
+    queue.set_options(db, keys=KeyLimits(concurrency=1))
+    clock.seconds += 10
+    # When they are planned
+    run = queue.streams.plans.planner("stream")
+    begin = run.begin(db)
+    until = run.next(db, begin)
+    # Then each comes once
+    live = sorted(each.payload for each in sent if each.ttl is None)
+    assert sorted(payloads(db, run, begin, until)) == live
+    assert sound(db, queue)
+    run.acknowledge(db, until)
+    assert queue.depth(db).done == len(live)
     assert sound(db, queue)
 
 

@@ -81,9 +81,11 @@ class Taken:
     rows: those for the plan, with ``count`` messages of ``size`` bytes with chunks. spans: what was
     read, by level. tallies: by level, the number and payload bytes of those to count only; the
     others are ``watched``, ``expired`` or ``unreadable``. turns: the keys of those that waited for
-    their ordering keys. joined: by number, the leases that continue the ordering key of the one
-    before. key: the ordering key of the last, if more messages wait for it. plain: whether none has
-    side records. ended: whether no more messages exist, or fit.
+    their ordering keys. seen: those, and the keys of others that waited and have expired: a key
+    that had more slots may have several ready messages, which lead to the same ones. joined: by
+    number, the leases that continue the ordering key of the one before. key: the ordering key of
+    the last, if more messages wait for it. plain: whether none has side records. ended: whether no
+    more messages exist, or fit.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -95,6 +97,7 @@ class Taken:
     expired: list[StoredMessage] = field(default_factory=list)
     unreadable: list[StoredMessage] = field(default_factory=list)
     turns: list[bytes] = field(default_factory=list)
+    seen: set[bytes] = field(default_factory=set)
     joined: dict[int, StoredMessage] = field(default_factory=dict)
     key: str | None = None
     plain: bool = True
@@ -312,6 +315,8 @@ def _join(
     """
     taken = room.taken
     for kv in line:
+        if kv.key in taken.seen:
+            continue
         try:
             position, value = open_delayed(kv.value)
             envelope = unpack_envelope(value)
@@ -322,6 +327,7 @@ def _join(
         if not room.fitting([value], envelope.chunk_bytes):
             taken.key = ordering
             return False
+        taken.seen.add(kv.key)
         waited = StoredMessage(position, envelope, turn=Turn(*scope.keys.waiting.parse(kv.key)))
         if envelope.expired(now_ms):
             # Its end counts it out of the backlog.
