@@ -550,7 +550,7 @@ def test_every_class_whose_methods_wait_has_a_twin() -> None:
         if any(map(blocks, methods(each).values()))
         and not any(issubclass(other, each) for other in twins._twins)
     }
-    assert alone - {"SubscriptionSupply"} == NO_TWIN | {"Job"}
+    assert alone - {"SubscriptionSupply"} == NO_TWIN
 
 
 @pytest.mark.parametrize("original", twins._twins, ids=lambda kind: kind.__name__)
