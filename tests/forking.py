@@ -28,6 +28,8 @@ from typing import IO, NoReturn
 from tests.patience import DEADLINE
 
 _MOST_BYTES = 1 << 20
+_PLACE = tempfile.gettempdir()
+"""Asked for once: a test may replace it by a directory of its own, which goes when it ends."""
 _SHIM = """\
 #!{python} -IS
 import json, os, re, socket, sys
@@ -107,7 +109,7 @@ class Forking:
     """Starts the process, and has it run commands."""
 
     def __init__(self, module: str) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="fdbq-")
+        self._directory = tempfile.TemporaryDirectory(prefix="fdbq-", dir=_PLACE)
         self._path = str(Path(self._directory.name) / "socket")
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, self._path],
