@@ -139,6 +139,20 @@ def start(
     )
 
 
+def first_line(command: Sequence[str | Path], directory: Path, environment: dict[str, str]) -> str:
+    """What a command that goes on prints first; then it is told to end, which must succeed."""
+    with subprocess.Popen(
+        command, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+    return line
+
+
 class Programs:
     """Starts programs, and ends what still runs when the test is over."""
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import fdbqueue
+from tests.acceptance.running import first_line
 from tests.patience import DEADLINE
 
 ROOT = Path(__file__).parent.parent.parent
@@ -132,19 +133,7 @@ def first_program(commands: Path, directory: Path) -> None:
     (directory / "first.py").write_text(text)
     env = elsewhere(FDBQUEUE_STORE=str(directory / "first.fdbq"))
     run(commands / "python", "first.py", cwd=directory, env=env)
-    with subprocess.Popen(
-        [commands / "fdbq", "worker", "first"],
-        cwd=directory,
-        env=env,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as worker:
-        assert worker.stdout is not None
-        try:
-            assert worker.stdout.readline() == "brewing assam\n"
-        finally:
-            worker.terminate()
-    assert worker.returncode == 0
+    assert first_line([commands / "fdbq", "worker", "first"], directory, env) == "brewing assam\n"
 
 
 def test_the_sdist_and_the_wheel_hold_every_file_of_the_package(built: Path, wheel: Path) -> None:

@@ -12,14 +12,13 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 from fdbqueue import Depth, Queue, fdb
-from tests.acceptance.running import FDBQ, Fdbq, start, told
+from tests.acceptance.running import FDBQ, Fdbq, first_line, start, told
 from tests.forking import Forked
 from tests.patience import DEADLINE, eventually
 
@@ -434,13 +433,11 @@ def test_a_first_program_is_seven_lines_and_one_command(
     program = FIRST.replace("NAME", name).strip()
     assert len(program.splitlines()) <= 7
     (tmp_path / "first.py").write_text(program)
-    run: dict[str, Any] = {"cwd": tmp_path, "env": fdbq.environment}
-    subprocess.run([sys.executable, "first.py"], check=True, timeout=DEADLINE, **run)
-    with subprocess.Popen(
-        [FDBQ, "worker", target], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **run
-    ) as worker:
-        assert worker.stdout is not None
-        try:
-            assert worker.stdout.readline() == "brewing assam\n"
-        finally:
-            worker.terminate()
+    subprocess.run(
+        [sys.executable, "first.py"],
+        cwd=tmp_path,
+        env=fdbq.environment,
+        check=True,
+        timeout=DEADLINE,
+    )
+    assert first_line([FDBQ, "worker", target], tmp_path, fdbq.environment) == "brewing assam\n"

@@ -20,10 +20,8 @@ from ...errors import (
     TransactionTooLarge,
 )
 from ...messages.enqueue import back_pressure, level_order
-from ...messages.streams import staging
-from ...messages.streams import undecided as staged_rows
+from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
-from ...messages.streams.undecided import Undecided
 from ...schema.codec.envelopes import PLAIN_INLINE_LIMIT, pack_envelope, pack_plain
 from ...schema.codec.sinks import Attempt, SinkState, StagedRun
 from ...store import world
@@ -39,7 +37,7 @@ from ..validation import draft
 ROOM_SECONDS = 3600.0
 FLUSH_PIECES = 40
 """How many pieces of 90 kB one transaction stages."""
-ANONYMOUS_DAYS = staged_rows.KEPT_DAYS
+ANONYMOUS_DAYS = undecided.KEPT_DAYS
 """How long staged rows of an interrupted write without a name are kept."""
 
 _DAY_MS = 24 * 3600 * 1000
@@ -312,32 +310,6 @@ class _Pace:
         return self.share * staging.STEP_ROWS >= 1
 
 
-def sinks(tr: Transactor, queue: Handle) -> dict[str, SinkState]:
-    """As ``Streams.sinks``."""
-
-    def read(tr: fdb.Transaction) -> dict[str, SinkState]:
-        queue._scope(tr)
-        return staging.sinks(tr, queue._keys)
-
-    return queue._read(tr, read)
-
-
-def undecided(tr: Transactor, queue: Handle) -> dict[str, Undecided]:
-    """As ``Streams.undecided``."""
-    found: dict[str, Undecided] = {}
-    begin = b""
-    while True:
-
-        def page(tr: fdb.Transaction, begin: bytes) -> tuple[list[staged_rows.Staged], bytes]:
-            return staged_rows.page(tr, queue._scope(tr).keys, begin)
-
-        rows, begin = queue._read(tr, partial(page, begin=begin))
-        for sink, _, _, attempt in rows:
-            found[sink] = found.get(sink, Undecided()).plus(attempt)
-        if not begin:
-            return found
-
-
 def _stage(
     tr: fdb.Transaction, sink: Sink, batch: int, attempt: Attempt, pieces: Sequence[bytes]
 ) -> bool:
@@ -350,7 +322,7 @@ def _fix(
     scope = sink._queue._scope(tr)
     old = anonymous(scope.now_ms(tr) - ANONYMOUS_DAYS * _DAY_MS)
     staging.sweep(tr, scope.keys, _ANONYMOUS, old)
-    staged_rows.expire(tr, scope, b"")
+    undecided.expire(tr, scope, b"")
     return staging.fix(tr, scope, sink.name, batch, attempts)
 
 

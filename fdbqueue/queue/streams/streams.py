@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
+from ...messages.streams import staging, undecided
+from ...messages.streams.undecided import Undecided
+from ...schema.codec.sinks import SinkState
+from ...store.binding import fdb
 from ..enqueue import Enqueuing
 from ..handle import Transactor
-
-if TYPE_CHECKING:  # imported by those who use them: most programs use none
-    from ...messages.streams.undecided import Undecided
-    from ...schema.codec.sinks import SinkState
-    from .imports import Import
-    from .plans import Plans
-    from .sinks import Sink
+from .imports import Import
+from .plans import Plans
+from .sinks import Sink, anonymous
 
 
 class Streams:
@@ -24,14 +25,10 @@ class Streams:
     @property
     def plans(self) -> Plans:
         """The plans of the queue: what streams have in hand."""
-        from .plans import Plans
-
         return Plans(self._queue)
 
     def importer(self, name: str) -> Import:
         """The import of a name, which can be resumed. Raises ``InvalidArgument``."""
-        from .imports import Import
-
         return Import(self._queue, name)
 
     def sink(self, name: str | None = None) -> Sink:
@@ -39,8 +36,6 @@ class Streams:
 
         Raises ``InvalidArgument``.
         """
-        from .sinks import Sink, anonymous
-
         return Sink(self._queue, anonymous(self._queue._clock.wall_ms()) if name is None else name)
 
     def sinks(self, tr: Transactor) -> dict[str, SinkState]:
@@ -48,15 +43,27 @@ class Streams:
 
         A snapshot read: no conflicts. Raises ``QueueNotFound``.
         """
-        from .sinks import sinks
 
-        return sinks(tr, self._queue)
+        def read(tr: fdb.Transaction) -> dict[str, SinkState]:
+            self._queue._scope(tr)
+            return staging.sinks(tr, self._queue._keys)
+
+        return self._queue._read(tr, read)
 
     def undecided(self, tr: Transactor) -> dict[str, Undecided]:
         """The undecided rows of each sink: of running writes, and of writes whose driver has died.
 
         Snapshot reads in pages of 1,000 attempts: no conflicts. Raises ``QueueNotFound``.
         """
-        from .sinks import undecided
 
-        return undecided(tr, self._queue)
+        def page(tr: fdb.Transaction, begin: bytes) -> tuple[list[undecided.Staged], bytes]:
+            return undecided.page(tr, self._queue._scope(tr).keys, begin)
+
+        found: dict[str, Undecided] = {}
+        begin = b""
+        while True:
+            rows, begin = self._queue._read(tr, partial(page, begin=begin))
+            for sink, _, _, attempt in rows:
+                found[sink] = found.get(sink, Undecided()).plus(attempt)
+            if not begin:
+                return found
