@@ -132,9 +132,10 @@ class Nemesis:
     # -- misfortunes -------------------------------------------------------------------------
 
     def _kill(self) -> None:
-        victim = self.random.choice(self.victims)
-        if not self.acted(victim.name):
+        acting = [victim for victim in self.victims if self.acted(victim.name)]
+        if not acting:
             return
+        victim = self.random.choice(acting)
         victim.kill()
         self.recorder.note("nemesis", "killed", process=victim.name)
         self.killed[victim.name] = time.monotonic()

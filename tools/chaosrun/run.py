@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ CREW = (
 )
 SERVER = Path(__file__).parent.parent / "fdbserver"
 CHANGES = re.compile(rb'"name":"(?:enqueue|ack|effect|release|fail|reject|cancel)"')
+ACTS = re.compile(rb'"name":"(?!faults|stopped|crashed)')
 STOP_SECONDS = 300
 
 
@@ -89,16 +91,14 @@ class Run:
             self.store = binding.DEFAULT.path or binding.default_cluster_file()
         self.stop = directory / "stop"
         self.recorder = Recorder(directory / "nemesis.jsonl")
+        self.crew = [CREW[n % len(CREW)] for n in range(options.processes)]
         self.incarnations = 0
 
     def run(self) -> int:
         """From the beginning to the verdict."""
         place = Place(binding.open(self.store), self.root)
         place.create()
-        victims = []
-        crew = [CREW[n % len(CREW)] for n in range(self.options.processes)]
-        for role in crew:
-            victims.append(Victim(role, partial(self.start, role)))
+        victims = [Victim(role, partial(self.start, role)) for role in self.crew]
         nemesis = Nemesis(
             self.options.seed,
             place,
@@ -140,7 +140,7 @@ class Run:
         final.drain(later, self.recorder)
         final.describe(later, self.recorder)
         place.db.clear_range_startswith(place.space.key())
-        return _conclude(read(sorted(self.directory.glob("*.jsonl"))), told)
+        return _conclude(read(sorted(self._histories())), told)
 
     def start(self, role: str) -> tuple[str, subprocess.Popen[bytes]]:
         """Start a process, under a name that none had before."""
@@ -179,15 +179,19 @@ class Run:
             )
 
     def _acted(self, name: str) -> bool:
-        return any(path.stat().st_size for path in self.directory.glob(f"{name}.*.jsonl"))
+        return any(ACTS.search(path.read_bytes()) for path in self._histories(f"{name}.*"))
+
+    def _histories(self, of: str = "*") -> Iterator[Path]:
+        return self.directory.glob(f"{of}.jsonl")
 
     def _enough(self) -> bool:
         if self.options.operations is None:
             return False
-        changes = sum(
-            len(CHANGES.findall(path.read_bytes())) for path in self.directory.glob("*.jsonl")
+        changes = sum(len(CHANGES.findall(path.read_bytes())) for path in self._histories())
+        # A run is not over before every role took part in it.
+        return changes >= self.options.operations and all(
+            self._acted(f"{role}-*") for role in self.crew
         )
-        return bool(changes >= self.options.operations)
 
     def _end(self, victim: Victim) -> str | None:
         try:

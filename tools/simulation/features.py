@@ -397,7 +397,8 @@ def stream_in(c: Client) -> None:
         "look": lambda: [queue.streams.sinks(db), queue.streams.undecided(db)],
         "forget": forget,
     }
-    may = (TakenOver, SinkBehind, SinkUnfinished)
+    # Batches are lost to those who forget the stream meanwhile.
+    may = (TakenOver, SinkBehind, SinkUnfinished, BatchLost)
     _one_of(c, "stream", ways, rows=4 * len(messages), may=may)
 
 
