@@ -1,13 +1,15 @@
-"""The command line: seeds, one after another, each in a process of its own."""
+"""The command line: seeds, each in a process of its own, as many at once as there are cores."""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import importlib
+import itertools
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -38,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="the one seed to run, or the first of several")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
     parser.add_argument("--minutes", type=float, help="run fresh seeds for so long")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="how many seeds run at once"
+    )
     parser.add_argument("--operations", type=int, default=Settings.operations)
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--busy", type=float, help="virtual seconds, in place of --operations")
@@ -71,9 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants.TABLE[chosen.mutant]()
     _prepare()
     failed = 0
-    for seed in _seeds(chosen):
-        outcome = _apart(replace(settings, seed=seed))
-        outcome["again"] = _again(chosen, seed)
+    for outcome in _outcomes(settings, _seeds(chosen), chosen.jobs):
+        outcome["again"] = _again(chosen, outcome["seed"])
         failed += bool(outcome["problems"])
         if chosen.json:
             print(json.dumps(outcome), flush=True)
@@ -95,11 +99,10 @@ def _twice(arguments: list[str]) -> int:
         )
         for hash_seed in ("1", "2")
     ]
-    told = [[json.loads(line) for line in run.communicate()[0].splitlines()] for run in runs]
+    lines = [[json.loads(line) for line in run.communicate()[0].splitlines()] for run in runs]
+    told = [{one["seed"]: one.get("digest", "died") for one in each} for each in lines]
     differ = [
-        one["seed"]
-        for one, other in zip(*told, strict=True)
-        if one.get("digest", "") != other.get("digest")
+        seed for seed, digest in told[0].items() if digest == "died" or digest != told[1].get(seed)
     ]
     print(f"{len(told[0])} seeds, {len(differ)} with two histories: {differ}")
     return 1 if differ else 0
@@ -136,26 +139,59 @@ def _prepare() -> None:
     gc.freeze()
 
 
-def _apart(settings: Settings) -> dict[str, Any]:
-    """Run in a fork: a run leaves behind clients that must not end."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
+class _Apart:
+    """A run in a fork: it leaves behind clients that must not end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.text = b""
+        self.reading, writing = os.pipe()
+        self.child = os.fork()
+        if self.child:
+            os.close(writing)
+            return
         signal.alarm(int(PATIENCE))
         try:
             told = _told(Run(settings).execute())
         except BaseException as error:
-            told = {"seed": settings.seed, "problems": [f"the run itself: {error!r}"]}
+            told = {"problems": [f"the run itself: {error!r}"]}
         with open(writing, "w") as out:
             json.dump(told, out)
         os._exit(0)
-    os.close(writing)
-    with open(reading) as answer:
-        text = answer.read()
-    used = os.wait4(child, 0)[2]
-    told = {"seed": settings.seed, "problems": ["the run died"], **json.loads(text or "{}")}
-    return {**told, "processor": used.ru_utime + used.ru_stime}
+
+    def goes_on(self) -> bool:
+        """Read what it says; whether it may say more."""
+        said = os.read(self.reading, 1 << 20)
+        self.text += said
+        return bool(said)
+
+    def end(self, *, at_once: bool = False) -> dict[str, Any]:
+        """What came of it."""
+        os.close(self.reading)
+        if at_once:
+            os.kill(self.child, signal.SIGKILL)
+        used = os.wait4(self.child, 0)[2]
+        told = {"problems": ["the run died"], **json.loads(self.text or "{}")}
+        seconds = used.ru_utime + used.ru_stime
+        return {**told, "seed": self.settings.seed, "processor": seconds}
+
+
+def _outcomes(settings: Settings, seeds: Iterator[int], jobs: int) -> Iterator[dict[str, Any]]:
+    """What comes of each seed, as each ends; so many run at once."""
+    running: dict[int, _Apart] = {}
+    try:
+        while True:
+            for seed in itertools.islice(seeds, jobs - len(running)):
+                run = _Apart(replace(settings, seed=seed))
+                running[run.reading] = run
+            if not running:
+                return
+            for each in select.select([*running], [], [])[0]:
+                if not running[each].goes_on():
+                    yield running.pop(each).end()
+    finally:
+        for run in running.values():
+            run.end(at_once=True)
 
 
 def _told(outcome: Outcome) -> dict[str, object]:
