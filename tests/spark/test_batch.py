@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,7 +26,6 @@ def test_a_queue_is_a_table_with_payloads_by_a_schema_and_headers_as_columns(
     flights = (
         spark.read.format("fdbqueue")
         .options(**source)
-        .option("payload", "json")
         .option("payloadSchema", "carrier STRING, delay INT")
         .option("headerColumns", "n BIGINT")
         .load()
@@ -35,6 +34,24 @@ def test_a_queue_is_a_table_with_payloads_by_a_schema_and_headers_as_columns(
     assert [(row[0], row[1]) for row in found.selectExpr("count(*)", "sum(n)").collect()] == [
         (25, sum(n for n in range(50) if 9 - n % 10 < 5))
     ]
+
+
+@pytest.mark.parametrize(
+    ("serializer", "value", "read"),
+    [(None, b"a", b"a"), (bytes, b"a", b"a"), (dict, {"a": 1}, '{"a":1}'), (str, "a", '"a"')],
+)
+def test_payloads_are_read_as_the_serializer_of_the_queue_writes_them(
+    spark: SparkSession,
+    db: fdb.Database,
+    queue: Queue,
+    source: dict[str, str],
+    serializer: type | None,
+    value: Any,
+    read: object,
+) -> None:
+    Queue.open(db, queue.name, root=queue._root, serializer=serializer).enqueue(db, value)
+    table = spark.read.format("fdbqueue").options(**source).load()
+    assert [row.payload for row in table.collect()] == [read]
 
 
 def test_a_schema_of_the_user_names_the_columns_and_conditions_are_pushed_down(

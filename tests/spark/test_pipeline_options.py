@@ -30,7 +30,10 @@ def name() -> str:
     ("arguments", "said"),
     [
         (["stream", "drain", "QUEUE", "out", "--payload", "json"], "payloadSchema"),
-        (["stream", "drain", "QUEUE", "out", "--schema", "a INT"], "payloadSchema"),
+        (
+            ["stream", "drain", "QUEUE", "out", "--payload", "bytes", "--schema", "a INT"],
+            "payloadSchema",
+        ),
         (["stream", "drain", "QUEUE", "out", "--header-columns", "a b c"], "headerColumns"),
         (["stream", "drain", "QUEUE", "out", "--consumer", "\n"], "it must have "),
         (["stream", "load", "QUEUE", "a.txt"], "name one of parquet"),

@@ -21,9 +21,13 @@ def drain(
         Option(metavar="FORMAT", help="parquet, json or orc."),
     ] = "parquet",
     payload: Annotated[
-        Literal["bytes", "string", "json"],
-        Option(metavar="KIND", help="The payload's type: bytes, string or json."),
-    ] = "bytes",
+        Literal["bytes", "string", "json"] | None,
+        Option(
+            metavar="KIND",
+            help="The payload's type: bytes, string or json; by default what the queue's "
+            "serializer writes.",
+        ),
+    ] = None,
     schema: Schema = None,
     bad_payloads: Annotated[
         Literal["fail", "null"],
@@ -56,7 +60,7 @@ def drain(
     \b
     Examples:
       fdbq stream drain orders /data/orders
-      fdbq stream drain flights /data/flights --payload json --schema 'carrier STRING, delay INT'
+      fdbq stream drain flights /data/flights --schema 'carrier STRING, delay INT'
     """
     db, queue = context.open_queue(name)
     queue.options(db)

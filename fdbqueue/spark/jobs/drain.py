@@ -60,7 +60,7 @@ def drain(
     path: str | Path,
     *,
     format: str = "parquet",
-    payload: str = "bytes",
+    payload: str | None = None,
     payload_schema: str | None = None,
     bad_payloads: str = "fail",
     header_columns: str | None = None,
@@ -78,7 +78,8 @@ def drain(
     path: a directory. Another drain of the queue into it adds files, or resumes an interrupted
         drain. format: "parquet", "json" or "orc".
     payload: "bytes", "string", or "json" with ``payload_schema``, its fields in SQL, like
-        ``carrier STRING, delay INT``. bad_payloads: "fail" or "null" if a payload does not fit.
+        ``carrier STRING, delay INT``; None for what the queue's serializer writes.
+        bad_payloads: "fail" or "null" if a payload does not fit.
     header_columns: headers as columns, like ``region, retries BIGINT``.
     columns: of the table of ready messages; None for all.
     consumer: the name that owns the messages; None to derive it from the directory.
@@ -109,7 +110,7 @@ def drain(
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     # Check the options before Java starts.
-    streams.Settings.of(options).layout.ddl()
+    streams.Settings.of(options).layout.ddl(None)
     with plain_errors():
         spark = session.resolve(spark)
         frame = spark.readStream.format("fdbqueue").options(**options).load()

@@ -50,13 +50,15 @@ def replay(
     """
     begun = time.monotonic()
     queue.options(db)
-    options = {"table": "dead", "payload": "string", "badPayloads": "null"}
-    if payload_schema is not None:
-        options |= {"payload": "json", "payloadSchema": payload_schema}
+    options = {"table": "dead", "badPayloads": "null"}
+    if payload_schema is None:
+        options["payload"] = "string"
+    else:
+        options["payloadSchema"] = payload_schema
     if header_columns is not None:
         options["headerColumns"] = header_columns
     options |= stores.options(db, queue)
-    batch.Settings.of(options).layout.ddl()
+    batch.Settings.of(options).layout.ddl(None)
     matched = replayed = 0
     with plain_errors():
         spark = session.resolve(spark)

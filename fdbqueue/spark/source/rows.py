@@ -34,6 +34,7 @@ from ...errors import CorruptData, InvalidOptions, InvalidSchema
 from ...schema.codec.envelopes import FIELDS, UNREADABLE
 from ...values.model import BYTES, Headers
 from ...values.records import record
+from ...values.serializers import JSON, Declared
 from . import payloads
 from .settings import Options
 
@@ -86,7 +87,6 @@ TABLES: dict[str, dict[str, str]] = {
 
 _HEADER_TYPES = {"string": STRING, "int": LONG, "long": LONG, "bigint": LONG, "double": "DOUBLE"}
 _HEADER_TYPES |= {"float": "DOUBLE", "boolean": "BOOLEAN"}
-_PAYLOADS = {"bytes": "BINARY", "string": STRING}
 
 
 @record
@@ -113,7 +113,7 @@ class Layout:
             header_columns=_header_columns(options.text("headerColumns") or ""),
             unreadable=options.choice("unreadable"),
         )
-        if layout.payload_schema and layout.payload != "json":
+        if layout.payload_schema and layout.payload not in ("", "json"):
             raise InvalidOptions(option="payloadSchema", problem='it needs payload to be "json"')
         taken = set(TABLES[layout.table]) & {name for name, _ in layout.header_columns}
         if taken:
@@ -122,20 +122,25 @@ class Layout:
             )
         return layout
 
-    def ddl(self) -> str:
-        """The columns in SQL if the user gives no schema. Raises ``InvalidOptions``."""
+    def ddl(self, stored: Declared | None) -> str:
+        """The columns in SQL if the user gives no schema. Raises ``InvalidOptions``.
+
+        stored: what the queue knows of its serializer: its JSON is read as text.
+        """
         columns = dict(TABLES[self.table])
         if "payload" in columns:
-            if self.payload == "json":
-                if not self.payload_schema:
-                    raise InvalidOptions(
-                        option="payload",
-                        problem="to read JSON, give the option payloadSchema, like "
-                        "'carrier STRING, delay INT', or a schema with a column payload",
-                    )
+            if self.payload_schema:
                 columns["payload"] = f"STRUCT<{self.payload_schema}>"
-            else:
-                columns["payload"] = _PAYLOADS[self.payload or "bytes"]
+            elif self.payload == "json":
+                raise InvalidOptions(
+                    option="payload",
+                    problem="to read JSON, give the option payloadSchema, like "
+                    "'carrier STRING, delay INT', or a schema with a column payload",
+                )
+            elif self.payload == "string" or (
+                not self.payload and stored is not None and stored.content_type == JSON
+            ):
+                columns["payload"] = STRING
             if self.headers == "json":
                 columns["headers"] = STRING
         columns |= dict(self.header_columns)

@@ -56,13 +56,11 @@ LAYOUT = {
     ),
     "payload": Option(
         "How payloads are read: as binary, as text, or from JSON by `payloadSchema`.",
-        otherwise="`bytes`, or what your own schema says",
+        otherwise="what your own schema says, or else `json` with `payloadSchema`, `string` if the "
+        "queue's serializer writes JSON, or `bytes`",
         choices=("bytes", "string", "json"),
     ),
-    "payloadSchema": Option(
-        "The schema of JSON payloads, such as `carrier STRING, delay INT`. Needs `payload` to be "
-        "`json`."
-    ),
+    "payloadSchema": Option("The schema of JSON payloads, such as `carrier STRING, delay INT`."),
     "badPayloads": Option(
         "What a payload does that does not fit: fail the read, or become null.",
         "fail",

@@ -31,9 +31,8 @@ class FdbQueueSource(DataSource):
         Spark asks for them first, so this is where a missing queue is reported.
         """
         options = Options(self.options, {**BATCH, **STREAM})
-        columns = Layout.of(options).ddl()
-        SharedQueue.find(Location.of(options))
-        return columns
+        layout = Layout.of(options)
+        return layout.ddl(SharedQueue.find(Location.of(options)).serializer)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
