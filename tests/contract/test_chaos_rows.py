@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from chaosrun.actors import row
-from chaosrun.history import Operation
-from chaosrun.view import View
+from workload.clients import row
+from workload.history import Operation
+from workload.view import View
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.store.binding import fdb

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from simulation.monitor import Put, Take, violations
+from workload.monitor import Put, Take, violations
 
 A, B, C = Put("a", 0, 1, 2), Put("b", 1, 1, 2), Put("c", 2, 1, 2)
 GOOD = {

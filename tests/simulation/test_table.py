@@ -23,7 +23,7 @@ from fdbqueue.queue.subscriptions import Subscriptions
 from fdbqueue.values.limits import Bounds, KeyLimits
 from fdbqueue.values.model import NewMessage
 
-TOOLS = Path(__file__).parents[2] / "tools" / "simulation"
+TOOLS = Path(__file__).parents[2] / "tools" / "workload"
 PARTS: dict[str, tuple[type, ...]] = {
     "queue": (Queue,),
     "admin": (Admin,),

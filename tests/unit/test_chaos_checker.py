@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaosrun.checker import check
-from chaosrun.history import Operation, Recorder, read
-from chaosrun.place import BROWSERS
+from workload.checker import check
+from workload.history import Operation, Recorder, read
+from workload.place import BROWSERS
 
 MS = 1_000_000
 STATES = ("ready", "delayed", "leased", "dead", "done", "expired", "purged")
@@ -83,7 +83,7 @@ def identity(tag: str, level: int = 0) -> str:
 def final(dead: tuple[list[Any], ...] = (), **depth: int) -> dict[str, Any]:
     counted = {state: depth.get(state, 0) for state in STATES}
     counted["enqueued"] = depth.get("enqueued", sum(counted.values()))
-    return {"depth": counted, "dead": dead, "deviations": [], "unchecked": [], "orphans": {}}
+    return {"depth": counted, "dead": dead, "groups": [], "orphans": {}}
 
 
 def lost(h: History) -> None:
@@ -223,11 +223,15 @@ def counters_do_not_add_up(h: History) -> None:
 
 
 def audit(h: History) -> None:
-    h.final.what["deviations"] = ["ready and leased: ..."]
+    h.store("audit", found=["ready and leased: ..."])
 
 
-def unchecked(h: History) -> None:
-    h.final.what["unchecked"] = ["counters"]
+def groups(h: History) -> None:
+    h.final.what["groups"] = ["group g1 is running, not complete"]
+
+
+def attempts_lost(h: History) -> None:
+    h.taking_b.result[0][3] = 5
 
 
 def orphans(h: History) -> None:
@@ -299,7 +303,8 @@ PLANTED: list[tuple[Callable[[History], None], str]] = [
     (wrong_counter, "counter"),
     (counters_do_not_add_up, "counter"),
     (audit, "audit"),
-    (unchecked, "audit"),
+    (groups, "groups"),
+    (attempts_lost, "attempts lost"),
     (orphans, "orphans"),
     (stuck, "stuck"),
     (died, "died"),
@@ -513,7 +518,7 @@ def test_a_history_that_fills_several_files_is_read_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a process whose files may not become large
-    monkeypatch.setattr("chaosrun.history.FILE_BYTES", 300)
+    monkeypatch.setattr("workload.history.FILE_BYTES", 300)
     recorder = Recorder(tmp_path / "p.jsonl")
     for n in range(50):
         recorder.end("p", recorder.begin("p", "receive", "q", wait=n), result=[n])

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+
+from workload.clients import Client
+from workload.features import TABLE
+from workload.history import Recorder
+from workload.place import Place
 
 from fdbqueue import fdb
 from fdbqueue.errors import StoreError
@@ -17,9 +23,7 @@ from fdbqueue.schema import once
 from fdbqueue.store import binding, embedded
 from fdbqueue.values.selector import grammar
 
-from .actors import ROLES, Actor
-from .history import Recorder
-from .place import Job, Place, Skewed
+from .job import Job, Skewed
 
 retries: dict[int, int] = {}
 
@@ -36,18 +40,21 @@ def main() -> int:
     recorder = Recorder(job.history)
     place = _open(job)
     failures: list[BaseException] = []
-    actors = [ROLES[job.role](job, place, recorder, thread) for thread in range(job.threads)]
-    runs = [_guarded(actor, failures) for actor in actors]
+    clients = [
+        Client(place, recorder, f"{job.name}.{thread}", job.seed) for thread in range(job.threads)
+    ]
+    runs = [_guarded(client, _life(job, client), failures) for client in clients]
     threads = [threading.Thread(target=run, daemon=True) for run in runs[1:]]
     ended = threading.Event()
     reporter = threading.Thread(target=_report_until, args=(ended, recorder, job), daemon=True)
-    for thread in (*threads, reporter):
+    stopper = threading.Thread(target=_stop_in_time, args=(clients, job), daemon=True)
+    for thread in (*threads, reporter, stopper):
         thread.start()
     if job.interrupts:
         # What is imported at its first use is imported now: a module that is interrupted while it
         # is imported stays half.
         grammar.parse("region = 'eu'")
-        signal.signal(signal.SIGALRM, partial(_alarm, actors[0]))
+        signal.signal(signal.SIGALRM, partial(_alarm, clients[0], job))
         signal.setitimer(signal.ITIMER_REAL, job.interrupts)
     # Handlers of signals run in this thread.
     runs[0]()
@@ -60,10 +67,25 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _alarm(actor: Actor, *signal_: object) -> None:
-    pause = actor.random.expovariate(1 / actor.job.interrupts)
+def _life(job: Job, client: Client) -> Callable[[], None]:
+    """What a thread does, by the role of its process."""
+    if job.role == "client":
+        bodies, weights = [body for _, body in TABLE.values()], [each for each, _ in TABLE.values()]
+        return partial(client.live, bodies, weights, job.pace)
+    return {"worker": client.work, "tasks": client.work_in_tasks}[job.role]
+
+
+def _alarm(client: Client, job: Job, *signal_: object) -> None:
+    pause = client.random.expovariate(1 / job.interrupts)
     signal.setitimer(signal.ITIMER_REAL, max(pause, 0.001))
-    actor.interrupt()
+    client.interrupt()
+
+
+def _stop_in_time(clients: Sequence[Client], job: Job) -> None:
+    while not os.path.exists(job.stop):
+        time.sleep(0.1)
+    for client in clients:
+        client.stops = True
 
 
 def _report_until(ended: threading.Event, recorder: Recorder, job: Job) -> None:
@@ -77,18 +99,21 @@ def _open(job: Job) -> Place:
     """The place of the run, as soon as the disk has room for opening it."""
     while True:
         try:
-            return Place(binding.open(job.store), job.root, Skewed(job.skew_ms))
+            return Place(binding.open(job.store), job.root, job.seed, Skewed(job.skew_ms))
         except StoreError:
             time.sleep(0.1)
 
 
-def _guarded(actor: Actor, failures: list[BaseException]) -> Callable[[], None]:
+def _guarded(
+    client: Client, life: Callable[[], None], failures: list[BaseException]
+) -> Callable[[], None]:
     def run() -> None:
         try:
-            actor.run()
+            life()
         except BaseException as error:
             failures.append(error)
-            actor.recorder.note(actor.who, "crashed", error=f"{type(error).__name__}: {error}")
+            said = f"{type(error).__name__}: {error}, at {client.doing}"
+            client.recorder.note(client.who, "crashed", error=said)
             raise
 
     return run

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from workload.history import Recorder
+from workload.place import KEYS, LEASE, LIMITS, TAKEN, Place
+
 from fdbqueue import fdb
 from fdbqueue.errors import QueueError
 from fdbqueue.queue.keys.limits import Shared
 from fdbqueue.values.limits import OwnLimits
 
-from .history import Recorder
-from .place import KEYS, LEASE, LIMITS, TAKEN, Place
 from .warden import Warden
 
 QUOTA_BYTES = 1 << 20

@@ -20,24 +20,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workload import checker, final
+from workload.clients import Interrupted
+from workload.history import Operation, Recorder, read
+from workload.place import MAX_SKEW_MS, Place
+
 from fdbqueue import fdb
 from fdbqueue.store import binding
 from fdbqueue.store.binding import Engine
+from fdbqueue.store.clocks import Clock
 
-from . import checker, final
-from .actors import Interrupted
-from .history import Operation, Recorder, read
+from .job import Job, Later
 from .nemesis import Nemesis, Victim
-from .place import MAX_SKEW_MS, Job, Later, Place
 
-INTERRUPTED = ("producer", "plain", "transactional", "batch", "filter")
 INTERRUPTS = 0.1
-"""Seconds between the signals that raise in one thread of each of these, on the embedded engine."""
-
-CREW = (
-    *("producer", "plain", "transactional", "batch", "worker", "tasks"),
-    *("filter", "browser", "plain"),
-)
+"""Seconds between the signals that raise in one thread of each client, on the embedded engine."""
+CREW = ("client", "client", "client", "worker", "tasks", "client")
+"""What the processes do; more of them begin anew."""
 SERVER = Path(__file__).parent.parent / "fdbserver"
 CHANGES = re.compile(rb'"name":"(?:enqueue|ack|effect|release|fail|reject|cancel)"')
 ACTS = re.compile(rb'"name":"(?!faults|stopped|crashed)')
@@ -69,7 +68,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--faults", type=float, default=0.01, help="share of store calls that fail")
     parser.add_argument("--every", type=float, default=0.8, help="seconds between two disturbances")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds between two operations")
-    parser.add_argument("--batch", type=int, default=20, help="messages of a batch")
     parser.add_argument("--strike-server", action="store_true", help="also disturb tools/fdbserver")
     parser.add_argument("--history", help="keep the histories in this directory")
     parser.add_argument("--check", help="only check the histories in this directory")
@@ -96,7 +94,7 @@ class Run:
 
     def run(self) -> int:
         """From the beginning to the verdict."""
-        place = Place(binding.open(self.store), self.root)
+        place = self._place()
         place.create()
         victims = [Victim(role, partial(self.start, role)) for role in self.crew]
         nemesis = Nemesis(
@@ -136,11 +134,14 @@ class Run:
             "seconds": round(seconds, 1),
             **nemesis.counts,
         }
-        later = Place(binding.open(self.store), self.root, Later(600))
+        later = self._place(Later(600))
         final.drain(later, self.recorder)
         final.describe(later, self.recorder)
         place.db.clear_range_startswith(place.space.key())
         return _conclude(read(sorted(self._histories())), told)
+
+    def _place(self, clock: Clock | None = None) -> Place:
+        return Place(binding.open(self.store), self.root, self.options.seed, clock)
 
     def start(self, role: str) -> tuple[str, subprocess.Popen[bytes]]:
         """Start a process, under a name that none had before."""
@@ -154,12 +155,11 @@ class Run:
             root=self.root,
             history=str(self.directory / f"{name}.jsonl"),
             stop=str(self.stop),
-            threads=1 if role in ("worker", "tasks", "browser") else self.options.threads,
+            threads=self.options.threads if role == "client" else 1,
             skew_ms=self.random.randint(-MAX_SKEW_MS, MAX_SKEW_MS),
             buggify=not self.embedded and self.options.faults > 0,
-            interrupts=INTERRUPTS if self.embedded and role in INTERRUPTED else 0.0,
+            interrupts=INTERRUPTS if self.embedded and role == "client" else 0.0,
             pace=self.options.pace,
-            batch=self.options.batch,
         )
         environment = {**os.environ, "FDBQUEUE_STORE": self.store}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
+from workload.history import Recorder
+from workload.place import KEYS, LIMITS, QUEUES, TAKEN, Place
+
 from fdbqueue.queue.keys.limits import Shared
 from fdbqueue.values.limits import KeyLimits, KeyState, Limit, LimitState, OwnLimits
-
-from .history import Recorder
-from .place import KEYS, LIMITS, QUEUES, TAKEN, Place
 
 WARDEN = "warden"
 LATE_SECONDS = 20.0

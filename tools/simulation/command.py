@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from chaosrun.history import Operation
+from workload.history import Operation
 
 from fdbqueue.values.selector import grammar
 

@@ -69,7 +69,7 @@ def _certain(view: View) -> Iterator[tuple[float, float, Told]]:
     for key, told in view.told.items():
         until = _first(view, key)
         if told.certain and told.in_order and told.operation.ended and until is not None:
-            yield told.operation.ended, until, told
+            yield view.over(told.operation), until, told
 
 
 def _taken(view: View) -> Iterator[tuple[Told, Taken]]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from fdbqueue import KeyLimits, Producer, Queue, Subscription, fdb
+from fdbqueue import Bounds, KeyLimits, Queue, QueueOptions, Subscription, fdb, list_queues
 from fdbqueue.schema.scope import Scheme
 from fdbqueue.store import world
 from fdbqueue.store.clocks import Clock
 
 LEASE = 2.0
-WORKERS_LEASE = 300.0
-"""Longer than a run may wait: what a worker held that was killed must return before."""
+WORKERS_LEASE = 60.0
+"""What a worker held that was killed must return long before."""
 MAX_ATTEMPTS = 8
 MAX_SKEW_MS = 500
 
@@ -32,90 +32,66 @@ CALLBACKS = "callbacks"
 """The queue of the callbacks of all groups, which nobody takes from."""
 TAKEN = ("first", "staged", "auto")
 """Queues that plain, transactional and batch consumers take from."""
+MIXED, TARGET, MADE = "mixed", "target", "made"
+"""The queue whose options change and whose messages have every property, where they go, and one
+that is deleted and made anew."""
+TARGETS: list[dict[str, Any]] = [
+    {},
+    {"sort": "n"},
+    {"last_value": "n"},
+    {"bounds": Bounds(messages=40, when_full="reject")},
+    {"bounds": Bounds(bytes=100_000, when_full="block")},
+    {"bounds": Bounds(messages=40, when_full="drop-oldest", dropped="dead")},
+]
+"""What of ``TARGET`` is fixed by the seed."""
 BROWSERS: dict[str, str | None] = {"all": None, "eu": "region = 'eu'"}
 FILTERS = {"eu": "region = 'eu'", "us": "region = 'us'"}
 REGIONS = ("eu", "us")
 KEYS = ("k0", "k1", "k2", "k3")
 LIMITS = (("api", "shared"), ("zone", "shared"))
 """The limits that messages of all queues in ``TAKEN`` share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a process is told: who it is, where everything is, and what it must suffer."""
-
-    role: str
-    name: str
-    seed: int
-    store: str
-    root: str
-    history: str
-    stop: str
-    threads: int = 2
-    skew_ms: int = 0
-    buggify: bool = False
-    interrupts: float = 0.0
-    """Seconds between signals whose handler raises in the first thread; 0 for none."""
-    pace: float = 0.0
-    batch: int = 20
-
-    def to_text(self) -> str:
-        """For the command line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def parse(cls, text: str) -> Job:
-        """From the command line."""
-        return cls(**json.loads(text))
-
-
-@dataclass(frozen=True)
-class Skewed(Clock):
-    """A machine whose wall clock is wrong by some milliseconds."""
-
-    skew_ms: int
-
-    def wall_ms(self) -> int:
-        """The wrong wall clock."""
-        return super().wall_ms() + self.skew_ms
-
-
-@dataclass(frozen=True)
-class Later(Clock):
-    """Both clocks a while ahead: what would lapse by then has lapsed."""
-
-    seconds: int
-
-    def wall_ms(self) -> int:
-        """The wall clock to be."""
-        return super().wall_ms() + self.seconds * 1000
-
-    def versions_ahead(self) -> int:
-        """How far the version to be is ahead."""
-        return self.seconds * 1_000_000
+QUEUE_LEVEL = {name: QueueOptions.of(options).level for name, options in QUEUES.items()}
+"""The level of a priority in each queue."""
 
 
 class Place:
-    """The queues and marks of a run, below one prefix."""
+    """The queues and marks of a run, below one prefix, and handles of a process on them.
 
-    def __init__(self, db: fdb.Database, root: str, clock: Clock | None = None) -> None:
-        self.db = db
+    queues: those whose history is checked in full.
+    """
+
+    def __init__(self, db: fdb.Database, root: str, seed: int, clock: Clock | None = None) -> None:
+        self.db, self.clock = db, clock or Clock()
         self.space = fdb.Subspace(rawPrefix=bytes.fromhex(root))
         self.root = self.space.subspace(("queues",))
-        self.queues = {name: Queue(name, self.root, clock=clock or Clock()) for name in QUEUES}
+        chance = random.Random(f"place:{seed}")
+        self.fixed = chance.choice(TARGETS)
+        self.ordered = "sort" in self.fixed or "last_value" in self.fixed
+        """Whether ``TARGET`` takes no messages with a key."""
+        self.largest = chance.choice([100_000, 100_000, 1_000_000, 8_000_000])
+        """The bytes of the largest payload."""
+        self.queues = {name: self._handle(name) for name in QUEUES}
         for name, scheme in SCHEMES.items():
             self.queues[name]._entry.force(scheme)
-        self.callbacks = Queue(CALLBACKS, self.root, clock=clock or Clock())
-        self._producers: dict[str, Producer[Any]] = {}
+        self.callbacks, self.made = self._handle(CALLBACKS), self._handle(MADE)
+        self.any = {name: self._handle(name) for name in (MIXED, TARGET)}
+        self.mixed, self.target = self.any.values()
         self._filters: dict[str, Subscription] = {}
         self._making = world.Lock()
 
-    def producer(self, name: str) -> Producer[Any]:
-        """The producer of a queue that the threads of this process share."""
-        with self._making:
-            if name not in self._producers:
-                self._producers[name] = self.queues[name].producer(self.db)
-            return self._producers[name]
+    def _handle(self, name: str) -> Queue:
+        return Queue(name, self.root, clock=self.clock)
+
+    @property
+    def taken_from(self) -> list[Queue]:
+        """All queues that there are, but that of the callbacks, which nobody takes."""
+        made = [self.made] if MADE in list_queues(self.db, root=self.root) else []
+        return [*self.queues.values(), *self.any.values(), *made]
+
+    @property
+    def every(self) -> list[Queue]:
+        """All queues that there are."""
+        return [*self.taken_from, self.callbacks]
 
     def filter(self, name: str) -> Subscription:
         """A subscription of the filtered queue that the threads of this process share: a handle
@@ -128,19 +104,28 @@ class Place:
 
     def create(self) -> None:
         """Make the queues and their subscriptions."""
-        callbacks = Queue.create(self.db, CALLBACKS, root=self.root)
+        terms: dict[str, Any] = {"lease": LEASE, "max_attempts": MAX_ATTEMPTS}
+        queues: dict[str, dict[str, Any]] = {
+            CALLBACKS: {},
+            **{name: terms | options for name, options in QUEUES.items()},
+            TARGET: {"levels": 2, **self.fixed},
+            MIXED: {
+                "levels": 4,
+                "keys": KeyLimits(concurrency=2),
+                "dedup_window": 5.0,
+                **terms,
+            },
+        }
+        made = {
+            name: Queue.create(self.db, name, root=self.root, **options)
+            for name, options in queues.items()
+        }
         for limit in LIMITS:
-            callbacks.limits[limit].set(self.db, concurrency=3)
-        for name, options in QUEUES.items():
-            queue = Queue.create(
-                self.db, name, root=self.root, lease=LEASE, max_attempts=MAX_ATTEMPTS, **options
-            )
-            if name == "watched":
-                for browser, selector in BROWSERS.items():
-                    queue.subscriptions.open(self.db, browser, mode="browse", selector=selector)
-            if name == "filtered":
-                for taker, selector in FILTERS.items():
-                    queue.subscriptions.open(self.db, taker, selector=selector)
+            made[CALLBACKS].limits[limit].set(self.db, concurrency=3)
+        for browser, selector in BROWSERS.items():
+            made["watched"].subscriptions.open(self.db, browser, mode="browse", selector=selector)
+        for taker, selector in FILTERS.items():
+            made["filtered"].subscriptions.open(self.db, taker, selector=selector)
 
     # -- marks: written in the transaction that they tell about -------------------------------
 

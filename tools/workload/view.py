@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .actors import Interrupted
+from .clients import Interrupted
 from .history import Operation
 from .place import LEASE, MAX_SKEW_MS
 
@@ -157,10 +157,10 @@ class View:
     def _spans(self, operations: Iterable[Operation]) -> dict[str, Spans]:
         spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for one in operations:
-            spans[one.queue].append((one.began, self._over(one)))
+            spans[one.queue].append((one.began, self.over(one)))
         return {queue: Spans(each) for queue, each in spans.items()}
 
-    def _over(self, one: Operation) -> float:
+    def over(self, one: Operation) -> float:
         """Since when an operation has no consequence any more."""
         if one.ended is not None:
             # What an interrupted commit has left, another thread may still finish.

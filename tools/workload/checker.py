@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 
-from . import ordering, replay
+from . import monitor, ordering, replay
 from .history import Operation
 from .place import BROWSERS, MAX_ATTEMPTS, MAX_SKEW_MS, REGIONS
 from .view import UNDONE, View
@@ -14,6 +15,9 @@ from .violations import Violation, violation
 MIN_LEASE_NS = 800_000_000
 """A little less than the shortest lease of a run."""
 EARLY_MS = 50
+UNSEEN = 3
+"""Attempts of a queue that may fail without a trace: a lease that a late commit has granted may be
+unknown to who asked for it."""
 
 
 def check(history: list[Operation], skew_ms: float = MAX_SKEW_MS) -> list[Violation]:
@@ -148,10 +152,14 @@ def selectors(view: View) -> Iterator[Violation]:
 
 
 def counters(view: View) -> Iterator[Violation]:
-    """The counters are those of the history, and the audit is clean."""
+    """The counters are those of the history, the groups ended as their messages, and the audit is
+    clean."""
+    for one in view.operations:
+        for wrong in one.what["found"] if one.name == "audit" else ():
+            yield violation("audit", wrong)
     for queue, final in view.finals.items():
-        for deviation in [*final["deviations"], *final["unchecked"]]:
-            yield violation("audit", f"{queue}: {deviation}")
+        for wrong in final["groups"]:
+            yield violation("groups", f"{queue}: {wrong}")
         depth, dead = final["depth"], {tag for tag, *_ in final["dead"]}
         mine = [told for (q, _), told in view.told.items() if q == queue]
         least = sum(bool(told.certain) for told in mine)
@@ -182,6 +190,42 @@ def limits(view: View) -> Iterator[Violation]:
             yield violation("limits", f"{one.queue} {one.what['key']}: {one.what['found']}", [one])
 
 
+def lost_attempts(view: View) -> Iterator[Violation]:
+    """Messages with more failed attempts than times that somebody may have begun with them.
+
+    Only who takes a message alone begins with it. Whoever asked, and does not know the answer, may
+    have begun with one.
+    """
+    begun: Counter[tuple[str, str]] = Counter()
+    died: Counter[str] = Counter()
+    taken = []
+    for one in view.operations:
+        if one.queue == "worked":
+            continue  # Its workers begin out of sight.
+        rows = one.result or [] if one.name == "receive" else []
+        alone = one.what.get("limit", 1) == 1 or len(rows) == 1
+        if one.name == "receive" and not one.ok:
+            died[one.queue] += 1
+        if one.name == "receive" and alone:
+            begun.update((one.queue, tag) for tag, *_ in rows)
+        begun.update((one.queue, tag) for tag in one.what.get("tags", ()) if one.name == "fail")
+        taken += [(one, tag, attempt, alone) for tag, _, _, attempt, *_ in rows]
+    found: dict[str, dict[str, int]] = {}
+    for one, tag, attempt, alone in taken:
+        more = attempt - 1 - (begun[one.queue, tag] - alone)
+        if more > found.setdefault(one.queue, {}).get(tag, 0):
+            found[one.queue][tag] = more
+    for queue, of_tag in found.items():
+        if sum(of_tag.values()) > died[queue] + UNSEEN:
+            yield violation("attempts lost", f"{queue}: {of_tag}")
+
+
+def order(view: View) -> Iterator[Violation]:
+    """The history is that of priority queues, says a monitor of its own."""
+    for found in monitor.judged(view.operations):
+        yield violation("order", found)
+
+
 def orphans(view: View) -> Iterator[Violation]:
     """Once all is quiet nothing is left of requests, leases, leaders and consumers; and every
     process came to its end."""
@@ -204,6 +248,8 @@ CHECKS: tuple[Callable[[View], Iterator[Violation]], ...] = (
     selectors,
     delays,
     attempts,
+    lost_attempts,
+    order,
     replay.legal,
     counters,
     limits,

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
-from chaosrun.actors import QUEUE_LEVEL, row
-from chaosrun.place import BROWSERS, FILTERS, KEYS, LIMITS, REGIONS, TAKEN
-
-from fdbqueue import Delivery, NewMessage, Queue
+from fdbqueue import Delivery, NewMessage, Queue, Then
 from fdbqueue.store import world
+from fdbqueue.values.groups import ThenOn
 
-from .clients import EXPECTED, Client
+from .clients import EXPECTED, Body, Client, row
+from .place import BROWSERS, FILTERS, KEYS, LIMITS, QUEUE_LEVEL, REGIONS, TAKEN
 
-Body = Callable[[Client], object]
 TABLE: dict[str, tuple[float, Body]] = {}
 """By name: how often, beside the others, and what."""
 
@@ -60,7 +59,7 @@ def size_of(messages: list[NewMessage[bytes]]) -> int:
     return sum(len(each.payload) for each in messages)
 
 
-def _enqueue(c: Client, count: int, *, marked: bool) -> None:
+def _enqueue(c: Client, count: int, *, marked: bool = False, then: ThenOn | None = None) -> None:
     name = c.random.choice([*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"])
     if name == "watched":
         count = 1
@@ -70,8 +69,10 @@ def _enqueue(c: Client, count: int, *, marked: bool) -> None:
     def alone(n: int) -> Any:
         return queue.enqueue_many(c.db, messages)
 
+    group = None if then is None else Then(b"", queue=c.place.callbacks, on=then)
+
     def beside(n: int) -> Any:
-        return list(c.marked(n, lambda tr: list(queue.enqueue_many(tr, messages))))
+        return list(c.marked(n, lambda tr: list(queue.enqueue_many(tr, messages, group=group))))
 
     size = size_of(messages)
     does = beside if marked else alone
@@ -80,17 +81,24 @@ def _enqueue(c: Client, count: int, *, marked: bool) -> None:
 
 @operation(14)
 def enqueue_one(c: Client) -> None:
-    _enqueue(c, 1, marked=False)
+    _enqueue(c, 1)
 
 
 @operation(3)
 def enqueue_several(c: Client) -> None:
-    _enqueue(c, c.random.choice([2, 5, 20]), marked=False)
+    _enqueue(c, c.random.choice([2, 5, 20]))
 
 
 @operation(3)
 def enqueue_in_a_transaction(c: Client) -> None:
     _enqueue(c, c.random.choice([1, 3, 20]), marked=True)
+
+
+@operation(0.5)
+def enqueue_a_group(c: Client) -> None:
+    """With a callback; how its messages end says what becomes of it."""
+    on = c.random.choice(get_args(ThenOn))
+    _enqueue(c, c.random.choice([1, 3, 20]), marked=True, then=on)
 
 
 @operation(1.5)
@@ -106,7 +114,10 @@ def send(c: Client) -> None:
     with producer:
         for message, each in zip(messages, told, strict=True):
             n = c.recorder.begin(c.who, "enqueue", name, messages=[each], marked=False)
-            sent.append((n, producer.send(message)))
+            try:
+                sent.append((n, producer.send(message)))
+            except EXPECTED as error:
+                c.recorder.end(c.who, n, error=f"{type(error).__name__}: {error}")
     # All are done: their own waiting would stop the one thread of the machine.
     for n, future in sent:
         c.finish(n, partial(_result, future))
@@ -127,17 +138,40 @@ def _settle(c: Client, name: str, held: list[Delivery]) -> None:
     ways: list[tuple[float, str, Callable[[int], object], bool]] = [
         (0.05, "release", lambda n: queue.release(c.db, held), False),
         (0.07, "fail", lambda n: queue.release(c.db, held, error="e" * 300), False),
-        (0.08, "reject", lambda n: queue.reject(c.db, held, "simulated"), False),
+        (0.08, "reject", lambda n: queue.reject(c.db, held, "on purpose"), False),
+        (0.085, "cancel", lambda n: c.marked(n, lambda tr: _cancel(c, tr, name, held)), True),
         (0.50, "ack", lambda n: queue.ack(c.db, held), False),
         (1.00, "effect", lambda n: c.marked(n, lambda tr: _effect(c, tr, name, held)), True),
     ]
-    if 0.08 < luck < 0.1:
+    if 0.085 < luck < 0.1:
         c.do("extend", name, lambda n: queue.extend(c.db, held) and None, rows=count)
     for below, how, does, marked in ways:
         if luck < below:
             size = sum(len(tag) for tag in tags)
-            c.do(how, name, does, rows=count, size=size, tags=tags, marked=marked)
+            done = c.do(how, name, does, rows=count, size=size, tags=tags, marked=marked)
+            if how == "cancel" and done:
+                _end_in_some_way(c, queue, held)
             return
+
+
+def _cancel(c: Client, tr: Any, name: str, held: list[Delivery]) -> list[str]:
+    queue: Queue = c.place.queues[name]
+    queue.extend(tr, held)  # or it is somebody else's by now
+    for each in held:
+        queue.cancel(tr, each.id)
+    return [one.payload.decode() for one in held]
+
+
+def _end_in_some_way(c: Client, queue: Queue, held: list[Delivery]) -> None:
+    """Whatever ends the leases of what is cancelled, it is not delivered again."""
+    ways: list[Callable[[], object]] = [
+        lambda: queue.release(c.db, held),
+        lambda: queue.release(c.db, held, error="on purpose"),
+        lambda: queue.reject(c.db, held, "on purpose"),
+        lambda: None,
+    ]
+    with contextlib.suppress(*EXPECTED):
+        c.random.choice(ways)()
 
 
 def _effect(c: Client, tr: Any, name: str, held: list[Delivery]) -> list[str]:

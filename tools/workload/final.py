@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import fdbqueue
-from fdbqueue import fdb
+from fdbqueue import Queue, fdb
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store import world
 
 from . import groups
-from .actors import row
+from .clients import row
+from .features import tidy
 from .history import Recorder
 from .place import BROWSERS, FILTERS, QUEUES, Place
 
@@ -32,8 +33,14 @@ ORPHANS = (
     Kind.BACKLOG,
 )
 DRAINER = "drain.0"
-PATIENCE = 300.0
-
+PATIENCE = 600.0
+"""Seconds after which what is left is stuck."""
+PAUSE_SECONDS = 5.0
+"""How long to wait where nothing can be taken, and something is left."""
+DUE_MS = 2_000
+"""Longer than it takes to ask a queue."""
+OF_THE_DEAD = ("request of the dead", "consumer dead")
+"""Deviations that there may be until somebody finds out that a process is dead."""
 
 DEAD_SECONDS = 45.0
 """After so long nothing is held by a worker that was killed, whatever befell the others."""
@@ -50,36 +57,83 @@ def look_at_the_dead(place: Place, recorder: Recorder, killed: Mapping[str, floa
             recorder.note(DRAINER, "stuck", "worked", held=held, by=one.consumer, dead_for=since)
 
 
+def audit(place: Place, *, at_rest: bool = False) -> list[str]:
+    """What ``verify`` finds, at one moment.
+
+    at_rest: whether those that a killed process left must be gone, too.
+    """
+    found = []
+    for queue in place.every:
+        verified = queue.admin.verify(place.db)
+        found += [
+            f"verify: {queue.name}: {each}"
+            for each in verified.deviations
+            if at_rest or each.kind not in OF_THE_DEAD
+        ]
+        found += [f"verify: {queue.name}: unchecked: {each}" for each in verified.unchecked]
+    return found
+
+
 def drain(place: Place, recorder: Recorder) -> None:
-    """See every browser to the end, and take everything that is left."""
-    for name in BROWSERS:
-        look_to_the_end(place, name)
-    for name, queue in place.queues.items():
-        deadline = world.monotonic() + PATIENCE
-        while True:
-            queue.admin.sweep(place.db)
-            n = recorder.begin(DRAINER, "receive", name, wait=0.1, limit=100, drains=True)
-            held = queue.receive_many(place.db, 100, wait=0.1)
-            recorder.end(DRAINER, n, result=[row(one) for one in held])
-            if held:
-                tags = [one.payload.decode() for one in held]
-                n = recorder.begin(DRAINER, "ack", name, tags=tags)
+    """Take all that can be taken, from all queues in turns: a message of one may have what others
+    wait for. Nobody sweeps; whoever receives tidies."""
+    deadline = world.monotonic() + PATIENCE
+    tidy(place)
+    for browser in BROWSERS:
+        look_to_the_end(place, browser)
+    while True:
+        taken = 0
+        for name, queue in place.queues.items():
+            while found := _take(place, recorder, name, queue):
+                taken += found
+            _nothing_due(place, queue)
+        for queue in (place.mixed, place.target, place.made):
+            while held := queue.receive_many(place.db, 200):
                 queue.ack(place.db, held)
-                recorder.end(DRAINER, n)
-            depth = queue.depth(place.db)
-            # The last look finds nothing: it has waited, and so has done away with dead leaders.
-            # What an extension left of a lease that was being settled goes when it falls due.
-            over = depth.ready == depth.leased == depth.delayed == 0
-            if not held and over and not _count(place, queue._keys.kind(Kind.EXPIRY)):
+                taken += len(held)
+            _nothing_due(place, queue)
+        if not taken:
+            some = [each for each in place.taken_from if _left(place, each)]
+            if not some:
                 break
             if world.monotonic() > deadline:
-                recorder.note(DRAINER, "stuck", name, depth=str(depth))
-                break
+                left = [f"{each.name} {each.depth(place.db)}" for each in some]
+                recorder.note(DRAINER, "stuck", left=left)
+                return
+            world.sleep(PAUSE_SECONDS)
+    for queue in place.taken_from:
         while queue.admin.evict(place.db):
             pass
-        if name == "filtered":
-            for taker in FILTERS:
-                assert queue.subscriptions.open(place.db, taker).receive(place.db) is None
+        # Who waits does away with a leader that is dead.
+        queue.receive(place.db, wait=0.1)
+    for taker in FILTERS:
+        place.filter(taker).receive(place.db, wait=0.1)
+
+
+def _nothing_due(place: Place, queue: Queue) -> None:
+    """Whoever is told that a queue is empty, is when nothing is due any more."""
+    since = world.time() * 1000 - DUE_MS
+    for each in queue.messages(place.db, "delayed", 1000):
+        if each.due_at_ms is not None and each.due_at_ms < since:
+            raise AssertionError(f"false empty: {queue.name}: {each.id} has been due")
+
+
+def _take(place: Place, recorder: Recorder, name: str, queue: Queue) -> int:
+    n = recorder.begin(DRAINER, "receive", name, wait=0, limit=100, drains=True)
+    held = queue.receive_many(place.db, 100)
+    recorder.end(DRAINER, n, result=[row(one) for one in held])
+    if held:
+        tags = [one.payload.decode() for one in held]
+        n = recorder.begin(DRAINER, "ack", name, tags=tags)
+        queue.ack(place.db, held)
+        recorder.end(DRAINER, n)
+    return len(held)
+
+
+def _left(place: Place, queue: Queue) -> bool:
+    """Whether something of a queue may still be delivered."""
+    depth = queue.depth(place.db)
+    return depth.ready + depth.leased + depth.delayed > 0
 
 
 def look_to_the_end(place: Place, browser: str) -> None:
@@ -105,10 +159,10 @@ def describe(place: Place, recorder: Recorder) -> None:
         recorder.note("store", "effect of", where, tag=tag, count=count)
     for browser in BROWSERS:
         recorder.note("store", "seen", "watched", browser=browser, rows=place.seen(browser))
+    recorder.note("store", "audit", found=audit(place, at_rest=True))
     called = groups.callbacks(place)
     for name, queue in place.queues.items():
         depth = queue.depth(place.db)
-        verified = queue.admin.verify(place.db)
         recorder.note(
             "store",
             "final",
@@ -118,8 +172,7 @@ def describe(place: Place, recorder: Recorder) -> None:
                 [one.message.payload.decode(), one.death.reason, one.death.attempts]
                 for one in _letters(place, name)
             ],
-            deviations=[*map(str, verified.deviations), *groups.wrong(place, queue, called)],
-            unchecked=list(verified.unchecked),
+            groups=[*groups.wrong(place, queue, called)],
             orphans=_orphans(place, name),
         )
         if QUEUES[name].get("history_seconds"):

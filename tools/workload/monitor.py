@@ -126,6 +126,10 @@ def _covered(asked: Iterable[tuple[int, int, float, Take]], steps: list[float]) 
     return found
 
 
+LEASE_NS = 2 * 10**9
+"""After so long what a dead process was given is back."""
+
+
 def judged(history: Iterable[Any]) -> list[str]:
     """What is wrong with the order of the queues of a run.
 
@@ -142,8 +146,14 @@ def judged(history: Iterable[Any]) -> list[str]:
     ]
 
 
-LEASE_NS = 2 * 10**9
-"""After so long what a dead process was given is back."""
+def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
 
 
 def _of_queue(operations: list[Any], gone: dict[str, int]) -> list[str]:
@@ -158,8 +168,13 @@ def _of_queue(operations: list[Any], gone: dict[str, int]) -> list[str]:
     for one in operations:
         if one.name in ("receive", "dequeue") and (one.error is not None or one.ended is None):
             died = gone.get(one.who.rpartition(".")[0], math.inf) + LEASE_NS
-            doubts.append((one.began, died if one.ended is None else one.ended))
-    pauses = [(one.began, one.ended or math.inf) for one in operations if one.name == "paused"]
+            # What an interrupted commit has left, another thread may still finish.
+            late = LEASE_NS * (one.error or "").startswith("Interrupted")
+            doubts.append((one.began, died if one.ended is None else one.ended + late))
+    doubts = _merged(doubts)
+    pauses = _merged(
+        [(one.began, one.ended or math.inf) for one in operations if one.name == "paused"]
+    )
     takes = []
     for one in operations:
         if one.name in ("receive", "dequeue") and one.error is None and one.ended:
@@ -174,4 +189,6 @@ def _of_queue(operations: list[Any], gone: dict[str, int]) -> list[str]:
 
 
 def _touches(one: Any, spans: list[tuple[float, float]]) -> bool:
-    return any(begin <= one.ended and one.began <= end for begin, end in spans)
+    """Whether an operation touches one of some spans, which do not touch each other."""
+    last = bisect_right(spans, (one.ended, math.inf)) - 1
+    return last >= 0 and one.began <= spans[last][1]

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from chaosrun.place import KEYS, REGIONS
 from tenacity import wait_fixed
 
 from fdbqueue import (
@@ -51,8 +50,10 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.values.groups import ThenOn
 from fdbqueue.values.model import OnConflict
 
-from .clients import MADE, MIXED, TARGET, Client, SimulatedPlace
+from .clients import Client
+from .operations import TABLE as TABLE
 from .operations import operation, size_of
+from .place import KEYS, MADE, MIXED, REGIONS, TARGET, Place
 
 SHARED = (("db", "shared"), ("net", "shared"))
 """Limits that messages of ``MIXED``, ``TARGET`` and ``MADE`` share."""
@@ -150,8 +151,9 @@ def _ids(c: Client, name: str, found: list[Delivery]) -> list[str]:
     """The ids of what was taken, which must be as it was enqueued, wherever it has been since."""
     for message in (one.message for one in found):
         was, terms = str(message.headers.get("terms")), _terms(message)
-        # A queue that sorts keeps the key of what has moved there for the way back.
-        if name == TARGET and c.place.ordered:
+        # A dead letter that was forwarded, and what has moved to a queue that sorts, keep their key
+        # for the way back.
+        if message.death is not None or (name == TARGET and c.place.ordered):
             was, terms = was.rpartition(" ")[0], terms.rpartition(" ")[0]
         if "terms" in message.headers and was != terms:
             raise AssertionError(f"{message.id} had {was}, and has {terms}")
@@ -682,7 +684,7 @@ def use_what_comes_and_goes(c: Client) -> None:
     _one_of(c, "made", chosen, queue=MADE, rows=len(messages) + 10, may=may)
 
 
-def tidy(place: SimulatedPlace) -> None:
+def tidy(place: Place) -> None:
     """Undo what would keep messages from being delivered, or stay for ever."""
     queue, db = place.mixed, place.db
     bounds = Bounds(messages=None, bytes=None, when_full="reject")

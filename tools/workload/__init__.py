@@ -1,0 +1,1 @@
+"""What clients do to queues, and what must hold: under chaos, and in the simulation."""
