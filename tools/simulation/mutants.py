@@ -6,15 +6,30 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from fdbqueue.consumers import promotion, sessions
-from fdbqueue.messages import transitions
-from fdbqueue.messages.delivery import lease_expiry, redelivery
+from fdbqueue.consumers import leader, line, promotion, sessions, wakeups
+from fdbqueue.messages import delayed, lookup, payloads, transitions
+from fdbqueue.messages.delivery import (
+    batch,
+    lease,
+    lease_expiry,
+    lease_extension,
+    lease_rows,
+    redelivery,
+    requeue,
+    scan,
+)
 from fdbqueue.messages.delivery import promotion as due_messages
-from fdbqueue.messages.slots import hand_over, rates
-from fdbqueue.schema import once
-from fdbqueue.schema.codec import envelopes
+from fdbqueue.messages.enqueue import index_allocation, last_values
+from fdbqueue.messages.groups import members
+from fdbqueue.messages.schedules import ticks
+from fdbqueue.messages.slots import hand_over, permits, rates
+from fdbqueue.messages.streams import planning
+from fdbqueue.schema import catalogue, changes, once
+from fdbqueue.schema.codec import blocks, envelopes
 from fdbqueue.schema.codec.envelopes import Envelope
 from fdbqueue.store import world
+from fdbqueue.store.binding import fdb
+from fdbqueue.subscriptions import cursors
 from fdbqueue.values.options import QueueOptions
 from fdbqueue.worker import session as process_session
 from fdbqueue.worker.session import ProcessSession
@@ -108,3 +123,260 @@ def holds_a_lock() -> None:
             return session._run(lambda tr: sessions.start(tr, session._root, session._clock))
 
     vars(process_session)["ProcessSession"]._begin = held
+
+
+# -- conflicts that are missing --------------------------------------------------------------------
+
+
+def _blind(*places: tuple[Any, str]) -> None:
+    """Let functions, of modules or classes, add no read conflict."""
+    for owner, name in places:
+        setattr(owner, name, _without_conflicts(getattr(owner, name)))
+
+
+def _without_conflicts(function: Callable[..., Any]) -> Callable[..., Any]:
+    def blind(first: Any, *given: Any, **named: Any) -> Any:
+        tr = (
+            first if isinstance(first, fdb.Transaction) else getattr(first, "_tr", None) or first.tr
+        )
+        muted = ("add_read_conflict_key", "add_read_conflict_range")
+        vars(tr).update(dict.fromkeys(muted, lambda *range: None))
+        try:
+            return function(first, *given, **named)
+        finally:
+            for name in muted:
+                vars(tr).pop(name, None)
+
+    return blind
+
+
+@mutant
+def takes_blindly() -> None:
+    """Two may take one message."""
+    _blind((lease, "take_one"), (batch, "_remove"), (scan, "conflicting"), (scan, "watch"))
+
+
+@mutant
+def says_empty_blindly() -> None:
+    """A queue is told to be empty although a message comes meanwhile."""
+    _blind((scan, "rely_on_emptiness"), (scan, "conflicting"))
+
+
+@mutant
+def settles_blindly() -> None:
+    """One of many leases is settled by two, or lapses as it is."""
+    _blind((lease_rows, "conflict"), (lease_rows, "_remove_spans"))
+
+
+@mutant
+def lapses_blindly() -> None:
+    """A lease lapses as it is settled or extended."""
+    _blind((lease_expiry, "return_expired"), (lease_rows, "conflict"))
+
+
+@mutant
+def enqueues_behind_cursors() -> None:
+    """An enqueue does not conflict with a cursor that passes its index: FENCE."""
+    _blind((index_allocation, "_begin"))
+
+
+@mutant
+def reads_levels_blindly() -> None:
+    """A subscription passes what comes in while it reads."""
+    _blind((cursors.CursorScan, "_exclude"), (cursors.CursorScan, "rely_on_ends"))
+
+
+@mutant
+def passes_cursors_blindly() -> None:
+    """Two that take or look by one subscription read one CURSOR."""
+    level = cursors.CursorScan._level
+
+    def blind(scan: cursors.CursorScan, *given: Any) -> Any:
+        name, scan._subscription = scan._subscription, ""  # Of no subscription, for the conflict.
+        for found in level(scan, *given):
+            scan._subscription = name
+            yield found
+        scan._subscription = name
+
+    vars(cursors)["CursorScan"]._level = blind
+
+
+@mutant
+def knows_options_blindly() -> None:
+    """What is known of a queue is not checked against a change of its options: META."""
+    _blind_to_options = catalogue.Entry.scope
+
+    def scope(entry: catalogue.Entry, tr: fdb.Transaction, *given: Any) -> Any:
+        return _without_conflicts(lambda tr: _blind_to_options(entry, tr, *given))(tr)
+
+    vars(catalogue)["Entry"].scope = scope
+
+
+@mutant
+def records_blindly() -> None:
+    """A commit that comes late does not conflict with what was found out about it: ONCE."""
+    _blind((once.Operation, "commit"))
+
+
+@mutant
+def gives_slots_twice() -> None:
+    """Two messages get one slot."""
+    _blind((permits.Permits, "take"))
+
+
+@mutant
+def waits_beside_free_slots() -> None:
+    """A message waits though the last slot becomes free meanwhile."""
+    _blind((permits.Permits, "rely"))
+
+
+@mutant
+def hands_over_blindly() -> None:
+    """A slot is handed to a message that is cancelled meanwhile, or gets another."""
+    _blind((hand_over, "_hand_over"))
+
+
+@mutant
+def counts_members_blindly() -> None:
+    """The last two of a group end at once, and neither ends the group."""
+    _blind((members, "_rely_on_another"))
+
+
+@mutant
+def plans_blindly() -> None:
+    """A plan takes what another takes at once."""
+    _blind((planning, "_remove"))
+
+
+@mutant
+def leads_blindly() -> None:
+    """Who joins a line does not see its leader leave, and a leader not who joins."""
+    _blind((leader, "lead"), (leader, "hand_over"), (line, "remove"))
+
+
+# -- steps that are left out -----------------------------------------------------------------------
+
+
+@mutant
+def leaves_cursors_ahead() -> None:
+    """What returns behind a cursor stays behind it."""
+    vars(requeue)["take_cursors_back"] = lambda tr, scope, messages: None
+
+
+@mutant
+def tells_nobody() -> None:
+    """What becomes ready wakes nobody who sleeps: a lost wake-up."""
+    vars(changes)["announce"] = lambda tr, scope, messages: None
+
+
+@mutant
+def leaves_no_guard() -> None:
+    """A guard that leaves or takes no more hands its role to nobody."""
+    vars(wakeups)["_hand_over"] = lambda tr, keys, consumer, sleepers: None
+
+
+@mutant
+def keeps_chunks() -> None:
+    """A large payload stays when its message ends."""
+    vars(payloads)["remove"] = lambda tr, keys, envelope: None
+
+
+@mutant
+def keeps_a_stale_place() -> None:
+    """An id leads to where its message was."""
+    vars(lookup)["point"] = lambda tr, keys, message, place: None
+
+
+@mutant
+def keeps_older_values() -> None:
+    """A new message replaces none of its value."""
+    vars(last_values)["replace_older"] = lambda tr, scope, added: None
+
+
+@mutant
+def returns_what_was_replaced() -> None:
+    """A message returns though a newer one of its value has come."""
+    vars(last_values)["remaining"] = lambda tr, scope, transition, messages: list(messages)
+
+
+@mutant
+def believes_in_the_dead() -> None:
+    """Requests of processes that were killed stay in their line."""
+    vars(line)["alive"] = lambda version, index, request: True
+
+
+@mutant
+def forgets_timers() -> None:
+    """Nobody looks when the next message may come by its rate."""
+    vars(rates)["Pace"].rely = lambda pace, scope: None
+
+
+@mutant
+def owes_nothing() -> None:
+    """What one transaction cannot let out is forgotten: a step that stops at its bound."""
+    vars(hand_over)["_owe"] = lambda tr, scope, gate, known: None
+    vars(hand_over)["STEP_ROWS"] = 2
+
+
+@mutant
+def lets_out_everything() -> None:
+    """A hand-over has no budget."""
+    vars(hand_over)["weight"] = lambda envelope: 0
+
+
+@mutant
+def forgets_the_next_tick() -> None:
+    """A schedule ticks once."""
+    vars(ticks)["arm"] = lambda tr, scope, name, definition, next_ms: ""
+
+
+@mutant
+def forgets_ends_of_extensions() -> None:
+    """An extension ends the others of its claim with it."""
+    extend = lease_extension._extend
+
+    def alone(tr: Any, keys: Any, claim: bytes, leases: Any, ends: Any, until: Any) -> None:
+        extend(tr, keys, claim, leases, {}, until)
+
+    vars(lease_extension)["_extend"] = alone
+
+
+# -- what is wrong with a message ------------------------------------------------------------------
+
+
+@mutant
+def forgets_keys() -> None:
+    """A message that moves to another queue forgets its ordering key."""
+    elsewhere = Envelope.elsewhere
+
+    def forgets(envelope: Envelope, options: QueueOptions) -> Envelope:
+        return replace(elsewhere(envelope, options), key=None)
+
+    vars(envelopes)["Envelope"].elsewhere = forgets
+
+
+@mutant
+def comes_early() -> None:
+    """A delayed message is due half a second early."""
+    schedule = delayed.schedule
+    vars(delayed)["schedule"] = lambda tr, scope, due_ms, message: schedule(
+        tr, scope, due_ms - 500, message
+    )
+
+
+@mutant
+def cuts_a_row_away() -> None:
+    """The rest of a row that is cut is lost."""
+    vars(blocks)["Block"].rows = lambda block, count: iter(())
+
+
+@mutant
+def swaps_the_first_two() -> None:
+    """Of a batch, the first two come in the wrong order."""
+    fitting = scan.fitting
+
+    def swapped(*given: Any, **how: Any) -> Any:
+        found = fitting(*given, **how)
+        return [*found[1::-1], *found[2:]]
+
+    vars(scan)["fitting"] = swapped
