@@ -22,6 +22,8 @@ _CODES = {
     TIMED_OUT_COMMITTED: _TIMED_OUT,
     TIMED_OUT_LOST: _TIMED_OUT,
 }
+FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
+"""After which an operation is tried again."""
 
 
 class _Failed:

@@ -12,15 +12,7 @@ from tests.consumers import register
 
 Database = fdb.Database
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, clock=clock)
+pytestmark = pytest.mark.queue()
 
 
 @pytest.mark.parametrize("payload", [b"small", b"large" * 50_000], ids=["whole", "in chunks"])

@@ -14,7 +14,6 @@ import pkgutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -27,7 +26,7 @@ from fdbqueue import Bounds, Queue, aio
 from fdbqueue.aio import driver, twins
 from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, QueueNotFound, StoreNotFound
 from fdbqueue.schema.keys import Kind
-from fdbqueue.store import clocks, tasks
+from fdbqueue.store import tasks
 from fdbqueue.store.binding import DEFAULT, fdb
 from fdbqueue.store.location import Engine
 from tests.patience import DEADLINE
@@ -202,22 +201,6 @@ def test_context_variables_go_through(adb: aio.Database, space: fdb.Subspace) ->
 
     run(main())
     assert seen == ["trace"]
-
-
-def test_an_event_is_for_threads_and_tasks() -> None:
-    event = tasks.Event()
-
-    async def main() -> tuple[bool, bool]:
-        from fdbqueue.aio.driver import run as drive
-
-        early = await drive(partial(event.wait, 0.001))
-        waiting = asyncio.create_task(drive(partial(event.wait, DEADLINE)))
-        await asyncio.sleep(0.01)
-        threading.Thread(target=event.set).start()
-        return early, await waiting
-
-    assert run(main()) == (False, True)
-    assert event.wait(0)
 
 
 # -- cancelling --------------------------------------------------------------------------------
@@ -487,28 +470,6 @@ def test_a_loop_that_ends_leaves_no_request_in_line(adb: aio.Database, orders: a
     run(after())
 
 
-def test_tasks_that_need_the_time_at_once_read_it_together(
-    adb: aio.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads, read = 0, clocks._read
-
-    def slow(tr: fdb.Transaction, wall_ms: int) -> clocks.Told | None:
-        nonlocal reads
-        reads += 1
-        tasks.sleep(0.001)  # The others go on, and come here.
-        return read(tr, wall_ms)
-
-    monkeypatch.setattr(clocks, "_read", slow)
-    keeper = clocks.TimeKeeper()
-
-    async def main() -> list[int]:
-        ask = partial(keeper.now_ms, adb.blocking, time.time_ns() // 1_000_000)
-        return await asyncio.gather(*(driver.run(ask) for _ in range(5)))
-
-    assert len({*run(main())}) == 1
-    assert reads == 1
-
-
 # -- twins -------------------------------------------------------------------------------------
 
 NO_TWIN = {"Planner", "Result", "Sharing", "Successors"}
@@ -657,30 +618,6 @@ def test_tasks_that_wait_share_a_request_and_are_served_in_their_order(
     assert queue.depth(db).done == 5
 
 
-@pytest.mark.parametrize("scheme", ["auto", "staged"])
-def test_many_messages_reach_many_tasks_each_under_a_lease_of_its_own(
-    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue, scheme: str
-) -> None:
-    forced(queue, scheme)
-
-    async def main() -> None:
-        tasks = (asyncio.create_task(orders.receive(adb, wait=DEADLINE)) for _ in range(150))
-        waiting: list[asyncio.Task[Any]] = [*tasks]
-        await until(lambda: in_line(db, queue) == 1)
-        queue.enqueue_many(db, [b"%d" % n for n in range(150)])
-        found = await asyncio.gather(*waiting)
-        assert sorted(int(each.payload) for each in found) == [*range(150)]
-        # Each is settled by itself, and counts as an attempt.
-        await orders.release(adb, found[0], delay=0)
-        await asyncio.gather(*(orders.ack(adb, each) for each in found[1:]))
-
-    run(main())
-    again = queue.receive(db)
-    assert again is not None
-    assert queue.depth(db).done == 149
-    assert in_line(db, queue) == 0
-
-
 def test_a_task_whose_time_is_over_leaves_the_others_waiting(
     db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue
 ) -> None:
@@ -723,21 +660,6 @@ def test_when_all_tasks_are_cancelled_no_request_and_no_message_is_left_behind(
                 await orders.ack(adb, each)
 
     run(main())
-
-
-def test_a_task_that_has_no_time_left_waits_for_nobody(
-    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue
-) -> None:
-    async def main() -> None:
-        for _ in range(3):
-            assert await orders.receive(adb, wait=1e-9) is None
-            task = asyncio.create_task(orders.receive(adb, wait=DEADLINE))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-
-    run(main())
-    assert in_line(db, queue) == 0
 
 
 def test_an_error_reaches_all_tasks_that_wait(

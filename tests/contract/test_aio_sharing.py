@@ -16,7 +16,6 @@ from fdbqueue.errors import (
     OperationTimedOut,
     PayloadTooLarge,
     QueueFull,
-    QueueNotFound,
 )
 from fdbqueue.store.binding import fdb
 from tests import flaky
@@ -85,19 +84,6 @@ def test_tasks_that_go_on_at_once_share_the_next_commit(db: fdb.Database, queue:
         assert mine == [b"%d %d" % (task, n) for n in range(10)]
 
 
-def test_a_task_alone_makes_a_commit_for_each_message(db: fdb.Database, queue: Queue) -> None:
-    counted = database(db)
-    store, orders = opened(counted, queue)
-
-    async def main() -> None:
-        for n in range(5):
-            await orders.enqueue(store, b"%d" % n)
-
-    run(main())
-    assert counted.commits == 5
-    assert payloads(db, queue) == [b"0", b"1", b"2", b"3", b"4"]
-
-
 def test_a_message_that_is_refused_harms_no_other(db: fdb.Database, space: fdb.Subspace) -> None:
     queue = Queue.create(db, "small", root=space, max_payload=10)
     store, orders = opened(database(db), queue)
@@ -163,17 +149,6 @@ def test_an_error_of_the_transaction_reaches_each_task(db: fdb.Database, queue: 
     assert [type(each) for each in others] == [OperationTimedOut] * 3
     assert len({id(each) for each in others}) == 3
     assert payloads(db, queue) == [b"0"]
-
-
-def test_a_queue_that_is_gone_is_reported_to_each_task(db: fdb.Database, queue: Queue) -> None:
-    store, orders = opened(database(db), queue)
-    queue.delete(db)
-
-    async def main() -> list[Any]:
-        calls = (orders.enqueue(store, b"%d" % n) for n in range(4))
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    assert [type(each) for each in run(main())] == [QueueNotFound] * 4
 
 
 def test_tasks_wait_for_room_each_for_itself(db: fdb.Database, space: fdb.Subspace) -> None:
@@ -250,21 +225,6 @@ def test_a_task_that_is_cancelled_during_its_commit_has_enqueued(
     assert isinstance(results[cancelled], asyncio.CancelledError)
     assert sum(isinstance(each, str) for each in results) == 3
     assert payloads(db, queue) == [b"0", b"1", b"2", b"3"]
-
-
-def test_the_next_task_leads_after_one_that_failed(db: fdb.Database, queue: Queue) -> None:
-    store, orders = opened(database(db), queue)
-
-    async def main() -> list[Any]:
-        bad = orders.enqueue(store, b"x", priority=99)
-        calls = [bad, *(orders.enqueue(store, b"%d" % n) for n in range(3))]
-        first = await asyncio.gather(*calls, return_exceptions=True)
-        again = await asyncio.gather(*(orders.enqueue(store, b"more") for _ in range(2)))
-        return [*first, *again]
-
-    results = run(main())
-    assert [isinstance(each, str) for each in results] == [False, *[True] * 5]
-    assert sorted(payloads(db, queue)) == [b"0", b"1", b"2", b"more", b"more"]
 
 
 def test_loops_of_two_threads_enqueue_by_one_queue(db: fdb.Database, queue: Queue) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import tenacity
 
-from fdbqueue import Credit, Depth, Fail, Message, NewMessage, Queue, Reject, Run, Take, Worker, aio
-from fdbqueue.errors import InvalidArgument, QueueNotFound
+from fdbqueue import Credit, Depth, Fail, Message, NewMessage, Queue, Run, Take, Worker, aio
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
 from tests.contract.test_aio import run
@@ -223,25 +223,6 @@ def test_the_writes_of_a_coroutine_commit_with_the_acknowledgement(
     assert queue.depth(db).delayed == 1
 
 
-def test_verdicts_of_a_batch_and_errors_settle_as_those_of_threads(
-    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
-) -> None:
-    queue.enqueue_many(db, [b"good", b"bad"])
-    worker = aio.Worker(adb, 1)
-
-    @worker.handler(orders, run=Run(batch=2))
-    async def handle(messages: list[Message]) -> dict[str, Exception]:
-        await asyncio.sleep(0)
-        return {each.id: Reject("bad") for each in messages if each.payload == b"bad"}
-
-    async def main() -> None:
-        async with worker:
-            await until(lambda: queue.depth(db).dead == 1)
-
-    run(main())
-    assert queue.depth(db) == Depth(enqueued=2, done=1, dead=1)
-
-
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 def test_what_would_end_a_loop_ends_only_its_message(
     db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, error: type[BaseException]
@@ -259,25 +240,6 @@ def test_what_would_end_a_loop_ends_only_its_message(
 
     run(main())
     assert queue.depth(db) == Depth(enqueued=2, done=1, dead=1)
-
-
-def test_messages_are_acknowledged_before_a_coroutine_begins_if_that_is_wanted(
-    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
-) -> None:
-    queue.enqueue(db, b"fails")
-    done: list[int] = []
-
-    async def handle(message: Message) -> None:
-        done.append((await orders.depth(adb)).done)
-        raise ValueError("no")
-
-    async def main() -> None:
-        async with aio.Worker(adb, 1).add(orders, handle, take=Take(at_most_once=True)):
-            await until(lambda: done)
-
-    run(main())
-    assert done == [1]
-    assert queue.depth(db) == Depth(enqueued=1, done=1)
 
 
 def test_a_coroutine_that_takes_too_long_is_cancelled_and_has_failed(
@@ -336,33 +298,6 @@ def test_a_coroutine_that_will_not_be_cancelled_is_replaced(
 # -- stopping ----------------------------------------------------------------------------------
 
 
-def test_a_stop_gives_prefetched_messages_back_and_waits_for_handlers(
-    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
-) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(4)])
-    begun, gate = asyncio.Event(), asyncio.Event()
-    worker = aio.Worker(adb, 1, prefetch=3)
-
-    async def handle(message: Message) -> None:
-        begun.set()
-        await gate.wait()
-
-    async def main() -> None:
-        running = asyncio.create_task(worker.add(orders, handle).run())
-        await begun.wait()
-        await until(lambda: queue.depth(db).leased == 4)
-        worker.stop()
-        await until(lambda: queue.depth(db).ready == 3)
-        assert not running.done()
-        gate.set()
-        await running
-
-    run(main())
-    assert queue.depth(db) == Depth(
-        enqueued=4, ready=3, done=1, ready_bytes=queue.depth(db).ready_bytes
-    )
-
-
 @pytest.mark.parametrize("how", ["the grace is over", "a second signal", "a second cancellation"])
 def test_handlers_that_do_not_end_are_cancelled_and_their_messages_given_back(
     db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, how: str
@@ -395,64 +330,6 @@ def test_handlers_that_do_not_end_are_cancelled_and_their_messages_given_back(
     delivery = queue.receive(db)
     assert delivery is not None
     assert delivery.attempt == 1  # No attempt was lost.
-
-
-def test_a_worker_runs_again_in_another_loop(
-    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
-) -> None:
-    worker, handled = aio.Worker(adb, 2), list[bytes]()
-
-    @worker.handler(orders)
-    async def handle(message: Message) -> None:
-        handled.append(message.payload)
-
-    async def main(payload: bytes) -> None:
-        async with worker:
-            queue.enqueue(db, payload)
-            await until(lambda: payload in handled)
-
-    run(main(b"one"))
-    run(main(b"two"))
-    assert handled == [b"one", b"two"]
-
-
-def test_a_handler_is_added_while_the_loop_goes_on(
-    monkeypatch: pytest.MonkeyPatch, adb: aio.Database, orders: aio.Queue, space: fdb.Subspace
-) -> None:
-    """Another thread reads the store, when the worker starts."""
-    reads: list[int] = []
-    read = Queue._read
-
-    def spied(*args: Any, **kwargs: Any) -> Any:
-        reads.append(threading.get_ident())
-        return read(*args, **kwargs)
-
-    async def handle(message: Message) -> None: ...
-
-    def three(tr: Any, message: Message, more: Any) -> None: ...
-
-    async def main() -> None:
-        looks = await orders.subscriptions.open(adb, "looks", mode="browse")
-        gone = await aio.Queue.create(adb, "gone", root=space)
-        await gone.delete(adb)
-        monkeypatch.setattr(Queue, "_read", spied)
-        worker = (
-            aio.Worker(adb).add(orders, handle).add(orders, handle, take=Take(subscription=looks))
-        )
-        with pytest.raises(InvalidArgument, match="must take"):
-            worker.add(orders, three)  # type: ignore[arg-type]
-        assert reads == []
-        async with worker:
-            assert len(reads) > 0
-            assert threading.get_ident() not in reads
-            with pytest.raises(InvalidArgument, match="runs already"):
-                worker.add(orders, handle)
-        with pytest.raises(QueueNotFound):
-            await aio.Worker(adb).add(gone, handle).run()
-        with pytest.raises(InvalidArgument, match="a handler already"):
-            await aio.Worker(adb).add(orders, handle).add(orders, handle).run()
-
-    run(main())
 
 
 # -- what goes through -------------------------------------------------------------------------
@@ -528,26 +405,6 @@ def test_a_browsing_subscription_hands_its_messages_to_a_coroutine(
     assert threads == {threading.get_ident()}
 
 
-def test_a_coroutine_that_browses_sees_context_variables_and_keeps_its_own(
-    adb: aio.Database, orders: aio.Queue
-) -> None:
-    seen: list[str] = []
-
-    async def handle(message: Message) -> None:
-        seen.append(variable.get())
-        variable.set("of a handler")
-
-    async def main() -> None:
-        await orders.enqueue_many(adb, [b"one", b"two"])
-        looks = await orders.subscriptions.open(adb, "looks", mode="browse")
-        variable.set("of the worker")
-        async with aio.Worker(adb, 1).add(orders, handle, take=Take(subscription=looks)):
-            await until(lambda: len(seen) == 2)
-
-    run(main())
-    assert seen == ["of the worker"] * 2
-
-
 def test_a_coroutine_may_call_the_blocking_api_too(
     db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, space: fdb.Subspace
 ) -> None:
@@ -606,14 +463,6 @@ def test_a_worker_of_asyncio_needs_a_loop(
     worker = aio.Worker(adb, 1).add(orders, coroutine)
     with pytest.raises(InvalidArgument, match="runs only in an event loop"):
         worker.blocking.__enter__()
-
-
-def test_a_worker_of_asyncio_is_described_as_any_other(
-    adb: aio.Database, orders: aio.Queue
-) -> None:
-    worker = aio.Worker(adb, 1, name="me").add(orders, coroutine)
-    assert run(worker.described())[1].startswith("queue orders: coroutine (")
-    assert (worker.name, worker.concurrency, worker.prefetch) == ("me", 1, 1)
 
 
 @pytest.mark.parametrize("ask", ["channel", "described", "start"])

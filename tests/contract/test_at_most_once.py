@@ -127,28 +127,6 @@ def test_what_was_settled_before_is_handled_once_even_if_that_fails(
     assert "they are gone" in caplog.text
 
 
-def test_a_handler_that_hangs_with_what_was_settled_before_is_replaced(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue_many(db, [b"slow", b"next"])
-    seen: list[bytes] = []
-    gate = threading.Event()
-
-    def handle(message: Message) -> None:
-        seen.append(message.payload)
-        if message.payload == b"slow":
-            gate.wait(DEADLINE)
-
-    try:
-        with Worker(db, 1).add(queue, handle, take=Take(at_most_once=True), run=Run(timeout=0.05)):
-            eventually(lambda: len(seen) == 2)
-            gate.set()
-    finally:
-        gate.set()
-    assert seen == [b"slow", b"next"]
-    assert queue.depth(db) == Depth(enqueued=2, done=2)
-
-
 @pytest.mark.parametrize(
     "how",
     [

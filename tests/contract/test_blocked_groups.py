@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from fdbqueue import Message, NewMessage, Queue, Then, Worker
-from fdbqueue.errors import OwnWritesUnseen
+from fdbqueue import NewMessage, Queue, Then
 from fdbqueue.messages import next_event
 from fdbqueue.messages.groups import inspection
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
-from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 Subspace = fdb.Subspace
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -98,23 +88,6 @@ def test_who_looks_for_messages_tries_a_callback_again(
     assert wholes.admin.verify(db).ok
 
 
-def test_a_consumer_that_waits_tries_again_when_it_is_time(
-    db: Database, parts: Queue, clock: ManualClock
-) -> None:
-    block(db, parts)
-    wholes = again(db, parts)
-    found: list[Any] = []
-    consumer = threading.Thread(target=lambda: found.append(parts.receive(db, wait=DEADLINE)))
-    consumer.start()
-    eventually(lambda: parts.admin.consumers(db))
-    clock.seconds += 100
-    eventually(lambda: state(db, parts) == "complete")
-    parts.enqueue(db, b"stop")
-    consumer.join(DEADLINE)
-    assert [each.payload for each in found] == [b"stop"]
-    assert came(db, wholes) == [b"all"]
-
-
 def test_a_callback_of_the_queue_itself_comes_to_who_waits(
     db: Database, parts: Queue, clock: ManualClock
 ) -> None:
@@ -132,21 +105,6 @@ def test_a_callback_of_the_queue_itself_comes_to_who_waits(
     parts.ack(db, delivery)
     assert parts.receive(db) is None
     assert parts.admin.verify(db).ok
-
-
-def test_a_worker_tries_again(db: Database, parts: Queue, clock: ManualClock) -> None:
-    block(db, parts)
-    wholes = again(db, parts)
-    clock.seconds += 100
-    handled: list[bytes] = []
-
-    def handle(message: Message) -> None:
-        handled.append(message.payload)
-
-    with Worker(db, 2).add(parts, handle), Worker(db, 2).add(wholes, handle):
-        eventually(lambda: handled)
-    assert handled == [b"all"]
-    assert state(db, parts) == "complete"
 
 
 def following(db: Database, parts: Queue) -> float:
@@ -196,36 +154,6 @@ def test_the_pause_doubles_to_ten_minutes_and_is_short_again_after_a_success(
     assert pauses(db, parts, clock, 2) == pytest.approx([60, 120], abs=30)
 
 
-@pytest.mark.parametrize("value", [b"", b"\x00", b"\xff", b"\x01\x91\xa1x", b"\x01\x91\x00"])
-def test_a_row_without_a_pause_is_followed_by_a_minute(
-    db: Database, parts: Queue, clock: ManualClock, value: bytes
-) -> None:
-    block(db, parts)
-    pauses(db, parts, clock, 3)
-    every = parts._keys.groups.all_due()
-    tr = db.create_transaction()
-    for kv in tr.get_range(every.start, every.stop):
-        tr[kv.key] = value
-    tr.commit().wait()
-    assert pauses(db, parts, clock, 3) == pytest.approx([480, 60, 120], abs=30)
-
-
-def test_a_row_of_a_group_that_was_forgotten_changes_no_pause(
-    db: Database, parts: Queue, clock: ManualClock
-) -> None:
-    block(db, parts)
-    pauses(db, parts, clock, 2)  # Its row is four minutes away.
-    parts.groups.forget(db, "g")
-    block(db, parts)
-    pauses(db, parts, clock, 2)
-    before = parts.groups.get(db, "g")
-    clock.seconds += 100
-    assert following(db, parts) == 0
-    parts.receive(db)
-    assert parts.groups.get(db, "g") == before
-    assert following(db, parts) == pytest.approx(140, abs=30)
-
-
 def test_a_group_tells_when_it_is_tried_again(
     db: Database, parts: Queue, clock: ManualClock
 ) -> None:
@@ -255,35 +183,6 @@ def test_two_at_once_enqueue_one_callback(db: Database, parts: Queue, clock: Man
     with pytest.raises(fdb.FDBError):
         other.commit().wait()
     assert state(db, parts) == "complete"
-    assert came(db, wholes) == [b"all"]
-
-
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-def test_whatever_becomes_of_the_commit_the_callback_comes_once(
-    db: Database, parts: Queue, clock: ManualClock, fault: str
-) -> None:
-    block(db, parts, "abc")
-    wholes = again(db, parts)
-    clock.seconds += 100
-    shaky: Any = FlakyDatabase(db, itertools.cycle([fault, None]))
-    assert parts.receive(shaky) is None
-    assert came(db, wholes) == [b"all"] * 3
-    assert wholes.admin.verify(db).ok
-
-
-def test_a_transaction_that_does_not_see_its_writes_enqueues_one_callback(
-    db: Database, parts: Queue, clock: ManualClock
-) -> None:
-    block(db, parts)
-    parts.groups.forget(db, "g")
-    block(db, parts)  # Both have left a row, and the clock stood still for neither.
-    wholes = again(db, parts)
-    clock.seconds += 100
-    tr = db.create_transaction()
-    tr.options.set_read_your_writes_disable()
-    with pytest.raises(OwnWritesUnseen):
-        parts.receive(tr)
-    assert parts.receive(db) is None
     assert came(db, wholes) == [b"all"]
 
 

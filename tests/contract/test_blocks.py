@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from fdbqueue import Bounds, NewMessage, Queue
-from fdbqueue.errors import LeaseLost
+from fdbqueue import NewMessage, Queue
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
-from fdbqueue.messages.streams.table_scan import Page
 from fdbqueue.schema import once
 from fdbqueue.schema.codec import blocks
 from fdbqueue.schema.codec.envelopes import UNREADABLE, unpack_envelope
@@ -21,11 +17,9 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import State
-from tests.interleaving import Operation, explore
-from tests.schemes import forced
+from tests.audit import sound
 
 Database = fdb.Database
-Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
 HUNDRED = [b"%d" % n for n in range(100)]
 
 
@@ -36,11 +30,6 @@ def rows(db: Database, queue: Queue, kind: Kind = Kind.READY) -> list[fdb.KeyVal
 
 def waiting(db: Database, queue: Queue) -> list[bytes]:
     return [message.payload for message in queue.browse(db)]
-
-
-def clean(db: Database, queue: Queue) -> None:
-    found = queue.admin.verify(db)
-    assert found.ok, found.deviations
 
 
 # -- what shares a row ------------------------------------------------------------------------
@@ -59,7 +48,7 @@ def test_a_block_holds_a_thousand_messages_or_90_kb(
     assert all(len(kv.value) <= blocks.MAX_BYTES + 10 for kv in stored)
     assert ids == sorted(set(ids)) == [message.id for message in queue.browse(db)]
     assert queue.depth(db).ready == count
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_what_stores_more_than_an_envelope_stands_alone_and_in_its_place(
@@ -76,15 +65,7 @@ def test_what_stores_more_than_an_envelope_stands_alone_and_in_its_place(
     queue.enqueue_many(db, given)
     assert waiting(db, queue) == [each.payload for each in given]
     assert len(rows(db, queue)) == 3 + len(special)
-    clean(db, queue)
-
-
-def test_each_level_has_blocks_of_its_own(db: Database, queue: Queue) -> None:
-    given = [NewMessage(b"%d" % n, priority=4 + n % 2) for n in range(20)]
-    queue.enqueue_many(db, given)
-    assert len(rows(db, queue)) == 2
-    urgent = [each.payload for each in given if each.priority == 5]
-    assert waiting(db, queue) == urgent + [each.payload for each in given if each.priority == 4]
+    sound(db, queue)
 
 
 def test_a_block_takes_one_index_and_the_next_message_comes_behind_it(
@@ -113,10 +94,10 @@ def test_the_first_taker_cuts_a_block_into_parts_of_its_size(
     assert later or most == 100
     assert len(rows(db, queue)) == len(left) - 1, "what was cut is not written again"
     assert waiting(db, queue) == HUNDRED[most + len(later) :]
-    clean(db, queue)
+    sound(db, queue)
     queue.release(db, [*later, *taken])
     assert waiting(db, queue) == HUNDRED
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_a_block_that_is_taken_whole_is_one_row_less(db: Database, queue: Queue) -> None:
@@ -127,46 +108,7 @@ def test_a_block_that_is_taken_whole_is_one_row_less(db: Database, queue: Queue)
     assert len(rows(db, queue)) == 1
     queue.ack(db, held)
     assert queue.depth(db).done == 100
-    clean(db, queue)
-
-
-@pytest.mark.parametrize("scheme", ["first", "staged", "auto"])
-def test_every_way_of_receiving_takes_them_once_in_order(
-    db: Database, queue: Queue, scheme: str
-) -> None:
-    forced(queue, scheme)
-    queue.enqueue_many(db, HUNDRED)
-    seen = []
-    for most in itertools.cycle([1, 7, 3]):
-        found = queue.receive_many(db, most)
-        if not found:
-            break
-        queue.ack(db, found)
-        seen += [each.payload for each in found]
-    assert sorted(seen) == sorted(HUNDRED)
-    assert seen == HUNDRED
-    clean(db, queue)
-
-
-def test_they_are_dequeued_purged_and_dropped_as_any_others(
-    db: Database, space: fdb.Subspace
-) -> None:
-    queue = Queue.create(
-        db,
-        "bounded",
-        root=space,
-        bounds=Bounds(messages=100, when_full="drop-oldest", dropped="dead"),
-    )
-    queue.enqueue_many(db, HUNDRED)
-    first = queue.receive(db, at_most_once=True)
-    assert first is not None
-    assert first.payload == HUNDRED[0]
-    queue.enqueue_many(db, [b"x", b"y", b"z"])
-    assert [each.message.payload for each in queue.dead.list(db)] == HUNDRED[1:3]
-    clean(db, queue)
-    assert queue.purge(db).taken == 100
-    assert rows(db, queue) == []
-    clean(db, queue)
+    sound(db, queue)
 
 
 # -- one of them ------------------------------------------------------------------------------
@@ -213,7 +155,7 @@ def test_one_of_them_leaves_and_the_others_stay_in_order(
     expected = [b"%d" % n for n in range(12) if n != 5]
     assert waiting(db, queue) == expected
     assert queue.get(db, ids[5]) is None
-    clean(db, queue)
+    sound(db, queue)
     held = queue.receive_many(db, 20)
     while len(held) < 11:
         more = queue.receive_many(db, 20)
@@ -221,7 +163,7 @@ def test_one_of_them_leaves_and_the_others_stay_in_order(
         held += more
     assert [each.payload for each in held] == expected
     queue.ack(db, held)
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_an_id_leads_to_one_row_wherever_its_message_is(db: Database, queue: Queue) -> None:
@@ -243,84 +185,7 @@ def test_an_id_leads_to_one_row_wherever_its_message_is(db: Database, queue: Que
     assert not queue.cancel(db, ids[0])
 
 
-def test_pages_of_any_size_show_each_once(db: Database, queue: Queue) -> None:
-    ids = queue.enqueue_many(db, HUNDRED)
-    queue.cancel(db, ids[10])
-    del ids[10]
-    for limit in (1, 7, 50, 1_000):
-        seen: list[str] = []
-        while page := queue.messages(db, limit=limit, after=seen[-1] if seen else None):
-            assert len(page) <= limit
-            seen += [each.id for each in page]
-        assert seen == ids
-    assert [each.id for each in queue.peek(db, 5)] == ids[:5]
-
-
 # -- leased together ---------------------------------------------------------------------------
-
-
-def test_what_is_taken_of_a_block_is_one_lease_and_each_is_found(
-    db: Database, queue: Queue
-) -> None:
-    ids = queue.enqueue_many(db, HUNDRED)
-    for _ in range(2):  # The first ones also look for what has expired.
-        queue.receive_many(db, 5)
-    before = len(rows(db, queue, Kind.LEASE))
-    held = queue.receive_many(db, 5, consumer="me")
-    assert len(rows(db, queue, Kind.LEASE)) == before + 1
-    for each in held:
-        found = queue.get(db, each.id)
-        assert found is not None
-        assert (found.message.payload, found.consumer) == (each.payload, "me")
-        again = queue.admin.delivery(db, each.token)
-        assert again is not None
-        assert again.payload == each.payload
-    listed = [lease.delivery.id for lease in queue.admin.leases(db) if lease.consumer == "me"]
-    assert listed == ids[10:15]
-    clean(db, queue)
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_some_of_a_lease_are_settled_each_in_its_way(db: Database, queue: Queue, own: bool) -> None:
-    queue.ack(db, [])
-    queue.enqueue_many(db, HUNDRED)
-    held = queue.receive_many(db, 50)
-
-    def settle(tr: Any) -> None:
-        queue.ack(tr, held[0])
-        queue.ack(tr, held[10:30])
-        queue.reject(tr, held[5], "bad")
-        queue.release(tr, held[40:])
-        queue.extend(tr, [held[7]], 600)
-
-    if own:
-        settle(db)
-    else:
-        fdb.transactional(settle)(db)
-    depth = queue.depth(db)
-    assert (depth.done, depth.dead, depth.leased, depth.ready) == (21, 1, 18, 60)
-    clean(db, queue)
-    with pytest.raises(LeaseLost):
-        queue.ack(db, held)
-    queue.ack(db, [*held[1:5], *held[6:10], *held[30:40]])
-    assert rows(db, queue, Kind.LEASE) == []
-    assert waiting(db, queue) == HUNDRED[40:]
-    clean(db, queue)
-
-
-def test_what_is_left_of_a_lease_comes_back(db: Database, space: fdb.Subspace) -> None:
-    clock = ManualClock()
-    queue = Queue.create(db, "lapsing", root=space, clock=clock, lease=30)
-    queue.enqueue_many(db, HUNDRED)
-    held = queue.receive_many(db, 100)
-    queue.ack(db, held[20:90])
-    queue.extend(db, held[95:], 600)
-    clock.seconds += 31
-    queue.admin.sweep(db)
-    assert waiting(db, queue) == [*HUNDRED[:20], *HUNDRED[90:95]]
-    clean(db, queue)
-    queue.ack(db, held[95:])
-    clean(db, queue)
 
 
 def test_a_lease_that_two_expiries_name_comes_back_once(db: Database, space: fdb.Subspace) -> None:
@@ -335,7 +200,7 @@ def test_a_lease_that_two_expiries_name_comes_back_once(db: Database, space: fdb
     depth = queue.depth(db)
     assert (depth.ready, depth.leased) == (100, 0)
     assert waiting(db, queue) == HUNDRED
-    clean(db, queue)
+    sound(db, queue)
 
 
 # -- those who only look ----------------------------------------------------------------------
@@ -354,29 +219,13 @@ def test_a_browser_stops_among_them_and_goes_on(db: Database, queue: Queue) -> N
         seen += [each.id for each in found]
     assert len(seen) == len(set(seen))
     assert set(ids[:30]) | set(ids[40:]) <= set(seen)
-    clean(db, queue)
-
-
-def test_a_browser_within_a_block_does_not_disturb_who_takes_from_it(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue_many(db, HUNDRED)
-    browser = queue.subscriptions.open(db, "audit", mode="browse")
-    browser.browse(db, 30)
-    looking = db.create_transaction()
-    assert browser.browse(looking, 5)
-    queue.ack(db, queue.receive_many(db, 1))
-    looking.commit().wait()
+    sound(db, queue)
 
 
 def advance(
     tr: fdb.Transaction, queue: Queue, places: dict[int, bytes], most: int
 ) -> external_cursors.Passed:
     return external_cursors.advance(tr, queue._scope(tr), places, Limits(messages=most))
-
-
-def values(tr: fdb.Transaction, page: Page) -> tuple[list[bytes], int]:
-    return page.values, len(page)
 
 
 def test_a_place_kept_elsewhere_may_lie_among_them(db: Database, queue: Queue) -> None:
@@ -413,7 +262,7 @@ def test_a_transaction_sees_its_own_cuts(db: Database, queue: Queue) -> None:
     assert all_of_it(db) == [b"0", b"5"]
     left = [b"%d" % n for n in range(6, 100) if n not in (50, 51)]
     assert waiting(db, queue) == left
-    clean(db, queue)
+    sound(db, queue)
 
 
 # -- what cannot be read ----------------------------------------------------------------------
@@ -446,146 +295,3 @@ def test_one_that_cannot_be_read_stops_none_of_its_block(db: Database, queue: Qu
     assert queue.depth(db).dead == 1
     queue.release(db, found, delay=0)
     assert waiting(db, queue) == HUNDRED[1:]
-
-
-# -- in every order ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def fresh(db: Database, space: fdb.Subspace) -> Callable[..., Queue]:
-    numbers = itertools.count()
-
-    def make(**options: Any) -> Queue:
-        return Queue.create(db, f"q{next(numbers)}", root=space, levels=2, **options)
-
-    return make
-
-
-@pytest.mark.long
-def test_a_cut_against_a_batch_and_a_cancellation(
-    db: Database, fresh: Callable[..., Queue]
-) -> None:
-    def start() -> Start:
-        # Given a block
-        queue = forced(fresh(), "first")
-        other = Queue(queue.name, queue._root)  # Threads that share a handle would take turns.
-        given = [b"%d" % n for n in range(8)]
-        ids = queue.enqueue_many(db, given)
-
-        def check(results: list[Any]) -> None:
-            # Then each message is taken, cancelled or left: once, and in order
-            one, some, cancelled = results
-            taken = [*(each.payload for each in one), *(each.payload for each in some)]
-            left = waiting(db, queue)
-            gone = [] if b"2" in taken else [b"2"]
-            assert sorted([*taken, *left, *gone]) == given
-            assert left == sorted(left)
-            assert cancelled, "it is removed, or its handler is asked to stop"
-            clean(db, queue)
-
-        # When one takes a message, one takes three, and one cancels the third
-        return [
-            lambda db: queue.receive_many(db, 1),
-            lambda db: other.receive_many(db, 3),
-            lambda db: queue.cancel(db, ids[2]),
-        ], check
-
-    assert explore(db, start) >= 6
-
-
-@pytest.mark.long
-def test_the_rest_of_a_block_against_an_enqueue_and_a_cursor(
-    db: Database, fresh: Callable[..., Queue]
-) -> None:
-    def start() -> Start:
-        # Given a browser before a block
-        queue = forced(fresh(), "first")
-        browser = queue.subscriptions.open(db, "browser", mode="browse")
-        given = [b"%d" % n for n in range(8)]
-        queue.enqueue_many(db, given)
-
-        def check(results: list[Any]) -> None:
-            # Then the browser has seen, in order and once, all that was not taken before it came
-            taken, _, seen = results
-            later = [each.payload for each in browser.browse(db)]
-            found = [*(each.payload for each in seen), *later]
-            fresh = [b"new%d" % n for n in range(8)]
-            assert found in ([*given, *fresh], [*given[2:], *fresh])
-            assert [each.payload for each in taken] == given[:2]
-            assert waiting(db, queue) == [*given[2:], *fresh]
-            clean(db, queue)
-
-        # When somebody takes two of them, and others are enqueued, while it looks
-        return [
-            lambda db: queue.receive_many(db, 2),
-            lambda db: queue.enqueue_many(db, [b"new%d" % n for n in range(8)]),
-            lambda db: browser.browse(db, 5),
-        ], check
-
-    assert explore(db, start) >= 6
-
-
-@pytest.mark.long
-def test_blocks_that_are_enqueued_at_once_beside_a_cursor_are_all_seen(
-    db: Database, fresh: Callable[..., Queue]
-) -> None:
-    def start() -> Start:
-        queue = fresh()
-        browser = queue.subscriptions.open(db, "browser", mode="browse")
-        queue.enqueue(db, b"first")
-
-        def check(results: list[Any]) -> None:
-            one, two, seen = results
-            found = [each.id for each in [*seen, *browser.browse(db)]]
-            assert set(found) >= {*one, *two}
-            assert found == sorted(set(found))
-            clean(db, queue)
-
-        return [
-            lambda db: queue.enqueue_many(db, [b"a"] * 8),
-            lambda db: queue.enqueue_many(db, [b"b"] * 8),
-            browser.browse,
-        ], check
-
-    assert explore(db, start) >= 6
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("against", ["settlement", "end"])
-def test_a_settlement_of_some_of_a_lease_against_another_and_its_end(
-    db: Database, space: fdb.Subspace, fresh: Callable[..., Queue], against: str
-) -> None:
-    def start() -> Start:
-        # Given a lease of several messages that is over
-        queue = forced(fresh(lease=10), "first")
-        given = [b"%d" % n for n in range(8)]
-        queue.enqueue_many(db, given)
-        held = queue.receive_many(db, 8)
-        later = Queue(queue.name, space, clock=ManualClock(seconds=60))
-
-        def check(results: list[Any]) -> None:
-            # Then each message is done or comes back, and never both
-            acked, other = results
-            done = [] if isinstance(acked, LeaseLost) else given[3:6]
-            if against == "settlement":
-                assert other is None
-                done = [given[0], *done]
-                assert len(done) == 4
-            queue.release(db, [each.delivery for each in queue.admin.leases(db)], delay=0)
-            later.admin.sweep(db)
-            assert waiting(db, later) == [each for each in given if each not in done]
-            clean(db, queue)
-
-        def settle(db: Any) -> object:
-            return queue.ack(db, held[0])
-
-        def look(db: Any) -> object:
-            return later.receive(db)
-
-        # When some of them are acknowledged, while another is, or while somebody looks
-        return [
-            lambda db: queue.ack(db, held[3:6]),
-            settle if against == "settlement" else look,
-        ], check
-
-    assert explore(db, start) >= 3

@@ -9,15 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fdbqueue import Bounds, Depth, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueFull
 from fdbqueue.messages.enqueue import admission, back_pressure
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
 
 Database = fdb.Database
@@ -153,17 +150,6 @@ def test_a_message_is_not_both_dropped_and_delivered(db: Database, space: Subspa
     assert caught.value.code == 1020
 
 
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-def test_room_is_made_once_under_faults(db: Database, space: Subspace, fault: str) -> None:
-    queue = bounded(db, space, **DROPPING)
-    queue.enqueue_many(db, [b"a", b"b", b"c"])
-    queue.enqueue(FlakyDatabase(db, [fault]), b"d")  # type: ignore[arg-type]
-    left = stored(db, queue)
-    assert left[-1] == b"d"
-    assert len(left) == 3
-    assert queue.depth(db).purged == 1
-
-
 def test_a_bound_that_was_lowered_by_far_is_come_down_to(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, bounds=Bounds(messages=2_000, when_full="drop-oldest"))
     queue.enqueue_many(db, [b"%d" % n for n in range(1_300)])
@@ -196,49 +182,6 @@ def test_producers_at_the_bound_do_not_choose_the_same_message_again(
                 failed.append(tr)
         trs = failed
     assert queue.depth(db).enqueued == 216
-
-
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.one_of(st.just("take"), st.tuples(st.integers(0, 9), st.integers(0, 5)))),
-    st.integers(1, 5),
-    st.integers(1, 12),
-)
-def test_a_dropping_queue_holds_what_the_model_holds(
-    db: Database, space: Subspace, steps: list[Any], max_messages: int, max_bytes: int
-) -> None:
-    del db[space.range()]
-    queue = bounded(
-        db, space, bounds=Bounds(messages=max_messages, bytes=max_bytes, when_full="drop-oldest")
-    )
-    model: list[tuple[int, int, bytes]] = []
-
-    def full(more: int) -> bool:
-        size = sum(len(payload) for _, _, payload in model) + more
-        return len(model) + 1 > max_messages or size > max_bytes
-
-    for n, step in enumerate(steps):
-        if step == "take":
-            message = queue.receive(db, at_most_once=True)
-            model.sort(key=lambda it: (-it[0], it[1]))
-            assert (message and message.payload) == (model.pop(0)[2] if model else None)
-            continue
-        priority, size = step
-        before = list(model)
-        while full(size):
-            victims = [it for it in model if it[0] <= priority]
-            if not victims:
-                break
-            model.remove(min(victims, key=lambda it: (it[0], it[1])))
-        if full(size):
-            model = before
-            with pytest.raises(QueueFull):
-                queue.enqueue(db, bytes(size), priority=priority)
-        else:
-            model.append((priority, n, bytes(size)))
-            queue.enqueue(db, bytes(size), priority=priority)
-    model.sort(key=lambda it: (-it[0], it[1]))
-    assert stored(db, queue) == [payload for _, _, payload in model]
 
 
 # -- block ------------------------------------------------------------------------------------

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import pytest
 
 from fdbqueue import Bounds, KeyLimits, NewMessage, Queue, Then, fdb
 from tests.expected import agenda
-from tests.seeds import SEED
 from tests.still_clock import StillClock
 
 LARGE = bytes(80_000)
@@ -115,147 +112,6 @@ def test_many_groups_end_at_once_with_large_callbacks(
     assert drained(db, wholes, 10) == 60
     assert parts.admin.verify(db).deviations == ()
     assert wholes.admin.verify(db).deviations == ()
-
-
-class Traffic:
-    """The most bytes that one attempt at a transaction reads, and writes, below the bindings."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.read = self.written = 0
-        self._read: Counter[Any] = Counter()
-        self._written: Counter[Any] = Counter()
-        self._patch = monkeypatch
-        capi: Any = fdb.impl._FDBBase.capi
-        for name in ("set", "clear", "clear_range", "atomic_op"):
-            self._wrap(capi, name, self._writes)
-        for name in ("get", "get_range"):
-            self._wrap(capi, name, self._reads)
-        for name in ("commit", "on_error", "reset"):
-            self._wrap(capi, name, self._ends)
-
-    def _wrap(self, capi: Any, name: str, note: Callable[..., None]) -> None:
-        function = getattr(capi, f"fdb_transaction_{name}")
-
-        def call(*args: Any) -> Any:
-            found = function(*args)
-            note(found, *args)
-            return found
-
-        self._patch.setattr(capi, f"fdb_transaction_{name}", call)
-
-    def _writes(self, _: Any, transaction: Any, *args: Any) -> None:
-        self._written[transaction] += sum(len(each) for each in args if isinstance(each, bytes))
-        self.written = max(self.written, self._written[transaction])
-
-    def _reads(self, future: Any, transaction: Any, *args: Any) -> None:
-        # Those of a cluster are not known yet; what is written tells enough there.
-        value = getattr(future, "value", None)
-        rows = value[0] if isinstance(value, tuple) and isinstance(value[0], list) else [value]
-        for row in rows:
-            parts = row if isinstance(row, tuple) else (row,)
-            self._read[transaction] += sum(len(e) for e in parts if isinstance(e, bytes))
-        self.read = max(self.read, self._read[transaction])
-
-    def _ends(self, _: Any, transaction: Any, *args: Any) -> None:
-        self._read[transaction] = self._written[transaction] = 0
-
-
-@pytest.fixture
-def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    return Traffic(monkeypatch)
-
-
-MOST = 2_000_000
-
-
-def any_message(random: Random) -> NewMessage:
-    """Of any size, with any gates: a few keys and limits, so that many wait."""
-    size = random.choice([10, 3_900, 4_100, 60_000, 81_900, 82_100, 90_000, 100_000])
-    text = "\U0001f600" * random.choice([0, 10, 900, 1_900])
-    gates: dict[str, Any] = {}
-    if random.random() < 0.7:
-        gates["key"] = "k" * random.choice([1, 200]) + f"{random.randrange(12)}"[-1:]
-        gates["key"] = gates["key"][-200:]
-    if random.random() < 0.5:
-        dimensions = random.sample(["a", "b", "\U0001f600" * 200], random.randrange(1, 4))
-        gates["limits"] = {each: f"{random.randrange(2)}" for each in dimensions}
-    return NewMessage(
-        bytes(size),
-        random.randrange(10),
-        {"text": text, **{f"n{n}": 1.5 for n in range(random.choice([0, 20]))}} if text else None,
-        ttl=random.choice([None, None, 30, 3600]),
-        delay=random.choice([0, 0, 0, 20]),
-        unique=random.choice([None, f"{random.random()}"]),
-        keep_result=random.choice([None, 60]),
-        max_attempts=random.choice([None, 1, 2]),
-        **gates,
-    )
-
-
-@pytest.mark.parametrize(
-    "run", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 60))]
-)
-def test_no_transaction_does_more_than_its_budget_and_none_fails_for_size(
-    db: fdb.Database, space: fdb.Subspace, traffic: Traffic, run: int
-) -> None:
-    random, clock = Random(f"{SEED} {run}"), StillClock()
-    options: dict[str, Any] = {"root": space, "clock": clock, "max_payload": 100_000}
-    one = Queue.create(
-        db,
-        "one",
-        keys=KeyLimits(concurrency=2, window=random.choice([None, 2])),
-        expired="dead",
-        lease=100,
-        max_attempts=2,
-        **options,
-    )
-    two = Queue.create(db, "two", dead_letter_queue="one", **options)
-    for queue in (one, two):
-        for dimension in ("a", "b", "\U0001f600" * 200):
-            for name in "01":
-                queue.limits[dimension, name].set(db, concurrency=random.choice([1, 3, 20]))
-    error = "\U0001f600" * 1_000
-    for _ in range(80):
-        queue = random.choice([one, two])
-        given = 0
-        what = random.randrange(9)
-        match what:
-            case 0 | 1 | 2:
-                messages = [any_message(random) for _ in range(random.choice([1, 60]))]
-                given = sum(len(each.payload) + 30_000 for each in messages)
-                for step in range(0, len(messages), 10):
-                    queue.enqueue_many(db, messages[step : step + 10])
-            case 3 | 4:
-                count = random.choice([1, 30])
-                held = queue.receive_many(db, count)
-                given = count * 130_000
-                end = random.randrange(4)
-                if end == 0:
-                    queue.ack(db, held)
-                elif end == 1:
-                    queue.reject(db, held, error)
-                elif end == 2:
-                    queue.release(db, held, error=error, delay=random.choice([0, 10]))
-            case 5:
-                clock.seconds += random.choice([1, 40, 200])
-            case 6:
-                if random.random() < 0.2:
-                    queue.purge(db)
-                queue.admin.sweep(db)
-            case 7:
-                queue.move(
-                    db, one if queue is two else two, states=random.choice(["ready", "dead"])
-                )
-            case 8:
-                queue.retry(db)
-        assert traffic.read <= MOST + given, (what, traffic.read, given)
-        assert traffic.written <= MOST + given, (what, traffic.written, given)
-        traffic.read = traffic.written = 0
-    clock.seconds += 10_000
-    for queue in (one, two):
-        drained(db, queue, 20)
-        queue.admin.sweep(db)
-        assert queue.admin.verify(db).deviations == ()
 
 
 @agenda

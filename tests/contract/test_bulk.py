@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fdbqueue import Bounds, Depth, NewMessage, Progress, Queue, Selector
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
 from fdbqueue.messages import selection
 from fdbqueue.store.binding import fdb
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.audit import sound
 from tests.progress import Steps
 
 Database = fdb.Database
@@ -45,10 +42,6 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def payloads(db: Database, queue: Queue) -> list[bytes]:
     return [message.payload for message in queue.peek(db, 99)]
-
-
-def sound(db: Database, *queues: Queue) -> bool:
-    return all(queue.admin.verify(db).ok for queue in queues)
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -196,19 +189,6 @@ def test_a_copy_that_was_interrupted_goes_on_behind(
 
 
 @pytest.mark.usefixtures("small_pages")
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-@pytest.mark.parametrize("action", ["move", "copy"])
-def test_each_message_arrives_once_under_faults(
-    db: Database, filled: Queue, other: Queue, fault: str, action: str
-) -> None:
-    flaky: Any = FlakyDatabase(db, itertools.cycle([fault, None]))
-    assert getattr(filled, action)(flaky, other).taken == 30
-    assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(30)]
-    assert filled.depth(db).ready == (0 if action == "move" else 30)
-    assert sound(db, filled, other)
-
-
-@pytest.mark.usefixtures("small_pages")
 def test_a_full_target_stops_a_move_and_loses_nothing(
     db: Database, space: Subspace, filled: Queue
 ) -> None:
@@ -243,36 +223,6 @@ def test_bad_input_moves_nothing(
         with pytest.raises(error):
             action(db, *arguments, **options)
     assert filled.depth(db).ready == 30
-
-
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["a", "b", None])), max_size=25),
-    st.integers(0, 9),
-)
-def test_a_move_splits_a_queue_as_the_model_does(
-    db: Database, space: Subspace, messages: list[tuple[int, str | None]], least: int
-) -> None:
-    del db[space.range()]
-    source = Queue.create(db, "source", root=space)
-    target = Queue.create(db, "target", root=space)
-    for n, (priority, key) in enumerate(messages):
-        source.enqueue(db, b"%d" % n, priority=priority, key=key)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection, "PAGE_ROWS", 3)
-        source.move(db, target, match=f"priority >= {least}")
-    for queue, kept in ((source, False), (target, True)):
-        expected = {n for n, (priority, _) in enumerate(messages) if (priority >= least) is kept}
-        got = []
-        while delivery := queue.receive(db):
-            got.append(int(delivery.payload))
-            queue.ack(db, delivery)
-        assert set(got) == expected
-        assert len(got) == len(expected)
-        for key in ("a", "b"):
-            line = [n for n in got if messages[n][1] == key]
-            assert line == sorted(line)
-    assert sound(db, source, target)
 
 
 # -- progress ---------------------------------------------------------------------------------

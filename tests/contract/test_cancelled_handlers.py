@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Depth, Message, Queue, Run, Take, Worker, aio, context
+from fdbqueue import Delivery, Depth, Message, Queue, Run, Worker, aio, context
 from fdbqueue.consumers import watching
 from fdbqueue.messages.delivery import cancellation
 from fdbqueue.schema.scope import Scope
@@ -180,52 +180,6 @@ def test_a_batch_is_told_once_all_of_it_is_cancelled(
         queue.cancel(db, ids[2])
         assert told.wait(DEADLINE)
     assert queue.depth(db).done == 3
-
-
-def test_a_handler_of_a_subscription_is_told(
-    db: Database, queue: Queue, handlers: Handlers
-) -> None:
-    subscription = queue.subscriptions.open(db, "red", selector="colour = 'red'")
-    job = queue.enqueue(db, b"red", headers={"colour": "red"})
-    worker = Worker(db).add(queue, handlers.handle, take=Take(subscription=subscription))
-    with handlers.at(worker):
-        eventually(lambda: handlers.begun)
-        queue.cancel(db, job)
-        eventually(lambda: handlers.told)
-
-
-def test_a_transaction_of_the_caller_tells_it(
-    db: Database, queue: Queue, handlers: Handlers
-) -> None:
-    job = queue.enqueue(db, b"job")
-
-    @fdb.transactional
-    def cancel(tr: fdb.Transaction) -> None:
-        assert queue.cancel(tr, job)
-        queue.enqueue(tr, b"instead", delay=DEADLINE)
-
-    with handlers.at(Worker(db).add(queue, handlers.handle)):
-        eventually(lambda: handlers.begun)
-        cancel(db)
-        eventually(lambda: handlers.told)
-    assert queue.depth(db).delayed == 1
-
-
-def test_handlers_of_two_queues_are_told_of_their_own(
-    db: Database, queue: Queue, handlers: Handlers
-) -> None:
-    other = Queue.create(db, "other", root=queue._root, lease=LEASE)
-    here = queue.enqueue_many(db, [b"here 1", b"here 2"])
-    there = other.enqueue_many(db, [b"there 1", b"there 2"])
-    worker = Worker(db, 4).add(queue, handlers.handle).add(other, handlers.handle)
-    with handlers.at(worker):
-        eventually(lambda: len(handlers.begun) == 4)
-        queue.cancel(db, here[0])
-        eventually(lambda: handlers.told == {b"here 1"})
-        other.cancel(db, there[1])
-        eventually(lambda: handlers.told == {b"here 1", b"there 2"})
-        eventually(lambda: (queue.depth(db).leased, other.depth(db).leased) == (1, 1))
-    assert len(handlers.told) == 2
 
 
 @pytest.mark.parametrize("batches", [1, 100], ids=["in one transaction", "one by one"])
@@ -397,23 +351,6 @@ def test_a_watch_that_fails_is_armed_again(
         eventually(lambda: handlers.told)
 
 
-def test_a_watch_that_fails_later_is_armed_again(
-    db: Database,
-    queue: Queue,
-    handlers: Handlers,
-    armed: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cancellations, "RETRY_SECONDS", 0.01)
-    job = queue.enqueue(db, b"job")
-    with handlers.at(Worker(db).add(queue, handlers.handle)):
-        eventually(lambda: handlers.begun and armed)
-        armed[0].cancel()
-        eventually(lambda: len(armed) > 1)
-        queue.cancel(db, job)
-        eventually(lambda: handlers.told)
-
-
 def test_a_worker_that_stops_leaves_no_watch_and_no_thread(
     db: Database, queue: Queue, handlers: Handlers, armed: list[Any]
 ) -> None:
@@ -423,21 +360,6 @@ def test_a_worker_that_stops_leaves_no_watch_and_no_thread(
         assert not armed[0].is_ready()
     assert all(each.is_ready() for each in armed)
     assert "fdbqueue-cancellations" not in [each.name for each in threading.enumerate()]
-
-
-def test_handlers_are_told_while_their_worker_stops(
-    db: Database, queue: Queue, handlers: Handlers
-) -> None:
-    job = queue.enqueue(db, b"job")
-    worker = Worker(db, shutdown=DEADLINE).add(queue, handlers.handle)
-    with worker:
-        eventually(lambda: handlers.begun)
-        stopping = threading.Thread(target=worker.stop)
-        stopping.start()
-        queue.cancel(db, job)
-        eventually(lambda: handlers.told)
-        stopping.join(DEADLINE)
-    assert queue.depth(db).done == 1
 
 
 def test_the_counter_goes_with_the_queue(db: Database, queue: Queue) -> None:

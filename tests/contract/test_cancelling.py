@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 import pytest
 
@@ -21,34 +18,14 @@ from fdbqueue import (
 )
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery import cancellation
-from fdbqueue.queue.admin import housekeeping
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.values.states import State
-from tests.flaky import (
-    CONFLICT,
-    UNKNOWN_COMMITTED,
-    UNKNOWN_LOST,
-    FlakyDatabase,
-)
-from tests.interleaving import Operation, explore
-from tests.schemes import forced
-from tests.still_clock import StillClock
 
 Database = fdb.Database
+
+pytestmark = pytest.mark.queue("jobs", lease=60, backoff=None, history_seconds=3600)
 Settlement = Callable[[Queue, Database, Delivery], object]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(
-        db, "jobs", root=space, lease=60, backoff=None, history_seconds=3_600, clock=clock
-    )
 
 
 def taken(db: Database, queue: Queue) -> Delivery:
@@ -259,100 +236,6 @@ def test_a_transaction_of_the_caller_sees_what_it_has_cancelled(db: Database, qu
         return state.cancelled, queue.extend(tr, delivery).cancelled
 
     assert cancel_and_look(db) == (True, True)
-
-
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-@pytest.mark.parametrize("times", [1, 2])
-def test_whatever_becomes_of_its_commit_it_is_cancelled(
-    db: Database, queue: Queue, fault: str, times: int
-) -> None:
-    job = queue.enqueue(db, b"job")
-    delivery = taken(db, queue)
-    shaky: Any = FlakyDatabase(db, [fault] * times)
-    assert queue.cancel(shaky, job)
-    shaky = FlakyDatabase(db, [fault] * times)
-    queue.release(shaky, delivery)
-    assert queue.depth(db) == Depth(enqueued=1, purged=1)
-    events = [each.transition for each in queue.history(db)]
-    assert events.count("cancel") == 1
-    assert queue.admin.verify(db).ok
-
-
-# -- interleavings ----------------------------------------------------------------------------
-
-
-ENDS: dict[str, Settlement] = {
-    "ack": lambda queue, db, each: queue.ack(db, each),
-    "release": lambda queue, db, each: queue.release(db, each),
-    "reject": lambda queue, db, each: queue.reject(db, each, "bad"),
-    "extend": lambda queue, db, each: queue.extend(db, each),
-    # The one step of a sweep that ends leases
-    "expire": lambda queue, db, each: queue._run(db, partial(housekeeping._promote, queue)),
-}
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("known", [False, True], ids=["the first", "a later one"])
-@pytest.mark.parametrize("end", ENDS)
-def test_a_cancellation_against_what_ends_the_lease(
-    db: Database, space: fdb.Subspace, end: str, known: bool
-) -> None:
-    numbers = itertools.count()
-    seen = set()
-
-    def start() -> tuple[list[Operation], Callable[[list[Any]], None]]:
-        clock = StillClock()
-        name = f"q{next(numbers)}"
-        queue = forced(
-            Queue.create(db, name, root=space, levels=1, backoff=None, clock=clock), "first"
-        )
-        if known:
-            other = queue.enqueue(db, b"other")
-            other_delivery = taken(db, queue)
-            queue.cancel(db, other)
-            queue.release(db, other_delivery)
-        job = queue.enqueue(db, b"job", key="a", unique="u", max_attempts=1)
-        delivery = taken(db, queue)
-        if end == "expire":
-            clock.seconds += 3_600
-        rival = Queue(name, space, clock=clock)
-
-        def check(results: list[Any]) -> None:
-            cancelled, ended = results
-            assert not isinstance(ended, Exception), ended
-            assert queue.admin.verify(db).deviations == ()
-            depth, state = queue.depth(db), queue.get(db, job)
-            purged = depth.purged - known
-            if end == "ack":
-                assert (depth.done, purged) == (1, 0)
-            elif end == "extend":
-                assert state is not None
-                assert state.cancelled
-                assert cancelled
-                seen.add(ended.cancelled)
-                queue.release(db, ended)
-                assert queue.depth(db).purged - known == 1
-            else:
-                # It is over, or it came back first and was removed, or it is a dead letter.
-                assert (depth.ready, depth.leased) == (0, 0)
-                assert depth.dead + purged == 1
-                seen.add((bool(cancelled), depth.dead))
-            assert queue.receive(db) is None
-            other = queue.enqueue(db, b"new", key="a", unique="u")
-            assert other != job
-            assert taken(db, queue).id == other
-
-        operations = [
-            lambda db: rival.cancel(db, job),
-            lambda db: ENDS[end](queue, db, delivery),
-        ]
-        return operations, check
-
-    assert explore(db, start) >= 2
-    if end == "extend":
-        assert seen == {False, True}
-    elif end not in ("ack", "release"):
-        assert len(seen) > 1, "either may come first"
 
 
 # -- handlers ---------------------------------------------------------------------------------

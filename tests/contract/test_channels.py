@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Channel, Credit, Message, Queue, Retry, Run, Take, Worker
+from fdbqueue import Channel, Credit, Message, Queue, Retry, Take, Worker
 from fdbqueue.errors import InvalidArgument, Unfinished
 from fdbqueue.store.binding import fdb
-from tests.flaky import CuttableDatabase
 from tests.gates import Gate
 from tests.patience import DEADLINE, eventually
 
@@ -95,20 +94,6 @@ def test_a_handler_may_grant_the_next_message(db: Database, queue: Queue) -> Non
         eventually(lambda: queue.depth(db).done == 20)
 
 
-def test_what_is_granted_by_many_threads_is_used_exactly(db: Database, queue: Queue) -> None:
-    handled: list[bytes] = []
-    channel = granted(messages=0)
-    queue.enqueue_many(db, [b"%d" % n for n in range(80)])
-    with Worker(db, 4).add(queue, handled.append, take=Take(credit=channel)):
-        with ThreadPoolExecutor(4) as pool:
-            for _ in range(30):
-                pool.submit(channel.grant, messages=2)
-        eventually(lambda: queue.depth(db).done == 60)
-        eventually(lambda: suspended(db, queue))
-        assert queue.depth(db).ready == 20
-    assert len({*handled}) == len(handled) == 60
-
-
 def test_what_no_handler_began_with_costs_no_granted_credit(
     db: Database, queue: Queue, gate: Gate
 ) -> None:
@@ -130,36 +115,6 @@ def test_what_no_handler_began_with_costs_no_granted_credit(
         eventually(lambda: queue.depth(db).done == 5)
         eventually(lambda: suspended(db, queue))
     assert len(gate.entered) == 5
-
-
-def test_granted_credit_bounds_batches(db: Database, queue: Queue) -> None:
-    batches: list[int] = []
-    channel = granted(messages=0)
-    queue.enqueue_many(db, [b"x"] * 30)
-    worker = Worker(db, 2).add(
-        queue, lambda m: batches.append(len(m)), run=Run(batch=10), take=Take(credit=channel)
-    )
-    with worker:
-        channel.grant(messages=4)
-        eventually(lambda: queue.depth(db).done == 4)
-        channel.grant(messages=21)
-        eventually(lambda: queue.depth(db).done == 25)
-    assert (sum(batches), max(batches)) == (25, 10)
-
-
-def test_a_batch_that_fails_uses_its_credit_once(db: Database, queue: Queue) -> None:
-    channel, alone = granted(messages=10), []
-
-    def handle(messages: list[Message]) -> None:
-        if len(messages) > 1:
-            raise ValueError("together they fail")
-        alone.append(messages[0].payload)
-
-    queue.enqueue_many(db, [b"%d" % n for n in range(12)])
-    with Worker(db, 1).add(queue, handle, run=Run(batch=10), take=Take(credit=channel)):
-        eventually(lambda: queue.depth(db).done == 10)
-        eventually(lambda: suspended(db, queue))
-    assert alone == [b"%d" % n for n in range(10)]
 
 
 # -- shared ---------------------------------------------------------------------------------------
@@ -208,25 +163,6 @@ def test_those_that_share_a_credit_take_turns(db: Database, queue: Queue, other:
     assert order.count("a") == order.count("b") == 10
 
 
-def test_a_shared_credit_in_bytes_is_not_exceeded(
-    db: Database, queue: Queue, other: Queue, gate: Gate
-) -> None:
-    channel = Channel(Credit(bytes=100))
-    for each in (queue, other):
-        each.enqueue_many(db, [b"x" * 40] * 6)
-    worker = (
-        Worker(db, 9)
-        .add(queue, gate, take=Take(credit=channel))
-        .add(other, gate, take=Take(credit=channel))
-    )
-    with worker:
-        for n in range(12):
-            gate.wait_for(min(12, n + 2))
-            assert channel.credit.used_bytes <= 100
-            gate.let(1)
-        eventually(lambda: queue.depth(db).done == other.depth(db).done == 6)
-
-
 # -- flush ----------------------------------------------------------------------------------------
 
 
@@ -249,28 +185,6 @@ def test_a_flush_ends_when_what_is_there_is_handled(db: Database, queue: Queue, 
         gate.let(1)
         channel.flush(DEADLINE)
         assert queue.depth(db).done == 4
-
-
-def test_a_flush_delivers_no_more_than_was_granted(db: Database, queue: Queue) -> None:
-    channel = granted(messages=0)
-    queue.enqueue_many(db, [b"x"] * 9)
-    with Worker(db, 2).add(queue, lambda message: None, take=Take(credit=channel)):
-        channel.flush(DEADLINE)
-        assert queue.depth(db).done == 0
-        channel.grant(messages=4)
-        channel.flush(DEADLINE)
-        assert queue.depth(db).done == 4
-
-
-def test_a_window_is_flushed_too(db: Database, queue: Queue, other: Queue) -> None:
-    worker = Worker(db, 2, prefetch=1)
-    worker.add(queue, lambda message: None).add(other, lambda message: None)
-    with worker:
-        queue.enqueue_many(db, [b"x"] * 50)
-        worker.channel(queue).flush(DEADLINE)
-        assert queue.depth(db).done == 50
-        queue.enqueue(db, b"x")
-        eventually(lambda: queue.depth(db).done == 51)
 
 
 def test_a_flush_of_a_channel_waits_for_all_that_share_it(
@@ -306,22 +220,6 @@ def test_a_flush_ends_when_the_worker_stops(db: Database, queue: Queue, gate: Ga
             flushed.result(DEADLINE)
     with pytest.raises(InvalidArgument, match="no worker runs"):
         channel.flush()
-
-
-def test_a_flush_waits_for_a_store_that_is_away(db: Database, queue: Queue) -> None:
-    line = CuttableDatabase(db)
-    channel = granted(messages=9)
-    queue.enqueue_many(db, [b"x"] * 3)
-    worker = Worker(line, 1)  # type: ignore[arg-type]
-    worker.add(queue, lambda message: None, take=Take(credit=channel))
-    line.cut = True
-    with worker:
-        with pytest.raises(Unfinished):
-            channel.flush(0.05)
-        channel.grant(messages=1)
-        line.cut = False
-        channel.flush(DEADLINE)
-        assert queue.depth(db).done == 3
 
 
 def test_a_message_that_is_tried_again_uses_credit_again(db: Database, queue: Queue) -> None:

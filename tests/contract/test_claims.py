@@ -8,27 +8,18 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue
+from fdbqueue import Delivery, Depth, Queue
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery import lease, lease_expiry, lease_rows
-from fdbqueue.schema import once
 from fdbqueue.schema.codec.leases import pack_expiry
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
 
+pytestmark = pytest.mark.queue(lease=60, backoff=None)
+
 ENDS = (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, lease=60, clock=clock, backoff=None)
 
 
 def stored(db: fdb.Database, queue: Queue, *kinds: Kind) -> list[int]:
@@ -59,29 +50,6 @@ def returned(db: fdb.Database, queue: Queue) -> list[bytes]:
 # -- what it costs ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("enqueued", ["together", "one by one"])
-def test_a_hundred_messages_are_taken_and_settled_by_one_write_each_and_a_few_more(
-    db: fdb.Database, queue: Queue, mutations: Callable[[Callable[[], Any]], int], enqueued: str
-) -> None:
-    queue.enqueue_many(db, [b"x"] * 10)
-    queue.ack(db, queue.receive_many(db, 10))
-    if enqueued == "together":
-        queue.enqueue_many(db, [b"x"] * 100)
-    else:
-        for _ in range(100):
-            queue.enqueue(db, b"x")
-    held: list[Delivery] = []
-    rows = 1 if enqueued == "together" else 100
-    received = mutations(lambda: held.extend(queue.receive_many(db, 100)))
-    assert received <= rows + 4
-    assert len(held) == 100
-    assert mutations(lambda: queue.extend(db, held)) <= 5
-    acknowledged = mutations(lambda: queue.ack(db, held))
-    assert acknowledged <= 6
-    assert enqueued == "one by one" or received + acknowledged <= 12
-    assert queue.depth(db) == Depth(enqueued=110, done=110)
-
-
 def test_a_message_alone_is_taken_and_settled_by_ten_writes(
     db: fdb.Database, queue: Queue, mutations: Callable[[Callable[[], Any]], int]
 ) -> None:
@@ -104,15 +72,6 @@ def test_a_settlement_of_some_writes_no_more_than_their_leases(
 # -- the ends of a claim ------------------------------------------------------------------------
 
 
-def test_a_claim_that_is_settled_whole_leaves_nothing(db: fdb.Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(24)])
-    queue.ack(db, queue.receive_many(db, 12))
-    held = queue.receive_many(db, 12)
-    some = queue.extend(db, held[:5], 90)
-    queue.ack(db, some + held[5:])
-    assert stored(db, queue) == [0, 0, 0]
-
-
 def test_what_is_left_of_a_claim_comes_back_and_nothing_stays(
     db: fdb.Database, queue: Queue, clock: ManualClock
 ) -> None:
@@ -128,31 +87,6 @@ def test_what_is_left_of_a_claim_comes_back_and_nothing_stays(
     for one in held:
         with pytest.raises(LeaseLost):
             queue.ack(db, one)
-
-
-def test_those_of_a_claim_that_are_extended_stay_and_the_others_come_back(
-    db: fdb.Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
-    held = queue.receive_many(db, 10)
-    clock.seconds += 30
-    queue.extend(db, held[4:8], 60)
-    queue.extend(db, [held[5], held[9]], 100)
-    assert queue.admin.verify(db).ok
-    ends = {one.delivery.id: one.delivery.expires_at_ms for one in queue.admin.leases(db)}
-    for one, seconds in ((held[0], 0), (held[4], 30), (held[5], 70), (held[9], 70)):
-        assert abs(ends[one.id] - held[0].expires_at_ms - seconds * 1000) < 1000
-        found = queue.get(db, one.id)
-        assert found is not None
-        assert found.lease_expires_at_ms == ends[one.id]
-    clock.seconds += 31
-    assert returned(db, queue) == [b"0", b"1", b"2", b"3", b"8"]
-    clock.seconds += 30
-    assert returned(db, queue) == [b"4", b"6", b"7"]
-    assert queue.admin.verify(db).ok
-    clock.seconds += 41
-    assert returned(db, queue) == [b"5", b"9"]
-    assert stored(db, queue) == [0, 0, 0]
 
 
 def test_extensions_of_one_claim_in_one_transaction_have_one_end(
@@ -193,18 +127,6 @@ def test_more_than_a_claim_holds_is_taken_in_several(
     queue.ack(db, held[:6])
     clock.seconds += 61
     assert returned(db, queue) == [b"06", *(b"%02d" % n for n in range(14, 20))]
-
-
-def test_the_largest_batch_is_taken_extended_and_settled(db: fdb.Database, queue: Queue) -> None:
-    for _ in range(3):
-        queue.enqueue_many(db, [b"x"] * 1_000)
-    held = queue.receive_many(db, 3_000)
-    assert len(held) == 3_000
-    held = queue.extend(db, held)
-    queue.ack(db, held[500:])
-    queue.ack(db, held[:500])
-    assert queue.depth(db) == Depth(enqueued=3_000, done=3_000)
-    assert queue.admin.verify(db).ok
 
 
 def test_a_delivery_given_twice_is_settled_once_or_not_at_all(
@@ -302,24 +224,6 @@ def test_a_batch_that_is_taken_aborts_no_cursor_behind_it(db: fdb.Database, queu
     assert len(queue.receive_many(db, 5)) == 5
     tr.commit().wait()
     assert watcher.browse(db, 10) == []
-
-
-def test_an_urgent_message_that_comes_meanwhile_is_not_lost_with_a_batch(
-    db: fdb.Database, queue: Queue
-) -> None:
-    queue.enqueue_many(db, [NewMessage(b"1", priority=9), b"2", b"3"])
-    commit, comes = once.Operation.commit, [b"urgent"]
-
-    def urgent_comes(operation: once.Operation[list[Delivery]], *done: Any) -> None:
-        if comes:
-            queue.enqueue(db, comes.pop(), priority=9)
-        commit(operation, *done)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(once.Operation, "commit", urgent_comes)
-        found = queue.receive_many(db, 4)
-    assert payloads(found) == [b"1", b"urgent", b"2", b"3"]
-    assert queue.admin.verify(db).ok
 
 
 def test_a_batch_in_a_transaction_that_sees_no_writes_keeps_what_it_wrote(

@@ -15,22 +15,14 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.schemes import forced
 
+pytestmark = pytest.mark.queue(max_attempts=9)
+
 DAY = 86_400.0
 INEXACT = 10.0
 """Seconds by which two times of a cluster may differ: its notes have whole seconds, and versions
 of a busy server are some seconds early or late."""
 
 Elsewhere = Callable[[float], Queue]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, clock=clock, max_attempts=9)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any, Self, cast
 
 import pytest
 
-from fdbqueue import Connection, Queue, aio
+from fdbqueue import Connection, aio
 from fdbqueue.aio import driver
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store import connection as connections
@@ -365,41 +365,3 @@ def test_a_store_that_does_not_answer_stops_neither_the_loop_nor_the_end(
         assert not await tasks()
 
     run(main())
-
-
-def test_a_worker_of_asyncio_tells_listeners_in_its_loop(
-    db: fdb.Database, queue: Queue[Any]
-) -> None:
-    told: list[tuple[str, ConnectionState, int]] = []
-
-    async def main() -> None:
-        worker = aio.Worker(aio.Database(db))
-
-        async def slow(state: ConnectionState) -> None:
-            await asyncio.sleep(0)
-            told.append(("slow", state, threading.get_ident()))
-
-        def plain(state: ConnectionState) -> None:
-            told.append(("plain", state, threading.get_ident()))
-
-        worker.connection.listen(slow)
-        worker.connection.listen(plain)
-        worker.add(aio.Queue.of(queue), lambda message: None)
-        store = CuttableDatabase(db)
-        worker.blocking.connection.db = cast("fdb.Database", store)
-        async with worker:
-            store.cut = True
-            worker.connection.suspect()
-            await until(lambda: len(told) == 2)
-            worker.connection.forget(slow)
-            store.cut = False
-            assert await worker.connection.check() in (SUSPENDED, RECONNECTED)
-            await until(lambda: len(told) == 3)
-            assert worker.connection.usable
-
-    run(main())
-    assert [(who, state) for who, state, _ in told] == [
-        *(("slow", SUSPENDED), ("plain", SUSPENDED)),
-        ("plain", RECONNECTED),
-    ]
-    assert {ident for _, _, ident in told} == {threading.get_ident()}

@@ -265,22 +265,7 @@ CALLS: dict[str, Call] = {
     "open anew": lambda db, root, _: Queue.open(db, "new", root=root, timeout=0.1),
     "list": lambda db, root, _: list_queues(db, root=root, timeout=MOMENT),
     "survey": lambda db, root, _: survey(db, ["orders"], root=root, timeout=MOMENT),
-    "delete": lambda db, _, queue: queue.delete(db),
-    "set options": lambda db, _, queue: queue.set_options(db, history_seconds=60),
-    "sweep": lambda db, _, queue: queue.admin.sweep(db),
     "pickled": lambda db, _, queue: pickle.loads(pickle.dumps(queue)).enqueue(db, b"b"),
-    "subscribe": lambda db, _, queue: queue.subscriptions.open(db, "new"),
-    "subscriptions": lambda db, _, queue: queue.subscriptions.list(db),
-    "open a subscription": lambda db, _, queue: queue.subscriptions.open(db, "known", create=False),
-    "import": lambda db, _, queue: queue.streams.importer("file").enqueue(
-        db, [b"b"], since=b"", until=b"1"
-    ),
-    "place of an import": lambda db, _, queue: queue.streams.importer("file").place(db),
-    "stage": lambda db, _, queue: queue.streams.sink("a").stage(db, 0),
-    "publish": lambda db, _, queue: queue.streams.sink("a").publish(db, 0, []),
-    "forget a sink": lambda db, _, queue: queue.streams.sink("a").forget(db),
-    "sinks": lambda db, _, queue: queue.streams.sinks(db),
-    "plans": lambda db, _, queue: queue.streams.plans.list(db),
     "worker": lambda db, _, queue: Worker(db, 1).add(queue, lambda message: None),
 }
 
@@ -295,52 +280,6 @@ def test_whatever_can_block_ends_in_its_time_and_writes_nothing(
     limited = queue.within(MOMENT)
     assert ends(lambda: CALLS[call](blocked(db), space, limited)) is OperationTimedOut
     assert everything(db, space) == before
-
-
-@pytest.mark.parametrize("step", ["receive", "seek", "remove", "close", "positions"])
-def test_a_subscription_of_a_handle_with_a_deadline_has_it_too(
-    db: fdb.Database, space: fdb.Subspace, queue: Queue, step: str
-) -> None:
-    # Given a subscription, also one that comes out of a pickle
-    queue.enqueue(db, b"a")
-    queue.subscriptions.open(db, "known", selector="priority >= 0")
-    made = Subscription(queue.within(MOMENT), "known")
-    before = everything(db, space)
-    store = blocked(db)
-    run: dict[str, Callable[[Subscription], object]] = {
-        "receive": lambda known: known.receive(store, wait=20),
-        "seek": lambda known: known.seek(store, "first"),
-        "remove": lambda known: known.remove(store),
-        "close": lambda known: known.close(store),
-        "positions": lambda known: known.positions(store),
-    }
-    # Then what it does ends
-    for known in (made, pickle.loads(pickle.dumps(made))):
-        assert ends(partial(run[step], known)) is OperationTimedOut
-    assert everything(db, space) == before
-
-
-@pytest.mark.parametrize("step", ["stage", "publish", "discard"])
-def test_a_sink_of_a_handle_with_a_deadline_has_it_too(
-    db: fdb.Database, space: fdb.Subspace, queue: Queue, step: str
-) -> None:
-    sink, limited = queue.streams.sink("a"), queue.within(MOMENT).streams.sink("a")
-    stager = sink.stage(db, 0)
-    stager.plain(b"a", 4)
-    attempts = [stager.finish()]
-    before = everything(db, space)
-    store = blocked(db)
-    stager = sink.stage(db, 0)
-    stager.plain(b"b", 4)
-    stager._db, stager._sink = store, limited  # they had time to begin
-    run: dict[str, Callable[[], object]] = {
-        "stage": stager.finish,
-        "publish": lambda: limited.publish(store, 0, attempts),
-        "discard": lambda: limited.discard(store, 0, attempts),
-    }
-    assert ends(run[step]) is OperationTimedOut
-    assert everything(db, space) == before
-    assert sink.publish(db, 0, attempts).published == 1
 
 
 def test_what_lasts_too_long_again_and_again_is_given_up(
@@ -407,7 +346,6 @@ ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Admin.delivery": lambda known: (known.delivery.token,),
     "Queue.move": lambda known: (known.other,),
     "Queue.copy": lambda known: (known.other,),
-    "Queue.remove": lambda _: ("priority >= 0",),
     "Queue.get": lambda known: (known.delivery.id,),
     "Queue.result": lambda known: (known.done,),
     "Queue.cancel": lambda known: (known.delivery.id,),
@@ -418,9 +356,6 @@ ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Subscriptions.open": lambda _: ("known",),
     "Subscriptions.remove": lambda _: ("known",),
     "DeadLetters.show": lambda known: (known.delivery.id,),
-    "DeadLetters.redrive_ids": lambda known: ([known.delivery.id],),
-    "DeadLetters.purge_ids": lambda known: ([known.delivery.id],),
-    "DeadLetters.move_ids": lambda known: (known.other, [known.delivery.id]),
     "Schedules.set": lambda _: ("new",),
     "Schedules.get": lambda _: ("known",),
     "Schedules.pause": lambda _: ("known",),

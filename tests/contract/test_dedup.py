@@ -11,17 +11,8 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database
-Subspace = fdb.Subspace
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, clock=clock)
+pytestmark = pytest.mark.queue()
 
 
 def settled(db: Database, queue: Queue) -> None:

@@ -21,17 +21,7 @@ from fdbqueue.testing import ManualClock
 Database = fdb.Database
 Subspace = fdb.Subspace
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(
-        db, "orders", root=space, max_attempts=3, lease=60, backoff=None, clock=clock
-    )
+pytestmark = pytest.mark.queue(max_attempts=3, lease=60, backoff=None)
 
 
 def taken(queue: Queue, db: Database) -> Delivery:
@@ -658,32 +648,3 @@ def test_an_option_that_makes_no_sense_creates_nothing(
         Queue.open(db, "q", root=space, create=False)
     with pytest.raises(InvalidOptions, match="unknown"):
         Queue.create(db, "q", root=space, colour="red")  # type: ignore[call-arg]
-
-
-# -- as much as a transaction carries ---------------------------------------------------------
-
-
-def test_many_large_messages_return_and_die_in_several_transactions(
-    db: Database, space: Subspace, clock: ManualClock
-) -> None:
-    queue = Queue.create(db, "q", root=space, clock=clock, max_attempts=2, lease=60, expired="dead")
-    payload, count = bytes(80_000), 130
-    for _ in range(count // 10):
-        queue.enqueue_many(db, [NewMessage(payload, delay=5) for _ in range(10)])
-    clock.seconds += 6
-    assert queue.admin.sweep(db).promoted == count
-    for _ in range(3):  # together, which is no failed attempt of any, and twice by themselves
-        leased = 0
-        while found := queue.receive_many(db, 50):
-            leased += len(found)
-        assert leased == count
-        clock.seconds += 61
-        queue.admin.sweep(db)
-    assert queue.depth(db).dead == count
-    assert queue.retry(db).taken == count
-    for _ in range(count // 10):
-        queue.enqueue_many(db, [NewMessage(payload, ttl=5) for _ in range(10)])
-    clock.seconds += 6
-    assert queue.admin.sweep(db).expired == count
-    assert queue.purge(db, states="dead").taken == count
-    assert queue.depth(db).ready == count

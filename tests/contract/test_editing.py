@@ -15,11 +15,6 @@ from fdbqueue.testing import ManualClock
 from tests.still_clock import StillClock
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
     return [message.payload for message in queue.peek(db, 99)]
 

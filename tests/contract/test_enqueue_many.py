@@ -12,6 +12,7 @@ from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidPayload, PayloadTooLarge
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
+from tests.audit import sound
 
 Database = fdb.Database
 HUNDRED = [b"%d" % n for n in range(100)]
@@ -38,11 +39,6 @@ OTHERS: list[Any] = [
 def rows(db: Database, queue: Queue, kind: Kind = Kind.READY) -> list[fdb.KeyValue]:
     every = queue._keys.kind(kind)
     return list(db.get_range(every.start, every.stop))
-
-
-def clean(db: Database, queue: Queue) -> None:
-    found = queue.admin.verify(db)
-    assert found.ok, found.deviations
 
 
 def test_a_hundred_are_one_row_and_four_mutations(
@@ -74,9 +70,9 @@ def test_a_move_and_a_copy_write_the_rows_of_the_messages_they_take(
     for other in (copied, moved):
         assert [each.payload for each in other.browse(db)] == HUNDRED
         assert len(rows(db, other)) == 1
-        clean(db, other)
+        sound(db, other)
     assert rows(db, queue) == []
-    clean(db, queue)
+    sound(db, queue)
 
 
 @pytest.mark.sample(9)
@@ -107,7 +103,7 @@ def test_they_arrive_as_they_were_given_beside_whatever_others(
         ready = [each for each in zip(whole, ids, strict=True) if not each[0].delay]
         ready.sort(key=lambda each: -each[0].priority)
         assert [each.id for each in queue.browse(db)] == [message_id for _, message_id in ready]
-        clean(db, queue)
+        sound(db, queue)
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3, 10, 20])
@@ -122,7 +118,7 @@ def test_priorities_that_share_a_level_keep_their_order(
     found = list(queue.browse(db))
     assert [each.payload for each in found] == [b"%d" % n for n in expected]
     assert [each.id for each in found] == [ids[n] for n in expected]
-    clean(db, queue)
+    sound(db, queue)
 
 
 HEADERS: Any = {"a": []}
@@ -152,7 +148,7 @@ def test_after_an_error_nothing_is_written(
         tr.commit().wait()
         assert queue.depth(db).enqueued == 0
         assert not any(rows(db, queue, kind) for kind in (Kind.READY, Kind.UNIQUE, Kind.MORTAL))
-        clean(db, queue)
+        sound(db, queue)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +165,7 @@ def test_no_chunk_is_written_and_no_message_dropped_for_a_call_that_is_refused(
     tr.commit().wait()
     assert queue.depth(db).ready == 20
     assert rows(db, queue, Kind.CHUNK) == []
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_a_serializer_sees_each_message_once(db: Database, space: fdb.Subspace) -> None:
@@ -200,4 +196,4 @@ def test_a_call_sees_the_calls_before_it_in_its_transaction(db: Database, queue:
     assert [each.payload for each in queue.peek(tr, 100)] == HUNDRED
     tr.commit().wait()
     assert [each.id for each in queue.browse(db)] == ids == sorted(set(ids))
-    clean(db, queue)
+    sound(db, queue)

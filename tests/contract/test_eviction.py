@@ -10,41 +10,31 @@ from typing import Any
 import pytest
 
 from fdbqueue import Delivery, Queue, Worker
-from fdbqueue.consumers import eviction, registry, sessions
+from fdbqueue.consumers import eviction, sessions
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import LeaseLost, TransactionTooLarge
 from fdbqueue.messages.delivery import lease_shortening
-from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.schema.codec.leases import holder_of
 from fdbqueue.schema.keys import Kind, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import VERSIONS_PER_SECOND, Moment
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import session as process_session
-from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
+from fdbqueue.worker.consumer import QueueConsumer
 from fdbqueue.worker.leases import lease_extender
 from fdbqueue.worker.session import ProcessSession
+from tests.audit import sound
 from tests.consumers import register
-from tests.interleaving import Operation, explore
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
 
 Database = fdb.Database
-Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
+
+pytestmark = pytest.mark.queue()
 
 LEASE = 3_600.0
 DEAD, RETURNED = 16.0, 21.0
 """When a process counts as dead, and when its messages are there again at the latest."""
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, clock=clock)
 
 
 @pytest.fixture
@@ -82,11 +72,6 @@ def received(db: Database, queue: Queue) -> list[Delivery]:
 
 def payloads(found: Sequence[Delivery]) -> list[bytes]:
     return [one.payload for one in found]
-
-
-def clean(db: Database, queue: Queue) -> None:
-    found = queue.admin.verify(db)
-    assert found.ok, found.deviations
 
 
 # -- what returns ------------------------------------------------------------------------------
@@ -149,7 +134,7 @@ def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
     # When it dies
     clock.seconds += DEAD
     assert queue.admin.evict(db) == [dead.ref.id]
-    clean(db, queue)
+    sound(db, queue)
     clock.seconds += RETURNED - DEAD
     # Then all of it is delivered again, in order and with no attempt lost, and nothing else was
     left = queue.depth(db).ready
@@ -161,7 +146,7 @@ def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
     with pytest.raises(LeaseLost) as lost:
         queue.ack(db, held)
     assert len(lost.value.lost) == len(held)
-    clean(db, queue)
+    sound(db, queue)
     # And nothing stays behind
     queue.ack(db, found)
     clock.seconds += 4 * LEASE
@@ -169,23 +154,6 @@ def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
     for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY):
         every = queue._keys.kind(kind)
         assert not list(db.get_range(every.start, every.stop)), kind.name
-
-
-def test_what_a_dead_worker_held_of_a_subscription_is_ready_again(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    subscription = queue.subscriptions.open(db, "big", selector="size > 3")
-    for n in range(8):
-        queue.enqueue(db, b"%d" % n, headers={"size": n})
-    dead = SubscriptionConsumer(db, queue, subscription, "worker", 0, LEASE)
-    held = dead.fetch(Credit(), 3).deliveries
-    assert payloads(held) == [b"4", b"5", b"6"]
-    clock.seconds += DEAD
-    assert queue.admin.evict(db) == [dead.ref.id]
-    clock.seconds += RETURNED - DEAD
-    again = [each for _ in range(4) for each in subscription.receive_many(db, 9)]
-    assert payloads(again) == [b"4", b"5", b"6", b"7"]
-    clean(db, queue)
 
 
 @pytest.mark.promise(5)
@@ -206,25 +174,6 @@ def test_only_the_message_that_was_begun_loses_an_attempt(
         attempts |= {one.payload: one.attempt for one in found}
         clock.seconds += 60  # the one that failed waits
     assert attempts == {b"0": 2, b"1": 1, b"2": 1}
-
-
-def test_a_worker_that_waits_is_given_what_a_dead_one_held(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    # Given a worker that sleeps while another holds all messages
-    filled(db, queue, 3)
-    dead = consumer(db, queue, handlers=8)
-    assert len(dead.fetch(Credit(), 3).deliveries) == 3
-    handled: list[bytes] = []
-    with Worker(db, 1).add(queue, lambda message: handled.append(message)):
-        eventually(lambda: [one.state for one in queue.admin.consumers(db) if one.guard] == [2])
-        (waiting,) = [one for one in queue.admin.consumers(db) if one.guard]
-        # When the other is evicted
-        (gone,) = [one for one in queue.admin.consumers(db) if one.id != waiting.id]
-        assert queue.admin.evict(db, gone) == [gone.id]
-        # Then it has them at once
-        eventually(lambda: len(handled) == 3)
-    assert handled == [b"0", b"1", b"2"]
 
 
 # -- what does not return ----------------------------------------------------------------------
@@ -254,37 +203,7 @@ def test_leases_of_others_and_of_plans_stay(
     queue.ack(db, [*lives, *plain])
     run.acknowledge(db, end)
     assert queue.depth(db).done == 20
-    clean(db, queue)
-
-
-@pytest.mark.parametrize("seconds", [-86_400, 86_400])
-def test_a_clock_that_is_a_day_off_returns_nobodys_leases(
-    db: Database, space: fdb.Subspace, queue: Queue, clock: ManualClock, seconds: float
-) -> None:
-    # Given a living worker
-    filled(db, queue, 3)
-    alive = consumer(db, queue)
-    held = alive.fetch(Credit(), 3).deliveries
-    # When a machine with a wrong wall clock looks for the dead, and for leases that are over
-    wrong = Queue.open(db, queue.name, root=space, clock=ManualClock(wall_only=seconds))
-    evict_all(db, wrong)
-    wrong.admin.sweep(db)
-    # Then nothing has changed
-    assert [one.id for one in queue.admin.consumers(db)] == [alive.ref.id]
-    queue.ack(db, held)
-
-
-@pytest.mark.parametrize("seconds", [-86_400, 86_400])
-def test_what_a_dead_worker_with_a_wrong_clock_held_returns_like_any(
-    db: Database, space: fdb.Subspace, queue: Queue, clock: ManualClock, seconds: float
-) -> None:
-    filled(db, queue, 3)
-    wrong = ManualClock(wall_only=seconds)
-    dead = consumer(db, Queue.open(db, queue.name, root=space, clock=wrong))
-    dead.fetch(Credit(), 3)
-    clock.seconds += RETURNED + 60  # a clock is believed to a minute
-    evict_all(db, queue)
-    assert len(received(db, queue)) == 3
+    sound(db, queue)
 
 
 def test_a_worker_that_stands_still_for_less_than_fifteen_seconds_keeps_its_leases(
@@ -308,23 +227,7 @@ def test_a_worker_that_stands_still_for_less_than_fifteen_seconds_keeps_its_leas
     clock.seconds += 100
     queue.admin.sweep(db)
     queue.ack(db, held)
-    clean(db, queue)
-
-
-def test_leases_that_end_earlier_anyway_are_left_as_they_are(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    filled(db, queue, 3)
-    dead = consumer(db, queue, lease=18)
-    dead.fetch(Credit(), 3)
-    every = queue._keys.kind(Kind.EXPIRY)
-    before = [kv.key for kv in db.get_range(every.start, every.stop)]
-    clock.seconds += DEAD
-    evict_all(db, queue)
-    assert [kv.key for kv in db.get_range(every.start, every.stop)] == before
-    clock.seconds += 18 - DEAD
-    clock.seconds += 1
-    assert len(received(db, queue)) == 3
+    sound(db, queue)
 
 
 # -- how much at once --------------------------------------------------------------------------
@@ -374,7 +277,7 @@ def test_many_leases_of_many_dead_consumers_return_in_bounded_steps(
     assert queue.depth(db).leased == 20
     assert max(step.read for step in steps) <= 20
     assert max(step.claims for step in steps) <= 7
-    clean(db, queue)
+    sound(db, queue)
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -395,24 +298,7 @@ def test_a_consumer_with_many_leases_is_evicted_by_a_person(
     queue.admin.sweep(db)
     assert queue.depth(db).leased == 15
     assert [one.id for one in queue.admin.consumers(db)] == [other.ref.id]
-    clean(db, queue)
-
-
-def test_more_dead_processes_than_a_transaction_reads_are_removed_with_what_they_held(
-    db: Database, queue: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(eviction, "MAX_EVICTED", 4)
-    monkeypatch.setattr(sessions, "MAX_SESSIONS", 6)
-    filled(db, queue, 15)
-    for _ in range(15):
-        consumer(db, queue).fetch(Credit(), 1)
-    clock.seconds += DEAD
-    evict_all(db, queue)
-    assert queue.admin.consumers(db) == []
-    clock.seconds += RETURNED - DEAD
-    queue.admin.sweep(db)
-    assert queue.depth(db).leased == 0
-    clean(db, queue)
+    sound(db, queue)
 
 
 @pytest.mark.parametrize("beside", [0, 1])
@@ -431,79 +317,11 @@ def test_a_new_end_that_is_the_original_one_of_other_leases_of_a_claim_keeps_the
     end = Moment(first[0] - beside, wall_ms)
     lease_shortening.shorten(db, keys, {holder_of(member.ref.id): end}, b"")
     # Then each still has its end
-    clean(db, queue)
+    sound(db, queue)
     queue.extend(db, held[:2], 300)
-    clean(db, queue)
+    sound(db, queue)
     clock.seconds += 61
     assert payloads(queue.receive_many(db, 3)) == [b"2"]
-
-
-# -- at the same time --------------------------------------------------------------------------
-
-
-def died(db: Database, queue: Queue, clock: ManualClock) -> tuple[QueueConsumer, list[Delivery]]:
-    """A consumer that is taken for dead, and may still act; it held two messages, until now."""
-    queue.enqueue_many(db, [b"a", b"b"])
-    member = consumer(db, queue, handlers=8)
-    held = member.fetch(Credit(), 2).deliveries
-    clock.seconds += RETURNED
-    return member, held
-
-
-@pytest.mark.sample(2)
-@pytest.mark.long
-@pytest.mark.parametrize("what", ["ack", "ack one", "extend", "release", "stop", "take"])
-def test_an_eviction_against_what_its_consumer_does_and_another_receiver(
-    db: Database, space: fdb.Subspace, what: str
-) -> None:
-    numbers = itertools.count()
-
-    def start() -> Start:
-        # Given a consumer without a sign of life that lives
-        clock = ManualClock()
-        root = space[next(numbers)]
-        queue = forced(Queue.create(db, "q", root=root, levels=2, clock=clock), "first")
-        member, held = died(db, queue, clock)
-        evicting, receiving = (Queue("q", root, clock=clock) for _ in range(2))
-        own = {
-            "ack": lambda db: queue.ack(db, held),
-            "ack one": lambda db: queue.ack(db, held[:1]),
-            "extend": lambda db: queue.extend(db, held, LEASE),
-            "release": lambda db: queue.release(db, held, delay=0),
-            "stop": lambda db: member.leave(),
-            "take": lambda db: member.fetch(Credit(), 1),
-        }
-
-        def evict(db: Any) -> None:
-            transaction = eviction.evict_expired
-            scope = evicting._scope(db.create_transaction())
-            while transaction(db, scope.root, clock).more:
-                pass
-
-        def check(results: list[Any]) -> None:
-            # Then each message is done once, or held once, or ready once
-            done, _, again = results
-            clean(db, queue)
-            lost = isinstance(done, LeaseLost)
-            taken = {one.payload for one in again}
-            mine = held if what != "ack one" else held[:1]
-            if what.startswith("ack"):
-                assert lost == bool(taken & {one.payload for one in mine})
-            elif taken:
-                with pytest.raises(LeaseLost):
-                    queue.ack(db, [one for one in held if one.payload in taken])
-            depth = queue.depth(db)
-            assert depth.ready + depth.leased + depth.done == 2
-            assert {one.attempt for one in again} <= {1}
-            # And at last each can be had, but for what is done
-            clock.seconds += 2 * LEASE
-            queue.admin.sweep(db)
-            assert queue.depth(db).leased == 0
-            clean(db, queue)
-
-        return [own[what], evict, lambda db: receiving.receive_many(db, 2)], check
-
-    assert explore(db, start) >= 5
 
 
 # -- the worker --------------------------------------------------------------------------------
@@ -600,35 +418,3 @@ def test_a_worker_that_could_not_unregister_gives_signs_of_life_while_it_finishe
     clock.seconds += 14
     session.beat(always=True)
     assert [one.id for one in queue.admin.consumers(db)] == [other.id]
-
-
-def test_threads_that_register_at_once_share_a_session(
-    db: Database, queue: Queue, root: RootKeys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = ProcessSession(db, root, queue._clock)
-    start, found = sessions.start, list[ConsumerRef]()
-
-    def register() -> None:
-        scope = queue._scope(db.create_transaction())
-        found.append(
-            session.register(
-                lambda tr, name: registry.register(tr, scope, name, "worker", 0, acquiring=True)
-            )
-        )
-
-    def slow(*given: Any) -> bytes:
-        # While one thread begins a session, another comes, and does not wait for it.
-        if not found:
-            monkeypatch.setattr(sessions, "start", start)
-            other = threading.Thread(target=register)
-            other.start()
-            other.join(DEADLINE)
-            assert found
-        return start(*given)
-
-    monkeypatch.setattr(sessions, "start", slow)
-    register()
-    assert len(found) == 2
-    assert found[0].session == found[1].session
-    every = root.session.under()
-    assert len(list(db.get_range(every.start, every.stop))) == 1

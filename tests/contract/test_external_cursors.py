@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
@@ -132,47 +130,3 @@ def test_nothing_that_stands_before_now_is_in_what_follows(db: Database, queue: 
     assert between(db, queue, second, rest.places) == [b"b", b"c", b"d", b"e"]
     with pytest.raises(InvalidArgument, match="no such level"):
         begin(db, queue, "20-000000000001-0011223344556677")
-
-
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    steps=st.lists(
-        st.one_of(
-            st.tuples(st.just("enqueue"), st.integers(0, 3)),
-            st.tuples(st.just("pass"), st.integers(1, 5)),
-            st.tuples(st.just("take"), st.integers(1, 3)),
-        ),
-        max_size=25,
-    )
-)
-def test_every_message_that_stays_is_passed_once(
-    db: Database, steps: list[tuple[str, int]]
-) -> None:
-    queue = Queue.create(db, "model", levels=4)
-    try:
-        places: Places = {}
-        seen: list[bytes] = []
-        taken: list[bytes] = []
-        sent = 0
-
-        def go_on(limit: int | None) -> None:
-            nonlocal places
-            passed = advance(db, queue, places, Limits(messages=limit))
-            seen.extend(between(db, queue, places, passed.places))
-            places = passed.places
-
-        for step, n in steps:
-            if step == "enqueue":
-                queue.enqueue(db, b"%d" % sent, priority=(3, 4, 5, 6)[n])
-                sent += 1
-            elif step == "pass":
-                go_on(n)
-            else:
-                taken += [
-                    each.payload for _ in range(n) if (each := queue.receive(db, at_most_once=True))
-                ]
-        go_on(None)
-        assert len(seen) == len(set(seen))
-        assert {b"%d" % n for n in range(sent)} - set(taken) <= set(seen)
-    finally:
-        queue.delete(db)

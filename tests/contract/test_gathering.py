@@ -18,12 +18,11 @@ from fdbqueue.consumers.receiving.access import Call
 from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.flaky import CONFLICT, FAULTS, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
 
 T = TypeVar("T")
-FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
 PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
 
 

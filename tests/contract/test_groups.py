@@ -6,16 +6,12 @@ import asyncio
 import itertools
 import pickle
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import Any, get_args
 from zlib import crc32
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from fdbqueue import Bounds, Message, NewMessage, Queue, Then, Worker, aio, context
+from fdbqueue import Bounds, Message, NewMessage, Queue, Subscription, Then, Worker, aio
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidPayload,
@@ -25,7 +21,6 @@ from fdbqueue.errors import (
 )
 from fdbqueue.queue.continuations import groups as grouping
 from fdbqueue.schema.keys import Kind
-from fdbqueue.schema.keys import groups as group_keys
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
@@ -37,18 +32,11 @@ from tests.flaky import (
     UNKNOWN_LOST,
     FlakyDatabase,
 )
-from tests.interleaving import explore
 from tests.patience import DEADLINE, eventually
-from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 WEEK = 7 * 24 * 3600
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -105,169 +93,99 @@ def test_the_callback_comes_with_the_last_acknowledgement(
 Ending = Callable[[Database, Queue, str, ManualClock], object]
 
 
-def taken(db: Database, queue: Queue) -> Any:
+def taken(db: Database, queue: Queue | Subscription) -> Any:
     delivery = queue.receive(db)
     assert delivery is not None
     return delivery
 
 
-def acknowledged(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.ack(db, taken(db, queue))
-
-
-def acknowledged_in_a_batch(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+def acknowledged_in_a_batch(db: Database, queue: Queue) -> None:
     batch = queue.receive_batch(db, 10)
     assert batch is not None
     queue.ack(db, batch)
-    return batch
 
 
-def dequeued(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    @fdb.transactional
-    def take(tr: fdb.Transaction) -> Message | None:
-        return queue.dequeue(tr)
-
-    return take(db)
+def handle(tr: fdb.Transaction, message: Message) -> None:
+    tr[b"handled"] = message.payload
 
 
-def taken_at_most_once(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.receive(db, at_most_once=True)
-
-
-def many_taken_at_most_once(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.receive_many(db, 10, at_most_once=True)
-
-
-def handled_in_a_transaction(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    def handle(tr: fdb.Transaction, message: Message) -> None:
-        tr[b"handled"] = message.payload
-
-    return drain(db, queue, handle)
-
-
-def handled_in_a_batch(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return drain(db, queue, lambda messages: None, batch=10)
-
-
-def taken_by_a_selector(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.receive(db, match="priority = 4", at_most_once=True)
-
-
-def taken_from_a_subscription(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    subscription = queue.subscriptions.open(db, "all", selector="priority = 4")
-    delivery = subscription.receive(db)
-    assert delivery is not None
-    return queue.ack(db, delivery)
-
-
-def taken_by_a_plan(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+def taken_by_a_plan(db: Database, queue: Queue) -> None:
     planner = queue.streams.plans.planner("stream")
-    begin = planner.begin(db)
-    end = planner.next(db, begin, messages=10)
-    planner.acknowledge(db, end)
+    planner.acknowledge(db, planner.next(db, planner.begin(db), messages=10))
     queue.streams.plans.forget(db, "stream")
-    return end
 
 
-def acknowledged_though_cancelled(
-    db: Database, queue: Queue, message_id: str, _: ManualClock
-) -> object:
-    delivery = taken(db, queue)
-    queue.cancel(db, message_id)
-    return queue.ack(db, delivery)
-
-
-def redriven_and_done(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
-    rejected(db, queue, message_id, clock)
-    queue.retry(db, [message_id])
-    return queue.ack(db, taken(db, queue))
-
-
-def rejected(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+def rejected(db: Database, queue: Queue) -> object:
     return queue.reject(db, taken(db, queue), "bad")
 
 
-def failed_for_the_last_time(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.release(db, taken(db, queue), error="no")
+def redriven(db: Database, queue: Queue, message_id: str) -> object:
+    rejected(db, queue)
+    return queue.retry(db, [message_id])
 
 
-def expired_at_the_last_attempt(db: Database, queue: Queue, _: str, clock: ManualClock) -> object:
-    taken(db, queue)
-    clock.seconds += 100
-    return queue.admin.sweep(db)
-
-
-def dead_twice(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
-    rejected(db, queue, message_id, clock)
-    queue.retry(db, [message_id])
-    return rejected(db, queue, message_id, clock)
-
-
-def cancelled(db: Database, queue: Queue, message_id: str, _: ManualClock) -> object:
-    return queue.cancel(db, message_id)
-
-
-def cancelled_while_leased(db: Database, queue: Queue, message_id: str, _: ManualClock) -> object:
+def cancelled(db: Database, queue: Queue, message_id: str) -> Any:
     delivery = taken(db, queue)
     queue.cancel(db, message_id)
-    return queue.release(db, delivery)
+    return delivery
 
 
-def dropped(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.reject(db, taken(db, queue), "bad", drop=True)
-
-
-def purged(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.purge(db)
-
-
-def removed(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
-    return queue.purge(db, match="priority >= 0")
-
-
-def moved_away(db: Database, queue: Queue, _: str, __: ManualClock) -> object:
+def moved_away(db: Database, queue: Queue) -> None:
     other = Queue.open(db, "other", root=queue._root)
-    moved = queue.move(db, other)
+    queue.move(db, other)
     assert other.admin.verify(db).ok
-    return moved
 
 
-def forwarded_as_a_dead_letter(
-    db: Database, queue: Queue, message_id: str, clock: ManualClock
-) -> object:
+def forwarded_as_a_dead_letter(db: Database, queue: Queue) -> None:
     other = Queue.open(db, "other", root=queue._root)
     queue.set_options(db, dead_letter_queue="other")
-    rejected(db, queue, message_id, clock)
+    rejected(db, queue)
     assert other.admin.verify(db).ok
-    return queue.set_options(db, dead_letter_queue=None)
+    queue.set_options(db, dead_letter_queue=None)
 
 
-def lived_too_long(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
-    clock.seconds += 4000
+def later(db: Database, queue: Queue, clock: ManualClock, seconds: float) -> object:
+    clock.seconds += seconds
     return queue.admin.sweep(db)
 
 
-def purged_when_dead(db: Database, queue: Queue, message_id: str, clock: ManualClock) -> object:
-    rejected(db, queue, message_id, clock)
-    return queue.purge(db, states="dead")
-
-
-DONE = [
-    acknowledged, acknowledged_in_a_batch, dequeued, taken_at_most_once, many_taken_at_most_once,
-    acknowledged_though_cancelled, redriven_and_done, handled_in_a_transaction, handled_in_a_batch,
-    taken_by_a_selector, taken_from_a_subscription, taken_by_a_plan,
-]  # fmt: skip
-DEAD = [rejected, failed_for_the_last_time, expired_at_the_last_attempt, dead_twice]
-FAILED = [
-    cancelled, cancelled_while_leased, dropped, purged, removed, moved_away,
-    forwarded_as_a_dead_letter, lived_too_long, purged_when_dead,
-]  # fmt: skip
+DONE: dict[str, Ending] = {
+    "acknowledged": lambda db, q, _, __: q.ack(db, taken(db, q)),
+    "acknowledged in a batch": lambda db, q, _, __: acknowledged_in_a_batch(db, q),
+    "dequeued": lambda db, q, _, __: fdb.transactional(lambda tr: q.dequeue(tr))(db),
+    "at most once": lambda db, q, _, __: q.receive(db, at_most_once=True),
+    "many at most once": lambda db, q, _, __: q.receive_many(db, 10, at_most_once=True),
+    "though cancelled": lambda db, q, i, _: q.ack(db, cancelled(db, q, i)),
+    "redriven": lambda db, q, i, _: [redriven(db, q, i), q.ack(db, taken(db, q))],
+    "handled in a transaction": lambda db, q, _, __: drain(db, q, handle),
+    "handled in a batch": lambda db, q, _, __: drain(db, q, lambda messages: None, batch=10),
+    "matching": lambda db, q, _, __: q.receive(db, match="priority = 4", at_most_once=True),
+    "of a subscription": lambda db, q, _, __: q.ack(db, taken(db, q.subscriptions.open(db, "s"))),
+    "of a plan": lambda db, q, _, __: taken_by_a_plan(db, q),
+}
+DEAD: dict[str, Ending] = {
+    "rejected": lambda db, q, _, __: rejected(db, q),
+    "failed": lambda db, q, _, __: q.release(db, taken(db, q), error="no"),
+    "lapsed": lambda db, q, _, clock: [taken(db, q), later(db, q, clock, 100)],
+    "dead twice": lambda db, q, i, _: [redriven(db, q, i), rejected(db, q)],
+}
+FAILED: dict[str, Ending] = {
+    "cancelled": lambda db, q, i, _: q.cancel(db, i),
+    "cancelled while leased": lambda db, q, i, _: q.release(db, cancelled(db, q, i)),
+    "dropped": lambda db, q, _, __: q.reject(db, taken(db, q), "bad", drop=True),
+    "purged": lambda db, q, _, __: q.purge(db),
+    "removed": lambda db, q, _, __: q.purge(db, match="priority >= 0"),
+    "moved away": lambda db, q, _, __: moved_away(db, q),
+    "forwarded": lambda db, q, _, __: forwarded_as_a_dead_letter(db, q),
+    "expired": lambda db, q, _, clock: later(db, q, clock, 4000),
+    "purged when dead": lambda db, q, _, __: [rejected(db, q), q.purge(db, states="dead")],
+}
 
 
 @pytest.mark.sample(10)
-@pytest.mark.parametrize("ending", [*DONE, *DEAD, *FAILED])
+@pytest.mark.parametrize("ending", DONE | DEAD | FAILED)
 def test_what_an_end_of_a_message_means_for_its_group(
-    db: Database, parts: Queue, wholes: Queue, clock: ManualClock, ending: Ending
+    db: Database, parts: Queue, wholes: Queue, clock: ManualClock, ending: str
 ) -> None:
     for then_on in get_args(ThenOn):
         _, message_id = parts.enqueue_many(
@@ -276,13 +194,13 @@ def test_what_an_end_of_a_message_means_for_its_group(
             group=Then(b"all", queue=wholes, on=then_on, name=then_on),
         )
         parts.ack(db, taken(db, parts))
-        ending(db, parts, message_id, clock)
+        (DONE | DEAD | FAILED)[ending](db, parts, message_id, clock)
         found = group(db, parts, then_on)
         if then_on == "settled":
             assert came(db, wholes) == [b"all"]
             assert (found.state, found.left, found.total) == ("complete", 0, 2)
             counted = found.done, found.dead, found.failed
-            early = ending in (redriven_and_done, purged_when_dead)
+            early = ending in ("redriven", "purged when dead")
             expected = (2, 0, 0) if ending in DONE else (1, 0, 1) if ending in FAILED else (1, 1, 0)
             assert counted == ((1, 1, 0) if early else expected)
         elif ending in DONE:
@@ -327,67 +245,6 @@ def test_whatever_becomes_of_a_commit_the_callback_comes_once(
         eventually(over)
     assert sorted(came(db, wholes)) == [b"0", b"1", b"2"]
     assert parts.admin.verify(db).ok
-
-
-@pytest.fixture
-def hashed_by_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be random that decides who conflicts with whom."""
-    monkeypatch.setattr(group_keys, "crc32", lambda value: int(value[3:15], 16))
-    monkeypatch.setattr(world.random, "randrange", lambda *bounds: 2)
-
-
-@pytest.mark.usefixtures("hashed_by_index")
-def test_the_ends_of_the_last_in_all_interleavings(db: Database, space: Subspace) -> None:
-    numbers = itertools.count()
-
-    def start() -> tuple[list[Callable[[Any], Any]], Callable[[list[Any]], None]]:
-        queue = forced(Queue.create(db, f"queue {next(numbers)}", root=space), "first")
-        queue.enqueue_many(db, [b"1", b"2", b"3"], group=Then(b"all", on="settled", name="g"))
-        one, two, three = queue.receive_many(db, 3)
-
-        def check(results: list[Any]) -> None:
-            assert results == [None, None, None]
-            assert came(db, queue) == [b"all"]
-            assert group(db, queue, "g").state == "complete"
-
-        return [
-            lambda lent: queue.ack(lent, one),
-            lambda lent: queue.reject(lent, two, "bad"),
-            lambda lent: queue.ack(lent, three),
-        ], check
-
-    assert explore(db, start) > 2
-
-
-@pytest.mark.usefixtures("hashed_by_index")
-def test_the_seal_of_a_group_and_the_end_of_its_messages_in_all_interleavings(
-    db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grouping, "STEP", 1)
-    numbers = itertools.count()
-
-    def start() -> tuple[list[Callable[[Any], Any]], Callable[[list[Any]], None]]:
-        queue = forced(Queue.create(db, f"queue {next(numbers)}", root=space), "first")
-        interrupted = FlakyDatabase(db, [None])
-        interrupted._before = lambda: stop_after(interrupted, 1)
-        with pytest.raises(Stopped):
-            enqueue(queue, interrupted)
-        delivery = queue.receive(db)
-        assert delivery is not None
-
-        def check(results: list[Any]) -> None:
-            assert group(db, queue, "g").state == "running"
-            assert came(db, queue) == [b"2", b"all"]
-
-        return [
-            lambda lent: enqueue(queue, lent),
-            lambda lent: queue.ack(lent, delivery),
-        ], check
-
-    def enqueue(queue: Queue, lent: Any) -> list[str]:
-        return queue.enqueue_many(lent, [b"1", b"2"], group=Then(b"all", name="g"))
-
-    assert explore(db, start) > 2
 
 
 class Stopped(Exception):
@@ -435,42 +292,6 @@ def test_a_transaction_that_does_not_see_its_own_writes_ends_no_message_of_a_gro
     parts.ack(tr, two)
     tr.commit().wait()
     assert came(db, parts) == [b"all"]
-
-
-def test_a_fan_in_survives_a_crash_at_every_step(
-    db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Given a program that stops at its n-th commit, for every n, and is started again
-    monkeypatch.setattr(grouping, "STEP", 2)
-    for commits in itertools.count():
-        clock = ManualClock()
-        made = [
-            Queue.create(db, f"{name} {commits}", root=space, clock=clock, backoff=None)
-            for name in ("parts", "wholes", "sales")
-        ]
-        lent: Any = FlakyDatabase(db, ())
-        lent._before = partial(stop_after, lent, commits)
-        with suppress(Stopped):
-            fan_in(lent, *made)
-        clock.seconds += 60
-        fan_in(db, *made)
-        # Then each message has gone through each step once
-        done = [each.depth(db).done for each in made]
-        assert done == [each.depth(db).enqueued for each in made] == [5, 1, 1], commits
-        assert all(each.admin.verify(db).ok for each in made)
-        for each in made:
-            each.delete(db)
-        if lent.commits <= commits:
-            assert commits > 12
-            return
-
-
-def fan_in(db: Any, parts: Queue, wholes: Queue, sales: Queue) -> None:
-    given = [b"1", b"2", b"3", b"4", b"5"]
-    parts.enqueue_many(db, given, group=Then(b"all", queue=wholes, name="g"))
-    drain(db, parts, lambda message: None)
-    drain(db, wholes, lambda message: context.then(sales, message))
-    drain(db, sales, lambda message: None)
 
 
 # -- enqueuing --------------------------------------------------------------------------------
@@ -769,144 +590,6 @@ def test_verify_finds_what_keeps_a_group_from_its_end(
 
 
 # -- model ------------------------------------------------------------------------------------
-
-
-class Model:
-    """What users understand: messages with a state each, and what that means for their groups."""
-
-    def __init__(self, db: Database, queue: Queue, clock: ManualClock) -> None:
-        self.db, self.queue, self.clock = db, queue, clock
-        self.terms: dict[str, str] = {}
-        self.of: dict[str, str] = {}
-        self.states: dict[str, str] = {}
-        self.settled: dict[str, str] = {}
-        self.held: list[Any] = []
-        self.doomed: set[str] = set()
-        self.came: list[str] = []
-
-    def becomes(self, message_id: str, state: str) -> None:
-        self.states[message_id] = state
-        if state != "live":
-            self.settled.setdefault(message_id, state)
-
-    def those(self, state: str) -> list[str]:
-        return [each for each, its in self.states.items() if its == state]
-
-    def step(self, what: str, n: int) -> None:
-        db, queue = self.db, self.queue
-        given, self_held = self.held[:n], self.held
-        match what:
-            case "group":
-                name = f"group {len(self.terms)}"
-                then_on: ThenOn = "settled" if n % 2 else "done"
-                self.terms[name] = then_on
-                those = queue.enqueue_many(
-                    db, [b"x"] * n, group=Then(b"all", on=then_on, name=name)
-                )
-                for message_id in those:
-                    self.of[message_id] = name
-                    self.becomes(message_id, "live")
-            case "receive":
-                for delivery in filter(None, [queue.receive(db) for _ in range(n)]):
-                    if "group" in delivery.message.headers:
-                        self.came.append(str(delivery.message.headers["group"]))
-                        queue.ack(db, delivery)
-                    else:
-                        self.held.append(delivery)
-            case "ack":
-                queue.ack(db, given)
-                for each in given:
-                    self.becomes(each.id, "done")
-            case "reject" | "drop":
-                queue.reject(db, given, "bad", drop=what == "drop")
-                for each in given:
-                    failed = what == "drop" or each.id in self.doomed
-                    self.becomes(each.id, "failed" if failed else "dead")
-            case "release":
-                queue.release(db, given, delay=0)
-                for each in given:
-                    self.becomes(each.id, "failed" if each.id in self.doomed else "live")
-            case "lapse":
-                self.clock.seconds += 100
-                queue.admin.sweep(db)
-                for each in self.held:
-                    self.becomes(each.id, "failed" if each.id in self.doomed else "dead")
-                self.held = []
-            case "cancel":
-                for message_id in self.those("live")[::3][:n]:
-                    queue.cancel(db, message_id)
-                    if any(each.id == message_id for each in self.held):
-                        self.doomed.add(message_id)
-                    else:
-                        self.becomes(message_id, "failed")
-            case "redrive":
-                chosen = self.those("dead")[:n]
-                assert queue.retry(db, chosen).taken == len(chosen)
-                for message_id in chosen:
-                    self.becomes(message_id, "live")
-            case "bury":
-                chosen = self.those("dead")[:n]
-                assert queue.purge(db, chosen, states="dead").taken == len(chosen)
-                for message_id in chosen:
-                    self.becomes(message_id, "failed")
-        if what in ("ack", "reject", "drop", "release"):
-            self.held = self_held[n:]
-
-    def check(self) -> None:
-        complete = []
-        for name, then_on in self.terms.items():
-            ids = [each for each, of in self.of.items() if of == name]
-            if then_on == "settled":
-                ends = [self.settled.get(each, "live") for each in ids]
-                left = ends.count("live")
-            else:
-                ends = [self.states[each] for each in ids]
-                left = ends.count("live") + ends.count("dead")
-            state = "running" if left else "complete"
-            if then_on == "done" and not left and "failed" in ends:
-                state = "failed"
-            complete += [name] if state == "complete" else []
-            found = group(self.db, self.queue, name)
-            assert (found.state, found.left) == (state, left)
-            counted = found.done, found.dead, found.failed
-            assert counted == tuple(map(ends.count, ("done", "dead", "failed")))
-        assert len(self.came) == len(set(self.came))
-        assert {*self.came} <= {*complete}
-        self.complete = complete
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            [
-                *("group", "receive", "receive", "ack", "ack", "reject", "drop", "release"),
-                *("lapse", "cancel", "redrive", "bury"),
-            ]
-        ),
-        st.integers(1, 4),
-    ),
-    max_size=30,
-)
-
-
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=STEPS)
-def test_the_callback_comes_once_whatever_becomes_of_the_messages(
-    db: Database, space: Subspace, steps: list[tuple[str, int]]
-) -> None:
-    clock = ManualClock()
-    queue = Queue.create(db, "model", root=space, clock=clock, backoff=None, max_attempts=1)
-    try:
-        model = Model(db, queue, clock)
-        for what, n in [("group", 3), *steps]:
-            model.step(what, n)
-            model.check()
-        assert queue.admin.verify(db).ok
-        while queue.depth(db).ready + queue.depth(db).delayed:
-            model.step("receive", 4)
-        assert sorted(model.came) == sorted(model.complete)
-    finally:
-        queue.delete(db)
 
 
 def test_a_member_may_replace_another_of_the_same_call(

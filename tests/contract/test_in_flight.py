@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from itertools import product
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fdbqueue import Queue
 from fdbqueue.consumers import wakeups, watching
@@ -18,10 +14,8 @@ from fdbqueue.errors import InvalidOptions
 from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.worker import Worker
 from tests.patience import DEADLINE
 from tests.schemes import forced
-from tests.still_clock import StillClock
 
 Database = fdb.Database
 MODES = ("auto", "first", "staged")
@@ -65,17 +59,6 @@ def test_what_a_selector_takes_is_in_flight(db: Database, space: fdb.Subspace) -
     assert queue.receive(db, match="n = 1") is not None
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_batch_gets_as_many_as_are_left(db: Database, space: fdb.Subspace, mode: str) -> None:
-    queue = forced(filled(db, space, 3), mode)
-    batch = queue.receive_batch(db, 2)
-    assert batch is not None
-    assert len(batch) == 2
-    assert [each.payload for each in queue.receive_many(db, 5)] == [b"2"]
-    assert queue.receive_many(db, 5) == []
-    assert queue.receive_batch(db, 5) is None or not queue.receive_batch(db, 5)
-
-
 def test_an_acknowledgement_makes_room_in_its_own_transaction(
     db: Database, space: fdb.Subspace
 ) -> None:
@@ -116,21 +99,6 @@ def test_a_lease_that_expires_makes_room(db: Database, space: fdb.Subspace) -> N
     assert again.payload == b"0"
 
 
-def test_subscriptions_share_the_limit(db: Database, space: fdb.Subspace) -> None:
-    queue = make(db, space, 2)
-    ones, twos = (queue.subscriptions.open(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
-    for _, n in product(range(3), (1, 2)):
-        queue.enqueue(db, b"", headers={"n": n})
-    held = ones.receive_many(db, 1) + twos.receive_many(db, 1)
-    assert len(held) == 2
-    assert ones.receive_many(db, 1) + twos.receive_many(db, 1) == []
-    queue.ack(db, held[0])
-    assert len(twos.receive_many(db, 3)) == 1
-    # Nothing is leased by these.
-    assert ones.receive(db, at_most_once=True) is not None
-    assert queue.depth(db).leased == 2
-
-
 def test_of_two_takers_at_once_one_tries_again(db: Database, space: fdb.Subspace) -> None:
     queue = filled(db, space, 3)
     queue.receive(db)
@@ -152,19 +120,6 @@ def test_a_plan_takes_as_many_as_are_left(db: Database, space: fdb.Subspace) -> 
     assert held is not None
     queue.ack(db, held)
     assert queue.receive(db) is not None
-
-
-def test_takers_of_different_messages_exclude_each_other(db: Database, space: fdb.Subspace) -> None:
-    queue = make(db, space, 1)
-    ones, twos = (queue.subscriptions.open(db, f"of {n}", selector=f"n = {n}") for n in (1, 2))
-    queue.enqueue(db, b"", headers={"n": 1})
-    queue.enqueue(db, b"", headers={"n": 2})
-    first, second = db.create_transaction(), db.create_transaction()
-    assert len(ones.receive_many(first, 1)) == len(twos.receive_many(second, 1)) == 1
-    first.commit().wait()
-    with pytest.raises(fdb.FDBError):
-        second.commit().wait()
-    assert queue.depth(db).leased == 1
 
 
 def test_an_end_conflicts_with_no_taker(db: Database, space: fdb.Subspace) -> None:
@@ -237,26 +192,6 @@ def test_a_higher_limit_wakes_who_waits(db: Database, space: fdb.Subspace) -> No
     assert [each.payload for each in found] == [b"1"]
 
 
-def test_workers_keep_to_the_limit(db: Database, space: fdb.Subspace) -> None:
-    queue = make(db, space, 2)
-    queue.enqueue_many(db, [b"%d" % n for n in range(40)])
-    most, done, over = 0, 0, threading.Event()
-    lock = threading.Lock()
-
-    def handle(_: object) -> None:
-        nonlocal most, done
-        leased = queue.depth(db).leased
-        with lock:
-            most, done = max(most, leased), done + 1
-            if done == 40:
-                over.set()
-
-    with Worker(db, 3).add(queue, handle), Worker(db, 3).add(queue, handle):
-        assert over.wait(DEADLINE)
-    assert most == 2
-    assert queue.admin.verify(db).ok
-
-
 def test_a_lower_limit_takes_nothing_back(db: Database, space: fdb.Subspace) -> None:
     queue = filled(db, space, 3)
     held = queue.receive_many(db, 3)
@@ -284,58 +219,6 @@ def test_a_number_that_makes_no_sense_is_refused(db: Database, space: fdb.Subspa
     for wrong in (0, -1, True, 1.5):
         with pytest.raises(InvalidOptions, match="max_in_flight"):
             queue.set_options(db, max_in_flight=wrong)  # type: ignore[arg-type]
-
-
-STEPS = ["take", "many", "ack", "release", "reject", "redrive", "cancel", "lapse", "purge", "limit"]
-
-
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 4)), max_size=25))
-def test_the_limit_holds_and_nothing_waits_beside_room(
-    db: Database, space: fdb.Subspace, steps: list[tuple[str, int]]
-) -> None:
-    space, clock = space[uuid4().bytes], StillClock()
-    queue = make(db, space, 3, clock=clock, lease=10, max_attempts=None)
-    queue.enqueue_many(db, [b""] * 60)
-    limit, held, lapsed = 3, list[Any](), False
-    for each, n in steps:
-        step = each
-        if step == "lapse":
-            # The next taker returns what has lapsed, and takes what that leaves room for.
-            clock.seconds += 11
-            lapsed, held, step = lapsed or bool(held), [], "many"
-        room = max(0, limit - len(held))
-        match step:
-            case "take":
-                one = queue.receive(db)
-                assert (one is not None) == (room > 0)
-                held += [one] if one else []
-            case "many":
-                found = list(queue.receive_many(db, n + 1))
-                while lapsed and len(found) <= n:
-                    # Each one whose lease has expired comes alone.
-                    more = list(queue.receive_many(db, n + 1 - len(found)))
-                    if not more:
-                        break
-                    found += more
-                assert len(found) == min(n + 1, room)
-                held += found
-            case "ack" | "release" | "reject" if held:
-                ENDS[step](queue, db, held.pop(n % len(held)))
-            case "cancel" if held:
-                # It stays in flight until its handler, or its lease, ends.
-                queue.cancel(db, held[n % len(held)].id)
-            case "redrive":
-                queue.retry(db)
-            case "purge":
-                queue.purge(db)
-                queue.enqueue_many(db, [b""] * 60)
-            case "limit":
-                limit = n + 1
-                queue.set_options(db, max_in_flight=limit)
-        assert queue.depth(db).leased == len(held)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -6,7 +6,6 @@ Each test is a fixed interleaving, or a random one of a fixed seed.
 from __future__ import annotations
 
 import gc
-import random
 import weakref
 from collections.abc import Callable
 
@@ -117,36 +116,6 @@ def test_of_many_long_transactions_one_after_another_only_the_first_is_tried_aga
     )
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("at_once", [1, 2, 4])
-def test_long_transactions_that_overlap_are_tried_less_than_twice_on_average(
-    db: fdb.Database, queue: Queue, pass_all: Pass, at_once: int
-) -> None:
-    attempts, left = 0, 24
-    open_ones: list[fdb.Transaction] = []
-    while left:
-        tr = db.create_transaction()
-        while True:
-            attempts += 1
-            queue.enqueue(tr, b"long")
-            open_ones.append(tr)
-            for _ in range(3):
-                queue.enqueue(db, b"short")
-                pass_all()
-            if len(open_ones) < at_once:
-                break
-            tr = open_ones.pop(0)
-            try:
-                tr.commit().wait()
-            except fdb.FDBError as error:
-                tr.on_error(error).wait()
-                continue  # It is tried again, behind the others.
-            left -= 1
-            pass_all()
-            break
-    assert attempts <= 1.5 * 24
-
-
 def test_a_leap_that_nobody_needs_any_more_is_forgotten(
     db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,44 +168,3 @@ def test_a_transaction_object_that_is_used_again_and_again_goes_on_working(
         tr.commit().wait()
         tr.reset()
     assert [int(message.payload) for message in queue.browse(db)] == [*range(30)]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_whatever_is_tried_again_a_browser_sees_each_message_once_and_in_order(
-    db: fdb.Database, queue: Queue, seed: int
-) -> None:
-    choices = random.Random(seed)
-    browser = queue.subscriptions.open(db, "browser", mode="browse")
-    open_ones: list[tuple[fdb.Transaction, int, str]] = []
-    began: dict[str, int] = {}
-    returned: dict[str, int] = {}
-    seen: list[str] = []
-    now = 0
-    for now in range(120):
-        step = choices.random()
-        if step < 0.35 and len(open_ones) < 6:
-            tr = db.create_transaction()
-            open_ones.append((tr, now, queue.enqueue(tr, b"")))
-        elif step < 0.65 and open_ones:
-            tr, at, message = open_ones.pop(choices.randrange(len(open_ones)))
-            try:
-                tr.commit().wait()
-            except fdb.FDBError as error:
-                tr.on_error(error).wait()
-                open_ones.append((tr, now, queue.enqueue(tr, b"")))
-            else:
-                began[message], returned[message] = at, now
-        elif step < 0.85:
-            seen += [message.id for message in browser.browse(db, choices.randrange(1, 4))]
-        else:
-            taken = queue.receive(db, at_most_once=True)
-            if taken is not None and taken.id not in seen:
-                began.pop(taken.id)  # Taken before the browser came by.
-                returned.pop(taken.id)
-    seen += [message.id for message in browser.browse(db, 1_000)]
-    assert sorted(seen) == sorted(began)
-    places = {message: place for place, message in enumerate(seen)}
-    for one in seen:
-        for other in seen:
-            if returned[one] < began[other]:
-                assert places[one] < places[other]

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import Any
 
 import pytest
 
 from fdbqueue import Depth, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
-from fdbqueue.schema import once
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -19,15 +17,7 @@ from tests.schemes import forced
 Database = fdb.Database
 Subspace = fdb.Subspace
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, max_attempts=2, lease=60, clock=clock)
+pytestmark = pytest.mark.queue(max_attempts=2, lease=60)
 
 
 def test_an_effect_commits_together_with_its_ack(
@@ -195,58 +185,6 @@ def test_leases_settled_together_are_read_with_others_between_them(
     assert queue.admin.verify(db).ok
 
 
-def test_a_settlement_of_many_leases_conflicts_with_one_of_any_of_them(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(20)])
-    held = queue.receive_many(db, 20)
-    calls = 0
-    run = once.Operation.commit
-
-    def settled_meanwhile(operation: once.Operation[None], *done: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            one = db.create_transaction()
-            queue.ack(one, held[11])
-            one.commit().wait()
-        run(operation, *done)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(once.Operation, "commit", settled_meanwhile)
-        with pytest.raises(LeaseLost):
-            queue.ack(db, held)
-    assert calls == 1, "its second attempt finds that the lease is gone"
-    assert queue.depth(db) == Depth(enqueued=20, leased=19, done=1)
-
-
-def test_of_two_settlements_of_one_lease_one_succeeds(db: Database, queue: Queue) -> None:
-    queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None
-    one, two = db.create_transaction(), db.create_transaction()
-    queue.ack(one, delivery)
-    queue.release(two, delivery)
-    one.commit().wait()
-    with pytest.raises(fdb.FDBError):
-        two.commit().wait()
-
-
-def test_an_ack_races_the_reaper_and_one_of_them_wins(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None
-    ack, reap = db.create_transaction(), db.create_transaction()
-    queue.ack(ack, delivery)
-    clock.seconds += 61
-    assert queue.receive(reap) is not None
-    reap.commit().wait()
-    with pytest.raises(fdb.FDBError):
-        ack.commit().wait()
-
-
 def test_waiting_ends_as_soon_as_a_message_arrives(db: Database, queue: Queue) -> None:
     waiting = threading.Event()
     found: list[bytes] = []
@@ -276,28 +214,6 @@ def test_waiting_for_nothing_ends_in_time_and_leaves_no_trace(
     before = stored()
     assert queue.receive(db, wait=0.05) is None
     assert stored() == before, "but for the record of a commit, which is swept later"
-
-
-def test_every_waiting_consumer_is_woken_when_there_is_work_for_all(
-    db: Database, queue: Queue
-) -> None:
-    found: list[bytes] = []
-
-    def consume() -> None:
-        delivery = queue.receive(db, wait=60)
-        assert delivery is not None
-        found.append(delivery.payload)
-
-    consumers = [threading.Thread(target=consume) for _ in range(4)]
-    for consumer in consumers:
-        consumer.start()
-    queue.enqueue_many(db, [b"1", b"2"])
-    queue.enqueue(db, b"3")
-    queue.enqueue(db, b"4")
-    for consumer in consumers:
-        consumer.join(DEADLINE)
-        assert not consumer.is_alive()
-    assert sorted(found) == [b"1", b"2", b"3", b"4"]
 
 
 def test_waiting_inside_a_transaction_is_refused(db: Database, queue: Queue) -> None:

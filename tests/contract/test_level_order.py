@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -18,25 +17,17 @@ from fdbqueue.errors import (
     OptionsMismatch,
     QueueFull,
 )
-from fdbqueue.messages.delivery import lease_expiry
 from fdbqueue.messages.enqueue.level_order import MAX_VALUE_BYTES
-from fdbqueue.schema import once
 from fdbqueue.schema.codec import sorting
 from fdbqueue.schema.codec.atomic import pack_index
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import HeaderValue, Message, Position
-from tests.interleaving import Operation, explore
-from tests.schemes import forced
+from tests.audit import sound
 
 Database = fdb.Database
 Subspace = fdb.Subspace
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -77,12 +68,6 @@ def dequeued(tr: fdb.Transaction, queue: Queue) -> bytes | None:
     return None if message is None else message.payload
 
 
-def clean(db: Database, *queues: Queue) -> None:
-    for queue in queues:
-        result = queue.admin.verify(db)
-        assert result.ok, result.deviations
-
-
 # -- sorted -----------------------------------------------------------------------------------
 
 
@@ -102,7 +87,7 @@ def test_messages_of_a_level_come_in_the_order_of_the_header(
         b"2.5",
         b"True",
     ]
-    clean(db, reminders)
+    sound(db, reminders)
 
 
 def test_equal_values_come_in_the_order_of_arrival_even_if_all_were_away(
@@ -114,7 +99,7 @@ def test_equal_values_come_in_the_order_of_arrival_even_if_all_were_away(
     reminders.release(db, held)
     reminders.enqueue_many(db, [at(1, b"fourth"), at(0, b"before")])
     assert ready(db, reminders) == [b"before", b"first", b"second", b"third", b"fourth"]
-    clean(db, reminders)
+    sound(db, reminders)
 
 
 def test_two_enqueues_of_one_transaction_keep_their_order(db: Database, reminders: Queue) -> None:
@@ -137,7 +122,7 @@ def test_a_released_message_returns_among_those_that_came_since(
     clock.seconds += 11
     reminders.admin.sweep(db)
     assert ready(db, reminders) == [b"1", b"2", b"3", b"4", b"5"]
-    clean(db, reminders)
+    sound(db, reminders)
 
 
 def test_a_delayed_and_a_redriven_message_take_their_places_in_the_order(
@@ -150,7 +135,7 @@ def test_a_delayed_and_a_redriven_message_take_their_places_in_the_order(
     assert ready(db, reminders) == [b"1", b"2"]
     assert reminders.retry(db).taken == 1
     assert ready(db, reminders) == [b"0", b"1", b"2"]
-    clean(db, reminders)
+    sound(db, reminders)
 
 
 def test_a_message_is_found_cancelled_edited_and_moved_by_its_id(
@@ -168,7 +153,7 @@ def test_a_message_is_found_cancelled_edited_and_moved_by_its_id(
     assert reminders.move(db, other).taken == 2
     assert ready(db, other) == [b"c", b"b", b"bb"]
     assert reminders.depth(db).ready == 0
-    clean(db, reminders, other)
+    sound(db, reminders, other)
 
 
 def test_a_dequeue_conflicts_with_the_arrival_of_a_smaller_value(
@@ -194,7 +179,7 @@ def test_enqueues_do_not_conflict(db: Database, reminders: Queue) -> None:
         tr.commit().wait()
     assert sorted(ready(db, reminders)[:2]) == [b"0", b"2"]
     assert sorted(ready(db, reminders)[2:]) == [b"1", b"3"]
-    clean(db, reminders)
+    sound(db, reminders)
 
 
 def test_a_subscription_that_takes_sees_what_comes_in_behind_it(
@@ -211,7 +196,7 @@ def test_a_subscription_that_takes_sees_what_comes_in_behind_it(
     reminders.enqueue(db, b"late", headers={"at": 200, "kind": "mine"})
     # Then it is found, and first
     assert [d.payload for d in mine.receive_many(db, 5)] == [b"early", b"late"]
-    clean(db, reminders)
+    sound(db, reminders)
 
 
 def test_a_browser_goes_up_in_the_order_once_and_misses_what_comes_in_behind_it(
@@ -242,23 +227,7 @@ def test_a_full_sorted_queue_drops_the_first_of_the_order(db: Database, space: S
     full.enqueue_many(db, [at(3)])
     with pytest.raises(QueueFull):
         full.enqueue_many(db, [at(1)])
-    clean(db, queue, full)
-
-
-@pytest.mark.parametrize("scheme", ["first", "staged"])
-def test_every_way_of_serving_consumers_serves_a_sorted_queue(
-    db: Database, space: Subspace, scheme: str
-) -> None:
-    queue = forced(Queue.create(db, "q", root=space, sort="at"), scheme)
-    queue.enqueue_many(db, [at(n) for n in range(8, 0, -1)])
-    got = []
-    while found := queue.receive(db):
-        got.append(found)
-        queue.ack(db, found)
-    ranks = [int(one.payload) for one in got]
-    assert len(ranks) == 8
-    assert ranks == sorted(ranks)
-    clean(db, queue)
+    sound(db, queue, full)
 
 
 def test_a_thousand_leases_of_the_longest_values_have_one_claim(
@@ -277,7 +246,7 @@ def test_a_thousand_leases_of_the_longest_values_have_one_claim(
     held = queue.extend(db, held, lease=60)
     queue.release(db, held)
     assert queue.depth(db).ready == len(messages)
-    clean(db, queue)
+    sound(db, queue)
 
 
 @pytest.mark.parametrize("option", ["sort", "last_value"])
@@ -324,7 +293,7 @@ def test_dead_letters_stay_where_the_other_queue_cannot_order_them(
         queue.reject(db, delivery, "bad")
     assert payloads(one.message for one in queue.dead.list(db)) == [b"long"]
     assert ready(db, grave) == [b"a", b"b"]
-    clean(db, queue, grave)
+    sound(db, queue, grave)
 
 
 def test_a_sorted_queue_has_no_place_for_later_messages_only(
@@ -353,7 +322,7 @@ def test_a_new_message_takes_the_place_of_the_one_before_at_the_end(
     assert ready(db, prices) == [b"2", b"none", b"no header", b"3"]
     assert prices.get(db, old) is None
     assert prices.depth(db) == Depth(enqueued=5, ready=4, purged=1, ready_bytes=15)
-    clean(db, prices)
+    sound(db, prices)
 
 
 def test_the_newest_counts_whatever_the_levels(db: Database, prices: Queue) -> None:
@@ -361,7 +330,7 @@ def test_the_newest_counts_whatever_the_levels(db: Database, prices: Queue) -> N
     assert ready(db, prices) == [b"2"]
     prices.enqueue_many(db, [price("tea", b"3", priority=5)])
     assert ready(db, prices) == [b"3"]
-    clean(db, prices)
+    sound(db, prices)
 
 
 def test_values_of_different_types_are_different(db: Database, prices: Queue) -> None:
@@ -388,13 +357,13 @@ def test_a_leased_message_is_left_alone_and_ends_when_it_would_return(
     prices.enqueue_many(db, [price("tea", b"2")])
     if gone:
         prices.ack(db, take(db, prices))
-    clean(db, prices)
+    sound(db, prices)
     ENDS[end](db, prices, held)
     assert ready(db, prices) == ([] if gone else [b"2"])
     depth = prices.depth(db)
     assert depth.purged == (end in ("drop", "release", "fail"))
     assert (depth.done, depth.dead) == ((end == "ack") + gone, end == "dead")
-    clean(db, prices)
+    sound(db, prices)
     if not gone:
         prices.ack(db, take(db, prices))
     prices.purge(db, states="dead")
@@ -411,7 +380,7 @@ def test_a_message_whose_lease_lapses_ends_if_a_newer_one_has_come(
     clock.seconds += 31
     assert take(db, prices).payload == b"3"
     assert prices.depth(db) == Depth(enqueued=3, leased=1, purged=2)
-    clean(db, prices)
+    sound(db, prices)
 
 
 def test_a_delayed_message_arrives_when_it_is_due(
@@ -422,7 +391,7 @@ def test_a_delayed_message_arrives_when_it_is_due(
     clock.seconds += 11
     prices.admin.sweep(db)
     assert ready(db, prices) == [b"later"]
-    clean(db, prices)
+    sound(db, prices)
 
 
 def test_a_message_put_off_ends_when_it_is_due_if_a_newer_one_has_come(
@@ -435,7 +404,7 @@ def test_a_message_put_off_ends_when_it_is_due_if_a_newer_one_has_come(
     prices.admin.sweep(db)
     assert ready(db, prices) == [b"2"]
     assert prices.depth(db) == Depth(enqueued=2, ready=1, purged=1, ready_bytes=1)
-    clean(db, prices)
+    sound(db, prices)
 
 
 def test_a_dead_letter_is_redriven_only_if_no_newer_one_is_there(
@@ -450,7 +419,7 @@ def test_a_dead_letter_is_redriven_only_if_no_newer_one_is_there(
     assert ready(db, prices) == [b"1"]
     prices.enqueue_many(db, [price("tea", b"3")])
     assert ready(db, prices) == [b"3"]
-    clean(db, prices)
+    sound(db, prices)
 
 
 def test_what_belongs_to_replaced_messages_goes_with_them(
@@ -463,10 +432,10 @@ def test_what_belongs_to_replaced_messages_goes_with_them(
     assert made.new == 3
     (left,) = prices.peek(db, 9)
     assert (left.id, left.payload) == (made[2], large)
-    clean(db, prices)
+    sound(db, prices)
     assert prices.enqueue(db, b"again", unique="u0", headers={"of": "tea"}) != made[0]
     assert ready(db, prices) == [b"again"]
-    clean(db, prices)
+    sound(db, prices)
 
 
 def test_messages_that_move_in_replace_others(db: Database, space: Subspace, prices: Queue) -> None:
@@ -480,22 +449,7 @@ def test_messages_that_move_in_replace_others(db: Database, space: Subspace, pri
     assert prices.move(db, plain).taken == 3
     plain.enqueue(db, b"x", headers={"of": "tea"})
     assert plain.depth(db).ready == 4
-    clean(db, source, prices, plain)
-
-
-def test_browsers_see_each_newest_message(db: Database, prices: Queue) -> None:
-    browser = prices.subscriptions.open(db, "look", mode="browse")
-    prices.enqueue_many(db, [price("tea", b"1"), price("salt", b"2")])
-    assert payloads(browser.browse(db, 9)) == [b"1", b"2"]
-    prices.enqueue_many(db, [price("tea", b"3"), price("tea", b"4")])
-    assert payloads(browser.browse(db, 9)) == [b"4"]
-    taker = prices.subscriptions.open(db, "take", selector="of = 'salt'")
-    held = taker.receive(db)
-    assert held is not None
-    prices.enqueue_many(db, [price("salt", b"5")])
-    prices.release(db, held)
-    assert [d.payload for d in taker.receive_many(db, 9)] == [b"5"]
-    clean(db, prices)
+    sound(db, source, prices, plain)
 
 
 def test_what_a_plan_gives_back_returns_unless_it_was_replaced(db: Database, prices: Queue) -> None:
@@ -503,14 +457,14 @@ def test_what_a_plan_gives_back_returns_unless_it_was_replaced(db: Database, pri
     run = prices.streams.plans.planner("stream")
     first = run.next(db, run.begin(db), messages=2)
     publish(db, prices, price("tea", b"3"), price("oil", b"4"), price("oil", b"5"))
-    clean(db, prices)
+    sound(db, prices)
     assert prices.streams.plans.release(db, "stream") == 2
     assert ready(db, prices) == [b"2", b"3", b"5"]
     run = prices.streams.plans.planner("stream")
     assert run.next(db, run.begin(db)) != first
     assert run.next(db, run.next(db, run.begin(db))) is not None
     assert prices.depth(db) == Depth(enqueued=5, done=3, purged=2)
-    clean(db, prices)
+    sound(db, prices)
 
 
 def publish(db: Database, queue: Queue, *messages: NewMessage) -> None:
@@ -519,20 +473,6 @@ def publish(db: Database, queue: Queue, *messages: NewMessage) -> None:
     for each in messages:
         stager.plain(each.payload, each.priority, each.headers)
     sink.publish(db, 0, [stager.finish()])
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_sinks_and_plans_keep_the_order_of_a_sorted_queue(db: Database, reminders: Queue) -> None:
-    publish(db, reminders, *map(at, (5, 3, 9, 1, 7)))
-    assert ready(db, reminders) == [b"1", b"3", b"5", b"7", b"9"]
-    run = reminders.streams.plans.planner("stream")
-    mark = run.next(db, run.begin(db), messages=3, ends=run.ends(db))
-    reminders.enqueue_many(db, [at(2), at(8)])
-    clean(db, reminders)
-    assert reminders.streams.plans.release(db, "stream") == 3
-    assert ready(db, reminders) == [b"1", b"2", b"3", b"5", b"7", b"8", b"9"]
-    assert mark.batch >= 0
-    clean(db, reminders)
 
 
 def test_producers_of_one_value_conflict_and_of_different_values_do_not(
@@ -560,102 +500,7 @@ def test_an_acknowledgement_and_a_new_value_in_one_transaction(db: Database, pri
     prices.enqueue_many(tr, [price("tea", b"3")])
     tr.commit().wait()
     assert ready(db, prices) == [b"3"]
-    clean(db, prices)
-
-
-# -- in every interleaving --------------------------------------------------------------------
-
-
-def lapse(db: Database, queue: Queue) -> None:
-    """Return the messages whose leases have expired, half a minute from now."""
-    later = Queue(queue.name, queue._root, clock=ManualClock(seconds=31))
-
-    def body(tr: fdb.Transaction) -> None:
-        scope = later._scope(tr)
-        lease_expiry.return_expired(tr, scope, lease_expiry.reads(tr, scope))
-
-    once.run(db, later._keys.once, body)
-
-
-TAKERS: dict[str, Callable[[Queue, Delivery | None], Operation]] = {
-    "release": lambda queue, held: lambda db: queue.release(db, held),  # type: ignore[arg-type]
-    "ack": lambda queue, held: lambda db: queue.ack(db, held),  # type: ignore[arg-type]
-    "defer": lambda queue, held: lambda db: queue.release(db, held, delay=10),  # type: ignore[arg-type]
-    "reject": lambda queue, held: lambda db: queue.reject(db, held, "bad"),  # type: ignore[arg-type]
-    "lapse": lambda queue, held: lambda db: lapse(db, queue),
-    "take": lambda queue, held: queue.receive,
-    "dequeue": lambda queue, held: partial(queue.receive, at_most_once=True),
-    "enqueue": lambda queue, held: lambda db: queue.enqueue_many(db, [price("tea", b"other")]),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("other", TAKERS)
-@pytest.mark.promise(3)
-def test_a_new_value_beside_any_other_operation(db: Database, space: Subspace, other: str) -> None:
-    numbers = itertools.count()
-
-    def start() -> tuple[Sequence[Operation], Callable[[list[Any]], None]]:
-        queue = Queue.create(
-            db, f"q{next(numbers)}", root=space, levels=2, last_value="of", max_attempts=2
-        )
-        queue.enqueue_many(db, [price("tea", b"old")])
-        held = take(db, queue) if other in ("release", "ack", "defer", "reject", "lapse") else None
-
-        def check(results: list[Any]) -> None:
-            assert not [each for each in results if isinstance(each, Exception)]
-            clean(db, queue)
-            Queue(queue.name, space, clock=ManualClock(seconds=60)).admin.sweep(db)
-            there = ready(db, queue)
-            if other == "enqueue":
-                assert there in ([b"new"], [b"other"])
-            elif other in ("take", "dequeue"):
-                found = results[1].payload
-                # A lease has lapsed by now; the new value stays or was taken.
-                assert found in (b"old", b"new")
-                assert there == ([] if (other, found) == ("dequeue", b"new") else [b"new"])
-            else:
-                assert there == [b"new"]
-            clean(db, queue)
-            depth = queue.depth(db)
-            assert depth.enqueued == 2 + (other == "enqueue")
-            queue.delete(db)
-
-        new: Operation = lambda db: queue.enqueue_many(db, [price("tea", b"new")])  # noqa: E731
-        return [new, TAKERS[other](queue, held)], check
-
-    assert explore(db, start) > 1
-
-
-@pytest.mark.long
-def test_no_subscription_misses_what_comes_into_a_sorted_level(
-    db: Database, space: Subspace
-) -> None:
-    numbers = itertools.count()
-
-    def start() -> tuple[Sequence[Operation], Callable[[list[Any]], None]]:
-        queue = Queue.create(db, f"q{next(numbers)}", root=space, levels=1, sort="at")
-        queue.enqueue_many(
-            db, [NewMessage(b"x", headers={"at": n, "kind": "other"}) for n in range(100, 120)]
-        )
-        mine = queue.subscriptions.open(db, "mine", selector="kind = 'mine'")
-
-        def add(value: int) -> Operation:
-            return lambda db: queue.enqueue(
-                db, b"%d" % value, headers={"at": value, "kind": "mine"}
-            )
-
-        def check(results: list[Any]) -> None:
-            assert not [each for each in results if isinstance(each, Exception)]
-            found = [] if results[0] is None else [results[0].payload]
-            found += [d.payload for d in mine.receive_many(db, 9)]
-            assert sorted(found) == [b"1", b"110"]
-            clean(db, queue)
-            queue.delete(db)
-
-        return [mine.receive, add(1), add(110)], check
-
-    assert explore(db, start) > 1
+    sound(db, prices)
 
 
 # -- options and what is stored ---------------------------------------------------------------
@@ -711,7 +556,7 @@ def test_verification_finds_an_arrival_that_could_be_given_again(
     (found,) = reminders.admin.verify(db).deviations
     assert (found.kind, found.detail) == ("tail too low", "its arrival 2 could be used again")
     assert reminders.admin.repair(db).ok
-    clean(db, reminders)
+    sound(db, reminders)
 
 
 PLANTED: dict[str, tuple[str, bool]] = {
@@ -749,7 +594,7 @@ def test_verification_finds_wrong_records_of_last_values(
     assert found.kind == kind
     assert prices.admin.repair(db).ok == repaired
     if repaired:
-        clean(db, prices)
+        sound(db, prices)
 
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck), deadline=None)

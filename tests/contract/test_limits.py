@@ -22,15 +22,11 @@ from fdbqueue.schema.keys import Kind, within
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.limits import LimitSummary
+from tests.audit import sound
 from tests.contract.test_slots import conflicts
 
 Database = fdb.Database
 STRIPE = {"api": "stripe"}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -59,11 +55,6 @@ def counts(db: Database, limit: SharedLimit) -> tuple[int, int]:
     """How many messages of a limit are out, and how many wait."""
     state = limit.state(db)
     return len(state.out), state.waiting
-
-
-def sound(db: Database, *queues: Queue) -> None:
-    for queue in queues:
-        assert queue.admin.verify(db).deviations == ()
 
 
 def left(db: Database, *queues: Queue) -> int:

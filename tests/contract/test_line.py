@@ -5,36 +5,26 @@ from __future__ import annotations
 import itertools
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
-from fdbqueue.consumers import fulfilment, leader, line, watching
-from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
-from fdbqueue.consumers.receiving.access import Outcome
+from fdbqueue.consumers import fulfilment, line
+from fdbqueue.consumers.receiving import returning_leader, waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
-from fdbqueue.schema import once
-from fdbqueue.schema.codec.leases import new_claim
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
-from fdbqueue.store.clocks import VERSIONS_PER_SECOND
 from fdbqueue.testing import ManualClock
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.flaky import CONFLICT, FAULTS, FlakyDatabase
 from tests.patience import DEADLINE
 from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
-FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
 PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -199,72 +189,6 @@ def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_
     assert queue.depth(db).leased == 1
 
 
-def test_two_rounds_at_once_do_not_serve_twice(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [b"a", b"b", b"c"])
-    leader, _ = queue.line.request(db), queue.line.request(db)
-    rounds = [db.create_transaction() for _ in range(2)]
-    for tr in rounds:
-        waiter = waiting._Waiter(db, queue._access, leader, None)
-        waiter._round(tr, answered=False, done=False)
-    rounds[0].commit().wait()
-    with pytest.raises(fdb.FDBError) as caught:
-        rounds[1].commit().wait()
-    assert caught.value.code == 1020
-    assert queue.depth(db).leased == 2
-
-
-def test_whoever_joins_while_the_leader_leaves_looks_again(db: Database, queue: Queue) -> None:
-    leader = queue.line.request(db)
-    joining = db.create_transaction()
-    queue.line.request(joining)
-    queue.line.withdraw(db, leader)
-    with pytest.raises(fdb.FDBError) as caught:
-        joining.commit().wait()
-    assert caught.value.code == 1020
-
-
-@pytest.mark.parametrize("withdrawal_first", [True, False])
-def test_a_withdrawal_races_a_round_and_one_of_them_wins(
-    db: Database, queue: Queue, withdrawal_first: bool
-) -> None:
-    leader, other = queue.line.request(db), queue.line.request(db)
-    queue.enqueue_many(db, [b"a", b"b"])
-    leave, round_ = db.create_transaction(), db.create_transaction()
-    assert queue.line.withdraw(leave, other) == []
-    waiter = waiting._Waiter(db, queue._access, leader, None)
-    waiter._round(round_, answered=False, done=False)
-    winner, loser = (leave, round_) if withdrawal_first else (round_, leave)
-    winner.commit().wait()
-    with pytest.raises(fdb.FDBError):
-        loser.commit().wait()
-    assert payloads(queue.line.withdraw(db, other)) == ([] if withdrawal_first else [b"b"])
-
-
-@pytest.mark.promise(4)
-def test_an_honest_empty_races_an_arrival_and_does_not_stand(db: Database, queue: Queue) -> None:
-    ticket = queue.line.request(db, wait=False)
-    round_ = db.create_transaction()
-    waiter = waiting._Waiter(db, queue._access, ticket, None)
-    assert waiter._round(round_, answered=False, done=False).answer == []
-    queue.enqueue(db, b"here")
-    with pytest.raises(fdb.FDBError):
-        round_.commit().wait()
-    assert payloads(queue.line.collect(db, ticket)) == [b"here"]
-
-
-def test_a_leader_that_goes_to_sleep_races_an_arrival_and_is_woken(
-    db: Database, queue: Queue
-) -> None:
-    ticket = queue.line.request(db)
-    round_ = db.create_transaction()
-    waiter = waiting._Waiter(db, queue._access, ticket, None)
-    signal = waiter._round(round_, answered=False, done=False).signal
-    assert signal is not None
-    queue.enqueue(db, b"here")
-    round_.commit().wait()
-    assert watching.wait(watching.arm(db, signal), 10)
-
-
 # -- leaving --------------------------------------------------------------------------------------
 
 
@@ -361,18 +285,6 @@ def test_whoever_joins_behind_a_dead_leader_takes_over(
     clock.seconds += 3
     queue.enqueue_many(db, [b"a", b"b"])
     assert queue.line.request(db).leads
-
-
-def test_the_message_of_a_dead_consumer_comes_back(
-    db: Database, queue: Queue, clock: ManualClock, impatient: None
-) -> None:
-    queue.line.request(db)
-    second = queue.line.request(db)
-    queue.enqueue_many(db, [b"a", b"b"])
-    clock.seconds += 3
-    queue.line.collect(db, second)
-    clock.seconds += 31
-    assert payloads([*queue.consume(db)]) == [b"a", b"b"]
 
 
 def test_what_a_dead_consumer_was_given_comes_back_in_seconds_and_has_lost_no_attempt(
@@ -526,54 +438,6 @@ def test_a_leader_that_finds_no_message_for_itself_alone_serves_the_line(
     assert queue.line.collect(db, waiting) == []
 
 
-def test_a_leader_that_passed_the_lead_on_leaves_it_to_the_others_for_as_long(
-    db: Database,
-    space: Subspace,
-    queue: Queue,
-    away: Delivery,
-    clock: ManualClock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(returning_leader, "MAX_ROUNDS", 2)
-    # However slow the store is, no lead ends before it is passed on
-    monkeypatch.setattr(leader, "_LEADS_VERSIONS", 600 * VERSIONS_PER_SECOND)
-    first, second, third = queue, *(Queue(queue.name, space, clock=clock) for _ in range(2))
-    held: dict[Queue, list[Delivery]] = {first: [away], second: [], third: []}
-
-    def join(one: Queue) -> Ticket:
-        access, claim = one._access, new_claim()
-        access.returns, access.rests = True, max(0, access.rests - 1)
-
-        def body(tr: fdb.Transaction) -> Outcome:
-            demand = line.Demand(1, None)
-            return attempt.attempt(
-                tr, access, demand, claim, waits=False, crowded=False, ack=held[one]
-            )
-
-        ticket = once.run(db, one._keys.once, body)
-        assert isinstance(ticket, Ticket)
-        return ticket
-
-    def leaders() -> Iterator[Queue]:
-        """Who leads, round after round; who led last is the first to stand in line."""
-        leads, waits = first, [second, third]
-        while True:
-            yield leads
-            tickets = {one: join(one) for one in waits}
-            held[leads] = leads.receive_many(db, 1, ack=held[leads])
-            for one, ticket in tickets.items():
-                held[one] = one.line.collect(db, ticket)
-            if leads._access.lead is None:
-                (successor,) = (one for one in waits if one._access.lead is not None)
-                waits = [leads, *(one for one in waits if one is not successor)]
-                leads = successor
-
-    # Then each leads for two rounds
-    queue.enqueue_many(db, [b"more"] * 30)
-    turns = [first, second, third, first]
-    assert [*itertools.islice(leaders(), 8)] == [one for one in turns for _ in range(2)]
-
-
 def test_a_consumer_whose_answer_is_late_is_woken(
     db: Database, queue: Queue, away: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -656,76 +520,6 @@ def test_a_lead_that_nobody_returns_with_ends(
 
 
 # -- many at once, and faults ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scheme", ["auto", "first", "staged"])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_consumers_at_once_take_every_message_once(
-    db: Database, queue: Queue, quiet: Callable[[], bool], scheme: str, batch: int
-) -> None:
-    forced(queue, scheme)
-    ids = queue.enqueue_many(db, [b"x"] * 60)
-    found: list[str] = []
-
-    def consume(_: int) -> None:
-        for delivery in queue.consume(db, max_messages=batch):
-            found.append(delivery.id)
-
-    in_threads(6, consume)
-    assert sorted(found) == ids
-    assert queue.depth(db) == Depth(enqueued=60, done=60)
-    assert quiet()
-
-
-@pytest.mark.parametrize("scheme", ["auto", "first", "staged"])
-def test_waiting_consumers_and_producers_at_once_leave_nothing_behind(
-    db: Database, queue: Queue, quiet: Callable[[], bool], scheme: str
-) -> None:
-    forced(queue, scheme)
-    found: list[bytes] = []
-    ended = threading.Event()
-
-    def work(n: int) -> None:
-        if n < 2:
-            for i in range(15):
-                queue.enqueue(db, b"%d-%d" % (n, i))
-            return
-        while not ended.is_set():
-            for delivery in queue.consume(db, wait=0.2):
-                found.append(delivery.payload)
-                if len(found) == 30:
-                    ended.set()
-
-    in_threads(6, work)
-    assert len(set(found)) == len(found) == 30
-    assert queue.depth(db) == Depth(enqueued=30, done=30)
-    assert quiet()
-
-
-@pytest.mark.sample(12)
-@pytest.mark.parametrize("scheme", ["auto", "first", "staged"])
-@pytest.mark.parametrize("plan", PLANS, ids=", ".join)
-def test_every_way_of_receiving_takes_effect_once(
-    db: Database,
-    queue: Queue,
-    quiet: Callable[[], bool],
-    scheme: str,
-    plan: Sequence[str | None],
-) -> None:
-    def flaky() -> Database:
-        return cast("Database", FlakyDatabase(db, plan))
-
-    forced(queue, scheme)
-    ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
-    first = queue.receive(flaky())
-    assert first is not None
-    second = queue.receive_many(flaky(), 2, wait=5, ack=[first])
-    assert sorted([first.id, *(d.id for d in second)]) == ids
-    queue.ack(flaky(), second)
-    assert queue.receive(flaky()) is None
-    assert queue.receive(flaky(), wait=0.01) is None
-    assert queue.depth(db) == Depth(enqueued=3, done=3)
-    assert quiet()
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=", ".join)

@@ -14,15 +14,7 @@ from fdbqueue.testing import ManualClock
 
 Database = fdb.Database
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, clock=clock, lease=60)
+pytestmark = pytest.mark.queue(lease=60)
 
 
 def looked_up(

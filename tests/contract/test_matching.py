@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -143,17 +142,6 @@ def test_takers_of_what_does_not_match_do_not_disturb(db: Database, queue: Queue
     tr.commit().wait()
     assert left(db, queue) == [b"us2", b"us3", b"us4"]
     assert queue.admin.verify(db).ok
-
-
-def test_two_that_take_the_only_match_get_it_once(db: Database, queue: Queue) -> None:
-    put(db, queue, *(f"us{n}" for n in range(5)), "eu1")
-    found: list[bytes | None] = []
-    threads = [threading.Thread(target=lambda: found.append(dequeued(db, queue))) for _ in "12"]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert sorted(found, key=str) == sorted([b"eu1", None], key=str)
 
 
 def test_what_is_delayed_leased_expired_or_paused_is_not_taken(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +16,6 @@ from fdbqueue import NewMessage, Queue, State
 from fdbqueue.errors import TakenOver
 from fdbqueue.store.binding import fdb, transactional
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
-from tests.patience import DEADLINE
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -145,45 +142,6 @@ def test_a_row_that_is_pushed_meanwhile_does_not_disturb_the_move(
     # Then each transaction moved a row, and the last found nothing
     assert payloads(db, queue) == [b"a", b"b"]
     assert moved == [0, 1, 2]
-
-
-def test_beside_old_producers_and_consumers_each_row_goes_to_one_and_keeps_its_order(
-    db: Database, queue: Queue, old: Subspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Given two old producers and two old consumers at work
-    monkeypatch.setattr(move_recipe, "MAX_ROWS", 5)
-    given = {name: [b"%s%d" % (name, n) for n in range(60)] for name in (b"a", b"b")}
-
-    def produce(values: list[bytes]) -> None:
-        for value in values:
-            push(db, old, value)
-
-    def consume() -> list[bytes]:
-        found = []
-        while not all(each.done() for each in producers):
-            value = pop(db, old)
-            found += [value] if value is not None else []
-        return found
-
-    # When rows are moved until the producers are done, and once more
-    with ThreadPoolExecutor() as threads:
-        producers = [threads.submit(produce, values) for values in given.values()]
-        consumers = [threads.submit(consume) for _ in range(2)]
-        while not all(each.done() for each in producers):
-            move_recipe.move(db, queue, old, move_recipe.plain)
-        popped = [value for each in consumers for value in each.result(DEADLINE)]
-        for each in producers:
-            each.result(DEADLINE)
-    move_recipe.move(db, queue, old, move_recipe.plain)
-
-    # Then each row is in one place, and those in the queue are in the order of their producer
-    moved = payloads(db, queue)
-    assert Counter(popped + moved) == Counter(
-        value for values in given.values() for value in values
-    )
-    for name, values in given.items():
-        mine = [value for value in moved if value.startswith(name)]
-        assert mine == [value for value in values if value in set(mine)]
 
 
 def test_the_lowest_priority_of_the_recipe_stays_the_first(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,17 +12,12 @@ from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue.keys.limits import SharedLimit
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.contract.test_limits import counts, damage, left, payloads, sound
-from tests.contract.test_slots import conflicts
+from tests.audit import sound
+from tests.contract.test_limits import counts, damage, left, payloads
 
 Database = fdb.Database
 API, REGION = {"api": "stripe"}, {"region": "eu"}
 BOTH = {**REGION, **API}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -106,27 +100,6 @@ def test_a_waiting_message_keeps_what_it_holds_when_it_is_edited_or_replaced(
     assert drained(db, two, one) == [b"region", b"new", b"next"]
 
 
-def test_a_dead_letter_in_another_queue_leaves_its_gates_and_passes_them_when_it_returns(
-    db: Database,
-    queues: tuple[Queue, Queue],
-    api: SharedLimit,
-    region: SharedLimit,
-) -> None:
-    one, two = queues
-    one.set_options(db, dead_letter_queue="two")
-    one.enqueue(db, b"", key="k", limits=BOTH)
-    (found,) = one.receive_many(db, 1)
-    one.reject(db, found, "bad")
-    (dead,) = two.peek(db)
-    assert (dead.limits, dead.key) == (None, None)
-    assert left(db, *queues) == 0
-    assert two.move(db, one).taken == 1
-    assert (of_key(db, one), counts(db, api), counts(db, region)) == ((1, 0), (1, 0), (1, 0))
-    (back,) = one.receive_many(db, 1)
-    assert (back.message.key, back.message.limits) == ("k", BOTH)
-    sound(db, *queues)
-
-
 def test_a_move_keeps_the_order_of_a_key_of_which_the_first_waits_at_a_limit(
     db: Database, queues: tuple[Queue, Queue], api: SharedLimit
 ) -> None:
@@ -177,30 +150,6 @@ def test_a_stream_takes_no_message_that_waits_for_a_limit(
 def test_too_many_limits_are_refused(db: Database, queues: tuple[Queue, Queue], count: int) -> None:
     with pytest.raises(InvalidArgument, match="limits"):
         queues[0].enqueue(db, b"", limits={f"{n}": "x" for n in range(count)})
-
-
-def test_producers_conflict_with_nobody_where_there_is_a_backlog(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit, region: SharedLimit
-) -> None:
-    # Given a key with a backlog, and a limit with one
-    one, two = queues
-    one.enqueue_many(db, some("0", "1", "y", key="k", limits=BOTH))
-    two.enqueue_many(db, some("2", "3", limits=BOTH))
-    (held,) = one.receive_many(db, 1)
-
-    def enqueuing(queue: Queue, **terms: Any) -> Callable[[Any], Any]:
-        return lambda tr: queue.enqueue(tr, b"x", limits=BOTH, **terms)
-
-    several = [
-        *(enqueuing(one, key="k") for _ in range(5)),
-        *(enqueuing(two) for _ in range(5)),
-        *(enqueuing(two, key=f"{n}") for n in range(5)),
-    ]
-    assert not conflicts(db, [*several, lambda tr: one.ack(tr, held), *several[:3]])
-    # One that waits for its key does not mind what becomes of the limits behind it
-    change = lambda tr: region.set(tr, concurrency=9)  # noqa: E731
-    assert not conflicts(db, [change, *several[:5]])
-    sound(db, *queues)
 
 
 @pytest.mark.parametrize(

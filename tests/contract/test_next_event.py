@@ -15,15 +15,7 @@ from tests.patience import DEADLINE
 Database = fdb.Database
 Subspace = fdb.Subspace
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, clock=clock, lease=60)
+pytestmark = pytest.mark.queue(lease=60)
 
 
 def following(db: Database, queue: Queue) -> float | None:

@@ -23,15 +23,7 @@ from tests.patience import DEADLINE
 
 Database = fdb.Database
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, levels=3, max_attempts=2, clock=clock)
+pytestmark = pytest.mark.queue(levels=3, max_attempts=2)
 
 
 @pytest.fixture

@@ -12,14 +12,10 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import State
+from tests.audit import sound
 
 Database = fdb.Database
 Subspace = fdb.Subspace
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 def created(db: Database, space: Subspace, clock: ManualClock, **options: Any) -> Queue:
@@ -41,11 +37,6 @@ def taken(db: Database, queue: Queue) -> list[bytes]:
     deliveries = queue.receive_many(db, 100)
     queue.ack(db, deliveries)
     return [each.message.payload for each in deliveries]
-
-
-def sound(db: Database, queue: Queue) -> None:
-    found = queue.admin.verify(db)
-    assert found.ok, found
 
 
 def test_a_ready_message_is_replaced_in_its_place(db: Database, queue: Queue) -> None:

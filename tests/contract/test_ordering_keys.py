@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from typing import Any
 
@@ -12,21 +11,11 @@ from fdbqueue import Delivery, Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
 
 Database = fdb.Database
-Subspace = fdb.Subspace
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, max_attempts=2, clock=clock)
+pytestmark = pytest.mark.queue(max_attempts=2)
 
 
 def keyed(key: str | None, *payloads: bytes) -> list[NewMessage]:
@@ -78,11 +67,6 @@ def test_a_key_keeps_its_order_whatever_the_priorities(db: Database, queue: Queu
         got.append(delivery.payload)
         queue.ack(db, delivery)
     assert got == [b"other", b"1", b"2"]
-
-
-def cancel(db: Database, queue: Queue, delivery: Delivery) -> None:
-    queue.release(db, delivery)
-    assert queue.cancel(db, delivery.id)
 
 
 def test_a_message_whose_time_is_over_lets_the_next_one_go(
@@ -187,20 +171,6 @@ def test_a_waiting_consumer_is_woken_by_the_end_of_the_one_before(
     queue.ack(db, first)
     waiting.join(DEADLINE)
     assert [d and d.payload for d in got] == [b"2"]
-
-
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-def test_turns_are_taken_once_under_faults(db: Database, queue: Queue, fault: str) -> None:
-    flaky: Any = FlakyDatabase(db, itertools.cycle([fault, None]))
-    for payload in (b"1", b"2", b"3"):
-        queue.enqueue(flaky, payload, key="a")
-    for payload in (b"1", b"2", b"3"):
-        delivery = queue.receive(flaky)
-        assert delivery is not None
-        assert delivery.payload == payload
-        queue.ack(flaky, delivery)
-    assert queue.depth(db) == Depth(enqueued=3, done=3)
-    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, 5, b"a"])

@@ -33,7 +33,6 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import drain
 from fdbqueue.values import serializers
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -87,17 +86,6 @@ def test_a_purge_takes_the_chunks_along(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [LARGE, b"small", LARGE])
     assert chunks(db, queue) == 24
     queue.purge(db)
-    assert chunks(db, queue) == 0
-
-
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-def test_a_large_message_is_there_once_under_faults(db: Database, queue: Queue, fault: str) -> None:
-    flaky: Any = FlakyDatabase(db, [fault])
-    queue.enqueue(flaky, LARGE)
-    assert chunks(db, queue) == 12
-    message = queue.receive(FlakyDatabase(db, [fault]), at_most_once=True)  # type: ignore[call-overload]
-    assert message is not None
-    assert message.payload == LARGE
     assert chunks(db, queue) == 0
 
 

@@ -27,13 +27,14 @@ from fdbqueue.schema.codec.leases import lease_key
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.audit import sound
+from tests.flaky import FAULTS, FlakyDatabase
 from tests.progress import Steps
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
-FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
+pytestmark = pytest.mark.queue(max_attempts=2, lease=60)
 
 
 @pytest.fixture(autouse=True, params=["alone", "in small blocks"])
@@ -41,16 +42,6 @@ def rows(request: pytest.FixtureRequest) -> None:
     """Every plan is of messages that stand alone, and of messages that share rows."""
     if request.param == "in small blocks":
         request.getfixturevalue("small_blocks")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, max_attempts=2, lease=60, clock=clock)
 
 
 def payloads(db: Database, run: Planner, since: Mark, until: Mark, parts: int = 2) -> list[bytes]:
@@ -65,12 +56,6 @@ def payloads(db: Database, run: Planner, since: Mark, until: Mark, parts: int = 
 
 def ready(db: Database, queue: Queue) -> list[bytes]:
     return [message.payload for message in queue.peek(db, 1_000)]
-
-
-def sound(db: Database, queue: Queue) -> bool:
-    result = queue.admin.verify(db)
-    assert not result.deviations, result
-    return result.ok
 
 
 @pytest.fixture
@@ -229,23 +214,6 @@ def test_a_released_plan_returns_to_its_places_and_its_batch_is_lost(
     fresh = run.next(db, start)
     assert fresh.batch > until.batch
     assert len(payloads(db, run, start, fresh)) == 8
-    assert sound(db, queue)
-
-
-def test_a_release_that_was_interrupted_is_gone_on_with_by_a_run(
-    db: Database, queue: Queue, small_claims: None
-) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(7)])
-    run = queue.streams.plans.planner("stream")
-    start = run.begin(db)
-    until = run.next(db, start)
-    assert queue.streams.plans.release(db, "stream", progress=Steps(1)) == 1
-    (consumer,) = queue.streams.plans.list(db)
-    assert [(plan.state, plan.left) for plan in consumer.plans] == [("returning", 6)]
-    with pytest.raises(BatchLost):
-        run.pieces(db, start, until, 1)
-    fresh = run.next(db, start)
-    assert payloads(db, run, start, fresh) == [b"%d" % n for n in range(7)]
     assert sound(db, queue)
 
 
@@ -524,17 +492,6 @@ def test_of_a_run_what_has_expired_goes(db: Database, queue: Queue, clock: Manua
     assert [message.payload for message in queue.peek(db)] == [b"2"]
 
 
-def test_of_a_run_that_goes_on_what_has_expired_is_counted_once(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k", ttl=[None, 5][n % 2]) for n in range(9)])
-    clock.seconds += 6
-    run = queue.streams.plans.planner("stream")
-    start = run.begin(db)
-    assert payloads(db, run, start, run.next(db, start, messages=2)) == [b"0", b"2"]
-    assert sound(db, queue)
-
-
 def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,21 +507,6 @@ def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(
     run.acknowledge(cast("Database", flaky), until)
     assert flaky.commits == 3
     assert queue.depth(db) == Depth(enqueued=5, done=5)
-    assert sound(db, queue)
-
-
-def test_the_history_tells_of_planned_messages(db: Database, queue: Queue) -> None:
-    queue.set_options(db, history_seconds=3_600)
-    queue.enqueue_many(db, [b"a", b"b"])
-    run = queue.streams.plans.planner("stream")
-    first = run.next(db, run.begin(db), messages=1)
-    second = run.next(db, first, messages=1)
-    queue.streams.plans.release(db, "stream")
-    told = [(event.transition, event.consumer) for event in queue.history(db)]
-    assert told[2:] == [
-        ("lease", "stream"), ("ack", "stream"), ("lease", "stream"), ("release", "stream"),
-    ]  # fmt: skip
-    assert second.batch == 2
     assert sound(db, queue)
 
 
@@ -680,23 +622,6 @@ def test_every_step_happens_once_under_every_plan_of_faults(
         mark = following
     assert seen == [b"%d" % n for n in range(12)]
     assert queue.depth(db) == Depth(enqueued=12, done=12)
-    assert sound(db, queue)
-
-
-def test_two_runs_at_once_never_plan_a_message_twice(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(6)])
-    one, two = queue.streams.plans.planner("one"), queue.streams.plans.planner("two")
-    marks = {}
-
-    def interfere() -> None:
-        if "two" not in marks:
-            marks["two"] = Mark("", 0)
-            marks["two"] = two.next(db, two.begin(db), messages=2)
-
-    flaky = cast("Database", FlakyDatabase(db, [], before=interfere))
-    until = one.next(flaky, one.begin(db), messages=2)
-    assert payloads(db, two, two.begin(db), marks["two"]) == [b"0", b"1"]
-    assert payloads(db, one, one.begin(db), until) == [b"2", b"3"]
     assert sound(db, queue)
 
 

@@ -12,8 +12,6 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fdbqueue import Bounds, NewMessage, Producer, Queue
 from fdbqueue.errors import (
@@ -34,20 +32,17 @@ from fdbqueue.queue.bulk import pending
 from fdbqueue.store import binding, world
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.audit import sound
 from tests.flaky import (
-    CONFLICT,
+    FAULTS,
     TIMED_OUT_COMMITTED,
     TIMED_OUT_LOST,
-    UNKNOWN_COMMITTED,
-    UNKNOWN_LOST,
     CuttableDatabase,
     FlakyDatabase,
 )
 from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
-FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
-TIMED_OUT = (TIMED_OUT_COMMITTED, TIMED_OUT_LOST)
 PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
 
 
@@ -137,11 +132,6 @@ def in_thread(work: Callable[[], object]) -> Future[Any]:
     return future
 
 
-def clean(db: Database, queue: Queue) -> None:
-    found = queue.admin.verify(db)
-    assert found.ok, found.deviations
-
-
 # -- together ---------------------------------------------------------------------------------
 
 
@@ -164,36 +154,7 @@ def test_what_is_sent_during_a_commit_shares_the_next_one(
         zip([first.result(), *ids], [b"first", *numbers(100)], strict=True)
     )
     assert payloads(db, queue) == [b"first", *numbers(100)]
-    clean(db, queue)
-
-
-def test_sixty_four_threads_share_commits_and_each_keeps_its_order(
-    db: Database, queue: Queue, held: HeldDatabase
-) -> None:
-    sent: list[dict[bytes, Future[str]]] = [{} for _ in range(64)]
-    held.hold()
-    with Producer(queue, held.db, max_batch=500) as producer:
-
-        def work(n: int) -> None:
-            for payload in [b"%d:%d" % (n, i) for i in range(50)]:
-                sent[n][payload] = producer.send(payload, room=DEADLINE)
-
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(64)]
-        for thread in threads:
-            thread.start()
-        held.begun()
-        held.open.set()
-        for thread in threads:
-            thread.join(DEADLINE)
-            assert not thread.is_alive()
-    found = stored(db, queue)
-    assert found == {f.result(): payload for each in sent for payload, f in each.items()}
-    order = payloads(db, queue)
-    for n, each in enumerate(sent):
-        assert [payload for payload in order if payload.startswith(b"%d:" % n)] == list(each)
-    assert held.commits < 64 * 50 / 2
-    assert queue.depth(db).enqueued == 64 * 50
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_what_one_thread_waits_for_goes_before_what_another_then_sends(
@@ -248,7 +209,7 @@ def test_messages_of_all_kinds_are_stored_as_enqueue_stores_them(
         event.id for event in queue.history(db) if event.transition in ("enqueue", "schedule")
     ]
     assert sorted(enqueued) == sorted(ids)
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_a_serializer_works_in_the_sender(db: Database, space: fdb.Subspace) -> None:
@@ -286,7 +247,7 @@ def test_a_batch_has_so_many_messages_and_bytes_at_most(
         producer.flush(DEADLINE)
         assert held.commits == before + 6
     assert len(stored(db, queue)) == len({future.result() for future in futures}) == 33
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_a_message_lingers_until_the_batch_is_full_or_somebody_waits_for_all(
@@ -362,7 +323,7 @@ def test_every_message_is_stored_once_whatever_becomes_of_commits(
         held.open.set()
     ids = [future.result() for future in futures]
     assert list(stored(db, queue).items()) == list(zip(ids, numbers(21), strict=True))
-    clean(db, queue)
+    sound(db, queue)
 
 
 @pytest.mark.parametrize("fault", [TIMED_OUT_COMMITTED, TIMED_OUT_LOST])
@@ -485,7 +446,7 @@ def test_what_the_queue_takes_now_is_taken_and_what_it_took_before_fails_alone(
         False,
     ]
     assert payloads(db, queue)[1:] == [b"first", *(b"y" * size for size in (5, 6, 7, 8))]
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_a_full_queue_takes_the_first_messages_and_refuses_the_others(
@@ -501,22 +462,7 @@ def test_a_full_queue_takes_the_first_messages_and_refuses_the_others(
         told = results(futures)
     assert told[10:] == [QueueFull] * 20
     assert list(stored(db, queue).items()) == list(zip(told[:10], numbers(10), strict=True))
-    clean(db, queue)
-
-
-def test_a_message_that_is_too_large_for_a_queue_does_not_keep_out_smaller_ones(
-    db: Database, space: fdb.Subspace, held: HeldDatabase
-) -> None:
-    queue = Queue.create(db, "full", root=space, bounds=Bounds(bytes=100, when_full="block"))
-    with queue.producer(held.db) as producer:
-        held.hold()
-        futures = [producer.send(b"0")]
-        held.begun()
-        futures += [producer.send(b"x" * size) for size in (10, 101, 20)]
-        held.open.set()
-        told = results(futures)
-    assert [each is QueueFull for each in told] == [False, False, True, False]
-    assert [len(each) for each in payloads(db, queue)] == [1, 10, 20]
+    sound(db, queue)
 
 
 def test_a_producer_waits_for_room_and_keeps_the_order(db: Database, space: fdb.Subspace) -> None:
@@ -545,7 +491,7 @@ def test_a_queue_that_drops_its_oldest_keeps_the_last_of_many(
         futures = [producer.send(payload) for payload in numbers(60)]
     assert len({future.result() for future in futures}) == 60
     assert payloads(db, queue) == numbers(10, 50)
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_a_queue_that_is_gone_is_an_error_of_each_message(
@@ -619,24 +565,6 @@ def test_the_bytes_of_a_producer_are_bounded_but_for_a_single_message(
         for each in (large, small):
             each.result(DEADLINE).result(DEADLINE)
     assert [each[:1] for each in payloads(db, queue)] == [b"x", b"0", b"1", b"2", b"3"]
-
-
-def test_a_large_message_that_gives_up_lets_smaller_ones_in(
-    db: Database, queue: Queue, held: HeldDatabase
-) -> None:
-    with queue.producer(held.db, max_pending_bytes=5_000) as producer:
-        held.hold()
-        producer.send(b"0" * 2_000)
-        held.begun()
-        large = in_thread(lambda: producer.send(b"2" * 3_000, room=0.2))
-        eventually(lambda: producer._pending._line)
-        small = in_thread(lambda: producer.send(b"3"))
-        with pytest.raises(ProducerFull):
-            large.result(DEADLINE)
-        future = small.result(DEADLINE)  # while the store is still held up
-        held.open.set()
-        future.result(DEADLINE)
-    assert [each[:1] for each in payloads(db, queue)] == [b"0", b"3"]
 
 
 @pytest.mark.parametrize(
@@ -824,140 +752,3 @@ def test_delays_and_times_to_live_count_from_the_moment_of_sending(
         assert queue.get(db, future.result()) is not None
     clock.seconds += 21
     assert [each.payload for each in queue.receive_many(db, 9)] == [b"first", b"late"]
-
-
-@pytest.mark.parametrize("seconds", [-86_400.0, 86_400.0])
-def test_a_wrong_wall_clock_is_not_believed(
-    db: Database, space: fdb.Subspace, seconds: float
-) -> None:
-    clock = ManualClock()
-    queue = Queue.create(db, "timed", root=space, clock=clock)
-    with queue.producer(db) as producer:
-        right = producer.send(NewMessage(b"right", ttl=600))
-        producer.flush(DEADLINE)
-        if not clock.told(db.create_transaction()):
-            pytest.skip("the database does not tell its time")
-        clock.wall_only = seconds
-        wrong = producer.send(NewMessage(b"wrong", ttl=600))
-    both = [queue.get(db, future.result()) for future in (right, wrong)]
-    times = [each.message.enqueued_at_ms for each in both if each is not None]
-    assert len(times) == 2
-    assert abs(times[1] - times[0]) < 300_000
-    assert len(queue.receive_many(db, 9)) == 2
-
-
-# -- a model ----------------------------------------------------------------------------------
-
-KINDS = ("plain", "urgent", "large", "keyed", "unique", "cancelled", "late")
-STEPS = st.lists(
-    st.one_of(
-        st.sampled_from(KINDS),
-        st.sampled_from(["flush", "hold", "go", "shrink"]),
-        st.sampled_from([(fault,) for fault in (*FAULTS, *TIMED_OUT)]),
-    ),
-    max_size=40,
-)
-LIMIT = 50
-
-
-@settings(
-    max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
-@given(
-    steps=STEPS,
-    max_batch=st.integers(1, 9),
-    room=st.sampled_from([None, 5, 12]),
-    history=st.booleans(),
-)
-def test_whatever_is_sent_is_stored_once_in_order_or_told_as_an_error(
-    db: Database, steps: list[Any], max_batch: int, room: int | None, history: bool
-) -> None:
-    space = fdb.Subspace((f"model-{time.time_ns()}",))
-    kept = 86_400 if history else None
-    queue = Queue.create(
-        db, "model", root=space, bounds=Bounds(messages=room), history_seconds=kept
-    )
-    held = HeldDatabase(db)
-    sent: list[tuple[str, bytes, Future[str]]] = []
-    shrunk = lost = late = False
-    try:
-        with Producer(queue.within(DEADLINE), held.db, max_batch=max_batch) as producer:
-            for n, step in enumerate(steps):
-                payload = b"%d" % n
-                match step:
-                    case "flush":
-                        held.open.set()
-                        producer.flush(DEADLINE)
-                    case "hold":
-                        held.hold()
-                    case "go":
-                        held.open.set()
-                    case "shrink":
-                        shrunk = True
-                        queue.set_options(db, max_payload=LIMIT)
-                    case (fault,):
-                        # After a timeout, the next commit finds out what became of it.
-                        held.planned += [fault, None] if fault in TIMED_OUT else [fault]
-                        lost = lost or fault == TIMED_OUT_LOST
-                        late = late or fault in TIMED_OUT
-                    case kind:
-                        message = {
-                            "plain": NewMessage(payload),
-                            "urgent": NewMessage(payload, priority=9),
-                            "large": NewMessage(payload.ljust(2 * LIMIT, b".")),
-                            "keyed": NewMessage(payload, key="k"),
-                            "unique": NewMessage(payload, unique="u"),
-                            "cancelled": NewMessage(payload),
-                            "late": NewMessage(payload, delay=3600),
-                        }[kind]
-                        try:
-                            future = producer.send(message)
-                        except PayloadTooLarge:
-                            assert shrunk
-                            assert kind == "large"
-                            continue
-                        if kind == "cancelled":
-                            future.cancel()
-                        sent.append((kind, message.payload, future))
-            held.open.set()
-        # Each future is done, with an id or with an error that has a reason.
-        told = results([future for _, _, future in sent])
-        reasons: dict[Any, bool] = {
-            CancelledError: True,
-            PayloadTooLarge: shrunk,
-            QueueFull: room is not None,
-            OperationTimedOut: late,
-        }
-        for (kind, _, _), outcome in zip(sent, told, strict=True):
-            assert isinstance(outcome, str) or reasons[outcome]
-            assert outcome is not CancelledError or kind == "cancelled"
-            assert outcome is not PayloadTooLarge or kind == "large"
-            # What finds its unique key writes nothing, so a commit of it that timed out is nothing.
-            assert outcome is not OperationTimedOut or lost or kind == "unique"
-        # What has an id is stored once, and nothing else is.
-        depth = queue.depth(db)
-        ids = [outcome for outcome in told if isinstance(outcome, str)]
-        uniques = [
-            outcome
-            for (kind, _, _), outcome in zip(sent, told, strict=True)
-            if kind == "unique" and isinstance(outcome, str)
-        ]
-        assert len({*uniques}) <= 1
-        assert depth.enqueued == len({*ids}) == len(ids) - max(0, len(uniques) - 1)
-        # Each level has its messages in the order in which they were sent.
-        expected: dict[bool, list[bytes]] = {True: [], False: []}
-        keyed, known = False, set[str]()
-        for (kind, payload, _), outcome in zip(sent, told, strict=True):
-            if isinstance(outcome, str) and kind != "late":
-                if kind == "keyed" and keyed:
-                    continue  # It waits for its turn.
-                keyed = keyed or kind == "keyed"
-                if kind == "unique" and outcome in known:
-                    continue  # The first one is there.
-                known.add(outcome)
-                expected[kind == "urgent"].append(payload)
-        assert payloads(db, queue) == expected[True] + expected[False]
-        clean(db, queue)
-    finally:
-        held.open.set()
-        queue.delete(db)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -28,11 +27,13 @@ from fdbqueue.queue.subscription import Subscription
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import browser, fetcher, runtime
-from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, CuttableDatabase, FlakyDatabase
+from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.gates import Gate
 from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
+
+pytestmark = pytest.mark.queue(backoff=None)
 
 
 @pytest.fixture(autouse=True)
@@ -47,16 +48,6 @@ def gate() -> Iterator[Gate]:
     gate = Gate()
     yield gate
     gate.let(1_000)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, backoff=None, clock=clock)
 
 
 @pytest.fixture
@@ -148,17 +139,6 @@ def test_another_worker_stands_by_and_takes_over(
         second.let(9)
 
 
-def test_a_worker_that_stops_lets_another_go_on_at_once(
-    db: Database, queue: Queue, audit: Subscription
-) -> None:
-    seen: list[bytes] = []
-    for each in numbers(3):
-        with Worker(db).add(queue, lambda m: seen.append(m), take=Take(subscription=audit)):
-            queue.enqueue(db, each)
-            eventually(partial(seen.count, each))
-    assert seen == numbers(3)
-
-
 def test_the_writes_of_a_handler_commit_with_the_move(
     db: Database, queue: Queue, audit: Subscription, space: fdb.Subspace
 ) -> None:
@@ -174,20 +154,6 @@ def test_the_writes_of_a_handler_commit_with_the_move(
         with Worker(flaky).add(queue, handle, run=Run(batch=2), take=Take(subscription=audit)):  # type: ignore[arg-type]
             eventually(lambda: passed(db, audit))
     assert int.from_bytes(db[count] or b"", "little") == 222
-
-
-def test_batches_are_handed_over_whole_and_in_order(
-    db: Database, queue: Queue, audit: Subscription
-) -> None:
-    seen: list[list[bytes]] = []
-    queue.enqueue_many(db, numbers(25))
-    worker = Worker(db).add(
-        queue, lambda m: seen.append(m), run=Run(batch=10), take=Take(subscription=audit)
-    )
-    with worker:
-        eventually(lambda: passed(db, audit))
-    assert [len(batch) for batch in seen] == [10, 10, 5]
-    assert [each for batch in seen for each in batch] == numbers(25)
 
 
 def test_a_message_whose_handler_fails_is_tried_again_before_any_other(
@@ -266,23 +232,6 @@ def test_who_moves_the_cursor_while_a_message_is_handled_has_the_last_word(
         gate.let(4)
         eventually(lambda: passed(db, audit))
     assert gate.entered == [b"0", b"1", *numbers(3)]
-
-
-def test_browsing_goes_on_after_an_outage(db: Database, queue: Queue, audit: Subscription) -> None:
-    seen: list[bytes] = []
-    line = CuttableDatabase(db)
-    worker = Worker(line).add(  # type: ignore[arg-type]
-        queue, seen.append, take=Take(subscription=queue.subscriptions.open(db, "audit"))
-    )
-    worker.connection.interval = 0.02
-    with worker:
-        queue.enqueue(db, b"0")
-        eventually(lambda: seen == [b"0"])
-        line.cut = True
-        queue.enqueue_many(db, numbers(2, 1))
-        line.cut = False
-        eventually(lambda: passed(db, audit))
-    assert list(dict.fromkeys(seen)) == numbers(3)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fdbqueue import Queue
 from fdbqueue.errors import CorruptData, InvalidOptions
@@ -19,7 +15,6 @@ from fdbqueue.schema.codec.slots import Reached, pack_reached, unpack_reached
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.values.rates import Rate
-from fdbqueue.worker import Worker
 from tests.patience import DEADLINE
 from tests.schemes import forced
 from tests.still_clock import StillClock
@@ -53,19 +48,6 @@ def test_messages_are_taken_no_faster(db: Database, space: fdb.Subspace, mode: s
     assert third is not None
     assert (third.payload, queue.receive(db)) == (b"2", None)
     clock.seconds += 20
-    assert len(queue.receive_many(db, 10)) == 2
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_batch_gets_as_many_as_may_come(db: Database, space: fdb.Subspace, mode: str) -> None:
-    clock = StillClock()
-    queue = forced(filled(db, space, "1/s, burst 5", clock=clock), mode)
-    batch = queue.receive_batch(db, 2)
-    assert batch is not None
-    assert len(batch) == 2
-    assert len(queue.receive_many(db, 10)) == 3
-    assert queue.receive_many(db, 10) == []
-    clock.seconds += 2
     assert len(queue.receive_many(db, 10)) == 2
 
 
@@ -195,23 +177,6 @@ def test_a_higher_rate_wakes_who_waits(db: Database, space: fdb.Subspace) -> Non
     assert [each.payload for each in found] == [b"1"]
 
 
-def test_workers_keep_to_the_rate(db: Database, space: fdb.Subspace) -> None:
-    queue = make(db, space, "100/s, burst 3", clock=SYSTEM)
-    begun_us = time.time_ns() // 1_000
-    queue.enqueue_many(db, [b""] * 30)
-    over = threading.Semaphore(0)
-
-    def handle(_: object) -> None:
-        over.release()
-
-    with Worker(db, 3).add(queue, handle), Worker(db, 3).add(queue, handle):
-        for _ in range(30):
-            assert over.acquire(timeout=DEADLINE)
-    # Each of them moved the next one on.
-    assert unpack_reached(db[queue._keys.pace] or b"").tat_us >= begun_us + 30 * 10_000
-    assert queue.admin.verify(db).ok
-
-
 def test_a_clock_far_ahead_stops_a_queue_for_two_minutes_at_most(
     db: Database, space: fdb.Subspace
 ) -> None:
@@ -263,55 +228,3 @@ def test_without_its_rate_a_queue_is_as_before(db: Database, space: fdb.Subspace
     assert queue.receive(db) is None
     clock.seconds += 1
     assert queue.receive(db) is not None
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["take", "many", "dequeue", "release", "ack", "pass"]), st.integers(0, 4)
-    ),
-    max_size=25,
-)
-
-
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(steps=STEPS, per_second=st.integers(1, 8), burst=st.integers(1, 4))
-def test_as_many_come_as_a_bucket_has_tokens(
-    db: Database,
-    space: fdb.Subspace,
-    steps: list[tuple[str, int]],
-    per_second: int,
-    burst: int,
-) -> None:
-    clock = StillClock()
-    queue = make(db, space[uuid4().bytes], f"{per_second}/s, burst {burst}", clock=clock)
-    queue.enqueue_many(db, [b""] * 60)
-    # In microseconds, as the rate is: a bucket of tokens that fills by itself.
-    interval = -(-1_000_000 // per_second)
-    tokens, held = burst * interval, list[Any]()
-    for step, n in steps:
-        whole = tokens // interval
-        found = 0
-        match step:
-            case "take":
-                got = queue.receive(db)
-                held += [got] if got else []
-                found, wanted = int(got is not None), 1
-            case "many":
-                more = list(queue.receive_many(db, n + 1))
-                held += more
-                found, wanted = len(more), n + 1
-            case "dequeue":
-                found, wanted = int(queue.receive(db, at_most_once=True) is not None), 1
-            case "pass":
-                clock.seconds += n / 8
-                tokens, wanted = min(burst * interval, tokens + n * 125_000), 0
-            case _:
-                wanted = 0
-                if held and step == "ack":
-                    queue.ack(db, held.pop())
-                elif held:
-                    queue.release(db, held.pop(), delay=0)
-        assert found == min(wanted, whole)
-        tokens -= found * interval

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,29 +14,21 @@ from fdbqueue.messages.slots import hand_over, rates
 from fdbqueue.schema.codec.slots import Timer, pack_paced, unpack_paced
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
-from fdbqueue.testing import ManualClock
+from tests.audit import sound
+from tests.contract.test_slots import conflicts
 from tests.patience import DEADLINE
 from tests.still_clock import StillClock
 
 Database = fdb.Database
 
+pytestmark = pytest.mark.queue(
+    "jobs", keys=KeyLimits(concurrency=None, rate="6/min"), max_attempts=2, backoff=None
+)
+
 
 @pytest.fixture
 def clock() -> StillClock:
     return StillClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(
-        db,
-        "jobs",
-        root=space,
-        keys=KeyLimits(concurrency=None, rate="6/min"),
-        max_attempts=2,
-        backoff=None,
-        clock=clock,
-    )
 
 
 def keyed(count: int, begin: int = 0, key: str | None = "a") -> list[NewMessage]:
@@ -57,10 +49,6 @@ def left(db: Database, queue: Queue) -> int:
     kinds = (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG, Kind.RATE, Kind.TIMER)
     ranges = [queue._keys.kind(kind) for kind in kinds]
     return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
-
-
-def sound(db: Database, queue: Queue) -> None:
-    assert queue.admin.verify(db).deviations == ()
 
 
 # -- what counts ------------------------------------------------------------------------------
@@ -211,22 +199,6 @@ def test_a_stream_plans_no_message_before_its_time(
 # -- conflicts --------------------------------------------------------------------------------
 
 
-def conflicts(db: Database, operations: Sequence[Callable[[fdb.Transaction], Any]]) -> int:
-    """Of transactions that all begin before any commits, how many have to try again."""
-    transactions = [db.create_transaction() for _ in operations]
-    for operation, tr in zip(operations, transactions, strict=True):
-        operation(tr)
-    failed = 0
-    for tr in transactions:
-        try:
-            tr.commit().wait()
-        except fdb.FDBError as error:
-            if error.code != 1020:
-                raise
-            failed += 1
-    return failed
-
-
 def enqueuing(queue: Queue, key: str, tr: fdb.Transaction) -> None:
     queue.enqueue(tr, b"9", key=key)
 
@@ -309,24 +281,6 @@ def test_a_clock_that_is_a_day_off_neither_stops_a_key_nor_floods_it(
     assert come(db, wrong) == []
 
 
-@pytest.mark.parametrize("off", [50.0, -50.0])
-def test_clocks_that_differ_let_no_more_come_than_fit_into_the_difference(
-    db: Database, queue: Queue, space: fdb.Subspace, clock: StillClock, off: float
-) -> None:
-    other = StillClock(wall_only=off)
-    beside = Queue("jobs", space, clock=other)
-    queue.enqueue_many(db, keyed(99))
-    for _ in range(30):
-        come(db, beside)
-        come(db, queue)
-        clock.seconds += 10
-        other.seconds += 10
-    gone = 99 - queue.keys["a"].state(db).waiting
-    # In thirty intervals: as many more, or fewer, as fit into what believed clocks may differ by
-    assert 30 - 7 <= gone <= 30 + 7
-    sound(db, queue)
-
-
 # -- waiting ----------------------------------------------------------------------------------
 
 
@@ -342,21 +296,6 @@ def test_a_consumer_that_waits_gets_the_next_message_when_its_time_comes(
         got.append(int(found.payload))
         queue.ack(db, found)
     assert got == [0, 1, 2, 3, 4]
-
-
-def test_a_subscription_gets_the_next_message_when_its_time_comes(
-    db: Database, space: fdb.Subspace
-) -> None:
-    queue = Queue.create(db, "soon", root=space, keys=KeyLimits(concurrency=None, rate="20/s"))
-    wanting = queue.subscriptions.open(db, "all", selector="n >= 0")
-    queue.enqueue_many(db, [NewMessage(b"x", headers={"n": n}, key="a") for n in range(4)])
-    got = []
-    for _ in range(4):
-        found = wanting.receive(db, wait=DEADLINE)
-        assert found is not None
-        got.append(found.message.headers["n"])
-        queue.ack(db, found)
-    assert got == [0, 1, 2, 3]
 
 
 # -- verification -----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,30 +14,14 @@ from fdbqueue.messages.delivery.lease_rows import WholeRow
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.interleaving import Operation, explore
+from tests.audit import sound
 from tests.schemes import forced
 
-Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
+pytestmark = pytest.mark.queue(lease=60, max_attempts=2, backoff=None, levels=2)
+
 
 HUNDRED = [b"%02d" % n for n in range(100)]
 LONG = bytes(100_000)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue[bytes]:
-    return Queue.create(
-        db, "orders", root=space, lease=60, clock=clock, max_attempts=2, backoff=None, levels=2
-    )
-
-
-def clean(db: fdb.Database, queue: Queue[Any]) -> None:
-    found = queue.admin.verify(db)
-    assert found.ok, found.deviations
 
 
 def rows(db: fdb.Database, queue: Queue[Any], *kinds: Kind) -> int:
@@ -146,7 +129,7 @@ def test_a_batch_of_blocks_and_single_messages_of_all_kinds(
     assert rows(db, queue, Kind.CHUNK, Kind.UNIQUE, Kind.MORTAL, Kind.WAITING, Kind.SLOT) == 0
     if history:
         assert sum(each.transition == "ack" for each in queue.history(db)) == 57
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_a_batch_is_acknowledged_with_the_next_request(
@@ -180,7 +163,7 @@ def test_an_extended_batch_is_settled_by_what_it_was_and_what_it_is(
         clock.seconds += 0 if knows else 1_000
         queue.admin.sweep(db)
         assert rows(db, queue) == 0
-        clean(db, queue)
+        sound(db, queue)
     assert queue.depth(db).done == 200
 
 
@@ -209,7 +192,7 @@ def test_what_is_lost_is_named_and_nothing_is_written(
     rest = batch.without(raised.value.lost)
     assert len(rest) == 46
     settle[how](rest)
-    clean(db, queue)
+    sound(db, queue)
     if how == "extend":
         queue.ack(db, rest)
     clock.seconds += 1_000
@@ -233,7 +216,7 @@ def test_nothing_is_settled_twice_at_once(db: fdb.Database, queue: Queue[bytes])
     with pytest.raises(LeaseLost) as raised:
         queue.ack(db, batch)
     assert len(raised.value.lost) == 50
-    clean(db, queue)
+    sound(db, queue)
 
 
 # -- by verdicts ----------------------------------------------------------------------------------
@@ -272,7 +255,7 @@ def test_each_message_is_settled_by_its_verdict(
     kept = [(each.message.attempts, each.message.last_error) for each in again if each]
     assert kept == [(1, "Retry: again"), (0, None), (1, "ValueError: broken")]
     assert rows(db, queue) == 0
-    clean(db, queue)
+    sound(db, queue)
 
 
 def test_a_failure_at_the_last_attempt_makes_a_dead_letter(
@@ -348,7 +331,7 @@ def test_however_it_is_received_what_was_enqueued_together_is_one_lease(
     queue.ack(db, before)
     assert (queue.depth(db).done, queue.depth(db).dead) == (84, 1)
     assert rows(db, queue, Kind.LEASE) == 0
-    clean(db, queue)
+    sound(db, queue)
 
 
 # -- in parts -------------------------------------------------------------------------------------
@@ -379,141 +362,4 @@ def test_a_row_is_settled_whole_where_its_messages_follow_each_other(
     depth = queue.depth(db)
     assert (depth.done, depth.ready) == (10, 8)
     assert rows(db, queue, Kind.LEASE) == 0
-    clean(db, queue)
-
-
-# -- beside others --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[[], Queue[bytes]]:
-    """Makes a queue of its own for every interleaving."""
-    numbers = itertools.count()
-    options: dict[str, Any] = {"lease": 10, "backoff": None}
-    return lambda: Queue.create(db, f"q{next(numbers)}", root=space, **options)
-
-
-def later(queue: Queue[bytes]) -> Queue[bytes]:
-    """The queue when the leases are over."""
-    return Queue(queue.name, queue._root, clock=ManualClock(seconds=60))
-
-
-def settled_at_last(db: fdb.Database, queue: Queue[bytes]) -> list[bytes]:
-    """What comes back when every lease is over; then nothing is left of the leases."""
-    much_later = Queue(queue.name, queue._root, clock=ManualClock(seconds=1_000))
-    much_later.admin.sweep(db)
-    back = []
-    while found := much_later.receive_many(db, 10):
-        back += [each.payload for each in found]
-        much_later.ack(db, found)
-    assert rows(db, queue) == 0
-    clean(db, queue)
-    return back
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("verdict", [False, True])
-def test_a_batch_is_settled_or_lapses(
-    db: fdb.Database, fresh: Callable[[], Queue[bytes]], verdict: bool, half: bool
-) -> None:
-    def start() -> Start:
-        # Given a batch that is over, whole, or with one message done
-        queue = fresh()
-        queue.enqueue_many(db, HUNDRED[:9])
-        batch = queue.receive_batch(db, 9)
-        if half:
-            queue.ack(db, batch[8])
-            batch = batch[:8]
-        verdicts: dict[str, BaseException] = {batch[2].id: Snooze(0)} if verdict else {}
-
-        def check(results: list[Any]) -> None:
-            # Then all of it is settled, or all of it comes back
-            settled, found = results
-            assert settled is None or isinstance(settled, LeaseLost)
-            back = [b"02"] if verdict else []
-            if settled is not None:
-                assert len(settled.lost) == len(batch)
-                back = batch.payloads
-            if found is not None:
-                back.remove(found.payload)
-                queue.ack(db, found)
-            assert settled_at_last(db, queue) == back
-
-        # When it is settled while another looks for messages
-        other = later(queue)
-        return [
-            lambda db: queue.settle(db, batch, verdicts),
-            other.receive,
-        ], check
-
-    assert explore(db, start) >= 4
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("whole", ["ack", "settle", "extend"])
-def test_a_batch_of_which_another_settles_one(
-    db: fdb.Database, fresh: Callable[[], Queue[bytes]], whole: str
-) -> None:
-    def start() -> Start:
-        # Given a batch
-        queue = fresh()
-        queue.enqueue_many(db, HUNDRED[:9])
-        batch = queue.receive_batch(db, 9)
-        verdicts: dict[str, BaseException] = {batch[2].id: Snooze(0)}
-
-        def settle(db: Any) -> object:
-            match whole:
-                case "ack":
-                    queue.ack(db, batch)
-                case "settle":
-                    queue.settle(db, batch, verdicts)
-                case _:
-                    return queue.extend(db, batch, 100).expires_at_ms
-            return None
-
-        def check(results: list[Any]) -> None:
-            # Then only one of the two settles, and an extension makes no settlement fail
-            all_of_it, one = results
-            lost = isinstance(all_of_it, LeaseLost)
-            assert not lost or all_of_it.lost == (batch[4].id,)
-            if whole == "extend":
-                assert one is None
-            else:
-                assert lost == (one is None)
-                assert lost or isinstance(one, LeaseLost)
-            back = [each for each in HUNDRED[:9] if one is not None or each != b"04"]
-            if whole != "extend" and not lost:
-                back = [b"02"] if whole == "settle" else []
-            assert settled_at_last(db, queue) == back
-
-        # When it is settled or extended while somebody settles one of its messages
-        return [settle, lambda db: queue.ack(db, batch[4])], check
-
-    assert explore(db, start) >= 3
-
-
-@pytest.mark.long
-def test_a_batch_is_settled_while_it_is_extended(
-    db: fdb.Database, fresh: Callable[[], Queue[bytes]]
-) -> None:
-    def start() -> Start:
-        # Given a batch
-        queue = fresh()
-        queue.enqueue_many(db, HUNDRED[:9])
-        batch = queue.receive_batch(db, 9)
-
-        def check(results: list[Any]) -> None:
-            # Then the settlement never fails
-            settled, extended = results
-            assert settled is None
-            assert isinstance(extended, LeaseLost | int)
-            assert settled_at_last(db, queue) == []
-
-        # When it is acknowledged while it is extended
-        return [
-            lambda db: queue.ack(db, batch),
-            lambda db: queue.extend(db, batch, 100).expires_at_ms,
-        ], check
-
-    assert explore(db, start) >= 3
+    sound(db, queue)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +16,7 @@ from fdbqueue.worker.consumer import QueueConsumer
 from fdbqueue.worker.terms import TAKE
 from tests.flaky import CuttableDatabase
 from tests.gates import Gate
-from tests.patience import DEADLINE, eventually
+from tests.patience import eventually
 from tests.schemes import forced
 
 Database = fdb.Database
@@ -162,18 +161,6 @@ def test_batches_are_not_interrupted(
     assert (sum(sizes), looks) == (30, [])
 
 
-def test_messages_of_the_first_level_are_not_looked_behind(
-    db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[int] = []
-    monkeypatch.setattr(QueueConsumer, "waits_behind", lambda self, level: looks.append(level))
-    queue = Queue.create(db, "flat", root=space, levels=1)
-    queue.enqueue_many(db, [b"x"] * 30)
-    with Worker(db, 2, prefetch=20).add(queue, lambda message: None):
-        eventually(lambda: queue.depth(db).done == 30)
-    assert looks == []
-
-
 def test_a_look_counts_for_a_while(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,30 +171,6 @@ def test_a_look_counts_for_a_while(
     with Worker(db, 2, prefetch=40).add(queue, lambda message: None):
         eventually(lambda: queue.depth(db).done == 30)
     assert looks == [], "the first fetch has found nothing more urgent"
-
-
-def test_one_busy_queue_of_a_worker_does_not_keep_another_from_its_turn(
-    db: Database, space: fdb.Subspace
-) -> None:
-    order: list[str] = []
-    begin = threading.Event()
-    queues = [Queue.create(db, name, root=space) for name in ("a", "b")]
-    worker = Worker(db, 1, prefetch=40)
-    for queue in queues:
-        queue.enqueue_many(db, low(40))
-
-        def note(message: Message, name: str = queue.name) -> None:
-            assert begin.wait(DEADLINE)
-            order.append(name)
-
-        worker.add(queue, note, run=Run(transactional=False))
-    with worker:
-        runtime = worker._runtime
-        assert runtime is not None
-        eventually(lambda: sum(len(each.held()) for each in runtime.state.buffers) == 80)
-        begin.set()
-        eventually(lambda: len(order) == 80)
-    assert {*order[:25]} == {"a", "b"}
 
 
 def test_a_store_that_does_not_answer_keeps_nobody_from_prefetched_messages(

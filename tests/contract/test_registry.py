@@ -22,17 +22,9 @@ from fdbqueue.worker.consumer import QueueConsumer
 from tests.consumers import process, register
 
 Database = fdb.Database
+
+pytestmark = pytest.mark.queue()
 DEADLINE = 30.0
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, clock=clock)
 
 
 @pytest.fixture
@@ -105,16 +97,6 @@ def test_a_process_that_was_declared_dead_can_register_nobody(
     assert queue.admin.consumers(db) == []
 
 
-@pytest.mark.parametrize("seconds", [-86_400, 3600, 86_400])
-def test_a_wall_clock_that_is_wrong_takes_nobody_for_dead(
-    db: Database, queue: Queue, clock: ManualClock, seconds: float
-) -> None:
-    register(db, queue, "alive")
-    clock.wall_only = seconds
-    assert queue.admin.evict(db) == []
-    assert len(queue.admin.consumers(db)) == 1
-
-
 @pytest.mark.parametrize("seconds", [-86_400, 86_400])
 def test_a_process_whose_wall_clock_is_wrong_is_found_dead_as_soon_as_any(
     db: Database, space: fdb.Subspace, queue: Queue, clock: ManualClock, seconds: float
@@ -125,46 +107,6 @@ def test_a_process_whose_wall_clock_is_wrong_is_found_dead_as_soon_as_any(
     assert queue.admin.evict(db) == []
     clock.seconds += 2 + 60  # a clock is believed to a minute
     assert len(queue.admin.evict(db)) == 1
-
-
-def test_a_sign_of_life_and_an_eviction_at_the_same_time_do_not_both_succeed(
-    db: Database, queue: Queue, root: RootKeys, clock: ManualClock
-) -> None:
-    consumer = register(db, queue, "slow")
-    clock.seconds += 16
-    evicting, beating = db.create_transaction(), db.create_transaction()
-    assert queue.admin.evict(evicting) == [consumer.id]
-    assert sessions.beat(beating, root, clock, consumer.session) == (True, True)
-    beating.commit().wait()
-    with pytest.raises(fdb.FDBError):
-        evicting.commit().wait()
-
-
-def test_a_look_and_an_eviction_at_the_same_time_do_not_both_succeed(
-    db: Database, queue: Queue, scope: Scope, clock: ManualClock
-) -> None:
-    consumer = register(db, queue, "slow")
-    clock.seconds += 16
-    evicting, looking = db.create_transaction(), db.create_transaction()
-    assert registry.registered(looking, scope.keys, consumer).present()
-    wakeups.register(looking, scope, consumer)
-    assert queue.admin.evict(evicting) == [consumer.id]
-    evicting.commit().wait()
-    with pytest.raises(fdb.FDBError):
-        looking.commit().wait()
-
-
-def test_the_role_of_a_dead_guard_goes_to_the_next_sleeper(
-    db: Database, queue: Queue, scope: Scope, clock: ManualClock
-) -> None:
-    wakeups.register(db, scope, register(db, queue, "guard"))
-    clock.seconds += 16
-    wakeups.register(db, scope, register(db, queue, "sleeper"))
-    (guard,) = [one for one in queue.admin.consumers(db) if one.guard]
-    assert guard.name == "sleeper"
-    queue.admin.evict(db)
-    (left,) = queue.admin.consumers(db)
-    assert (left.name, left.guard) == ("sleeper", True)
 
 
 def test_a_guard_that_is_evicted_hands_its_role_to_one_that_sleeps(
@@ -298,23 +240,6 @@ def test_a_process_that_was_taken_for_dead_notices_and_registers_anew(
     assert [one.id for one in queue.admin.consumers(db)] == [member.ref.id]
     member.leave()
     assert queue.admin.consumers(db) == []
-
-
-def test_a_beat_after_death_makes_consumers_register_in_a_new_session(
-    db: Database, queue: Queue, root: RootKeys, clock: ManualClock
-) -> None:
-    member = QueueConsumer(db, queue, "slow", 0, None)
-    member.join()
-    former = member.ref
-    clock.seconds += 16
-    sessions.expired(db, root, clock)
-    assert not member.evicted
-    member.session.beat(always=True)
-    assert member.evicted
-    member.fetch(Credit(), 1)
-    assert not member.evicted
-    assert [one.id for one in queue.admin.consumers(db)] == [member.ref.id]
-    assert member.ref.session != former.session
 
 
 def test_a_consumer_that_a_person_evicted_returns_in_the_same_session(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import threading
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker, aio, context
+from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker, aio
 from fdbqueue.consumers import watching
 from fdbqueue.errors import (
     InvalidArgument,
@@ -33,7 +32,6 @@ from tests.flaky import (
     TIMED_OUT_LOST,
     UNKNOWN_COMMITTED,
     UNKNOWN_LOST,
-    CuttableDatabase,
     FlakyDatabase,
 )
 from tests.patience import DEADLINE, eventually
@@ -41,11 +39,6 @@ from tests.patience import DEADLINE, eventually
 Database = fdb.Database
 COUNT = 9
 KEPT = 3600
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -335,69 +328,6 @@ def test_waiting_ends_in_time_and_needs_a_database(db: Database, sums: Queue[Any
     for wrong in (0, -1, True, float("nan"), 11 * 366 * 86_400, "one"):
         with pytest.raises(InvalidArgument, match="keep_result"):
             sums.enqueue(db, 1, keep_result=wrong)
-
-
-def test_handlers_that_finish_together_share_a_commit_with_their_results(
-    db: Database, sums: Queue[Any]
-) -> None:
-    ids = sums.enqueue_many(db, [NewMessage(n, keep_result=KEPT) for n in range(40)])
-    barrier = threading.Barrier(8)
-
-    def handle(message: Message) -> object:
-        barrier.wait(DEADLINE)
-        return message.id
-
-    counted: Any = FlakyDatabase(db, [])
-    with Worker(counted, 8).add(sums, handle):
-        eventually(lambda: sums.depth(db).done == 40)
-    assert counted.commits < 40
-    assert [sums.result(db, each) for each in ids] == ids
-
-
-def test_a_chain_with_results_survives_a_crash_at_every_step(
-    db: Database, space: fdb.Subspace
-) -> None:
-    # Given two steps, of which each gives a result, and a store that goes away at its n-th commit
-    commits = 0
-    for steps in itertools.count():
-        clock = ManualClock()
-        queues: list[Queue[Any]] = [
-            Queue.create(db, f"{name}-{steps}", root=space, clock=clock,
-                         backoff=None, lease=10)
-            for name in ("first", "last")
-        ]  # fmt: skip
-        message_id = queues[0].enqueue(db, 20, keep_result=KEPT)
-        cuttable: Any = CuttableDatabase(db)
-
-        def count(limit: int = steps, cuttable: Any = cuttable) -> None:
-            nonlocal commits
-            commits += 1
-            cuttable.cut = commits > limit
-
-        commits = 0
-        shaky: Any = FlakyDatabase(cuttable, [], before=count)
-        # When the process dies there, and another one goes on once the leases are over
-        with contextlib.suppress(Exception):
-            _through(shaky, queues)
-        done = not cuttable.cut
-        clock.seconds += 60
-        _through(db, queues)
-        # Then the first has its result, and the second, too, whose id that is
-        assert [each.depth(db) for each in queues] == [Depth(enqueued=1, done=1)] * 2, steps
-        assert queues[0].result(db, message_id) == 21
-        if done:
-            assert steps > 3
-            return
-
-
-def _through(db: Any, queues: list[Queue[Any]]) -> None:
-    def first(message: Message) -> int:
-        value = int(message.payload) + 1
-        context.then(queues[1], value, keep_result=KEPT)
-        return value
-
-    drain(db, queues[0], first, failures=True)
-    drain(db, queues[1], lambda message: message, failures=True)
 
 
 def test_a_result_that_no_sweep_would_find_is_repaired(

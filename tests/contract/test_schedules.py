@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from fdbqueue import Bounds, Delivery, Message, Queue, Worker, transactional
+from fdbqueue import Bounds, Message, Queue, Worker, transactional
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidInput,
@@ -30,9 +27,7 @@ from tests.flaky import (
     UNKNOWN_LOST,
     FlakyDatabase,
 )
-from tests.interleaving import Operation, explore
 from tests.patience import DEADLINE
-from tests.schemes import forced
 
 DAY = 86_400
 
@@ -436,218 +431,6 @@ def test_a_tick_comes_once_whatever_becomes_of_the_commit(
     assert (depth.enqueued, depth.ready + depth.leased, depth.delayed) == (2, 1, 1)
     assert known(db, queue).fired == 1
     intact(db, queue)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(None, id="another look"),
-        pytest.param(lambda q, db: q.schedules.set(db, "a", b"new", every=60), id="set"),
-        pytest.param(lambda q, db: q.schedules.pause(db, "a"), id="pause"),
-        pytest.param(lambda q, db: q.schedules.delete(db, "a"), id="delete"),
-        pytest.param(lambda q, db: q.schedules.run(db, "a"), id="run"),
-    ],
-)
-def test_a_tick_in_all_interleavings_with_what_looks_for_it_and_changes_it(
-    db: fdb.Database, space: fdb.Subspace, change: Callable[[Queue, fdb.Database], object] | None
-) -> None:
-    numbers = itertools.count()
-
-    def start() -> tuple[list[Operation], Callable[[list[Any]], None]]:
-        clock = StoppedClock()
-        name = f"q{next(numbers)}"
-        forced(Queue.create(db, name, root=space, clock=clock, lease=DAY), "first")
-
-        def fresh() -> Queue:
-            return Queue(name, space, clock=clock)
-
-        fresh().schedules.set(db, "a", b"old", every=60)
-        clock.seconds = 61
-
-        def look(db: fdb.Database) -> Delivery | None:
-            return fresh().receive(db)
-
-        def other(db: fdb.Database) -> object:
-            return look(db) if change is None else change(fresh(), db)
-
-        def check(results: list[Any]) -> None:
-            queue = fresh()
-            assert not any(isinstance(each, Exception) for each in results)
-            intact(db, queue)
-            left = queue.schedules.get(db, "a")
-            clock.seconds = 121
-            found = [each.message for each in results if isinstance(each, Delivery)]
-            found += [each.message for each in queue.receive_many(db, 9)]
-            ticks = sorted(tick(each) - clock.begin_ms / 1000 for each in found)
-            runs = [each for each in ticks if each % 60]
-            # The first tick came, unless it was paused or deleted before; then nothing follows.
-            if left is None or left.paused:
-                assert ticks in ([], [60])
-            else:
-                assert [each for each in ticks if not each % 60] == [60, 120]
-            assert len(runs) == sum(isinstance(each, str) for each in results)
-            intact(db, queue)
-
-        return [look, other], check
-
-    assert explore(db, start) >= 2
-
-
-@pytest.mark.long
-def test_many_who_look_at_once_make_each_tick_once(
-    db: fdb.Database, queue: Queue, clock: StoppedClock
-) -> None:
-    for n in range(30):
-        queue.schedules.set(db, f"s{n}", b"%d" % n, every=60, catch_up="all")
-    clock.seconds = 60 * 5
-    taken: list[tuple[str, float]] = []
-
-    def look() -> None:
-        mine = Queue(queue.name, queue._root, clock=clock)
-        while len(taken) < 150:
-            for each in mine.receive_many(db, 7):
-                taken.append((str(each.message.headers["schedule"]), tick(each.message)))
-
-    threads = [threading.Thread(target=look) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE)
-    begin = clock.begin_ms / 1000
-    wanted = [(f"s{n}", begin + 60 * k) for n in range(30) for k in range(1, 6)]
-    assert sorted(taken) == sorted(wanted)
-    intact(db, queue)
-
-
-# -- a model ----------------------------------------------------------------------------------
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("wait"), st.integers(1, 400)),
-        st.tuples(st.sampled_from(["look", "look", "keep", "finish"])),
-        st.tuples(st.sampled_from(["pause", "resume", "run", "delete"])),
-        st.tuples(st.just("every"), st.sampled_from([10, 60, 90])),
-    ),
-    max_size=25,
-)
-
-
-class Model:
-    """One schedule as its user understands it, in seconds."""
-
-    def __init__(self, catch_up: str, overlap: str) -> None:
-        self.catch_up, self.overlap = catch_up, overlap
-        self.exists = self.paused = False
-        self.start = self.every = self.next = 0
-        self.last_lives = False
-        self.fired: list[int] = []
-
-    def set(self, now: int, every: int) -> None:
-        if not self.exists:
-            self.paused = self.last_lives = False
-        if not self.exists or every != self.every:
-            self.start, self.every, self.next = now, every, now + every
-        self.exists = True
-
-    def following(self, now: int) -> int:
-        return self.start + ((now - self.start) // self.every + 1) * self.every
-
-    def look(self, now: int) -> Iterator[int]:
-        """The ticks that come."""
-        while self.exists and not self.paused and self.next <= now:
-            due = self.next
-            late = now - 60
-            if due < late and self.catch_up != "all":
-                due += (late - 1 - due) // self.every * self.every
-            self.next = due + self.every
-            left_out = self.catch_up == "none" and due < late
-            # One that was missed for good is that, and no more.
-            if left_out or (self.overlap == "skip" and self.last_lives):
-                continue
-            self.last_lives = True
-            yield due
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("overlap", ["queue", "skip"])
-@pytest.mark.parametrize("catch_up", ["last", "all", "none"])
-def test_a_schedule_does_what_its_user_understands(
-    db: fdb.Database, space: fdb.Subspace, catch_up: Any, overlap: Any
-) -> None:
-    numbers = itertools.count()
-
-    @settings(
-        max_examples=25,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )
-    @given(STEPS)
-    def run(steps: list[tuple[Any, ...]]) -> None:
-        clock = StoppedClock()
-        queue = Queue.create(db, f"q{next(numbers)}", root=space, clock=clock, lease=7 * DAY)
-        model = Model(catch_up, overlap)
-        held: list[Delivery] = []
-        ran: list[str] = []
-
-        def now() -> int:
-            return int(clock.seconds)
-
-        def change(every: int) -> None:
-            how = {"every": every, "catch_up": catch_up, "overlap": overlap}
-            queue.schedules.set(db, "a", **how)
-            model.set(now(), every)
-
-        def finish() -> None:
-            queue.ack(db, held) if held else None
-            held.clear()
-            model.last_lives = False
-
-        def look() -> None:
-            queue.admin.sweep(db)
-            wanted = list(model.look(now()))
-            found = queue.receive_many(db, 1_000)
-            held.extend(found)
-            come = [
-                round(tick(each.message) - clock.begin_ms / 1000)
-                for each in found
-                if each.message.id not in ran
-            ]
-            assert come == wanted
-
-        change(60)
-        for name, *values in steps:
-            match name:
-                case "wait":
-                    clock.seconds += values[0]
-                case "every":
-                    change(values[0])
-                case "look":
-                    look()
-                    finish()
-                case "keep":
-                    look()
-                case "finish":
-                    finish() if queue.depth(db).ready == 0 else None
-                case "pause" if model.exists:
-                    queue.schedules.pause(db, "a")
-                    model.paused = True
-                case "resume" if model.exists:
-                    queue.schedules.resume(db, "a")
-                    if model.paused:
-                        model.next = model.following(now())
-                    model.paused = False
-                case "run" if model.exists:
-                    ran.append(queue.schedules.run(db, "a"))
-                    model.last_lives = True
-                case "delete":
-                    assert queue.schedules.delete(db, "a") == model.exists
-                    model.exists = False
-        look()
-        intact(db, queue)
-        queue.delete(db)
-
-    run()
 
 
 # -- verify -----------------------------------------------------------------------------------

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import (
@@ -365,17 +363,6 @@ def test_what_is_staged_together_becomes_blocks(db: Database, queue: Queue, sink
     assert queue.admin.verify(db).ok
 
 
-def test_few_rows_of_many_tasks_share_blocks(db: Database, queue: Queue, sink: Sink) -> None:
-    attempts = [staged(db, sink, 0, [b"%d" % n, b"%d!" % n]) for n in range(30)]
-
-    sink.publish(db, 0, attempts)
-
-    every = queue._keys.ready_range()
-    (row,) = db.get_range(every.start, every.stop)
-    assert blocks.shared(row)
-    assert payloads(db, queue) == [b"%d%s" % (n, end) for n in range(30) for end in (b"", b"!")]
-
-
 def test_a_driver_that_goes_on_within_a_block_leaves_out_what_is_published(
     db: Database, queue: Queue, sink: Sink
 ) -> None:
@@ -483,56 +470,6 @@ def test_what_a_write_without_a_name_left_is_swept(db: Database, queue: Queue, s
     publish(db, fresh, 0, attempts[1])
     publish(db, sink, 0, attempts[2])
     assert payloads(db, queue) == rows(3) * 2
-
-
-# -- any rows ---------------------------------------------------------------------------------
-
-SIZES = st.lists(st.integers(0, 250_000) | st.integers(0, 30), max_size=12)
-
-
-@pytest.fixture(scope="module")
-def fresh_names() -> Iterator[str]:
-    return (f"sink {n}" for n in itertools.count())
-
-
-@settings(
-    max_examples=25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(
-    st.lists(SIZES, max_size=4),
-    st.sampled_from([1, 2, 5, 2_000]),
-    st.sampled_from([None, 20, 10**6]),
-)
-def test_however_rows_are_cut_they_come_out_as_they_went_in(
-    db: Database,
-    queue: Queue,
-    fresh_names: Iterator[str],
-    sizes: list[list[int]],
-    step_rows: int,
-    max_messages: int | None,
-) -> None:
-    assume(max_messages is None or sum(map(len, sizes)) <= max_messages)
-    queue.set_options(db, bounds=Bounds(messages=max_messages, when_full="reject"))
-    sink = queue.streams.sink(next(fresh_names))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging, "STEP_ROWS", step_rows)
-        patch.setattr(staging, "_STEP_PIECES", 3)
-        given = [[bytes([n % 251]) * size for n, size in enumerate(each)] for each in sizes]
-        attempts = [staged(db, sink, 0, each) for each in given]
-        every = [row for each in given for row in each]
-        taken: list[bytes] = []
-        if max_messages is not None and len(every) > max_messages:
-            return
-
-        def drain(_: object) -> None:
-            taken.extend(
-                each.payload for each in iter(lambda: queue.receive(db, at_most_once=True), None)
-            )
-
-        sink.publish(db, 0, attempts, progress=drain)
-        assert taken == every
-        assert left_over(db, queue) == 0
 
 
 # -- drivers that die before they decide ------------------------------------------------------

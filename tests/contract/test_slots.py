@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,26 +14,11 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.limits import KeyBacklog
+from tests.audit import sound
 
 Database = fdb.Database
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(
-        db,
-        "jobs",
-        root=space,
-        keys=KeyLimits(concurrency=3),
-        max_attempts=2,
-        backoff=None,
-        clock=clock,
-    )
+pytestmark = pytest.mark.queue("jobs", keys=KeyLimits(concurrency=3), max_attempts=2, backoff=None)
 
 
 def keyed(key: str | None, count: int, begin: int = 0) -> list[NewMessage]:
@@ -56,10 +40,6 @@ def left(db: Database, queue: Queue) -> int:
     kinds = (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG)
     ranges = [queue._keys.kind(kind) for kind in kinds]
     return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
-
-
-def sound(db: Database, queue: Queue) -> None:
-    assert queue.admin.verify(db).deviations == ()
 
 
 @pytest.mark.parametrize("many", [500, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -182,44 +162,6 @@ def test_producers_of_different_keys_conflict_with_nobody(db: Database, queue: Q
         queue.enqueue_many(db, keyed(f"key {n}", 2))
     assert not conflicts(db, [enqueuing(queue, f"key {n}") for n in range(20)])
     assert left(db, queue) == 20 * (3 + 1 + 2)
-
-
-def test_a_message_is_stored_the_same_alone_and_in_a_list(
-    db: Database, space: fdb.Subspace, clock: ManualClock
-) -> None:
-    def stored(name: str, enqueue: Callable[[Queue, NewMessage], str]) -> object:
-        queue = Queue.create(
-            db,
-            name,
-            root=space,
-            keys=KeyLimits(concurrency=2, window=2),
-            compression="none",
-            clock=clock,
-        )
-        queue.subscriptions.open(db, "all", selector="n > 0")
-        ids = [
-            enqueue(queue, NewMessage(b"%d" % n, 3 + n % 2, {"n": n} if n else None, key="a"))
-            for n in range(4)
-        ]
-        found = [queue.get(db, each) for each in ids]
-        sound(db, queue)
-        every = queue._keys.all()
-        rows = list(db.get_range(every.start, every.stop))
-        changes = [kv.value for kv in rows if kv.key.startswith(queue._keys.change)]
-        kinds = [kv.key[len(queue._keys.prefix) :][:2] for kv in rows]
-        states = [
-            replace(each, message=replace(each.message, id="", enqueued_at_ms=0))
-            for each in found
-            if each
-        ]
-        return kinds, changes, queue.keys["a"].state(db).in_window, queue.depth(db), states
-
-    assert stored(
-        "alone",
-        lambda queue, m: queue.enqueue(
-            db, m.payload, priority=m.priority, headers=m.headers, key=m.key
-        ),
-    ) == stored("listed", lambda queue, m: queue.enqueue_many(db, [m])[0])
 
 
 def test_a_producer_that_remembers_a_backlog_sees_that_it_is_gone(
@@ -420,23 +362,6 @@ def test_a_dead_letter_that_is_removed_frees_no_slot(db: Database, queue: Queue)
     queue.purge(db, states="dead")
     assert counts(db, queue) == (3, 0)
     sound(db, queue)
-
-
-def test_keys_keep_their_order_in_another_queue(
-    db: Database, queue: Queue, space: fdb.Subspace
-) -> None:
-    other = Queue.create(db, "other", root=space)
-    queue.enqueue_many(db, [*keyed("a", 7), *keyed("b", 2, 10)])
-    assert queue.move(db, other).taken == 9
-    assert left(db, queue) == 0
-    got = []
-    while found := other.receive_many(db, 10):
-        got += payloads(found)
-        other.ack(db, found)
-    assert [each for each in got if len(each) == 1] == [b"%d" % n for n in range(7)]
-    assert [each for each in got if len(each) == 2] == [b"10", b"11"]
-    for each in (queue, other):
-        sound(db, each)
 
 
 def test_a_stream_plans_no_more_messages_of_a_key_than_it_has_slots(

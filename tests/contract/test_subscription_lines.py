@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,17 +18,10 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
-from tests.patience import DEADLINE
 from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -87,50 +79,6 @@ def test_requests_are_served_in_the_order_in_which_they_came_with_what_they_want
     answers = [answer(db, europe, one) for one in tickets]
     assert answers == [["eu9"], ["eu1"], ["eu2"]]
     assert texts(queue.receive_many(db, 9)) == ["us1", "us2", "eu3"]
-    assert queue.admin.verify(db).ok
-
-
-def test_lines_of_two_subscriptions_and_of_the_queue_do_not_wait_for_each_other(
-    db: Database, queue: Queue, europe: Subscription
-) -> None:
-    asia = queue.subscriptions.open(db, "asia", selector="region = 'as'")
-    for_asia, for_europe, for_any = ask(db, asia), ask(db, europe), queue.line.request(db)
-    assert for_asia.leads
-    assert for_europe.leads
-    assert for_any.leads
-    put(db, queue, "eu1", "us1")
-    assert answer(db, europe, for_europe) == ["eu1"]
-    assert texts(queue.line.collect(db, for_any)) == ["us1"]
-    assert answer(db, asia, for_asia) == []
-
-
-def test_consumers_of_a_subscription_share_its_messages_and_acknowledge_with_the_next_request(
-    db: Database, queue: Queue, space: Subspace, clock: ManualClock
-) -> None:
-    count, seen = 60, list[str]()
-    wanted = [f"eu{n}" for n in range(count)]
-    queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    for n in range(0, count, 10):
-        put(db, queue, "us0", *wanted[n : n + 10])
-
-    def consume() -> None:
-        own = Queue("orders", space, clock=clock).subscriptions.open(db, "europe")
-        held = own.receive_many(db, 1)
-        while held:
-            seen.append(held[0].payload.decode())
-            held = own.receive_many(db, 1, ack=held)
-
-    threads = [threading.Thread(target=consume) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE)
-        assert not thread.is_alive()
-    assert sorted(seen) == sorted(wanted)
-    depth = queue.depth(db)
-    assert (depth.done, depth.leased, depth.ready) == (count, 0, 6)
-    clock.seconds += 60
-    queue.admin.sweep(db)
     assert queue.admin.verify(db).ok
 
 
@@ -329,32 +277,6 @@ def test_a_leader_that_finds_nothing_for_others_keeps_what_another_gave_it(
         answer(db, closing, later)
 
 
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-def test_an_unknown_outcome_of_closing_is_found_out(
-    db: Database, space: Subspace, fault: str
-) -> None:
-    queue = forced(Queue.create(db, "gone", root=space, auto_delete=60), "staged")
-    closing = queue.subscriptions.open(db, "once", auto_close=True)
-    flaky: Any = FlakyDatabase(db, [None, fault])
-    assert closing.receive_many(flaky, 1) == []
-    assert not list(db.get_range(queue._keys.all().start, queue._keys.all().stop))
-
-
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-@pytest.mark.parametrize("at", range(4))
-def test_no_outcome_loses_or_doubles_a_message(
-    db: Database, queue: Queue, europe: Subscription, fault: str, at: int
-) -> None:
-    put(db, queue, "eu1", "us1", "eu2", "eu3")
-    flaky: Any = FlakyDatabase(db, [*[None] * at, fault])
-    seen, held = list[str](), list[Delivery]()
-    while held := europe.receive_many(flaky, 1, ack=held):
-        seen += texts(held)
-    assert seen == ["eu1", "eu2", "eu3"]
-    assert queue.depth(db).done == 3
-    assert queue.admin.verify(db).ok
-
-
 def test_an_exclusive_subscription_lets_only_its_holder_into_its_line(
     db: Database, queue: Queue
 ) -> None:
@@ -369,34 +291,6 @@ def test_an_exclusive_subscription_lets_only_its_holder_into_its_line(
     assert texts(rival.receive_many(db, 1)) == ["eu2"]
     with pytest.raises(Held):
         ledger.receive(db)
-
-
-def test_the_consumer_behind_a_dead_leader_is_served_and_the_dead_request_goes(
-    db: Database, queue: Queue, europe: Subscription, clock: ManualClock
-) -> None:
-    dead = ask(db, europe)
-    assert dead.leads
-    clock.seconds += line.ALIVE_SECONDS - 1
-    alive = ask(db, europe)
-    assert alive.leads, "the time of the first is over"
-    clock.seconds += 2
-    put(db, queue, "eu1", "eu2")
-    assert answer(db, europe, alive) == ["eu1"]
-    assert stored(db, queue) == 0
-    assert queue.depth(db).leased == 1
-    assert queue.admin.verify(db).ok
-
-
-def test_who_leaves_the_line_gives_back_what_it_was_given(
-    db: Database, queue: Queue, europe: Subscription
-) -> None:
-    leader, other = ask(db, europe), ask(db, europe)
-    put(db, queue, "eu1", "eu2")
-    assert answer(db, europe, leader) == ["eu1"]
-    held = receiving.withdraw(db, europe._access, other)
-    assert texts(held) == ["eu2"]
-    queue.release(db, held)
-    assert texts(europe.receive_many(db, 9)) == ["eu2"]
 
 
 def test_a_paused_queue_gives_its_subscriptions_nothing(

@@ -26,21 +26,13 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.flaky import FAULTS, UNKNOWN_COMMITTED, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, clock=clock)
+pytestmark = pytest.mark.queue(max_attempts=3, lease=60)
 
 
 def flaky(db: Database, plan: Sequence[str | None]) -> Any:
@@ -88,14 +80,6 @@ def test_an_acquired_message_is_settled_like_any_other(db: Database, queue: Queu
     assert queue.depth(db) == Depth(enqueued=2, ready=1, done=1, ready_bytes=3)
 
 
-def test_a_subscription_without_a_selector_takes_everything(db: Database, queue: Queue) -> None:
-    put(db, queue, "us1", "eu1")
-    put(db, queue, "us9", priority=9)
-    everything = queue.subscriptions.open(db, "everything")
-    assert taken(db, everything) == ["us9", "us1", "eu1"]
-    assert taken(db, everything) == []
-
-
 def test_a_browser_sees_each_message_once_and_leaves_it(db: Database, queue: Queue) -> None:
     put(db, queue, "a1", "a2", "a3")
     browser = queue.subscriptions.open(db, "audit", mode="browse")
@@ -105,12 +89,6 @@ def test_a_browser_sees_each_message_once_and_leaves_it(db: Database, queue: Que
     assert seen(db, browser) == ["b1", "a3", "a4"], "an urgent late message is never behind it"
     assert seen(db, browser) == []
     assert queue.depth(db).ready == 5
-
-
-def test_a_browser_with_a_selector_sees_what_matches(db: Database, queue: Queue) -> None:
-    put(db, queue, "eu1", "us1", "eu2")
-    browser = queue.subscriptions.open(db, "europe", mode="browse", selector="region = 'eu'")
-    assert seen(db, browser) == ["eu1", "eu2"]
 
 
 def test_a_place_is_durable_and_belongs_to_the_name(db: Database, queue: Queue) -> None:
@@ -135,7 +113,7 @@ def test_the_place_moves_on_with_the_callers_transaction(
     assert seen(db, browser) == ["a1"], "a transaction that is not committed has seen nothing"
 
 
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_message_is_seen_and_taken_once_whatever_befalls_a_commit(
     db: Database, queue: Queue, fault: str
 ) -> None:
@@ -147,21 +125,6 @@ def test_a_message_is_seen_and_taken_once_whatever_befalls_a_commit(
     assert seen(flaky(db, [None, fault]), browser) == ["eu2"]
     assert taken(flaky(db, [fault]), europe, 1) == ["eu2"]
     assert taken(flaky(db, [fault]), europe) == []
-
-
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-def test_a_one_shot_get_removes_one_match_whatever_befalls_its_commit(
-    db: Database, queue: Queue, fault: str
-) -> None:
-    put(db, queue, "us1", "eu1", "eu2")
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    message = europe.receive(flaky(db, [None, fault]), at_most_once=True)
-    assert message is not None
-    assert message.payload == b"eu1"
-    assert queue.depth(db).done == 1
-    assert europe.receive(db, at_most_once=True) is not None
-    assert europe.receive(db, at_most_once=True) is None
-    assert [m.payload for m in queue.peek(db, 9)] == [b"us1"]
 
 
 def test_a_plain_look_goes_through_all_messages_and_keeps_no_place(
@@ -196,35 +159,6 @@ def test_a_message_that_comes_back_is_delivered_by_every_subscription_that_has_p
     assert taken(db, one) == ["eu2", "eu3"]
 
 
-def test_a_lapsed_lease_comes_back_behind_the_cursor(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    put(db, queue, "us1", "eu1", "us2")
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    assert taken(db, europe) == ["eu1"]
-    assert taken(db, europe) == []
-    clock.seconds += 61
-    again = europe.receive(db)
-    assert again is not None
-    assert (again.payload, again.attempt) == (b"eu1", 2)
-
-
-def test_a_message_of_nobodys_interest_that_comes_back_is_passed(
-    db: Database, queue: Queue
-) -> None:
-    put(db, queue, "us1", "us2", "eu1")
-    delivery = queue.receive(db)
-    assert delivery is not None
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    assert taken(db, europe) == ["eu1"]
-    queue.release(db, delivery)
-    assert taken(db, europe) == []
-    assert taken(db, queue.subscriptions.open(db, "rest", selector="region = 'us'")) == [
-        "us1",
-        "us2",
-    ]
-
-
 def test_a_message_that_matches_only_after_a_failed_attempt_is_found(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
@@ -247,32 +181,6 @@ def test_a_selector_over_the_age_finds_a_message_once_it_is_old_enough(
     assert taken(db, old) == []
     clock.seconds += 20
     assert taken(db, old) == ["a1", "a2"]
-
-
-def test_a_message_that_rests_comes_back_behind_the_cursor(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    put(db, queue, "us1", "eu1", "us2", "eu2", "us3")
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    released, failed = europe.receive_many(db, 2)
-    queue.release(db, released, delay=30)
-    queue.release(db, failed, error="no stock", delay=20)
-    assert taken(db, europe) == []
-    clock.seconds += 25
-    assert taken(db, europe) == ["eu2"]
-    clock.seconds += 10
-    assert taken(db, europe) == ["eu1"]
-
-
-def test_a_delayed_message_comes_before_no_cursor(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    browser = queue.subscriptions.open(db, "audit", mode="browse")
-    queue.enqueue(db, b"late", delay=30)
-    put(db, queue, "a1")
-    assert seen(db, browser) == ["a1"]
-    clock.seconds += 31
-    assert seen(db, browser) == ["late"]
 
 
 def test_a_dead_letter_that_is_redriven_is_found(db: Database, queue: Queue) -> None:
@@ -558,17 +466,11 @@ def test_what_is_given_must_be_what_is_stored(db: Database, queue: Queue) -> Non
     assert (stored.name, stored.mode.value, str(stored.selector)) == ("one", "browse", "a = 1")
 
 
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_making_and_removing_happen_once(db: Database, queue: Queue, fault: str) -> None:
     failing = flaky(db, [fault, None, fault])
     subscription = queue.subscriptions.open(failing, "one")
     subscription.remove(failing)
-    assert queue.subscriptions.list(db) == []
-
-
-def test_an_argument_that_subscribe_does_not_have_is_named(db: Database, queue: Queue) -> None:
-    with pytest.raises(TypeError, match="did you mean 'selector'"):
-        queue.subscriptions.open(db, "a", slector="region = 'eu'")  # type: ignore[call-arg]
     assert queue.subscriptions.list(db) == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import itertools
 import threading
@@ -19,7 +18,6 @@ from fdbqueue import (
     Bounds,
     Depth,
     Message,
-    NewMessage,
     Queue,
     Reject,
     Retry,
@@ -40,18 +38,12 @@ from tests.flaky import (
     TIMED_OUT_LOST,
     UNKNOWN_COMMITTED,
     UNKNOWN_LOST,
-    CuttableDatabase,
     FlakyDatabase,
 )
 from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 COUNT = 12
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -456,47 +448,3 @@ def test_coroutines_leave_successors_too(
 
     asyncio.run(main())
     assert Counter(ready(db, parcels)) == Counter(payloads(COUNT))
-
-
-def test_a_chain_survives_a_crash_at_every_step(db: Database, space: fdb.Subspace) -> None:
-    # Given a chain of three steps, and a store that goes away at its n-th commit, for every n
-    commits = 0
-    for steps in itertools.count():
-        clock = ManualClock()
-        names = [f"step-{n}-of-{steps}" for n in range(3)]
-        queues = [
-            Queue.create(db, name, root=space, clock=clock, backoff=None, lease=10)
-            for name in names
-        ]
-        ended: list[bytes] = []
-        queues[0].enqueue_many(db, [NewMessage(b"a"), NewMessage(b"b")])
-        cuttable: Any = CuttableDatabase(db)
-
-        def count(limit: int = steps, cuttable: Any = cuttable) -> None:
-            nonlocal commits
-            commits += 1
-            cuttable.cut = commits > limit
-
-        commits = 0
-        shaky: Any = FlakyDatabase(cuttable, [], before=count)
-        # When the process dies there, and another one goes on once the leases are over
-        with contextlib.suppress(Exception):
-            _through(shaky, queues, ended)
-        done = not cuttable.cut
-        clock.seconds += 60
-        _through(db, queues, ended)
-        # Then each message has gone through each step once
-        for queue in queues:
-            assert queue.depth(db) == Depth(enqueued=2, done=2), steps
-        assert {*ended} == {b"a", b"b"}
-        for queue in queues:
-            queue.delete(db)
-        if done:
-            assert steps > 6
-            return
-
-
-def _through(db: Any, queues: list[Queue], ended: list[bytes]) -> None:
-    for queue, following in itertools.pairwise(queues):
-        drain(db, queue, plain(following), failures=True)
-    drain(db, queues[-1], lambda message: ended.append(message), failures=True)

@@ -18,17 +18,9 @@ from fdbqueue.testing import ManualClock
 Database = fdb.Database
 Subspace = fdb.Subspace
 
+pytestmark = pytest.mark.queue()
+
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, clock=clock)
 
 
 def one(db: Database, queue: Queue) -> Delivery:

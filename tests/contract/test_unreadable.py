@@ -18,19 +18,11 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.schemes import forced
 
+pytestmark = pytest.mark.queue()
+
 OTHER = b"\x63" + b"an envelope of another version"
 GARBAGE = b"\x01\xc1"
 UNKNOWN_FIELD = pack({1: b"x", 2: 4, 3: 0, 99: "what is this"})
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, clock=clock)
 
 
 def first_row(db: fdb.Database, queue: Queue, kind: Kind) -> fdb.KeyValue:

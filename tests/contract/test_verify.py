@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-import random
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,7 +11,7 @@ import pytest
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import QueueNotFound
 from fdbqueue.messages.checks import audit
-from fdbqueue.queue.admin.verification import Deviation, rebuild_counters
+from fdbqueue.queue.admin.verification import Deviation
 from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index
 from fdbqueue.schema.codec.consumers import (
@@ -40,11 +36,8 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.limits import Allowed
 from fdbqueue.values.model import Depth, Position
-from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
-
-COUNTERS = len(Depth.__match_args__)
 
 
 @pytest.fixture
@@ -415,21 +408,6 @@ def test_what_cannot_be_read_at_one_version_is_named(
     assert "counters of the ready messages of level 5" in found.unchecked
 
 
-@pytest.mark.parametrize("fault", [UNKNOWN_COMMITTED, UNKNOWN_LOST])
-def test_counters_are_rebuilt_once_under_faults(db: Database, busy: Queue, fault: str) -> None:
-    before = busy.admin.counters(db)
-    for level in (4, 5, 9):
-        db.add(busy._keys.count(level), counters(enqueued=5, ready=3, leased=-2))
-    # The first attempt of every transaction meets a fault.
-    flaky = FlakyDatabase(db, itertools.cycle([fault, None]))
-    rebuilt = rebuild_counters(flaky, busy)  # type: ignore[arg-type]
-    assert all(deviation.repaired for deviation in rebuilt.deviations)
-    assert {
-        level: depth for level, depth in busy.admin.counters(db).items() if depth != Depth()
-    } == before
-    assert rebuild_counters(db, busy).deviations == ()
-
-
 def test_a_queue_that_does_not_exist_cannot_be_verified(db: Database, busy: Queue) -> None:
     busy.delete(db)
     with pytest.raises(QueueNotFound):
@@ -442,43 +420,3 @@ def test_a_deviation_can_be_read(db: Database, busy: Queue) -> None:
         "counter: level 9: enqueued: is 2, but 1 are (repaired)"
     ]
     assert Deviation("a", "b", "c") == Deviation("a", "b", "c", False)
-
-
-@pytest.mark.promise(1)
-def test_a_queue_in_use_shows_no_deviation_and_its_counters_can_be_rebuilt(
-    db: Database, queue: Queue
-) -> None:
-    """Four consumers and producers at work; whatever the moment, a deviation would be a lie."""
-    stop = threading.Event()
-    errors: list[BaseException] = []
-
-    def work(seed: int) -> None:
-        chance = random.Random(seed)
-        try:
-            while not stop.is_set():
-                payload = os.urandom(chance.choice([1, 10, 95_000]))
-                queue.enqueue(db, payload, priority=chance.randrange(10))
-                delivery = queue.receive(db)
-                if delivery is not None:
-                    if chance.random() < 0.5:
-                        queue.ack(db, delivery)
-                    else:
-                        queue.release(db, delivery)
-        except BaseException as error:
-            errors.append(error)
-
-    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-    for worker in workers:
-        worker.start()
-    try:
-        for round_ in range(6):
-            assert queue.admin.verify(db).deviations == ()
-            db.add(queue._keys.count(5), counters(ready=round_ + 1))
-            fixed = rebuild_counters(db, queue)
-            assert {one.repaired for one in fixed.deviations} == {True}
-    finally:
-        stop.set()
-        for worker in workers:
-            worker.join()
-    assert errors == []
-    assert queue.admin.verify(db).ok

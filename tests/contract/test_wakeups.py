@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +18,8 @@ from fdbqueue.testing import ManualClock
 from tests.patience import DEADLINE
 
 Database = fdb.Database
+
+pytestmark = pytest.mark.queue(max_attempts=None)
 
 
 @dataclass
@@ -118,16 +119,6 @@ def settle(db: Database, sleepers: list[Sleeper]) -> None:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, max_attempts=None, clock=clock)
-
-
-@pytest.fixture
 def keys(queue: Queue, space: fdb.Subspace) -> QueueKeys:
     return RootKeys(space).queue(queue.name)
 
@@ -147,59 +138,6 @@ def sleeper(
         return Sleeper(db, queue, keys, name.encode(), priority, capacity, subscription)
 
     return make
-
-
-def test_a_message_whose_transaction_began_before_anybody_slept_wakes_the_sleeper(
-    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
-) -> None:
-    early = db.create_transaction()
-    queue.enqueue(early, b"began first")
-    one = sleeper("one")
-    one.begin()
-    assert one.commit()
-    assert not one.awake
-    early.commit().wait()
-    assert one.awake
-
-
-def test_a_message_that_commits_while_a_consumer_falls_asleep_wakes_it(
-    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
-) -> None:
-    one = sleeper("one")
-    one.begin()
-    queue.enqueue(db, b"in between")
-    assert not one.commit() or one.awake
-
-
-def test_a_guard_that_leaves_overlooks_nobody_who_falls_asleep_meanwhile(
-    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
-) -> None:
-    guard, late = sleeper("guard"), sleeper("late")
-    settle(db, [guard])
-    guard.leave()
-    late.begin()
-    assert late.commit()
-    assert not guard.commit(), "the list that it handed its role to has changed"
-    guard.leave()
-    assert guard.commit()
-    assert late.awake, "it is the guard now, and must watch"
-    settle(db, [late])
-    queue.enqueue(db, b"a")
-    assert late.awake
-
-
-def test_who_falls_asleep_while_the_guard_leaves_looks_again(
-    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
-) -> None:
-    guard, late = sleeper("guard"), sleeper("late")
-    settle(db, [guard])
-    late.begin()
-    guard.leave()
-    assert guard.commit()
-    assert not late.commit(), "there is no guard to rely on any more"
-    settle(db, [late])
-    queue.enqueue(db, b"a")
-    assert late.awake
 
 
 def test_a_guard_that_can_take_no_more_wakes_the_next_for_what_it_leaves(
@@ -290,18 +228,6 @@ def test_equal_consumers_are_served_in_turns_when_messages_come_one_by_one(
     assert [one.taken for one in sleepers] == [3, 3, 3, 3]
 
 
-def test_who_has_waited_longer_is_served_first_whatever_its_name(
-    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
-) -> None:
-    idle, waiting = sleeper("a worker", capacity=100), sleeper("z receiver")
-    settle(db, [idle])
-    settle(db, [waiting])
-    for served in ((1, 0), (1, 1), (2, 1)):
-        queue.enqueue(db, b"single")
-        settle(db, [idle, waiting])
-        assert (idle.taken, waiting.taken) == served
-
-
 def test_a_guard_of_a_higher_priority_is_served_again_before_others(
     db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
 ) -> None:
@@ -366,10 +292,6 @@ def sources(db: Database, queue: Queue) -> list[Subscription | None]:
     """The queue, and subscriptions that want some of the same messages."""
     names = REGIONS.items()
     return [None, *(queue.subscriptions.open(db, name, selector=text) for name, text in names)]
-
-
-def wants(one: Sleeper, region: str) -> bool:
-    return {"eu": region == "eu", "not us": region != "us"}.get(one.ref.subscription, True)
 
 
 def test_an_enqueue_wakes_one_sleeper_of_each_subscription_that_wants_the_message(
@@ -464,78 +386,3 @@ def test_whatever_makes_a_message_ready_wakes_a_sleeper_that_wants_it(
     assert one.awake
     settle(db, [one, other])
     assert one.taken + other.taken == 1
-
-
-@pytest.mark.sample(12)
-@pytest.mark.parametrize("among", ["plain consumers", "subscriptions that overlap"])
-@pytest.mark.parametrize("seed", range(25))
-def test_however_transactions_interleave_no_message_is_left_beside_a_consumer_with_room(
-    db: Database,
-    queue: Queue,
-    keys: QueueKeys,
-    request: pytest.FixtureRequest,
-    seed: int,
-    among: str,
-) -> None:
-    chance = random.Random(seed)
-    sources: list[Subscription | None] = [None]
-    if among == "subscriptions that overlap":
-        sources = request.getfixturevalue("sources")
-    sleepers = [
-        Sleeper(
-            db,
-            queue,
-            keys,
-            b"%d" % n,
-            priority=chance.choice([0, 0, 1]),
-            subscription=sources[(n // 2) % len(sources)],
-        )
-        for n in range(3 if len(sources) == 1 else 6)
-    ]
-    for _ in range(12 if len(sources) == 1 else 6):
-        held: list[fdb.Transaction] = []
-        for one in sleepers:
-            if chance.random() < 0.4:
-                one.capacity, one.watched = one.taken + 1, None
-        for _ in range(chance.randrange(16)):
-            if chance.random() < 0.25:
-                step_of_a_producer(db, queue, held, chance)
-            else:
-                step_of_a_consumer(chance.choice(sleepers), leaves=chance.random() < 0.3)
-        rest: list[fdb.Transaction | Sleeper] = [*held, *(one for one in sleepers if one.open)]
-        chance.shuffle(rest)
-        for last in rest:
-            if isinstance(last, Sleeper):
-                last.commit()
-            else:
-                last.commit().wait()
-        for _ in range(2):
-            settle(db, sleepers)
-            left = [str(each.headers["region"]) for each in queue.peek(db, 100)]
-            room = [one for one in sleepers if one.capacity > one.taken]
-            assert not any(wants(one, region) for one in room for region in left)
-            queue.enqueue(db, b"for those who sleep now", headers={"region": "eu"})
-
-
-def step_of_a_producer(
-    db: Database, queue: Queue, held: list[fdb.Transaction], chance: random.Random
-) -> None:
-    if held and chance.random() < 0.5:
-        # The name keeps it alive: a transaction that is dropped cancels its own commit.
-        oldest = held.pop(0)
-        oldest.commit().wait()
-    else:
-        held.append(db.create_transaction())
-        regions = [chance.choice(["eu", "us", "as"]) for _ in range(chance.choice([1, 1, 2]))]
-        messages = [NewMessage(b"m", headers={"region": region}) for region in regions]
-        queue.enqueue_many(held[-1], messages)
-
-
-def step_of_a_consumer(one: Sleeper, leaves: bool) -> None:
-    """Commit what it holds open, else begin something."""
-    if one.open is not None:
-        one.commit()
-    elif leaves and one.capacity > one.taken:
-        one.leave()
-    elif one.awake:
-        one.begin()

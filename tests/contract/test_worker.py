@@ -1,20 +1,17 @@
 from __future__ import annotations
 
-import contextlib
-import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 
 import pytest
 import tenacity
 
 from fdbqueue import Depth, Fail, Message, NewMessage, Queue, Run, Subscription, Take
-from fdbqueue.consumers import wakeups, watching
+from fdbqueue.consumers import wakeups
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
-from fdbqueue.errors import InvalidArgument, LeaseLost
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.schema.keys import Kind, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.connection import ConnectionState
@@ -24,9 +21,10 @@ from fdbqueue.worker import Reject, Retry, Worker
 from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
 from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
 from tests.patience import DEADLINE, eventually
-from tests.schemes import forced
 
 Database = fdb.Database
+
+pytestmark = pytest.mark.queue(max_attempts=3, lease=60, backoff=None)
 
 
 def pass_time(db: Database, queue: Queue, clock: ManualClock, seconds: float) -> None:
@@ -67,11 +65,6 @@ def subscription(request: pytest.FixtureRequest, db: Database, queue: Queue) -> 
     return queue.subscriptions.open(db, "wanted", selector="priority >= 0") if wanted else None
 
 
-@pytest.fixture(params=["first", "staged"])
-def staged(request: pytest.FixtureRequest, db: Database, queue: Queue) -> None:
-    forced(queue, request.param)
-
-
 def total(db: Database, key: bytes) -> int:
     return int.from_bytes(db[key] or b"", "little")
 
@@ -81,18 +74,6 @@ def recorder() -> Iterator[Recorder]:
     recorder = Recorder()
     yield recorder
     recorder.gate.set()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(
-        db, "orders", root=space, max_attempts=3, lease=60, backoff=None, clock=clock
-    )
 
 
 def test_messages_that_are_there_and_that_come_are_handled_and_acknowledged(
@@ -330,30 +311,6 @@ def test_a_transactional_handler_is_not_run_again_because_its_lease_is_extended(
     assert runs == [b"a"]
 
 
-def test_one_busy_queue_does_not_starve_another(
-    db: Database, space: fdb.Subspace, queue: Queue
-) -> None:
-    quiet = Queue.create(db, "quiet", root=space)
-    order: list[str] = []
-    queue.enqueue_many(db, [b"x"] * 300)
-    quiet.enqueue_many(db, [b"x"] * 3)
-    worker = Worker(db, 1, prefetch=30)
-
-    def busy(message: Message) -> None:
-        if "quiet" not in order:  # It stays busy, however late the machine lets the other fetch.
-            queue.enqueue(db, b"x")
-        order.append("busy")
-
-    worker.add(queue, busy)
-    worker.add(quiet, lambda message: order.append("quiet"))
-    with worker:
-        eventually(lambda: quiet.depth(db).done == 3)
-        eventually(lambda: queue.depth(db).ready == queue.depth(db).leased == 0)
-    handled = [n for n, name in enumerate(order) if name == "quiet"]
-    assert handled[-1] - handled[0] < 100
-    assert len(order) - handled[-1] > 100
-
-
 def test_a_graceful_stop_finishes_what_is_in_hand_and_gives_back_the_rest(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
@@ -459,49 +416,6 @@ def test_what_a_worker_held_when_the_connection_was_lost_is_begun_only_anew(
         eventually(lambda: queue.depth(db).done == 2)
 
 
-def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
-    db: Database, queue: Queue
-) -> None:
-    counted = FlakyDatabase(db, [])
-    members = [QueueConsumer(counted, queue, f"{n}", 0, None) for n in range(64)]  # type: ignore[arg-type]
-    woken: list[int] = []
-    watches: list[Sequence[watching.Watch]] = []
-    done = threading.Semaphore(0)
-
-    def wake(n: int) -> None:
-        woken.append(n)
-        for watch in watches[n]:
-            watch.cancel()
-        taken = members[n].fetch(Credit(messages=2), 2)
-        if taken.deliveries:
-            queue.ack(counted, taken.deliveries)  # type: ignore[arg-type]
-        done.release()
-
-    def awake(n: int, watch: object) -> None:
-        if n not in woken:  # What is cancelled fires, too.
-            threading.Thread(target=wake, args=(n,)).start()
-
-    try:
-        for n, member in enumerate(members):
-            member.join()
-            watches.append(member.fetch(Credit(messages=2), 2).signal)
-            for watch in watches[n]:
-                watch.on_ready(partial(awake, n))
-        before = counted.commits
-        queue.enqueue(counted, b"x")  # type: ignore[arg-type]
-        for _ in range(2):
-            assert done.acquire(timeout=DEADLINE)
-        # To enqueue, take and acknowledge, and for the next one to look; and two that only watch.
-        assert counted.commits - before == 6
-        assert len(woken) == 2
-        assert queue.depth(db).done == 1
-    finally:
-        # Nobody is to wake when the queue is gone.
-        woken.extend(range(64))
-        for watch in itertools.chain(*watches):
-            watch.cancel()
-
-
 def test_a_message_too_large_for_the_credit_left_is_left_to_another_consumer(
     db: Database, queue: Queue, subscription: Subscription | None
 ) -> None:
@@ -525,44 +439,6 @@ def test_a_message_too_large_for_the_credit_left_is_left_to_another_consumer(
     assert [len(d.payload) for d in other.fetch(Credit(), 9).deliveries] == [50, 10]
 
 
-def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
-    db: Database, queue: Queue, subscription: Subscription | None
-) -> None:
-    high, low = Recorder(), Recorder()
-    high.gate.clear()
-    with (
-        Worker(db, 1, prefetch=0, priority=1).add(
-            queue, high, take=Take(subscription=subscription)
-        ),
-        Worker(db, 1, prefetch=0).add(queue, low, take=Take(subscription=subscription)),
-    ):
-        eventually(lambda: len([c for c in queue.admin.consumers(db) if c.state == 2]) == 2)
-        queue.enqueue(db, b"1")
-        high.wait_for(1)
-        assert low.handled == []
-        queue.enqueue(db, b"2")
-        assert low.wait_for(1) == [b"2"]
-        high.gate.set()
-        eventually(lambda: queue.depth(db).done == 2)
-        eventually(lambda: len([c for c in queue.admin.consumers(db) if c.state == 2]) == 2)
-        queue.enqueue(db, b"3")
-        assert high.wait_for(2) == [b"1", b"3"]
-
-
-def test_a_worker_that_was_taken_for_dead_comes_back(
-    db: Database, queue: Queue, recorder: Recorder
-) -> None:
-    with Worker(db, 1).add(queue, recorder):
-        eventually(lambda: len(queue.admin.consumers(db)) == 1)
-        (before,) = queue.admin.consumers(db)
-        # When it is evicted in its sleep
-        queue.admin.evict(db, before)
-        # Then it is woken, and registers anew
-        eventually(lambda: [one.id != before.id for one in queue.admin.consumers(db)] == [True])
-        queue.enqueue(db, b"a")
-        assert recorder.wait_for(1) == [b"a"]
-
-
 def test_a_worker_without_a_handler_or_with_two_for_a_queue_is_refused(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
@@ -578,18 +454,6 @@ def test_a_worker_with_arguments_that_make_no_sense_is_refused(
 ) -> None:
     with pytest.raises(InvalidArgument):
         Worker(db, **wrong)  # type: ignore[arg-type]
-
-
-def test_a_late_acknowledgement_of_what_was_given_back_is_fenced(
-    db: Database, queue: Queue
-) -> None:
-    member = QueueConsumer(db, queue, "one", 0, None)
-    member.join()
-    queue.enqueue(db, b"a")
-    (delivery,) = member.fetch(Credit(), 1).deliveries
-    member.give_back([delivery])
-    with pytest.raises(LeaseLost):
-        queue.ack(db, delivery)
 
 
 def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
@@ -609,26 +473,6 @@ def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
         eventually(lambda: [one.state for one in queue.admin.consumers(db)] == [INTERESTED])
         with Worker(db, 1).add(queue, other):
             assert other.wait_for(1) == [b"no"]
-    assert queue.admin.consumers(db) == []
-
-
-def test_consumers_of_a_subscription_take_turns_and_stand_on_its_list(
-    db: Database, queue: Queue, staged: None
-) -> None:
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    recorders = [Recorder() for _ in range(3)]
-    with contextlib.ExitStack() as stack:
-        for each in recorders:
-            stack.enter_context(Worker(db, 1).add(queue, each, take=Take(subscription=europe)))
-        eventually(lambda: sum(c.state is INTERESTED for c in queue.admin.consumers(db)) == 3)
-        for n in range(1, 13):
-            queue.enqueue(db, b"", headers={"region": "eu"})
-            queue.enqueue(db, b"", headers={"region": "us"})
-            eventually(lambda: sum(len(each.handled) for each in recorders) == n)  # noqa: B023
-            eventually(lambda: sum(c.state is INTERESTED for c in queue.admin.consumers(db)) == 3)
-        assert sum(c.guard for c in queue.admin.consumers(db)) == 1
-    counts = [len(each.handled) for each in recorders]
-    assert max(counts) - min(counts) <= 1
     assert queue.admin.consumers(db) == []
 
 

@@ -14,7 +14,6 @@ from fdbqueue import Credit, Delivery, Depth, Message, Queue, Take, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.messages.delivery import settle
 from fdbqueue.store.binding import fdb
-from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import Outcome
 from fdbqueue.worker import state
 from fdbqueue.worker.attempt import acknowledge
@@ -32,6 +31,8 @@ from tests.schemes import forced
 
 Database = fdb.Database
 
+pytestmark = pytest.mark.queue(lease=60, backoff=None)
+
 
 class Together:
     """A handler that returns when as many run as are wanted, and counts what it is given."""
@@ -45,16 +46,6 @@ class Together:
         with self._lock:
             self.handled[message.payload] += 1
         self._barrier.wait(DEADLINE)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "orders", root=space, lease=60, backoff=None, clock=clock)
 
 
 def payloads(count: int) -> list[bytes]:

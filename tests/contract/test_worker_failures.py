@@ -338,29 +338,6 @@ def test_options_that_cannot_work_are_refused(
         Worker(db, **options).add(queue, lambda taken: None, **how)
 
 
-def test_four_idle_workers_share_messages_that_come_one_by_one(db: Database, queue: Queue) -> None:
-    shares: dict[int, int] = dict.fromkeys(range(4), 0)
-    workers = []
-    for n in range(4):
-
-        def handle(message: Message, n: int = n) -> None:
-            shares[n] += 1
-
-        workers.append(Worker(db, 1, name=f"w{n}").add(queue, handle, run=Run(transactional=False)))
-    for worker in workers:
-        worker.__enter__()
-    try:
-        asleep = lambda: sum(one.state == 2 for one in queue.admin.consumers(db)) == 4  # noqa: E731
-        for n in range(40):
-            eventually(asleep)
-            queue.enqueue(db, b"%d" % n)
-            done(db, queue, n + 1)
-    finally:
-        for worker in workers:
-            worker.__exit__()
-    assert min(shares.values()) >= 7, shares
-
-
 class Arriving:
     """A database in which something is enqueued during each of the first transactions."""
 

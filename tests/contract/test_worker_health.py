@@ -16,7 +16,6 @@ from fdbqueue.errors import InvalidArgument
 from fdbqueue.metrics import WorkerMetrics
 from fdbqueue.store.binding import fdb
 from fdbqueue.worker import Worker
-from fdbqueue.worker.consumer import QueueConsumer
 from fdbqueue.worker.health import Server, url
 from tests.flaky import CuttableDatabase
 from tests.patience import DEADLINE, eventually
@@ -109,50 +108,6 @@ def test_a_worker_is_not_ready_while_the_store_is_away_and_lives(
         assert ask(worker, "/livez") == (200, "live")
         cuttable.cut = False
         eventually(answers(worker, "/readyz", 200))
-
-
-def test_a_worker_is_not_ready_before_it_has_first_looked_and_dead_if_it_never_does(
-    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, fetch = threading.Event(), QueueConsumer.fetch
-
-    def wait_and_fetch(*args: Any, **kwargs: Any) -> Any:
-        assert gate.wait(DEADLINE)
-        return fetch(*args, **kwargs)
-
-    monkeypatch.setattr(QueueConsumer, "fetch", wait_and_fetch)
-    with Worker(db, health=HERE).add(queue, nothing) as worker:
-        thread = f"the thread that takes from {queue.name}"
-        assert ask(worker, "/readyz") == (503, f"not ready: {thread} has not done so yet")
-        assert ask(worker, "/livez") == (200, "live")
-        impatient(worker)
-        eventually(answers(worker, "/livez", 503))
-        assert ask(worker, "/livez")[1].startswith(f"not live: {thread} has not come round for ")
-        gate.set()
-        eventually(answers(worker, "/readyz", 503))
-
-
-def test_a_worker_that_cannot_take_lives_and_says_why_it_is_not_ready(
-    db: Database, queue: Queue
-) -> None:
-    with Worker(db, health=HERE).add(queue, nothing) as worker:
-        eventually(answers(worker, "/readyz", 200))
-        queue.delete(db)
-        eventually(answers(worker, "/readyz", 503))
-        assert queue.name in ask(worker, "/readyz")[1]
-        assert ask(worker, "/livez") == (200, "live")
-
-
-def test_a_worker_whose_handlers_are_all_busy_lives_and_is_ready(
-    db: Database, queue: Queue
-) -> None:
-    gate = Gate()
-    queue.enqueue_many(db, [b"x"] * 3)
-    with Worker(db, 1, prefetch=0, health=HERE).add(queue, gate) as worker:
-        assert gate.entered.wait(DEADLINE)
-        eventually(answers(worker, "/readyz", 200))
-        assert ask(worker, "/livez") == (200, "live")
-        gate.open.set()
 
 
 def test_a_handler_of_a_browsing_subscription_may_take_as_long_as_it_likes(

@@ -47,7 +47,6 @@ SHORT = """
     a_leader_that_does_not_return_delays_and_does_not_block
     time_ends_for_a_leader_and_for_those_who_wait_and_no_trace_is_left
     large_messages_are_served_in_several_rounds
-    consumers_at_once_take_every_message_once
 
     waiting_for_nothing_ends_in_time
     calls_that_wait_end_when_their_subscription_is_removed

@@ -6,12 +6,12 @@ from fdbqueue import Queue
 from fdbqueue.store.binding import fdb
 from tests.contract import test_worker_acknowledgements as blocking
 from tests.contract.test_worker_acknowledgements import *  # noqa: F403
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST
+from tests.flaky import FAULTS
 
 from .loops import LoopWorker
 
-FAULTS = "whatever_becomes_of_a_shared_commit_each_message_is_handled_and_counted_once"
-shared_commit = globals().pop(f"test_{FAULTS}")
+TEST = "whatever_becomes_of_a_shared_commit_each_message_is_handled_and_counted_once"
+shared_commit = globals().pop(f"test_{TEST}")
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +21,6 @@ def through_aio(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Without the faults of operations that time out. Handlers here do not end in step, so the plan of
 # faults may hit the settlement of a single message, which then is handled again after its lease.
-@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_whatever_becomes_of_a_shared_commit(db: fdb.Database, queue: Queue, fault: str) -> None:
     shared_commit(db, queue, fault)
