@@ -101,44 +101,6 @@ def test_what_cannot_be_measured_is_refused(
             ("producers", "--threads", "4", "--rounds", "1", *SHORT),
             ["enqueue, 4", "enqueue of 100, 4", "producer, each waits, 4", "producer, nobody"],
         ),
-        pytest.param(
-            ("aio", "--rounds", "1", "--waiting", "5", *SHORT),
-            ["a thread", "one task", "64 tasks", *["one task: rate", "64 tasks: rate"]]
-            + ["tasks that wait"] * 3,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            [
-                "fairness",
-                "--only",
-                "costs,waits",
-                "--backlog",
-                "1000",
-                "--calls",
-                "10",
-                "--rounds",
-                "1",
-            ],
-            ["enqueue"] * 3 + ["throughput"] * 3 + ["p99 wait", "beside a noisy", "wait beside"],
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ["worker", "--messages=0", "--backlog=20", "--handlers=0", "--processes=2"],
-            ["0 ms, processes: 2", "0 ms, batch=100, processes: 2"],
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ("engine", "--only=reads,watches", "--rounds=1", "--count=9", "--large=9", *SHORT),
-            ["reads_us"] * 4
-            + ["point read", "first read", "ten armed watches"]
-            + ["a watch fires after"] * 2,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ("schedules", "--schedules", "2"),
-            ["a tick"] * 3 + ["a consumer that waits"],
-            marks=pytest.mark.slow,
-        ),
     ],
     ids=lambda given: given[0],
 )
@@ -152,20 +114,6 @@ def test_a_benchmark_tells_its_rows_and_leaves_nothing(
     assert all(row["name"].startswith(name) for row, name in zip(found, names, strict=True)), found
     assert all(row["figure"] >= 0 for row in found)
     assert done.code == (0 if all(row["holds"] for row in found) else 1)
-    assert left_behind(db) == 0
-
-
-@pytest.mark.slow
-def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
-    db: fdb.Database, bench: Bench
-) -> None:
-    arguments = ("blocks", "--rounds", "1", "--messages", "1000")
-    found = rows(bench(*arguments, *JSON, code=None))
-
-    mutations = {name: row["more"].get("mutations/message") for name, row in found.items()}
-    assert mutations["blind sets, 100"] == 1
-    assert mutations["enqueue, 100"] < 0.1 < mutations["enqueue, a row each, 100"]
-    assert mutations["enqueue, 800"] < mutations["enqueue, 100"]
     assert left_behind(db) == 0
 
 

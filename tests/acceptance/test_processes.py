@@ -2,50 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections import defaultdict
-from pathlib import Path
-
 import pytest
 
 from fdbqueue import NewMessage, Queue, fdb
 from tests.acceptance.running import Fdbq, Programs, told
 from tests.patience import DEADLINE
 
-ROOT = Path(__file__).parent.parent.parent
-PRODUCERS = 8
-EACH = 50
 MESSAGES = 100
-
-
-def test_eight_processes_enqueue_at_once_without_a_single_conflict(
-    db: fdb.Database, space: fdb.Subspace, queue: Queue, programs: Programs
-) -> None:
-    # Given eight processes that are ready to enqueue
-    producers = [
-        programs.start("producer.py", space.key().hex(), queue.name, n, EACH)
-        for n in range(PRODUCERS)
-    ]
-    assert [told(producer) for producer in producers] == ["ready"] * PRODUCERS
-
-    # When all do it at the same time
-    for producer in producers:
-        assert producer.stdin is not None
-        producer.stdin.write("go\n")
-        producer.stdin.flush()
-
-    # Then none of them meets an error, so none retries
-    assert [json.loads(codes) for codes in programs.finish(producers)] == [[]] * PRODUCERS
-    assert queue.depth(db).ready == PRODUCERS * EACH
-
-    # And the messages of each stand in the order in which it enqueued them
-    found = defaultdict(list)
-    for message in queue.peek(db, PRODUCERS * EACH):
-        producer_name, n = message.payload.split()
-        found[producer_name].append(int(n))
-    assert list(found.values()) == [list(range(EACH))] * PRODUCERS
 
 
 @pytest.mark.parametrize("moment", ["held", "written"])
@@ -96,19 +59,3 @@ def test_the_example_worker_counts_each_order_once(
         assert worker.wait(DEADLINE) == 0
     finally:
         del db[totals.pack((region,))]
-
-
-@pytest.mark.slow
-def test_the_demo_proves_exactly_once(environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "flights", "--messages", "600", "--workers", "2"],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**environment, "PYTHONPATH": str(ROOT / "tools")},
-        timeout=DEADLINE,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "600 messages had it once, 0 more than once" in done.stdout
-    assert "WRONG" not in done.stdout

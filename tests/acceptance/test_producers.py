@@ -10,53 +10,7 @@ import pytest
 
 from fdbqueue import Queue
 from fdbqueue.store.binding import fdb
-from tests.acceptance.running import PROGRAMS
 from tests.patience import DEADLINE
-
-RUNS = 3
-CONFIRMED = 400
-"""How many messages a process has been told of when it is killed."""
-
-
-def test_what_a_killed_process_was_told_is_there_once_and_the_rest_at_most_once(
-    db: fdb.Database, queue: Queue, environment: dict[str, str]
-) -> None:
-    confirmed: dict[str, str] = {}
-    # Given processes that are killed while their threads send
-    for run in range(RUNS):
-        with subprocess.Popen(
-            [sys.executable, PROGRAMS / "sender.py", queue._root.key().hex(), str(run)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as sender:
-            assert sender.stdout is not None
-            lines = []
-            for line in sender.stdout:
-                lines.append(line)
-                if len(lines) == CONFIRMED * (run + 1):
-                    sender.kill()
-            assert sender.wait(DEADLINE) == -9
-        whole = [line.split() for line in lines if line.endswith("\n")]
-        assert len(whole) >= CONFIRMED
-        confirmed |= dict(whole)
-    # Then what was confirmed is there, as it was told
-    there: dict[str, str] = {}
-    order: list[str] = []
-    for message in queue.browse(db):
-        order.append(message.payload.decode())
-        there[message.payload.decode()] = message.id
-    assert {payload: there.get(payload) for payload in confirmed} == confirmed
-    # And nothing is there twice, and of each thread the first messages, in their order
-    assert max(Counter(order).values()) == 1
-    sent: dict[str, list[int]] = {}
-    for payload in order:
-        thread, n = payload.rsplit(":", 1)
-        sent.setdefault(thread, []).append(int(n))
-    for numbers in sent.values():
-        assert numbers == list(range(len(numbers)))
-    assert queue.depth(db).enqueued == len(order)
-    assert queue.admin.verify(db).ok
 
 
 def run(code: str, queue: Queue, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -2,69 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-from datetime import datetime
-
 from fdbqueue import Queue, fdb
-from fdbqueue.values.schedules import shown
-from tests.acceptance.programs.ticker import FastClock
-from tests.acceptance.running import Fdbq, Programs, told
-from tests.patience import DEADLINE
-
-SPEED = 200.0
-EVERY = 20
-KILLS = 4
-
-
-def test_each_tick_comes_once_though_workers_are_killed(
-    db: fdb.Database, space: fdb.Subspace, queue: Queue, programs: Programs
-) -> None:
-    # Given a schedule that ticks ten times a second, by clocks that run fast
-    since = time.time()
-    made = Queue(queue.name, space, clock=FastClock(since, SPEED)).schedules.set(
-        db, "a", every=EVERY, catch_up="all"
-    )
-    assert made.next_ms is not None
-    arguments = ("ticker.py", space.key().hex(), queue.name, since, SPEED)
-    handled = space.subspace(("handled",))
-
-    def done() -> dict[str, int]:
-        every = handled.range()
-        found = db.get_range(every.start, every.stop)
-        return {handled.unpack(kv.key)[0]: int.from_bytes(kv.value, "little") for kv in found}
-
-    # When its workers are killed, again and again
-    tickers = [programs.start(*arguments) for _ in range(2)]
-    assert [told(each) for each in tickers] == ["ready", "ready"]
-    for n in range(KILLS):
-        before, deadline = len(done()), time.monotonic() + DEADLINE
-        while len(done()) < before + 5:
-            assert time.monotonic() < deadline
-        tickers[n % 2].kill()
-        tickers[n % 2].wait()
-        tickers[n % 2] = programs.start(*arguments)
-    for each in tickers:
-        each.kill()
-        each.wait()
-
-    # Then every tick up to the last was handled once, or its message waits for the end of a lease
-    ticks = done()
-    assert set(ticks.values()) == {1}
-    last = max(datetime.fromisoformat(tick) for tick in ticks).timestamp() * 1000
-    wanted = set(itertools.takewhile(lambda tick: tick <= shown(round(last)), _ticks(made.next_ms)))
-    left = {str(each.delivery.message.headers["tick"]) for each in queue.admin.leases(db)}
-    left |= {str(each.headers["tick"]) for each in queue.peek(db, 1_000)}
-    assert set(ticks) <= wanted
-    assert wanted - set(ticks) <= left
-    assert not set(ticks) & left
-    # A worker that was killed while it waited is listed until its session lapses.
-    assert {each.kind for each in queue.admin.verify(db).deviations} <= {"consumer dead"}
-
-
-def _ticks(first_ms: int) -> itertools.chain[str]:
-    every = itertools.count(first_ms, EVERY * 1000)
-    return itertools.chain(map(shown, every))
+from tests.acceptance.running import Fdbq
 
 
 def test_schedules_on_the_command_line(db: fdb.Database, fdbq: Fdbq, name: str) -> None:

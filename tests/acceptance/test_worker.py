@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -68,11 +67,6 @@ def count(tr, message):
 """
 
 
-COMMIT_FAULTS = "conflict=0.05,unknown_committed=0.05,unknown_lost=0.03"
-FAULTS = f"{COMMIT_FAULTS},too_old=0.01,behind=0.01"
-"""What the embedded engine does to a worker, now and then."""
-
-
 class Workers:
     """Starts ``fdbq worker`` in a directory of its own."""
 
@@ -102,16 +96,6 @@ def workers(tmp_path: Path, environment: dict[str, str], name: str) -> Iterator[
     workers = Workers(tmp_path, {**environment, "QUEUE": name})
     yield workers
     workers.end()
-
-
-def done_beyond(db: fdb.Database, queue: Queue, count: int) -> bool:
-    return queue.depth(db).done > count
-
-
-def sound(db: fdb.Database, queue: Queue) -> bool:
-    """Whether a queue keeps its promises, once the consumers of killed processes are removed."""
-    queue.admin.sweep(db)
-    return queue.admin.verify(db).ok
 
 
 def answer(place: str, path: str) -> tuple[int, str]:
@@ -227,97 +211,6 @@ def test_the_second_signal_stops_a_worker_at_once(
     assert queue.peek(db)[0].attempts == 0
 
 
-def test_a_killed_worker_loses_nothing(db: fdb.Database, name: str, workers: Workers) -> None:
-    queue = Queue.open(db, name)
-    queue.enqueue_many(db, [b"1", b"2"])
-    workers.gate.touch()
-    worker = workers.start(LEASE="1")
-    assert told(worker) == "1"
-    worker.kill()
-    worker.wait(DEADLINE)
-    workers.gate.unlink()
-    heir = workers.start(LEASE="1")
-    assert {told(heir), told(heir)} == {"1", "2"}
-    eventually(lambda: queue.depth(db).done == 2)
-
-
-def test_a_worker_that_was_paused_beyond_its_lease_settles_nothing(
-    db: fdb.Database, name: str, workers: Workers
-) -> None:
-    queue = Queue.open(db, name)
-    queue.enqueue(db, b"1")
-    workers.gate.touch()
-    paused = workers.start(LEASE="1")
-    assert told(paused) == "1"
-    paused.send_signal(signal.SIGSTOP)
-    heir = workers.start(LEASE="1")
-    assert told(heir) == "1"
-    workers.gate.unlink()
-    eventually(lambda: queue.depth(db).done == 1)
-    paused.send_signal(signal.SIGCONT)
-    queue.enqueue(db, b"2")
-    eventually(lambda: queue.depth(db) == Depth(enqueued=2, done=2))
-    paused.terminate()
-    assert paused.wait(DEADLINE) == 0
-
-
-@pytest.mark.promise(2)
-def test_effects_are_counted_once_each_however_often_workers_are_killed(
-    db: fdb.Database, name: str, workers: Workers
-) -> None:
-    queue = Queue.open(db, name)
-    queue.set_options(db, max_attempts=None)
-    running = [workers.start("effects", FDBQUEUE_FAULTS=f"{seed}:{FAULTS}") for seed in range(2)]
-    for round_ in range(4):
-        queue.enqueue_many(db, [b"x"] * 100)
-        eventually(partial(done_beyond, db, queue, 100 * round_))
-        victim = running.pop(0)
-        victim.kill()
-        running.append(workers.start("effects", FDBQUEUE_FAULTS=f"{round_ + 2}:{FAULTS}"))
-    eventually(lambda: queue.depth(db).done == 400)
-    try:
-        assert int.from_bytes(db[name.encode()] or b"", "little") == 400
-        assert queue.depth(db) == Depth(enqueued=400, done=400)
-        eventually(lambda: sound(db, queue))
-    finally:
-        del db[name.encode()]
-
-
-def test_workers_that_take_many_messages_ahead_and_are_killed_acknowledge_only_what_was_handled(
-    db: fdb.Database, name: str, workers: Workers
-) -> None:
-    # Given handlers so fast that a worker holds more messages than it has handlers
-    queue, total = Queue.open(db, name), 600
-    queue.set_options(db, max_attempts=None)
-    queue.enqueue_many(db, [b"%d" % n for n in range(total)])
-    # When workers are killed in their midst, whose commits fail in all ways
-    for round_ in range(2):
-        victim = workers.start("fast", FDBQUEUE_FAULTS=f"{round_}:{COMMIT_FAULTS}")
-        eventually(partial(done_beyond, db, queue, 100 * (round_ + 1)))
-        eventually(lambda: queue.depth(db).leased > 4)
-        victim.kill()
-        victim.wait(DEADLINE)
-        left = queue.depth(db)
-        handled = workers.gate.with_name("handled").read_text().split()
-        assert left.done <= len({*handled})
-    heirs = [
-        workers.start("fast", stderr=True, FDBQUEUE_FAULTS=f"{n + 2}:{COMMIT_FAULTS}")
-        for n in range(2)
-    ]
-    for heir in heirs:
-        assert heir.stderr is not None
-        assert heir.stderr.readline().startswith("worker ")
-    # Then others handle the rest, and each counts once
-    eventually(lambda: queue.depth(db).done == total)
-    handled = workers.gate.with_name("handled").read_text().split()
-    assert {*handled} == {str(n) for n in range(total)}
-    assert queue.depth(db) == Depth(enqueued=total, done=total)
-    eventually(lambda: sound(db, queue))
-    for heir in heirs:
-        heir.terminate()
-        assert heir.wait(DEADLINE) == 0
-
-
 def test_an_error_that_quotes_a_hostile_message_does_nothing_on_a_terminal(
     db: fdb.Database, name: str, workers: Workers
 ) -> None:
@@ -339,27 +232,6 @@ def test_fdbq_worker_says_what_is_wrong_with_its_argument(fdbq: Fdbq) -> None:
     assert "no module 'app'" in fdbq.refused("worker", "app", code=2)
     assert "no module" in fdbq.refused("worker", "nothing_like_it:app", code=2)
     assert "'nothing'" in fdbq.refused("worker", "os:nothing", code=2)
-
-
-@pytest.mark.slow
-def test_what_a_killed_worker_held_for_an_hour_is_handled_within_half_a_minute(
-    db: fdb.Database, name: str, workers: Workers
-) -> None:
-    # Given a worker that handles one message, and holds two more, for an hour
-    queue = Queue.open(db, name)
-    workers.gate.touch()
-    queue.enqueue_many(db, [b"1", b"2", b"3"])
-    victim = workers.start(LEASE="3600")
-    assert told(victim) == "1"
-    eventually(lambda: queue.depth(db).leased == 3)
-    # When it is killed, and another one works
-    victim.kill()
-    victim.wait()
-    workers.gate.unlink()
-    workers.start(LEASE="3600")
-    # Then that one has them soon
-    eventually(lambda: queue.depth(db).done == 3)
-    assert queue.admin.verify(db).ok
 
 
 @pytest.mark.slow

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def test_every_guarantee_has_tests() -> None:

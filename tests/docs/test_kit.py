@@ -136,16 +136,6 @@ def test_all_ask_for_what_is_exposed(exposed: dict[str, set[str]]) -> None:
         assert wrong(expression, exposed) == [], expression
 
 
-def test_a_slip_is_found(exposed: dict[str, set[str]]) -> None:
-    for slip in (
-        "fdbqueue_message",
-        'fdbqueue_messages{stat="dead"}',
-        'fdbqueue_messages{state="died"}',
-        "sum by (queues) (fdbqueue_paused)",
-    ):
-        assert wrong(slip, exposed), slip
-
-
 def test_the_page_lists_every_metric(exposed: dict[str, set[str]]) -> None:
     page = (DOCS / "workers.md").read_text()
     told = {

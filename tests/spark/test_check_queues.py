@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import fdbqueue.spark
-from fdbqueue import Delivery, Depth, NewMessage, Queue, fdb
-from fdbqueue.errors import LeaseLost
+from fdbqueue import Depth, NewMessage, Queue, fdb
 from fdbqueue.testing import ManualClock
 
 from .histories import NOON_MS, Line, identity, lived, table
@@ -144,56 +140,25 @@ def test_every_planted_violation_is_found_and_nothing_else(spark: SparkSession) 
 # -- queues in use ----------------------------------------------------------------------------
 
 
-def used(
-    db: fdb.Database, queue: Queue, clock: ManualClock, seed: int, *, header: str | None = None
-) -> None:
-    """Everything that can happen to messages, at random. header: in place of keys."""
-    dice = random.Random(seed)
-    held: list[Delivery] = []
-
-    def enqueue() -> None:
-        one = NewMessage(
-            b"x",
-            priority=dice.randrange(10),
-            delay=dice.choice([0, 0, 5]),
-            key=None if header else dice.choice([None, None, "k"]),
-            headers={header: dice.randrange(2)} if header else None,
-            ttl=dice.choice([None, None, 20]),
-        )
-        queue.enqueue_many(db, [one] * dice.randrange(1, 4))
-
-    def receive() -> None:
-        held.extend(queue.receive_many(db, dice.randrange(1, 4), consumer=dice.choice("abc")))
-
-    def settle() -> None:
-        if not held:
-            return
-        one = held.pop(dice.randrange(len(held)))
-        ways: list[Callable[[], object]] = [
-            lambda: queue.ack(db, one),
-            lambda: queue.release(db, one),
-            lambda: queue.release(db, one, delay=5),
-            lambda: queue.release(db, one, error="no"),
-            lambda: queue.reject(db, one, "bad"),
-        ]
-        with contextlib.suppress(LeaseLost):
-            dice.choice(ways)()
-
-    def wait() -> None:
-        clock.seconds += dice.choice([1, 6, 40])
-        queue.admin.sweep(db)
-        held.extend(queue.receive_many(db, 1))  # takes back what has lapsed
-
-    def others() -> None:
-        ways: list[Callable[[], object]] = [
-            lambda: queue.receive(db, at_most_once=True),
-            lambda: queue.retry(db),
-            lambda: queue.purge(db, states="dead"),
-        ]
-        dice.choice(ways)()
-
-    for _ in range(200):
-        dice.choices([enqueue, receive, settle, wait, others], [4, 5, 5, 2, 1])[0]()
+def used(db: fdb.Database, queue: Queue, clock: ManualClock, **terms: Any) -> None:
+    """Much that can happen to messages. terms: of each third one."""
+    for n in range(60):
+        given: dict[str, Any] = {"delay": 5 * (n % 4 == 0), "ttl": 20 if n % 7 == 0 else None}
+        given |= terms if n % 3 == 0 else {}
+        queue.enqueue_many(db, [NewMessage(b"x", n % 10, {"n": n % 2}, **given)])
+        for how, one in enumerate(queue.receive_many(db, 3, consumer="abc"[n % 3]), n):
+            match how % 5:
+                case 0 | 1:
+                    queue.ack(db, one)
+                case 2:
+                    queue.release(db, one, error="no", delay=5 * (n % 2))
+                case 3:
+                    queue.reject(db, one, "bad")
+        if n % 10 == 9:
+            clock.seconds += 40
+            queue.admin.sweep(db)
+            queue.receive(db, at_most_once=True)
+            queue.retry(db) if n < 40 else queue.purge(db, states="dead")
 
 
 def test_queues_in_use_show_no_violation(
@@ -206,12 +171,12 @@ def test_queues_in_use_show_no_violation(
     late.enqueue_many(db, [b"1", b"2"])
     for one in (queue, late):
         one.set_options(db, history_seconds=10_000)
-        used(db, one, clock, 3)
+        used(db, one, clock, key="k")
     terms["history_seconds"] = 10_000
     rising = Queue.create(db, "rising", sort="n", max_attempts=3, **terms)
     newest = Queue.create(db, "newest", last_value="n", max_attempts=3, **terms)
     for one in (rising, newest):
-        used(db, one, clock, 4, header="n")
+        used(db, one, clock)
     replaced = {event.transition for event in newest.history(db, 10_000)}
     assert {"replace ready", "replace leased", "replace delayed"} <= replaced
     names = {event.transition for event in queue.history(db, 10_000)}

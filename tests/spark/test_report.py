@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import re
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -23,10 +21,10 @@ from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli.main import run
 from fdbqueue.spark.reports import figures, page
 from fdbqueue.values.model import Event
-from fdbqueue.values.states import ENDS, TRANSITIONS, State
+from fdbqueue.values.states import TRANSITIONS
 from fdbqueue.web import report as web
 
-from .histories import NOON_MS, Line, identity, lived, table, walk
+from .histories import NOON_MS, identity, lived, table, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,193 +33,26 @@ pytest.importorskip("pyspark")
 
 from fdbqueue.spark.reports.report import Report, span_width_ms, summarize
 
-EDGES = {edge.name: edge for edge in TRANSITIONS}
-RETURNED = ("release", "defer", "reclaim")
-
-
-# -- the model --------------------------------------------------------------------------------
-
-
-def rank(times: list[int], part: float) -> int:
-    return sorted(times)[math.ceil(part * len(times)) - 1]
-
-
-def percentiles(times: Iterable[int | None]) -> figures.Percentiles:
-    known = [time for time in times if time is not None]
-    if not known:
-        return figures.Percentiles(0, None, None, None)
-    return figures.Percentiles(len(known), *(rank(known, part) for part in (0.5, 0.95, 0.99)))
-
-
-class Told:
-    """An event with what its message had gone through, by the definitions in docs/spark.md."""
-
-    def __init__(self, line: Line, before: list[Line]) -> None:
-        self.line = line
-        self.edge = EDGES[line.transition]
-        previous = before[-1] if before else None
-        self.takes = self.edge.name in ("lease", "dequeue")
-        self.again = self.takes and any(one.transition in ("lease", "dequeue") for one in before)
-        self.done = self.edge.target is State.DONE
-        self.wait = self.service = self.whole = None
-        if self.takes and previous and EDGES[previous.transition].target is State.READY:
-            self.wait = max(0, line.at_ms - previous.at_ms)
-        if self.edge.name == "ack" and previous and previous.transition == "lease":
-            self.service = max(0, line.at_ms - previous.at_ms)
-        born = [one.at_ms for one in [*before, line] if EDGES[one.transition].source is None]
-        self.born = min(born) if born else None
-        if self.done and self.born is not None:
-            self.whole = max(0, line.at_ms - self.born)
-
-
-def counts(told: Sequence[Told]) -> dict[str, int]:
-    def many(wanted: Callable[[Told], object]) -> int:
-        return sum(bool(wanted(one)) for one in told)
-
-    return {
-        "enqueued": many(lambda one: one.edge.source is None),
-        "delivered": many(lambda one: one.takes),
-        "redelivered": many(lambda one: one.again),
-        "done": many(lambda one: one.done),
-        "returned": many(lambda one: one.edge.name in RETURNED),
-        "dead": many(lambda one: one.edge.target is State.DEAD),
-        "expired": many(lambda one: one.edge.target is State.EXPIRED),
-        "purged": many(lambda one: one.edge.target is State.PURGED),
-    }
-
-
-def level_figures(level: int | None, told: Sequence[Told]) -> figures.LevelFigures:
-    return figures.LevelFigures(
-        level=level,
-        **counts(told),
-        waiting=percentiles(one.wait for one in told),
-        service=percentiles(one.service for one in told),
-        whole=percentiles(one.whole for one in told),
-    )
-
-
-def spans(told: Sequence[Told], width: int) -> tuple[figures.Span, ...]:
-    grouped = defaultdict(list)
-    for one in told:
-        grouped[one.line.at_ms // width * width].append(one)
-    made, ready = [], 0
-    for begin in range(min(grouped), max(grouped) + 1, width):
-        inside = grouped[begin]
-        ready += sum(one.edge.target is State.READY for one in inside)
-        ready -= sum(one.edge.source is State.READY for one in inside)
-        waits = [one.wait for one in inside if one.wait is not None]
-        made.append(
-            figures.Span(
-                begin_ms=begin,
-                **counts(inside),
-                ready=ready,
-                waiting=percentiles(waits),
-                longest_wait_ms=max(waits, default=None),
-            )
-        )
-    return tuple(made)
-
-
-def consumers(
-    told: Sequence[Told],
-) -> tuple[tuple[figures.ConsumerFigures, ...], figures.Balance | None]:
-    grouped = defaultdict(list)
-    for one in told:
-        grouped[one.line.consumer].append(one)
-    made = [
-        figures.ConsumerFigures(
-            name,
-            delivered=counts(mine)["delivered"],
-            done=counts(mine)["done"],
-            failed=sum(one.edge.name in (*RETURNED, "dead-letter", "drop") for one in mine),
-            service=percentiles(one.service for one in mine),
-        )
-        for name, mine in grouped.items()
-    ]
-    made = [one for one in made if one.delivered]
-    made.sort(key=lambda one: (-one.delivered, one.consumer))
-    if not made:
-        return (), None
-    numbers = [one.delivered for one in made]
-    evenness = sum(numbers) ** 2 / (len(made) * sum(number**2 for number in numbers))
-    return tuple(made), figures.Balance(len(made), max(numbers), min(numbers), evenness)
-
-
-def oldest(told: Sequence[Told], until_ms: int) -> tuple[figures.Oldest, ...]:
-    last = {one.line.id: one for one in told}
-    grouped = defaultdict(list)
-    for one in last.values():
-        if one.edge.target not in ENDS:
-            since = one.line.at_ms if one.born is None else one.born
-            takes = sum(each.takes for each in told if each.line.id == one.line.id)
-            grouped[one.edge.target.value].append((since, one.line.id, one.line.level, takes))
-    made = []
-    for state, found in sorted(grouped.items()):
-        since, name, level, takes = min(found)
-        age = max(0, until_ms - since)
-        made.append(figures.Oldest(state, len(found), name, level, takes, since, age))
-    return tuple(made)
-
-
-def model(lines: Sequence[Line], width: int) -> Report:
-    # Those that leave a message in its state say nothing about its way.
-    lines = [
-        line for line in lines if EDGES[line.transition].source != EDGES[line.transition].target
-    ]
-    until_ms = max(line.at_ms for line in lines)
-    queues = []
-    for name in sorted({line.queue for line in lines}):
-        lives: defaultdict[str, list[Line]] = defaultdict(list)
-        told = []
-        for line in sorted((one for one in lines if one.queue == name), key=lambda one: one.n):
-            told.append(Told(line, lives[line.id]))
-            lives[line.id].append(line)
-        levels = sorted({one.line.level for one in told})
-        each, balance = consumers(told)
-        queues.append(
-            figures.QueueReport(
-                name,
-                level_figures(None, told),
-                tuple(level_figures(n, [o for o in told if o.line.level == n]) for n in levels),
-                spans(told, width),
-                each,
-                balance,
-                oldest(told, until_ms),
-            )
-        )
-    return Report(min(line.at_ms for line in lines), until_ms, width, tuple(queues))
-
-
 # -- the figures ------------------------------------------------------------------------------
 
 
-def test_every_figure_is_that_of_the_model(spark: SparkSession) -> None:
+def test_figures_are_the_same_in_a_table_and_on_the_web_page(spark: SparkSession) -> None:
     # Given the histories of many queues whose messages went every way there is
-    lines = [line for seed in range(80) for line in walk(f"q{seed}", seed)]
-    assert {line.transition for line in lines} == set(EDGES)
-    # When they are reported on at once
+    every = {f"q{seed:02}": walk(f"q{seed:02}", seed) for seed in range(80)}
+    lines = [line for some in every.values() for line in some]
+    assert {line.transition for line in lines} == {edge.name for edge in TRANSITIONS}
+    # When they are reported on at once, and each is looked at in steps
     report = summarize(table(spark, lines), width=60)
-    # Then every figure is what the definitions say
-    wanted = model(lines, 60_000)
-    for mine, theirs in zip(report.queues, wanted.queues, strict=True):
-        assert mine == theirs
-    assert report == wanted
-    # And all of it is JSON
-    assert json.loads(json.dumps(report.to_json()))["queues"][0]["queue"] == "q0"
-
-
-@pytest.mark.parametrize("step", [1, 7, 1000])
-def test_the_web_page_shows_the_same_figures(step: int) -> None:
-    for seed in range(40):
-        lines = sorted(walk("q", seed), key=lambda one: one.n)
+    assert [each.queue for each in report.queues] == sorted(every)
+    for n, wanted in enumerate(report.queues):
         events = [
             Event(b"", one.transition, one.id, one.level, one.attempt, one.consumer, one.at_ms, "")
-            for one in lines
+            for one in sorted(every[wanted.queue], key=lambda one: one.n)
         ]
-        found = web.Report()
+        found, step = web.Report(), (1, 7, 1000)[n % 3]
         for begin in range(0, len(events), step):
             found.add(events[begin : begin + step])
-        (wanted,) = model(lines, 60_000).queues
+        # Then the figures are the same
         whole = [] if len(wanted.levels) == 1 else [wanted.whole]
         rows = found.rows()
         assert [level for level, _ in rows] == [each.level for each in (*whole, *wanted.levels)]
@@ -232,6 +63,8 @@ def test_the_web_page_shows_the_same_figures(step: int) -> None:
                 values = getattr(mine, name)
                 ranks = web.percentiles(values)
                 assert figures.Percentiles(len(values), *ranks) == getattr(theirs, name), name
+    # And all of it is JSON
+    assert json.loads(json.dumps(report.to_json()))["queues"][0]["queue"] == "q00"
 
 
 def test_no_history_makes_an_empty_report_and_a_page_that_says_so(spark: SparkSession) -> None:
@@ -249,6 +82,10 @@ def test_a_history_of_any_length_is_divided_into_a_number_of_spans_that_a_plot_c
 
 # -- the page ---------------------------------------------------------------------------------
 
+COUNTS = (
+    *("enqueued", "delivered", "redelivered", "done"),
+    *("returned", "dead", "expired", "purged"),
+)
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31m\u202e$\\frac"
 
 
@@ -274,7 +111,7 @@ class Seen(HTMLParser):
 
 def one_of_everything(queue: str, consumer: str) -> Report:
     times = figures.Percentiles(3, 0, 1_500, 90_000)
-    numbers = dict.fromkeys(counts([]), 3)
+    numbers = dict.fromkeys(COUNTS, 3)
     return Report(
         NOON_MS,
         NOON_MS + 5_000,
@@ -358,13 +195,23 @@ def test_the_same_report_makes_the_same_page() -> None:
 def test_a_message_that_comes_back_waits_anew(spark: SparkSession) -> None:
     # Given a message that was released after a second, and taken again after one more
     life = ("enqueue", "lease", "release", "lease", "ack")
-    report = summarize(table(spark, lived("q", 0, identity(0, 1), *life)))
+    report = summarize(table(spark, lived("q", 0, identity(0, 1), *life)), width=2)
     # Then it waited twice, and was served once
     whole = report.queues[0].whole
     assert whole.waiting == figures.Percentiles(2, 1000, 1000, 1000)
     assert whole.service == figures.Percentiles(1, 1000, 1000, 1000)
     assert whole.whole == figures.Percentiles(1, 4000, 4000, 4000)
     assert (whole.delivered, whole.redelivered, whole.returned) == (2, 1, 1)
+    # And each span has what happened in it
+    spans = report.queues[0].spans
+    assert [(each.enqueued, each.delivered, each.done, each.ready) for each in spans] == [
+        (1, 1, 0, 0),
+        (0, 1, 0, 0),
+        (0, 0, 1, 0),
+    ]
+    (consumer,) = report.queues[0].consumers
+    assert (consumer.delivered, consumer.done, consumer.failed) == (2, 1, 1)
+    assert report.queues[0].balance == figures.Balance(1, 2, 2, 1.0)
 
 
 # -- of queues in use -------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 from fdbqueue.errors import MissingPackage
 from fdbqueue.spark import check_java
 from fdbqueue.spark.session import java_version
-from tests.needs import require_spark
 
 
 def java(home: Path, says: str, status: int = 0) -> Path:
@@ -62,15 +61,3 @@ def test_no_java_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingPackage, match="there is none on the PATH"):
         check_java()
-
-
-def test_tests_that_need_spark_say_so_without_it_and_fail_in_ci(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="Spark needs Java 17"):
-        require_spark()
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="Spark needs Java 17"):
-        require_spark()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -251,111 +250,11 @@ def test_the_parser_is_loaded_by_the_first_selector_only() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-# -- against a model --------------------------------------------------------------------------
-
-NAMES = ("region", "n", "x", "yes", "no", "void", "missing")
-Meaning = Callable[[dict[str, Any]], Any]
-Pair = tuple[str, Meaning]
-
-
-def kind(value: Any) -> str:
-    return {bool: "bool", str: "str"}.get(type(value), "number")
-
-
-def equal(one: Any, other: Any) -> bool | None:
-    if one is None or other is None:
-        return None
-    return kind(one) == kind(other) and one == other
-
-
-def less(one: Any, other: Any) -> bool | None:
-    if one is None or other is None:
-        return None
-    return kind(one) == kind(other) == "number" and one < other
-
-
-def opposite(value: bool | None) -> bool | None:
-    return None if value is None else not value
-
-
-def weakest(one: bool | None, other: bool | None) -> bool | None:
-    """AND as Kleene defines it: false < unknown < true."""
-    return min(one, other, key=[False, None, True].index)
-
-
-values = st.one_of(
-    st.integers(-20, 20), st.floats(-9, 9, width=16), st.booleans(), st.text("ab%_'", max_size=4)
-)
-headers = st.dictionaries(st.sampled_from(NAMES), st.one_of(st.none(), values))
-
-
-def literal(value: Any) -> Pair:
-    if isinstance(value, bool):
-        text = str(value)
-    elif isinstance(value, str):
-        text = "'" + value.replace("'", "''") + "'"
-    else:
-        text = f"({value})" if value < 0 else str(value)
-    return text, lambda _: value
-
-
-operands: st.SearchStrategy[Pair] = st.one_of(
-    st.sampled_from([(name, lambda h, name=name: h.get(name)) for name in NAMES]),
-)
-numbers = st.one_of(st.integers(0, 20), st.floats(0, 9, width=16)).map(literal)
-
-
-def compared(parts: tuple[Pair, str, Pair]) -> Pair:
-    (left, one), sign, (right, other) = parts
-    meanings: dict[str, Meaning] = {
-        "=": lambda h: equal(one(h), other(h)),
-        "<": lambda h: less(one(h), other(h)),
-        ">": lambda h: less(other(h), one(h)),
-    }
-    return f"{left} {sign} {right}", meanings[sign]
-
-
-conditions = st.recursive(
-    st.tuples(operands, st.sampled_from("=<>"), operands | numbers).map(compared),
-    lambda inner: st.one_of(
-        inner.map(lambda p: (f"NOT ({p[0]})", lambda h: opposite(p[1](h)))),
-        st.tuples(inner, inner).map(
-            lambda p: (f"({p[0][0]}) AND ({p[1][0]})", lambda h: weakest(p[0][1](h), p[1][1](h)))
-        ),
-        st.tuples(inner, inner).map(
-            lambda p: (
-                f"({p[0][0]}) or ({p[1][0]})",
-                lambda h: opposite(weakest(opposite(p[0][1](h)), opposite(p[1][1](h)))),
-            )
-        ),
-    ),
-    max_leaves=8,
-)
+# -- of any form -----------------------------------------------------------------------------
 
 
 def carrying(given_headers: dict[str, Any]) -> Message:
     return Message("", b"", given_headers, 4, 5, 0, 0)
-
-
-@given(conditions, headers)
-def test_conditions_have_the_value_of_the_model(pair: Pair, given_headers: dict[str, Any]) -> None:
-    text, meaning = pair
-    assert outcome(text, carrying(given_headers)) is meaning(given_headers)
-
-
-@given(conditions, conditions, headers)
-def test_three_valued_logic_keeps_its_laws(
-    one: Pair, other: Pair, given_headers: dict[str, Any]
-) -> None:
-    a, b, message = f"({one[0]})", f"({other[0]})", carrying(given_headers)
-    for left, right in [
-        (f"NOT NOT {a}", a),
-        (f"NOT ({a} AND {b})", f"NOT {a} OR NOT {b}"),
-        (f"NOT ({a} OR {b})", f"NOT {a} AND NOT {b}"),
-        (f"{a} AND {b}", f"{b} AND {a}"),
-        (f"{a} OR {a} AND {b}", a),
-    ]:
-        assert outcome(left, message) is outcome(right, message)
 
 
 @given(st.integers(-50, 50), st.integers(-9, 9), st.integers(-9, 9))

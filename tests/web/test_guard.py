@@ -43,6 +43,7 @@ UNPRINTABLE = [
 ]
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 QUERY = {"queue": "orders"}
+LISTS = ("/consumers", "/subscriptions", "/keys", "/schedules", "/history")
 
 
 class Elements(HTMLParser):
@@ -94,6 +95,8 @@ def test_hostile_text_does_nothing(
     delivery = queue.receive(db, consumer=text)
     assert delivery is not None
     queue.reject(db, delivery, text)
+    queue.subscriptions.open(db, text)
+    queue.schedules.set(db, text, every=3600)
     asked = {"queue": text, "contains": text, "selector": "x = '" + text.replace("'", "''") + "'"}
     for path, query in (
         ("/", {"contains": text}),
@@ -107,6 +110,8 @@ def test_hostile_text_does_nothing(
         ("/message", {"queue": text, "id": text}),
         ("/dead", {"queue": text}),
         ("/dead", {**asked, "reason": text, "error": text}),
+        ("/keys", {"queue": text, "key": text}),
+        *((path, {"queue": text}) for path in LISTS),
     ):
         answer = pages.get(path, params=query)
         assert answer.status_code in (200, 400, 404), answer.text
@@ -135,17 +140,6 @@ def test_unprintable_text_is_shown_as_what_it_is(
         assert shown.replace("\\r\\n", "") in answer.text.replace("\\r\\n", "").replace("\\r\n", "")
         for cookie in answer.headers.get_list("set-cookie"):
             assert cookie.startswith("fdbqueue_form=")
-
-
-def test_a_very_large_payload_does_not_make_a_large_page(
-    db: fdb.Database, queue: Queue[bytes], pages: TestClient
-) -> None:
-    message_id = queue.enqueue(db, b"<script>" * 250_000, headers={"h": "<b>" * 2_500})
-
-    for path in ("/queue", "/message"):
-        answer = pages.get(path, params={**QUERY, "id": message_id})
-        harmless(answer.text)
-        assert len(answer.content) < 500_000
 
 
 def test_every_answer_forbids_foreign_scripts_frames_and_guesses(pages: TestClient) -> None:
