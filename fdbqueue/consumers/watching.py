@@ -7,8 +7,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from ..schema import once
 from ..schema.keys import OnceKeys
-from ..store import tasks
+from ..store import tasks, world
 from ..store.binding import fdb
+
+UNWATCHED_SECONDS = 1.0
+"""After so long a sleeper looks whose watch has failed: its process may have as many as it may."""
 
 
 class Watched(NamedTuple):
@@ -77,12 +80,21 @@ def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
 
 
 def wait(watches: Sequence[Watch], seconds: float) -> bool:
-    """Wait until a watch fires, for at most ``seconds``; returns whether one did. An error counts
-    as fired: the sleeper fetches again, and loses nothing."""
-    fired = tasks.Event()
+    """Wait until a watch fires, for at most ``seconds``; returns whether one did. One that fails
+    counts as fired after a while: the sleeper fetches again, and loses nothing."""
+    ended, fired = tasks.Event(), tasks.Event()
+
+    def end(watch: Watch) -> None:
+        if not has_failed(watch):
+            fired.set()
+        ended.set()
+
+    until = world.monotonic() + seconds
     for watch in watches:
-        watch.on_ready(lambda _: fired.set())
-    woken = fired.wait(seconds)
+        watch.on_ready(end)
+    woken = ended.wait(seconds)
+    if woken and not fired.is_set():
+        fired.wait(max(0.0, min(UNWATCHED_SECONDS, until - world.monotonic())))
     for watch in watches:
         watch.cancel()
     return woken

@@ -115,7 +115,7 @@ class Browser:
         self._handled: browse.Passage | None = None
         """What the handler has been given, until the cursor is behind it."""
         self._tries = self._failures = 0
-        self._woken = self._listed = self._holds = self._stands_by = False
+        self._woken = self._unwatched = self._listed = self._holds = self._stands_by = False
 
     def run(self) -> None:
         """Hand over messages until it is time to leave."""
@@ -287,18 +287,25 @@ class Browser:
 
     def _sleep(self, looked: _Looked) -> None:
         """Wait until there may be something to hand over."""
-        self._woken = False
+        self._woken = self._unwatched = False
         watches = watching.arm(self.state.worker.db, looked.signal, self.subscription._once.timeout)
         for watch in watches:
             watch.on_ready(self._ring)
         with self.state.lock:
-            self.changed.wait_for(lambda: self.state.stopping or self._woken, looked.seconds)
+            self.changed.wait_for(lambda: self._ended or self._unwatched, looked.seconds)
+            unwatched = min(looked.seconds, watching.UNWATCHED_SECONDS)
+            self.changed.wait_for(lambda: self._ended or not self._unwatched, unwatched)
         for watch in watches:
             watch.cancel()
 
+    @property
+    def _ended(self) -> bool:
+        return self.state.stopping or self._woken
+
     def _ring(self, watch: object) -> None:
+        failed = watching.has_failed(watch)
         with self.state.lock:
-            self._woken = True
+            self._woken, self._unwatched = self._woken or not failed, self._unwatched or failed
             self.changed.notify()
 
     def _stand_by(self) -> None:

@@ -30,8 +30,6 @@ SOON_SECONDS = 0.02
 """How long to wait at least for what becomes ready by itself: clocks may disagree about it."""
 TURN_SECONDS = 0.1
 """How long to wait at most before a fetcher looks whether it is its turn."""
-UNWATCHED_SECONDS = 1.0
-"""How long to wait before the next fetch where a watch failed, as at the limit of watches."""
 AFTER_FAILURE = backoff.store(
     {"wait": "wait_exponential_jitter", "multiplier": 0.1, "max": POLL_SECONDS, "jitter": 0.1}
 )
@@ -208,7 +206,7 @@ class Fetcher:
         return SubscriptionConsumer(worker.db, buffer.queue, buffer.subscription, *options)
 
     def _rung(self, fetched: Fetched, watch: object) -> None:
-        after = UNWATCHED_SECONDS if watching.has_failed(watch) else 0.0
+        after = watching.UNWATCHED_SECONDS if watching.has_failed(watch) else 0.0
         with self.state.lock:
             if self.buffer.latest is fetched:
                 self.buffer.ring(after)

@@ -82,6 +82,8 @@ class Strand:
         self.joining: list[Strand] = []
         self.allowance: tuple[int, int] = (0, 0)
         """Rows and bytes that its caller asked for, or handed in."""
+        self.asked = 0
+        """In how many transactions it has read."""
         self._target = target
         # At its end the hub goes on, not who has started it.
         self._greenlet = greenlet(self._run, self.scheduler.hub)

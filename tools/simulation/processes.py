@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from workload.clients import Client
@@ -25,10 +26,23 @@ class Memory(Recorder):
         self.lines.append(line)
 
 
+MOST_ASKED = 500
+"""In so many transactions, and no more, a call reads that waits for messages, for seconds."""
+
+
 class SimulatedClient(Client):
     """A client in a strand."""
 
     strand: Strand
+
+    def do(self, name: str, queue: str, body: Callable[[int], Any], **given: Any) -> Any:
+        """As every client does; who waits may not ask without pause."""
+        before = self.strand.asked
+        result = super().do(name, queue, body, **given)
+        asked = self.strand.asked - before
+        if given.get("wait") and asked > MOST_ASKED:
+            raise AssertionError(f"{self.doing} reads in {asked} transactions")
+        return result
 
     def asks(self, rows: int, size: int) -> None:
         """Its transactions may read and write so much more."""

@@ -227,6 +227,7 @@ class Seam:
         if used is None:
             used = self._usage[handle] = Usage(now_ns, self._stops + strand.process.pauses)
             self.asked[strand.name] += 1
+            strand.asked += 1
         used.rows += rows
         used.bytes += size
         if (used.rows > MOST_ROWS or used.bytes > MOST_BYTES) and not used.spared:

@@ -155,7 +155,7 @@ class Cancellations:
         watch.on_ready(partial(self._fired, watched))
 
     def _fired(self, watched: _Watched, watch: watching.Watch) -> None:
-        pause = RETRY_SECONDS if watching.has_failed(watch) else 0.0
+        pause = watching.UNWATCHED_SECONDS if watching.has_failed(watch) else 0.0
         with self.state.lock:
             watched.watch, watched.since = None, math.inf
             watched.look_at = world.monotonic() + pause
