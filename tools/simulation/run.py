@@ -49,6 +49,7 @@ MOST = {
     "watch_late": 0.3,
     "watch_spurious": 0.1,
     "stop": 0.0005,
+    "full": 0.005,
 }
 """How often a fault happens at most, where not at a tenth of the calls."""
 DRIFT = 1e-4

@@ -16,8 +16,8 @@ from typing import Any
 
 from fdbqueue.store import embedded
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded import StoreFull, helpers
 from fdbqueue.store.embedded import faults as engine_faults
-from fdbqueue.store.embedded import helpers
 from fdbqueue.store.embedded import timers as engine_timers
 from fdbqueue.store.embedded.codes import (
     COMMIT_UNKNOWN,
@@ -41,6 +41,8 @@ MOST_SECONDS = 5.0
 """What a transaction may take, unless its process stands still."""
 MOST_STOPPED = 60.0
 """How long the store answers nobody, at most."""
+MOST_FULL = 20.0
+"""How long the disk has no room, at most."""
 ZOMBIE_SECONDS = 4.0
 """After so long a commit that is under way is too old to land."""
 OLD_VERSIONS = 5_000_000
@@ -74,6 +76,7 @@ class Rates:
     watch_late: float = 0.0
     watch_spurious: float = 0.0
     stop: float = 0.0
+    full: float = 0.0
 
 
 @dataclass
@@ -107,7 +110,7 @@ class Seam:
 
     def __post_init__(self) -> None:
         self._usage: dict[Any, Usage] = {}
-        self._stopped_until = self._stops = 0
+        self._stopped_until = self._full_until = self._stops = 0
         self._library: Any = fdb.impl._capi
         self._network = Process(self.scheduler, "network")
         self.store: OpenStore
@@ -297,6 +300,11 @@ class Seam:
         mutations = request.mutations
         size = sum(len(key) + len(value or b"") for _, key, value in mutations)
         self._bound("writes", len(mutations), size)
+        now_ns = self.scheduler.now_ns
+        if self._happens("full"):
+            self._full_until = now_ns + int(MOST_FULL * self.scheduler.random.random() * SECOND)
+        if now_ns < self._full_until:
+            raise StoreFull("simulated")
         if self._happens("conflict"):
             raise Fault(NOT_COMMITTED)
         if self._happens("too_old"):
