@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from fdbqueue import QueueOptions
@@ -95,9 +94,9 @@ def terms(*groups: type) -> str:
     rows = []
     for group in groups:
         said = meanings(group)
-        for each in fields(group):
-            name = f"{group.__name__}({each.name}=)"
-            rows.append([name, _value(each.default), said[each.name]])
+        for field, each in inspect.signature(group).parameters.items():
+            name = f"{group.__name__}({field}=)"
+            rows.append([name, _value(each.default), said[field]])
     return _table(["option", "default", "meaning"], rows)
 
 

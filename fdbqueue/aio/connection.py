@@ -7,10 +7,11 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeAlias
 
+from msgspec import Struct
+
 from ..store import connection, tasks
 from ..store.connection import ConnectionState, Listener
 from ..values.durations import Seconds
-from ..values.records import record
 from .driver import Running, run
 from .transactions import Database
 from .twins import Twin, to_original
@@ -105,8 +106,7 @@ class Connection(Twin):
         return await run(self.blocking.check)
 
 
-@record
-class _InLoop:
+class _InLoop(Struct, frozen=True):
     """A listener of asyncio, as one that the blocking connection calls."""
 
     listener: Listener

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
-from dataclasses import fields, replace
 from functools import partial, wraps
 from types import GenericAlias
 from typing import Any, Self, TypeVar
+
+from msgspec.structs import asdict, replace
 
 from ..consumers.line import Ticket
 from ..store.binding import fdb
@@ -168,9 +169,7 @@ def to_twin(value: Any) -> Any:
 def to_original(value: Any) -> Any:
     """What a twin stands for, also within a group of arguments; any other value as it is."""
     if isinstance(value, Then | Take):
-        return replace(
-            value, **{each.name: to_original(getattr(value, each.name)) for each in fields(value)}
-        )
+        return replace(value, **{name: to_original(each) for name, each in asdict(value).items()})
     return value.blocking if isinstance(value, Twin) else value
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from fdbqueue.values.model import (
     BYTES,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..values.records import record
+from msgspec import Struct
+
 from ..values.text import visible
 from . import terminal
 from .parameters import ListOutput, Output, Page
@@ -16,8 +17,7 @@ from .parameters import ListOutput, Output, Page
 T = TypeVar("T")
 
 
-@record
-class View:
+class View(Struct, frozen=True):
     """What a command shows.
 
     lines: text for a terminal of some width, or for a pipe. json: what --json prints.

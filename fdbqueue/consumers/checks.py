@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..messages.checks.audit import Audit
-from ..schema.codec.consumers import ConsumerRef, unpack_consumer, unpack_request, unpack_state
+from ..schema.codec.consumers import ConsumerRecord, ConsumerRef, Request, unpack_state
 from ..schema.keys import Kind, LineKeys
 from . import registry, sessions, wakeups
 from .line import remove
@@ -19,7 +19,7 @@ def consumers(audit: Audit, begin: bytes) -> bytes:
     found = []
     for kv in rows:
         session, consumer = keys.consumer.parse(kv.key)
-        record = unpack_consumer(kv.value)
+        record = ConsumerRecord.unpack(kv.value)
         ref = ConsumerRef(consumer, record.priority, session, record.subscription)
         found.append((ref, record.name))
     alive = sessions.alive(audit.tr, scope.root, keys, scope.clock, [one for one, _ in found])
@@ -86,7 +86,7 @@ def lines(audit: Audit, begin: bytes) -> bytes:
 
 
 def _check_request(audit: Audit, line: LineKeys, index: int, claim: bytes, value: bytes) -> None:
-    if unpack_request(value).alive_until <= audit.scope.version(audit.tr):
+    if Request.unpack(value).alive_until <= audit.scope.version(audit.tr):
         repair = partial(remove, audit.tr, line, index, claim)
         audit.report("request of the dead", claim.hex(), "its consumer is gone", repair)
 

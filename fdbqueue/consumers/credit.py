@@ -11,14 +11,14 @@ than all that was there after the last grant. What it takes beyond the credit is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import InvalidArgument
-from ..values.records import record
 
 
-@record
-class Credit:
+class Credit(Struct, frozen=True):
     """How much a consumer may hold, and holds. A value: every change gives a new one.
 
     messages, bytes: the limits, of payloads in bytes; None for no limit. Zero only without a

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import CorruptData
 from ..messages.delivery import lease_shortening
 from ..messages.delivery.lease import OVERDUE_MS
 from ..messages.delivery.lease_shortening import MAX_READ
-from ..schema.codec.consumers import ConsumerRef, unpack_consumer
+from ..schema.codec.consumers import ConsumerRecord, ConsumerRef
 from ..schema.codec.leases import holder_of
 from ..schema.keys import QueueKeys, RootKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import Clock, Moment
-from ..values.records import record
 from . import line, registry, sessions, wakeups
 from .sessions import Expired
 
@@ -30,14 +31,13 @@ MAX_EVICTED = 100
 """Dead consumers that one transaction removes."""
 
 
-@record
-class Leaving:
+class Leaving(Struct, frozen=True):
     """Consumers of one queue that are being evicted: when their leases end, and which have been
     looked at."""
 
     queue: str
     consumers: Sequence[ConsumerRef]
-    ends: Mapping[bytes, Moment] = field(repr=False)
+    ends: Mapping[bytes, Moment]
     begin: bytes = b""
 
 
@@ -156,9 +156,9 @@ def _members(
             consumer = ConsumerRef(keys.consumer.parse(kv.key)[1], session=each.session)
             # One that cannot be read is removed all the same.
             with contextlib.suppress(CorruptData):
-                record = unpack_consumer(kv.value)
-                consumer = consumer._replace(
-                    priority=record.priority, subscription=record.subscription
+                record = ConsumerRecord.unpack(kv.value)
+                consumer = replace(
+                    consumer, priority=record.priority, subscription=record.subscription
                 )
             found[consumer] = sessions.leases_end(each.record, at)
     return found

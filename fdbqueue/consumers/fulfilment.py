@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from ..messages import payloads
 from ..messages.delivery import lease
-from ..schema.codec.consumers import Request, unpack_request
+from ..schema.codec.consumers import Request
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Delivery
-from ..values.records import record
 from . import leader, line
 from .supply import CLOSED, Shares, Supply
 
@@ -33,8 +34,7 @@ FIRST_READ = 4
 """Messages to read before the demand is known."""
 
 
-@record
-class Waiter:
+class Waiter(Struct, frozen=True):
     """A consumer in line, and its request."""
 
     index: int
@@ -49,16 +49,14 @@ class Reads(NamedTuple):
     supply: Any
 
 
-@record
-class Resume:
+class Resume(Struct, frozen=True):
     """A scan that goes on: where, by level, and the version at which it began."""
 
     places: Mapping[int, bytes]
     since: int
 
 
-@record
-class Served:
+class Served(Struct, frozen=True):
     """What a round did.
 
     answers: the claims that were answered. Those of the server's own process have their deliveries;
@@ -237,7 +235,7 @@ def _split(
     living: list[Waiter] = []
     dead: list[Waiter] = []
     for kv in reads.requests:
-        one = Waiter(*supply.line.parse_request(kv.key), unpack_request(kv.value))
+        one = Waiter(*supply.line.parse_request(kv.key), Request.unpack(kv.value))
         alive = one.claim == me or line.alive(version, one.index, one.request)
         (living if alive else dead).append(one)
     return living, dead

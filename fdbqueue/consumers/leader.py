@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from enum import Enum
 
+from msgspec.structs import replace
+
 from ..schema.codec.atomic import pack_index, unpack_index
-from ..schema.codec.consumers import Request, pack_request
+from ..schema.codec.consumers import Request
 from ..schema.keys import CLAIM_BYTES, LineKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -124,7 +126,7 @@ def hand_over(
     """Let another consumer in line lead; its watch fires. Conflicts with its withdrawal."""
     key = line.request(index, claim)
     tr.add_read_conflict_key(key)
-    tr[key] = pack_request(request._replace(called=not request.called))
+    tr[key] = replace(request, called=not request.called).pack()
     tr[line.leader] = claim
 
 

@@ -10,18 +10,19 @@ the answer. A request that changes calls its consumer to lead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..messages.delivery import lease
-from ..schema.codec.consumers import Request, pack_request, unpack_request
+from ..schema.codec.consumers import Request
 from ..schema.codec.leases import holder_of, new_claim
 from ..schema.keys import LineKeys, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 from ..values.model import Delivery
-from ..values.records import record
 from . import leader
 
 ALIVE_SECONDS = 10.0
@@ -32,8 +33,7 @@ MAX_SCANNED = 1_000
 _ALIVE_VERSIONS = int(ALIVE_SECONDS * VERSIONS_PER_SECOND)
 
 
-@record
-class Demand:
+class Demand(Struct, frozen=True):
     """How many messages a consumer wants, leased for how many seconds, under which name.
 
     begins: whether it starts at once on a message that comes alone, and handles no other meanwhile.
@@ -54,20 +54,22 @@ class Demand:
 
 
 @final
-@record
-class Ticket:
+class Ticket(Struct, frozen=True):
     """A request in line, as ``Queue.line.request`` returns it and ``Queue.line.collect`` takes it.
 
     ``watch`` belongs to the transaction that registered the request; it is no part of the value.
     """
 
     index: int
-    claim: bytes = field(repr=False)
+    claim: bytes
     demand: Demand
     waits: bool
-    certain_until: int = field(repr=False)
-    leads: bool = field(repr=False)
-    watch: fdb.Future[None] | None = field(default=None, repr=False, compare=False)
+    certain_until: int
+    leads: bool
+    watch: Any = None
+
+    def __repr__(self) -> str:
+        return f"Ticket(index={self.index}, demand={self.demand}, waits={self.waits})"
 
     def __reduce__(self) -> tuple[Callable[..., Ticket], tuple[object, ...]]:
         return Ticket, (
@@ -167,7 +169,7 @@ def register(
     """Write a new request behind all others. Conflicts with nothing."""
     version, seconds = scope.version(tr), request.seconds
     key = line.request(version, claim)
-    tr[key] = pack_request(request)
+    tr[key] = request.pack()
     return Ticket(
         index=version,
         claim=claim,
@@ -200,7 +202,7 @@ def status(tr: fdb.Transaction, scope: Scope, line: LineKeys, ticket: Ticket) ->
     if held:
         return Status(None, held)
     value = tr.get(line.request(ticket.index, ticket.claim)).value
-    return Status(None if value is None else unpack_request(value), held)
+    return Status(None if value is None else Request.unpack(value), held)
 
 
 def collect(tr: fdb.Transaction, scope: Scope, ticket: Ticket) -> list[Delivery]:
@@ -245,8 +247,8 @@ def keep_alive(
     """Renew the sign of life of a request's consumer if half of its time is over."""
     version = scope.version(tr)
     if request.alive_until - version < _ALIVE_VERSIONS // 2:
-        renewed = request._replace(alive_until=version + _ALIVE_VERSIONS)
-        tr[line.request(ticket.index, ticket.claim)] = pack_request(renewed)
+        renewed = replace(request, alive_until=version + _ALIVE_VERSIONS)
+        tr[line.request(ticket.index, ticket.claim)] = renewed.pack()
 
 
 def alive(version: int, index: int, request: Request) -> bool:
@@ -284,11 +286,11 @@ def parse_all(
     """The requests that were read: subscription, index, claim, and what each asks for."""
     own, subscribed = reads
     for kv in own:
-        yield "", *keys.line.parse_request(kv.key), unpack_request(kv.value)
+        yield "", *keys.line.parse_request(kv.key), Request.unpack(kv.value)
     for kv in subscribed:
         subscription, index, claim = keys.parse_line(kv.key)
         if index is not None and claim is not None:
-            yield subscription, index, claim, unpack_request(kv.value)
+            yield subscription, index, claim, Request.unpack(kv.value)
 
 
 def remove_dead(

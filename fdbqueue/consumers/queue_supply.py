@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from ..messages import time_to_live
 from ..messages.delivery import head, lease, limits, scan
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery
-from ..values.records import record
 from . import promotion
 from .line import Demand
 from .supply import Offered, Shares
@@ -21,8 +22,7 @@ MIN_BATCH_BYTES = 200_000
 """Bytes that a batch may hold even if the same transaction promotes or settles a lot."""
 
 
-@record
-class Look:
+class Look(Struct, frozen=True):
     """The reads of a consumer that takes messages without a line, issued and not awaited."""
 
     ready: fdb.FDBRange

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..schema.codec.consumers import (
     ConsumerRecord,
     ConsumerRef,
-    pack_consumer,
+    Holder,
+    Session,
     pack_state,
-    unpack_consumer,
-    unpack_holder,
-    unpack_session,
     unpack_state,
 )
 from ..schema.codec.leases import holder_of
@@ -22,7 +22,6 @@ from ..schema.scope import Scope
 from ..store import world
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND, Moment
-from ..values.records import record
 from . import line, sessions, wakeups
 from .states import ConsumerState
 
@@ -33,8 +32,7 @@ MAX_WAITERS = 20
 _HANDLE_BYTES = CLAIM_BYTES // 2
 
 
-@record
-class Consumer:
+class Consumer(Struct, frozen=True):
     """A consumer as a listing shows it.
 
     ``state`` is None for a consumer on no list. ``name`` is empty for one that only waits in
@@ -78,7 +76,7 @@ def register(
     sessions.join(tr, scope.root, session, scope.name)
     consumer = ConsumerRef(new_id(handle), priority, session, subscription)
     record = ConsumerRecord(name, priority, scope.now_ms(tr), subscription=subscription)
-    tr[scope.keys.consumer(session, consumer.id)] = pack_consumer(record)
+    tr[scope.keys.consumer(session, consumer.id)] = record.pack()
     state = ConsumerState.NOT_INTERESTED if acquiring else ConsumerState.NON_ACQUIRING
     tr[scope.keys.state(subscription, state, priority, consumer.id)] = pack_state(session)
     return consumer
@@ -153,13 +151,13 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
     records = tr.snapshot.get_range(named.start, named.stop)
     states = tr.snapshot.get_range(listed.start, listed.stop)
     guarding = {role.id for role in map(wakeups.role_of, roles) if role is not None}
-    parsed = [(*keys.consumer.parse(kv.key), unpack_consumer(kv.value)) for kv in records]
+    parsed = [(*keys.consumer.parse(kv.key), ConsumerRecord.unpack(kv.value)) for kv in records]
     reads = {
         session: tr.snapshot.get(scope.root.session(session)) for session, _, _ in parsed if session
     }
     found: dict[bytes, Consumer] = {}
     stored = {session: value.value for session, value in reads.items()}
-    known = {session: unpack_session(value) for session, value in stored.items() if value}
+    known = {session: Session.unpack(value) for session, value in stored.items() if value}
     for session, consumer, entry in parsed:
         process = known.get(session)
         found[consumer] = Consumer(
@@ -223,7 +221,7 @@ def _mark_holder(
 ) -> None:
     """Show which consumer an exclusive subscription serves, also if that neither waits nor is
     registered."""
-    holder = None if value.value is None else unpack_holder(value.value)
+    holder = None if value.value is None else Holder.unpack(value.value)
     if holder is None or not holder.lasts(at):
         return
     handle = holder.token[:_HANDLE_BYTES]
@@ -274,7 +272,7 @@ def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
     waiting, at = scope.keys.consumer.under(b""), sessions.now(tr, scope.clock)
     gone = []
     for kv in tr.snapshot.get_range(waiting.start, waiting.stop, limit=MAX_WAITERS):
-        record = unpack_consumer(kv.value)
+        record = ConsumerRecord.unpack(kv.value)
         if sessions.is_dead(record.heartbeat, at):
             tr.add_read_conflict_key(kv.key)
             name = scope.keys.consumer.parse(kv.key)[1]

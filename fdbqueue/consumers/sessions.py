@@ -17,14 +17,10 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ..errors import CorruptData
-from ..schema.codec.consumers import (
-    ConsumerRef,
-    Session,
-    pack_session,
-    unpack_consumer,
-    unpack_session,
-)
+from ..schema.codec.consumers import ConsumerRecord, ConsumerRef, Session
 from ..schema.keys import CLAIM_BYTES, QueueKeys, RootKeys
 from ..store import world
 from ..store.binding import fdb, transactional
@@ -85,7 +81,7 @@ def start(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> bytes:
     """Start a session of this process; returns its name. Writes blindly."""
     session, beat = world.urandom(CLAIM_BYTES), now(tr, clock)
     record = Session(socket.gethostname(), os.getpid(), beat.wall_ms, *beat)
-    tr[root.session(session)] = pack_session(record)
+    tr[root.session(session)] = record.pack()
     tr[root.session_expiry(_expires_at(record), session)] = b""
     return session
 
@@ -104,11 +100,11 @@ def beat(tr: fdb.Transaction, root: RootKeys, clock: Clock, session: bytes) -> t
     stored = value.value
     if stored is None:
         return False, overdue
-    record = unpack_session(stored)
+    record = Session.unpack(stored)
     if record.expired:
         return False, True
-    renewed = record._replace(version=at.version, wall_ms=at.wall_ms)
-    tr[root.session(session)] = pack_session(renewed)
+    renewed = replace(record, version=at.version, wall_ms=at.wall_ms)
+    tr[root.session(session)] = renewed.pack()
     del tr[root.session_expiry(_expires_at(record), session)]
     tr[root.session_expiry(_expires_at(renewed), session)] = b""
     return True, overdue
@@ -119,7 +115,7 @@ def end(tr: fdb.Transaction, root: RootKeys, session: bytes) -> None:
     """End a session without consumers. One round trip; conflicts with its heartbeats."""
     value = tr.get(root.session(session)).value
     if value is not None:
-        remove(tr, root, Expired(session, _expires_at(unpack_session(value)), None))
+        remove(tr, root, Expired(session, _expires_at(Session.unpack(value)), None))
 
 
 def join(tr: fdb.Transaction, root: RootKeys, session: bytes, queue: str) -> None:
@@ -128,7 +124,7 @@ def join(tr: fdb.Transaction, root: RootKeys, session: bytes, queue: str) -> Non
     One round trip. Conflicts with a heartbeat of the session, and with its end.
     """
     value = tr.get(root.session(session)).value
-    if value is None or unpack_session(value).expired:
+    if value is None or Session.unpack(value).expired:
         raise SessionExpired
     tr[root.session_queue(session, queue)] = b""
 
@@ -151,8 +147,8 @@ def alive(
             return False
         try:
             if not one.session:
-                return not is_dead(unpack_consumer(value).heartbeat, at)
-            session = unpack_session(value)
+                return not is_dead(ConsumerRecord.unpack(value).heartbeat, at)
+            session = Session.unpack(value)
         except CorruptData:
             return False
         return not session.expired and not is_dead(session.heartbeat, at)
@@ -175,7 +171,7 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
     dead = []
     for (version, session), value in zip(entries, values, strict=True):
         try:
-            record = None if value.value is None else unpack_session(value.value)
+            record = None if value.value is None else Session.unpack(value.value)
         except CorruptData:
             record = None
         if record is not None and _expires_at(record) != version:
@@ -183,7 +179,7 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
         elif record is None or record.expired or is_dead(record.heartbeat, at):
             tr.add_read_conflict_key(root.session(session))
             if record is not None and not record.expired:
-                tr[root.session(session)] = pack_session(record._replace(expired=True))
+                tr[root.session(session)] = replace(record, expired=True).pack()
             dead.append(Expired(session, version, record))
     return dead, len(rows) >= MAX_SESSIONS and bool(dead)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from ..values.records import record
+from msgspec import Struct
 
 
 class ConsumerState(IntEnum):
@@ -24,8 +24,7 @@ class ConsumerState(IntEnum):
     """Is awake, and fetches again before it sleeps."""
 
 
-@record
-class Move:
+class Move(Struct, frozen=True):
     """One edge; None stands for an unregistered consumer."""
 
     name: str

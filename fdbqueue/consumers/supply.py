@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from ..messages.delivery import lease
 from ..schema.codec.consumers import Request
 from ..schema.keys import LineKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery
-from ..values.records import record
 from .line import Demand
 
 CLOSED: list[Delivery] = []
@@ -73,8 +74,7 @@ class Shares:
         self._spent = 0
 
 
-@record
-class Offered:
+class Offered(Struct, frozen=True):
     """What a supply had for a round.
 
     exhausted: whether no message is left that a request of the round could take. closed: whether

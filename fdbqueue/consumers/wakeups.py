@@ -35,15 +35,7 @@ from typing import NamedTuple
 from ..errors import CorruptData
 from ..messages.delivery import limits
 from ..schema.changes import ONE
-from ..schema.codec.consumers import (
-    ConsumerRecord,
-    ConsumerRef,
-    pack_consumer,
-    pack_guard,
-    pack_state,
-    unpack_guard,
-    unpack_state,
-)
+from ..schema.codec.consumers import ConsumerRecord, ConsumerRef, pack_state, unpack_state
 from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -63,8 +55,8 @@ class Sleeper(NamedTuple):
 
     def key(self, keys: QueueKeys) -> bytes:
         """Its entry on the list."""
-        id, priority, _, subscription = self.consumer
-        return keys.sleeper(subscription, priority, self.since, id)
+        of = self.consumer
+        return keys.sleeper(of.subscription, of.priority, self.since, of.id)
 
 
 class Reads(NamedTuple):
@@ -166,7 +158,7 @@ def register(
         _appoint(tr, keys, successors[0])
         return (asleep,)
     if not mine:
-        tr[key] = pack_guard(consumer)
+        tr[key] = consumer.pack()
     return asleep, Watched(changes, change.value), *_freed(tr, scope)
 
 
@@ -253,7 +245,7 @@ def _freed(tr: fdb.Transaction, scope: Scope) -> Signal:
 def role_of(guard: fdb.Value | fdb.KeyValue) -> ConsumerRef | None:
     """Which consumer is the guard; None without one."""
     try:
-        return None if guard.value is None else unpack_guard(guard.value)
+        return None if guard.value is None else ConsumerRef.unpack(guard.value)
     except CorruptData:
         return None  # The next consumer that goes to sleep becomes the guard.
 
@@ -298,7 +290,7 @@ def _hand_over(
 
 def _appoint(tr: fdb.Transaction, keys: QueueKeys, successor: Sleeper) -> None:
     """Make a sleeper the guard and wake it. The caller conflicts with its moves."""
-    tr[keys.guard(successor.consumer.subscription)] = pack_guard(successor.consumer)
+    tr[keys.guard(successor.consumer.subscription)] = successor.consumer.pack()
     del tr[successor.key(keys)]
 
 
@@ -340,7 +332,7 @@ def _list(
     if not consumer.session:
         at = sessions.now(tr, scope.clock)
         record = ConsumerRecord("", consumer.priority, at.wall_ms, *at, consumer.subscription)
-        tr[scope.keys.consumer(b"", consumer.id)] = pack_consumer(record)
+        tr[scope.keys.consumer(b"", consumer.id)] = record.pack()
 
 
 def since_of(listed: bytes | None) -> int | None:

@@ -34,7 +34,7 @@ def oldest_ms(keys: QueueKeys, found: Iterable[fdb.FDBRange]) -> int | None:
     """When the oldest of the first messages was enqueued; None if there are none."""
     firsts = [next(scan.rows(keys, first), None) for first in found]
     envelopes = [open_envelope(first.value) for first in firsts if first]
-    return min((one.enqueued_at_ms for one in envelopes if one.opaque is None), default=None)
+    return min((one.enqueued_at_ms for one in envelopes if one.readable), default=None)
 
 
 @transactional

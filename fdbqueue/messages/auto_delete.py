@@ -7,7 +7,7 @@ schedule, no result that is kept, no callback of a group that is still to come.
 from __future__ import annotations
 
 from ..schema import catalogue, counters
-from ..schema.codec.lookup import pack_known, unpack_known
+from ..schema.codec.lookup import Known
 from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -63,11 +63,11 @@ def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
             del tr[scope.keys.idle]
         return False
     now_ms = scope.now_ms(tr)
-    seen, since_ms = unpack_known(mark) if mark is not None else ("", now_ms)
-    if seen != str(total):
-        since_ms = now_ms
-        tr[scope.keys.idle] = pack_known(str(total), now_ms)
-    if now_ms - since_ms < options.auto_delete * 1000:
+    seen = Known("", now_ms) if mark is None else Known.unpack(mark)
+    if seen.id != str(total):
+        seen = Known(str(total), now_ms)
+        tr[scope.keys.idle] = seen.pack()
+    if now_ms - seen.until_ms < options.auto_delete * 1000:
         return False
     catalogue.delete(tr, scope.root, scope.name)
     return True

@@ -7,18 +7,19 @@ they died. They stay here if that queue does not exist or does not take them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..errors import QueueNotFound
 from ..schema import catalogue
 from ..schema.codec.atomic import pack_index
-from ..schema.codec.dead_letters import DeadLetter, pack_dead, unpack_dead
+from ..schema.codec.dead_letters import DeadLetter
 from ..schema.codec.envelopes import Envelope
 from ..schema.codec.lookup import DeadRecord
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
-from ..values.model import DeadMessage, Position
+from ..values.model import DeadMessage, Death
 from ..values.options import QueueOptions
 from ..values.states import (
     DEAD_LETTER,
@@ -72,8 +73,8 @@ def add(
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     for message, reason in messages:
         record = DeadRecord(version, message.position.random)
-        letter = DeadLetter(message.envelope, reason, now_ms)
-        tr[lookup.key(scope.keys, record)] = pack_dead(letter, message.position)
+        letter = DeadLetter(message.position, reason, now_ms, message.envelope.pack())
+        tr[lookup.key(scope.keys, record)] = letter.pack()
         lookup.point(tr, scope.keys, message, record)
         if message.turn is not None:  # It was never ready, so nothing keeps its index.
             level, index = message.position.level, message.position.index
@@ -97,22 +98,21 @@ def read(
         if found is None or not isinstance(found.place, DeadRecord):
             return []
         begin = lookup.key(scope.keys, found.place) + b"\x00"
-    rows: list[tuple[Position, DeadLetter]] = []
+    rows: list[tuple[DeadLetter, StoredMessage]] = []
     room = BATCH_BYTES
     mode = scan.mode(limit)
     for kv in tr.snapshot.get_range(begin, records.stop, limit=limit, streaming_mode=mode):
-        row = unpack_dead(kv.value)
-        room -= len(kv.value) + row[1].envelope.chunk_bytes
+        letter = DeadLetter.unpack(kv.value)
+        message = StoredMessage(letter.position, letter.envelope)
+        room -= len(kv.value) + message.envelope.chunk_bytes
         if room < 0 and rows:
             break
-        rows.append(row)
-    stored = [StoredMessage(position, letter.envelope) for position, letter in rows]
+        rows.append((letter, message))
+    stored = [message for _, message in rows]
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     return [
-        DeadMessage(
-            message.envelope.message(message.position), letter.death(scope.name, message.id)
-        )
-        for message, (_, letter) in zip(loaded, rows, strict=True)
+        DeadMessage(message.opened, letter.death(scope.name, message.id))
+        for message, (letter, _) in zip(loaded, rows, strict=True)
     ]
 
 
@@ -135,7 +135,7 @@ def redrive(
     how many became ready. The caller has read them with a conflict. One round trip.
     """
     keys = scope.keys
-    records = [each for each in records if each[1].envelope.opaque is None]
+    records = [each for each in records if each[1].envelope.readable]
     held = [
         tr.get(keys.unique(message.envelope.unique)) if message.envelope.unique else None
         for _, message in records
@@ -181,7 +181,7 @@ def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:
 
 def _fits(options: QueueOptions, envelope: Envelope) -> bool:
     """Whether a queue with these options takes a message, which it must be able to read."""
-    if envelope.opaque is not None or envelope.size > options.max_payload:
+    if not envelope.readable or envelope.size > options.max_payload:
         return False
     return level_order.takes(options, envelope)
 
@@ -201,8 +201,8 @@ def _forward(
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     entries = []
     for message, (_, reason) in zip(loaded, messages, strict=True):
-        envelope = message.envelope
-        death = (reason, now_ms, envelope.attempts, scope.name, message.id)
+        envelope = payloads.plain(message)
+        death = Death(reason, now_ms, envelope.attempts, scope.name, message.id)
         # As a dead letter it waits for no slot, and has no end.
         fresh = replace(
             envelope.elsewhere(other.options),
@@ -213,7 +213,7 @@ def _forward(
             former_limits=envelope.limits or envelope.former_limits,
             death=death,
         )
-        arrived = payloads.store(tr, other, payloads.plain(fresh))
+        arrived = payloads.store(tr, other, fresh)
         entries.append((other.options.level(arrived.priority), arrived))
     if any(envelope.keep_result_ms is not None for _, envelope in entries):
         catalogue.note(tr, other, "results")

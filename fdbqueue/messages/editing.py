@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..schema import counters
 from ..schema.codec.atomic import pack_index
-from ..schema.codec.delayed import pack_delayed
+from ..schema.codec.delayed import Delayed
 from ..schema.codec.envelopes import Envelope
 from ..schema.codec.lookup import Turn
 from ..schema.scope import Scope, StoredMessage
@@ -79,7 +80,7 @@ def _change(
     if due_ms and old.envelope.gates and old.position.index:
         return _put_outside(tr, scope, found, replace(new, envelope=envelope.outside()), due_ms)
     if isinstance(place, Turn):
-        tr[lookup.key(scope.keys, place)] = pack_delayed(new.position, envelope)
+        tr[lookup.key(scope.keys, place)] = Delayed(new.position, envelope.pack()).pack()
         counters.shift(tr, scope.keys, State.READY, old.position.level, level, old.envelope.size)
         counters.resize(tr, scope.keys, level, envelope.size - old.envelope.size)
         return False
@@ -129,6 +130,6 @@ def editable(found: Found | None) -> bool:
     """Whether a message waits, and can be read."""
     return (
         found is not None
-        and found.message.envelope.opaque is None
+        and found.message.envelope.readable
         and isinstance(found.place, Position | Due | Turn)
     )

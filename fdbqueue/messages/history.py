@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from ..schema.codec.history import Moved, pack_line, unpack_line
+from ..schema.codec.history import Line, Moved
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
@@ -39,8 +39,8 @@ def record(
     now_ms = scope.now_ms(tr)
     for consumer, some in _lines_of(messages):
         number = next(_lines) * MAX_EVENTS + len(some) - 1
-        line = pack_line(transition.name, consumer, now_ms, map(_moved, some))
-        tr.set_versionstamped_key(scope.keys.new_line(number), line)
+        line = Line(transition.name, consumer, now_ms, [_moved(each) for each in some])
+        tr.set_versionstamped_key(scope.keys.new_line(number), line.pack())
 
 
 def _lines_of(messages: Sequence[StoredMessage]) -> Iterator[tuple[str, list[StoredMessage]]]:
@@ -60,8 +60,10 @@ def _lines_of(messages: Sequence[StoredMessage]) -> Iterator[tuple[str, list[Sto
 
 
 def _moved(message: StoredMessage) -> Moved:
+    # The id of most messages names their place.
     place = "" if message.turn else message.position.to_id()
-    return Moved(message.id, message.position.level, message.envelope.attempts, place)
+    elsewhere = None if place == message.id else place
+    return Moved(message.id, message.position.level, message.envelope.attempts, elsewhere)
 
 
 @transactional
@@ -71,7 +73,7 @@ def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Ev
     mode = fdb.StreamingMode.want_all
     found: list[Event] = []
     for kv in tr.snapshot.get_range(lines.start, lines.stop, limit=limit, streaming_mode=mode):
-        events = unpack_line(kv.value)
+        events = Line.unpack(kv.value).events
         stamps = scope.keys.stamps(kv.key, len(events))
         each = zip(stamps, events, strict=True)
         found += [Event(stamp, *fields) for stamp, fields in each if stamp > after]

@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+from msgspec import Struct
+
 from ..errors import CorruptData
 from ..schema.codec import blocks
-from ..schema.codec.dead_letters import unpack_dead
-from ..schema.codec.delayed import unpack_delayed
+from ..schema.codec.dead_letters import DeadLetter
+from ..schema.codec.delayed import Delayed
 from ..schema.codec.envelopes import open_envelope
-from ..schema.codec.leases import Lease, unpack_lease, unpack_until
+from ..schema.codec.leases import Lease, unpack_until
 from ..schema.codec.lookup import DeadRecord, Place, PlannedPlace, Turn, pack_place, unpack_place
-from ..schema.codec.plans import Claimed, unpack_plan
+from ..schema.codec.plans import Claimed, Planned
 from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Death, Due, MessageState, Position, parse_id
-from ..values.records import record
 from ..values.states import State
 from . import payloads
 from .delivery import lease_rows, scan
@@ -31,8 +32,7 @@ _CLAIMS_AT_ONCE = 50
 """Claims of plans that are searched at once."""
 
 
-@record
-class Found:
+class Found(Struct, frozen=True):
     """A message that is not leased, and its place."""
 
     place: Place
@@ -72,8 +72,7 @@ Read = Callable[[Scope], Found | None]
 by a plan."""
 
 
-@record
-class Reads:
+class Reads(Struct, frozen=True):
     """The reads for an id, issued and not awaited."""
 
     id: str
@@ -168,7 +167,7 @@ def lease(tr: fdb.Transaction, keys: QueueKeys, message_id: str) -> tuple[bytes,
         return None
     row = keys.lease_at(place)
     value = tr.get(row).value
-    return None if value is None else (row, unpack_lease(value))
+    return None if value is None else (row, Lease.unpack(value))
 
 
 def held(
@@ -207,7 +206,7 @@ def _leased(
     (message,) = _loaded(tr, scope, message)
     ends = lease.ends(unpack_until(until.value))
     return MessageState(
-        message=message.envelope.message(lease.position),
+        message=message.opened,
         state=State.LEASED,
         lease_expires_at_ms=None if lease.planned else ends.wall_ms,
         consumer=lease.consumer,
@@ -218,7 +217,7 @@ def _leased(
 def _claims(plans: Iterable[fdb.KeyValue]) -> Iterator[Claimed]:
     for kv in plans:
         try:
-            yield from unpack_plan(kv.value).claims
+            yield from Planned.unpack(kv.value).claims
         except CorruptData:
             continue  # verify shows it
 
@@ -267,7 +266,7 @@ def described(found: Found, message: StoredMessage) -> MessageState:
     """What is known about a message that was found, and whose payload was read."""
     states = {Position: State.READY, Due: State.DELAYED, DeadRecord: State.DEAD, Turn: State.READY}
     return MessageState(
-        message=message.envelope.message(message.position),
+        message=message.opened,
         state=states[type(found.place)],
         due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
         death=found.death,
@@ -295,12 +294,14 @@ def parse(scope: Scope, place: Place, value: bytes) -> Found | None:
         case Position():
             return Found(place, StoredMessage(place, open_envelope(value)))
         case Due():
-            return Found(place, StoredMessage(*unpack_delayed(value)))
+            delayed = Delayed.unpack(value)
+            return Found(place, StoredMessage(delayed.position, delayed.envelope))
         case Turn():
-            return Found(place, StoredMessage(*unpack_delayed(value), turn=place))
+            delayed = Delayed.unpack(value)
+            return Found(place, StoredMessage(delayed.position, delayed.envelope, turn=place))
         case DeadRecord():
-            position, letter = unpack_dead(value)
-            message = StoredMessage(position, letter.envelope)
+            letter = DeadLetter.unpack(value)
+            message = StoredMessage(letter.position, letter.envelope)
             return Found(place, message, letter.death(scope.name, message.id))
         case PlannedPlace():
             return None

@@ -8,15 +8,11 @@ envelope can read them at snapshot isolation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..errors import CorruptData
-from ..schema.codec.envelopes import (
-    GATED_INLINE_LIMIT,
-    INLINE_LIMIT,
-    Envelope,
-    pack_envelope,
-)
+from ..schema.codec.envelopes import GATED_INLINE_LIMIT, INLINE_LIMIT, Envelope
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store import world
@@ -49,7 +45,7 @@ def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
     room = INLINE_LIMIT - (0 if options.last_value is None else MAX_HEADER_BYTES)
     if len(payload) <= GATED_INLINE_LIMIT:
         return envelope
-    if not envelope.gates and len(payload) <= room and len(pack_envelope(envelope)) <= room:
+    if not envelope.gates and len(payload) <= room and len(envelope.pack()) <= room:
         return envelope
     name = world.urandom(NAME_BYTES)
     for n, begin in enumerate(range(0, len(payload), CHUNK_BYTES)):
@@ -78,21 +74,20 @@ def load(
 ) -> list[StoredMessage]:
     """The messages with their payloads as they were enqueued; raises ``CorruptData``."""
     return [
-        replace(message, envelope=replace(message.envelope, content=_content(message, chunks)))
+        replace(message, payload=_content(message, chunks))
         if chunks is not None or message.envelope.compression
         else message
         for message, chunks in zip(messages, reads, strict=True)
     ]
 
 
-def plain(envelope: Envelope) -> Envelope:
-    """An envelope whose payload was read, as it was before it was stored."""
-    if envelope.content is None:
-        return envelope
+def plain(message: StoredMessage) -> Envelope:
+    """The envelope of a message whose payload was read, as it was before it was stored."""
+    if message.payload is None:
+        return message.envelope
     return replace(
-        envelope,
-        payload=envelope.content,
-        content=None,
+        message.envelope,
+        payload=message.payload,
         compression="",
         raw_size=None,
         chunks=b"",

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ..errors import InvalidArgument
 from ..schema.codec.lookup import DeadRecord, Turn
@@ -304,19 +305,15 @@ def arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Row]
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     drafts = []
     for (_, row), message in zip(rows, loaded, strict=True):
-        envelope = payloads.plain(message.envelope)
-        death = row.death and (
-            *(row.death.reason, row.death.died_at_ms, row.death.attempts),
-            *(row.death.queue, row.death.id),
-        )
+        envelope = payloads.plain(message)
         fresh = replace(
             envelope.elsewhere(target.options),
-            expires_at_ms=None if death else envelope.expires_at_ms,
+            expires_at_ms=None if row.death else envelope.expires_at_ms,
             key=envelope.key or envelope.former_key,
             former_key=None,
             limits=envelope.limits or envelope.former_limits,
             former_limits=None,
-            death=death or envelope.death,
+            death=row.death or envelope.death,
         )
         drafts.append(Draft(fresh, row.place.due_ms if isinstance(row.place, Due) else None))
     return admission.admit(tr, target, drafts).ids

@@ -49,7 +49,7 @@ def remove_undeliverable(
     """
     now_ms = scope.now_ms(tr)
     expired = [message for message in ready if message.envelope.expired(now_ms)]
-    unreadable = [message for message in ready if message.envelope.opaque is not None]
+    unreadable = [message for message in ready if not message.envelope.readable]
     if not expired and not unreadable:
         return list(ready)
     scan.remove(tr, scope.keys, [*expired, *unreadable])
@@ -60,7 +60,7 @@ def remove_undeliverable(
 
 def deliverable(message: StoredMessage, now_ms: int) -> bool:
     """Whether a message may be delivered."""
-    return message.envelope.opaque is None and not message.envelope.expired(now_ms)
+    return message.envelope.readable and not message.envelope.expired(now_ms)
 
 
 def reject_unreadable(
@@ -81,7 +81,7 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
     """
     rows = scan.first(tr, scope.keys, MAX_EXPIRED)
     first = scan.batch(scope.keys, rows, MAX_EXPIRED, PAGE_BYTES)
-    found = [message for message in first if message.envelope.opaque is not None]
+    found = [message for message in first if not message.envelope.readable]
     scan.watch(tr, scope.keys, found)
     scan.remove(tr, scope.keys, found)
     reject_unreadable(tr, scope, State.READY, found)

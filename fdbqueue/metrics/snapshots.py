@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..consumers import registry, sessions
 from ..consumers.states import ConsumerState
@@ -19,14 +22,12 @@ from ..store.binding import fdb
 from ..values.limits import KeyBacklog
 from ..values.model import Depth
 from ..values.options import QueueOptions
-from ..values.records import record
 
 MOST_KEYS = 1_000
 """How many keys of which messages wait are read of a queue."""
 
 
-@record
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """One queue, as one transaction reads it; times are wall clocks in milliseconds.
 
     oldest_ms: when the oldest of the first ready messages was enqueued. due_ms: since when the
@@ -39,7 +40,7 @@ class Snapshot:
     depths: dict[int, Depth]
     oldest_ms: int | None = None
     due_ms: int | None = None
-    consumers: Counter[ConsumerState] = field(default_factory=Counter)
+    consumers: Counter[ConsumerState] = msgspec.field(default_factory=Counter)
     backlogs: Sequence[KeyBacklog] = ()
 
     @property

@@ -266,7 +266,7 @@ def _pop(queue: Handle, tr: fdb.Transaction, limit: int) -> list[Message]:
         return []
     promotion.promote_all(tr, scope, promotion.reads(tr, scope))
     popped = head.pop(tr, scope, limit)
-    return [message.envelope.message(message.position) for message in popped]
+    return [message.opened for message in popped]
 
 
 def _remove(

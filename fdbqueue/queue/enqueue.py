@@ -12,6 +12,7 @@ from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages.enqueue import admission, append_key, back_pressure, index_allocation
 from ..messages.enqueue.back_pressure import ROOM_SECONDS
+from ..schema.codec.envelopes import Envelope
 from ..store import tasks
 from ..store.binding import fdb
 from ..store.clocks import Clock
@@ -188,18 +189,18 @@ class Enqueuing(Handle, Generic[T]):
         known = self._entry.known
         if known is not None and len(payload) > known.plain_bytes:
             return None
-        envelope = (
+        envelope = Envelope(
             payload,
             priority,
-            None if headers is None else check_headers(headers),
-            content_type,
             self._clock.now_ms(tr),
+            {} if headers is None else check_headers(headers),
+            content_type=content_type,
+            key=None if key is None else check_name(key),
         )
         once, entry = self._keys.once, self._entry
         if key is None:
-            return composed(tr, once, index_allocation.append_plain, entry, *envelope, wrote=bool)
-        terms = *envelope, check_name(key)
-        return composed(tr, once, append_key.append, entry, *terms, wrote=bool)
+            return composed(tr, once, index_allocation.append_plain, entry, envelope, wrote=bool)
+        return composed(tr, once, append_key.append, entry, envelope, key, wrote=bool)
 
     def enqueue_many(
         self,

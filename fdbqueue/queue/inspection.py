@@ -41,10 +41,7 @@ def peek(queue: Handle, tr: Transactor, limit: int = 1) -> list[Message]:
     check_count("limit", limit, MAX_LISTED)
 
     def read(tr: fdb.Transaction) -> list[Message]:
-        return [
-            message.envelope.message(message.position)
-            for message in scan.peek(tr, queue._scope(tr), limit)
-        ]
+        return [message.opened for message in scan.peek(tr, queue._scope(tr), limit)]
 
     return queue._read(tr, read)
 

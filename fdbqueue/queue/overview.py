@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from ..consumers.watching import Watch
 from ..errors import CorruptData
 from ..messages import age
@@ -18,7 +20,6 @@ from ..values import durations
 from ..values.durations import Seconds
 from ..values.model import Depth
 from ..values.options import QueueOptions, check_name
-from ..values.records import record
 from .handle import Transactor, composed
 
 NAMES = 10_000
@@ -32,8 +33,7 @@ Found: TypeAlias = "dict[str, Surveyed]"
 Watches: TypeAlias = dict[str, list[Watch]]
 
 
-@record
-class Surveyed:
+class Surveyed(Struct, frozen=True):
     """A queue in a ``survey``: its options, and the depth of its levels.
 
     unreadable: why the queue cannot be used, for instance because it has another format;

@@ -116,7 +116,7 @@ def browse_levels(queue: Handle, db: fdb.Database, levels: Iterable[int]) -> Ite
                 found = browse.page(tr, keys, level, place)
                 messages = payloads.load(found, payloads.reads(tr, keys, found))
                 last = behind(keys, found[-1].position) if found else None
-                return [each.envelope.message(each.position) for each in messages], last
+                return [each.opened for each in messages], last
 
             messages, following = queue._read(db, read)
             yield from messages

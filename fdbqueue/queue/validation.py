@@ -6,17 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, get_args
 
-import msgpack
-
 from ..errors import InvalidArgument
 from ..messages.enqueue.admission import Draft, Plain
-from ..schema.codec.envelopes import (
-    INLINE_LIMIT,
-    PLAIN_INLINE_LIMIT,
-    Envelope,
-    pack_envelope,
-    pack_plain,
-)
+from ..schema.codec.envelopes import INLINE_LIMIT, PLAIN_INLINE_LIMIT, Envelope
 from ..values import backoff
 from ..values.backoff import MAX_DELAY_SECONDS, check_delay
 from ..values.content import check_headers, check_payload
@@ -50,7 +42,6 @@ def drafts(
     """Valid messages, packed if all of them are plain. Raises what ``draft`` raises."""
     plain, rest = Plain([], [], []), iter(messages)
     priorities, sizes, packed = plain
-    pack = msgpack.Packer().pack
     for message in rest:
         payload, priority, headers, bare = message, DEFAULT_PRIORITY, None, True
         content_type = None
@@ -69,7 +60,8 @@ def drafts(
             headers = check_headers(headers)
         priorities.append(priority)
         sizes.append(len(payload))
-        packed.append(pack_plain(payload, priority, now_ms, headers, content_type, pack))
+        envelope = Envelope(payload, priority, now_ms, headers or {}, content_type=content_type)
+        packed.append(envelope.pack())
     return plain
 
 
@@ -89,7 +81,7 @@ def _bare(message: NewMessage) -> bool:
 def check_inline(argument: str, envelope: Envelope) -> None:
     """Check that an envelope stands in one row with its payload, for what is kept so. Raises
     ``InvalidArgument``."""
-    size = len(pack_envelope(envelope))
+    size = len(envelope.pack())
     if size > INLINE_LIMIT:
         problem = (
             f"it has {size:,} bytes with its payload of {len(envelope.payload):,}, headers and "
@@ -120,7 +112,7 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | 
         priority=message.priority,
         enqueued_at_ms=now_ms,
         headers=check_headers(message.headers),
-        content_type=content_type,
+        content_type=BYTES if content_type == BYTES else content_type,  # to be left out
         expires_at_ms=expires_at_ms,
         max_attempts=message.max_attempts,
         backoff=backoff.store(message.backoff),

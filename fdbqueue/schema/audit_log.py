@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+from msgspec.structs import replace
+
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 from . import once
-from .codec.audit_log import AuditLine, pack_audit, unpack_audit
+from .codec.audit_log import AuditLine
 from .keys import RootKeys
 
 KEPT_SECONDS = 400 * 24 * 3600
@@ -24,7 +26,7 @@ def write(tr: fdb.Transaction, root: RootKeys, line: AuditLine) -> None:
     oldest = once.version(tr) - KEPT_SECONDS * VERSIONS_PER_SECOND
     old = root.audited_before(max(0, oldest))
     tr.clear_range(old.start, old.stop)
-    tr.set_versionstamped_key(root.new_audit_line(next(_lines)), pack_audit(line))
+    tr.set_versionstamped_key(root.new_audit_line(next(_lines)), line.pack())
 
 
 @transactional
@@ -34,7 +36,7 @@ def begin(tr: fdb.Transaction, root: RootKeys, line: AuditLine, since_ms: int) -
     mode = fdb.StreamingMode.want_all
     every = root.audited
     newest = tr.get_range(every.start, every.stop, limit=SEEN, reverse=True, streaming_mode=mode)
-    lines = [unpack_audit(kv.value, root.audit_stamp(kv.key)) for kv in newest]
+    lines = [AuditLine.unpack(kv.value) for kv in newest]
     if any(each.run == line.run for each in lines):
         return False
     if len(lines) == SEEN and lines[-1].at_ms >= since_ms:
@@ -55,4 +57,4 @@ def read(
     end = every.stop if before is None else root.audit_line(before)
     mode = fdb.StreamingMode.want_all
     found = tr.snapshot.get_range(every.start, end, limit=limit, reverse=True, streaming_mode=mode)
-    return [unpack_audit(kv.value, root.audit_stamp(kv.key)) for kv in found]
+    return [replace(AuditLine.unpack(kv.value), stamp=root.audit_stamp(kv.key)) for kv in found]

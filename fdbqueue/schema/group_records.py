@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+import msgspec
 
 from ..values.groups import Outcome, ThenOn
-from .codec import pack, unpack_fields
+from .codec import Stored
 from .codec.atomic import pack_counters, unpack_counters
-from .codec.envelopes import Envelope, pack_envelope, unpack_envelope
+from .codec.envelopes import Envelope
 
 
-class Callback(NamedTuple):
+class Callback(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The message that follows a group.
 
     root: the prefix of the root of its queue; empty if that is the group's own. delay_ms, ttl_ms:
@@ -36,7 +38,7 @@ class Tally(NamedTuple):
         return Tally(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-class End(NamedTuple):
+class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a group ended. message_id: that of the callback; empty where there is none (yet).
 
     at_ms: when. Where it is blocked, a minute before the callback is tried again.
@@ -48,8 +50,10 @@ class End(NamedTuple):
     tally: Tally
 
 
-class Record(NamedTuple):
+class Record(Stored, frozen=True):
     """A group. members: how many there are so far. sealed: whether no more come."""
+
+    kind: ClassVar[str] = "a group"
 
     then_on: ThenOn
     members: int
@@ -68,39 +72,12 @@ class Record(NamedTuple):
         return (self.then_on, self.callback) == (other.then_on, other.callback)
 
 
-def pack_record(record: Record) -> bytes:
-    callback, end = record.callback, record.end
-    return pack(
-        [
-            *(record.then_on, record.members, record.sealed, record.created_ms),
-            *(callback.root, callback.queue, callback.delay_ms, callback.ttl_ms),
-            pack_envelope(callback.envelope),
-            None if end is None else [end.outcome, end.at_ms, end.message_id, *end.tally],
-        ]
-    )
+class Pause(Stored, frozen=True):
+    """How long a blocked group waits until its callback is tried again."""
 
+    kind: ClassVar[str] = "a pause"
 
-def unpack_record(value: object) -> Record:
-    return unpack_fields(
-        value,
-        "a group",
-        lambda then_on, members, sealed, created, root, queue, delay, ttl, packed, end: Record(
-            then_on,
-            members,
-            sealed,
-            created,
-            Callback(root, queue, delay, ttl, unpack_envelope(packed)),
-            None if end is None else End(end[0], end[1], end[2], Tally(*end[3:])),
-        ),
-    )
-
-
-def pack_pause(pause_ms: int) -> bytes:
-    return pack([pause_ms])
-
-
-def unpack_pause(value: object) -> int:
-    return unpack_fields(value, "a pause", int)
+    ms: int
 
 
 def pack_tally(tally: Tally) -> bytes:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Literal
+
+from msgspec import Struct
 
 from ..store import world
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import compression
 from ..values.limits import Gate
-from ..values.model import Position
+from ..values.model import Message, Position
 from ..values.options import MAX_PAYLOAD, QueueOptions
-from ..values.records import record
 from ..values.serializers import Declared
 from . import once
 from .codec.blocks import Block
@@ -142,20 +142,21 @@ def _plain_bytes(options: QueueOptions) -> int:
     return min(options.max_payload, PLAIN_INLINE_LIMIT, packed)
 
 
-@record
-class StoredMessage:
+class StoredMessage(Struct, frozen=True, gc=False):
     """A message and its position.
 
     consumer: the name of its last consumer, for the history. turn: its place in
     the backlog of its key or limit, if it waits for a slot; then it was never ready at its
-    position. block: the block that it stands in, if it is ready and shares its row.
+    position. block: the block that it stands in, if it is ready and shares its row. payload: as it
+    was enqueued, once it is read, if its envelope has it compressed or not at all.
     """
 
     position: Position
     envelope: Envelope
     consumer: str = ""
     turn: Turn | None = None
-    block: Block | None = field(default=None, compare=False, repr=False)
+    block: Block | None = None
+    payload: bytes | None = None
 
     @property
     def place(self) -> Position | Turn:
@@ -166,3 +167,12 @@ class StoredMessage:
     def id(self) -> str:
         """The id of the message."""
         return self.envelope.id or self.position.to_id()
+
+    @property
+    def opened(self) -> Message:
+        """The message as consumers see it; its payload must have been read."""
+        envelope, payload = self.envelope, self.payload
+        if payload is None:
+            assert envelope.raw_size is None, "the payload was not read"
+            payload = envelope.payload
+        return envelope.message(self.position, payload)

@@ -11,18 +11,18 @@ import os
 import socket
 from functools import lru_cache
 
+from msgspec import Struct
+
 from ..errors import QueueNotFound, StoreError, StoreNotFound, StoreNotShared
 from ..queue.queue import Queue
 from ..schema.keys import DEFAULT_ROOT
 from ..store import binding
 from ..store.binding import Engine, Store, fdb, transactional
-from ..values.records import record
 from ..values.serializers import Declared
 from .source.settings import Location
 
 
-@record
-class SharedQueue:
+class SharedQueue(Struct, frozen=True):
     """A queue as the driver found it, with what identifies it and its store."""
 
     location: Location

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from enum import Enum
 
+from msgspec import Struct
+
 from ..errors import NotAStore, StoreError, StoreNotFound
-from ..values.records import record
 from . import embedded
 
 EMBEDDED_PREFIX = "embedded:"
@@ -28,8 +29,7 @@ class Engine(Enum):
     EMBEDDED = "the embedded engine"
 
 
-@record
-class Store:
+class Store(Struct, frozen=True):
     """A store by name: the engine and its file (None: FoundationDB's own default)."""
 
     engine: Engine

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..messages import payloads, time_to_live, transitions
 from ..messages.delivery import lease, limits, scan
@@ -13,7 +15,6 @@ from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
 from ..values.model import Delivery, Message
-from ..values.records import record
 from ..values.states import DEQUEUE
 from .cursors import MAX_SCANNED_BYTES, CursorScan
 
@@ -23,8 +24,7 @@ with other consumers of the subscription; reading a few messages again costs les
 MIN_SKIPPED_BYTES = 50_000
 
 
-@record
-class Found:
+class Found(Struct, frozen=True):
     """What a scan found, whether it saw the end of the queue, and how far it came.
 
     following: the first match that it left, if it looked for one. more: whether there is, or may
@@ -170,6 +170,4 @@ def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage])
 def load(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
     """Leave them in place. One round trip if any payload is in chunks."""
     chunks = payloads.reads(tr, scope.keys, messages)
-    return [
-        message.envelope.message(message.position) for message in payloads.load(messages, chunks)
-    ]
+    return [message.opened for message in payloads.load(messages, chunks)]

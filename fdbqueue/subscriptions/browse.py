@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from ..messages.delivery import scan
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
 from ..values.model import Position
-from ..values.records import record
 from .acquire import Found, enough
 from .cursors import CursorScan, behind, fence, put
 
@@ -34,8 +35,7 @@ def advance(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: in
     return found
 
 
-@record
-class Passage:
+class Passage(Struct, frozen=True):
     """What a browser has found in front of its cursors: the last place in each level, and where the
     cursor was."""
 

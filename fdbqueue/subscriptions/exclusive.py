@@ -6,7 +6,7 @@ A hold ends like a lease, when both the database's version and the wall clock ar
 from __future__ import annotations
 
 from ..errors import Held
-from ..schema.codec.consumers import Holder, pack_holder, unpack_holder
+from ..schema.codec.consumers import Holder
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND, Moment
@@ -32,7 +32,7 @@ def hold(
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     value = stored.value
     if value is not None:
-        holder = unpack_holder(value)
+        holder = Holder.unpack(value)
         if holder.token == token:
             if holder.expiry_ms - now_ms > _RENEW_MS:
                 return
@@ -45,7 +45,7 @@ def hold(
     expiry_version = version + int(HOLD_SECONDS * VERSIONS_PER_SECOND)
     expiry_ms = now_ms + int(HOLD_SECONDS * 1000)
     holder = Holder(token, expiry_version, expiry_ms)
-    tr[scope.keys.holder(subscription)] = pack_holder(holder)
+    tr[scope.keys.holder(subscription)] = holder.pack()
 
 
 def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
@@ -59,5 +59,5 @@ def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
 def release(tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes) -> None:
     """End the consumer's hold, if it has one."""
     value = read(tr, scope, subscription).value
-    if value is not None and unpack_holder(value).token == token:
+    if value is not None and Holder.unpack(value).token == token:
         del tr[scope.keys.holder(subscription)]

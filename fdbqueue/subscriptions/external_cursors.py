@@ -15,7 +15,7 @@ from itertools import chain
 from ..errors import InvalidArgument
 from ..messages.delivery import scan
 from ..messages.streams.planning import Limits
-from ..schema.codec.envelopes import FIELDS, open_fields
+from ..schema.codec.envelopes import open_envelope
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -28,7 +28,6 @@ MAX_PASSED_BYTES = 8_000_000
 """How far one transaction moves at most, since it reads the messages."""
 
 _FIRST_PAGE = 16
-_CHUNK_BYTES = FIELDS["chunk_bytes"]
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ def advance(
     for position, value in _ready(tr, scope, places, limits):
         size = len(value)
         if limits.size is not None:
-            size += open_fields([value])[0].get(_CHUNK_BYTES, 0)
+            size += open_envelope(value).chunk_bytes
             if (more or passed.counts) and passed.size + size > limits.size:
                 passed.ended = True
                 break

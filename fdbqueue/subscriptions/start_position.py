@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from ..errors import InvalidArgument
 from ..messages.enqueue import index_allocation
 from ..schema.scope import Scope
 from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
 from ..values.model import Position
-from ..values.records import record
 from . import cursors, registry
 
 FIRST, NOW = "first", "now"
 
 
-@record
-class StartPosition:
+class StartPosition(Struct, frozen=True):
     """A place in a queue as an argument names it; ``position`` is that of a message's id."""
 
     argument: str

@@ -18,8 +18,11 @@ from . import durations
 if TYPE_CHECKING:
     from tenacity import wait
 
+    Given: TypeAlias = wait.wait_base | Mapping[str, Any] | None
+else:  # tenacity is not imported for a type
+    Given = Any
+
 Stored = dict[str, Any]
-Given: TypeAlias = "wait.wait_base | Mapping[str, Any] | None"
 
 MAX_DELAY_SECONDS = 10 * 366 * 24 * 3600.0
 """Ten years: the longest delay and the longest time to live."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from .records import record
+from msgspec import Struct
 
 ThenOn = Literal["done", "settled"]
 """What the last member of a group must be before the callback comes: done, or at an end at all."""
@@ -12,8 +12,7 @@ Outcome = Literal["complete", "failed", "blocked"]
 GroupState = Literal["open", "running", "complete", "failed", "blocked"]
 
 
-@record
-class Group:
+class Group(Struct, frozen=True):
     """A group of messages, and how far it has come.
 
     state: "open" while members are still enqueued, "running" while some are left, "complete" once
@@ -42,8 +41,7 @@ class Group:
     retry_ms: int | None = None
 
 
-@record
-class Then:
+class Then(Struct, frozen=True):
     """What follows when all messages of a group have ended: another one, the callback.
 
     message: the callback, a ``NewMessage`` or just its payload of up to 90,000 bytes, without

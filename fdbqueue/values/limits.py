@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
+
+from msgspec import Struct
 
 from . import rates
 from .rates import Rate
-from .records import OptionGroup, record
+from .records import OptionGroup
 
 Limit = tuple[str, str]
 """A limit that the queues of a root share: its dimension and its name."""
@@ -41,7 +44,7 @@ class OwnLimits(TypedDict, total=False):
     rate: str | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Bounds(OptionGroup):
     """How much a queue holds, and what happens to more.
 
@@ -68,7 +71,7 @@ class Bounds(OptionGroup):
         return self.messages is not None or self.bytes is not None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeyLimits(OptionGroup):
     """The limits of a key: its own, and else those of the queue.
 
@@ -103,8 +106,7 @@ class KeyLimits(OptionGroup):
         return Allowed(0 if self.paused else self.concurrency, self.places, rate)
 
 
-@record
-class KeyState:
+class KeyState(Struct, frozen=True):
     """What is known of a key.
 
     own: its own limits. out: the ids of its messages that hold a slot, by the number of the slot.
@@ -126,8 +128,7 @@ class KeyState:
     next_ms: int | None = None
 
 
-@record
-class KeyBacklog:
+class KeyBacklog(Struct, frozen=True):
     """A key of which messages wait for a slot: how many, and since when without a break, by the
     wall clock in milliseconds."""
 
@@ -136,8 +137,7 @@ class KeyBacklog:
     since_ms: int
 
 
-@record
-class LimitState:
+class LimitState(Struct, frozen=True):
     """What is known of a limit that queues share.
 
     concurrency: how many of its messages may be out at once, None for any number. paused: whether
@@ -163,8 +163,7 @@ class LimitState:
     next_ms: int | None = None
 
 
-@record
-class LimitSummary:
+class LimitSummary(Struct, frozen=True):
     """A limit that is set, or for which messages wait; as ``LimitState``."""
 
     dimension: str

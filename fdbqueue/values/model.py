@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict
 
+from msgspec import Struct
+
 from ..errors import InvalidArgument
 from .durations import Seconds
-from .records import record
 from .states import State
 from .text import excerpt
 
@@ -35,8 +35,7 @@ BYTES = "application/octet-stream"
 """The content type of payloads of bytes."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+class Position(Struct, frozen=True, order=True, array_like=True, gc=False):
     """Where a message stands in its queue. Positions sort in delivery order."""
 
     level: int
@@ -89,8 +88,7 @@ OnConflict = Literal["keep", "replace", "debounce"]
 """What an enqueue does if a waiting message holds its unique key."""
 
 
-@record
-class NewMessage(Generic[T_co]):
+class NewMessage(Struct, Generic[T_co], frozen=True):
     """One message to enqueue, with the arguments of ``Queue.enqueue`` and two for messages that
     come from elsewhere.
 
@@ -153,8 +151,7 @@ class Enqueued(list[str]):
         return Enqueued, (list(self), self.new, self.group)
 
 
-@record
-class Death:
+class Death(Struct, frozen=True, array_like=True, gc=False):
     """Why and when (wall clock, milliseconds) a message became a dead letter.
 
     ``queue`` is where it died, ``id`` its id there, ``attempts`` how many failed.
@@ -171,8 +168,7 @@ SHOWN = 40
 """How many characters of a payload are shown in place of a message."""
 
 
-@record
-class Message:
+class Message(Struct, frozen=True, gc=False):
     """One message as consumers see it.
 
     ``attempts`` counts failed attempts. ``redelivered`` tells whether any consumer, even one that
@@ -211,8 +207,7 @@ class Message:
         return datetime.fromtimestamp(self.enqueued_at_ms / 1000, UTC)
 
 
-@record
-class Delivery:
+class Delivery(Struct, frozen=True, gc=False):
     """A message under a lease. Settle it with ``ack``, ``extend`` or ``release``.
 
     ``token`` is the lease's unguessable name, and the right to settle the message, once.
@@ -223,11 +218,11 @@ class Delivery:
     """
 
     message: Message
-    token: bytes = field(repr=False)
+    token: bytes
     attempt: int
     expires_at_ms: int
-    begun: bool = field(default=False, repr=False, compare=False)
-    cancelled: bool = field(default=False, compare=False)
+    begun: bool = False
+    cancelled: bool = False
 
     def __repr__(self) -> str:
         return f"Delivery({self.id!r}, {excerpt(self.payload, SHOWN)!r}, attempt={self.attempt})"
@@ -243,8 +238,7 @@ class Delivery:
         return self.message.payload
 
 
-@record
-class LeasedMessage:
+class LeasedMessage(Struct, frozen=True):
     """A lease in a listing; ``delivery`` settles it. The message comes without its payload.
 
     ``expired``: the lease is over, and the next receive or sweep returns the message to the
@@ -258,8 +252,7 @@ class LeasedMessage:
     planned: bool = False
 
 
-@record
-class MessageState:
+class MessageState(Struct, frozen=True):
     """The state of a message now.
 
     ``due_at_ms`` is set while it is delayed, ``lease_expires_at_ms`` and ``consumer`` while it is
@@ -285,8 +278,7 @@ class MessageState:
         return self.message.id
 
 
-@record
-class DeadMessage:
+class DeadMessage(Struct, frozen=True):
     """A dead letter: the message as it was, and how it died."""
 
     message: Message
@@ -298,8 +290,7 @@ class DeadMessage:
         return self.death.id
 
 
-@record
-class Event:
+class Event(Struct, frozen=True):
     """One line of a queue's history: a message made a transition.
 
     ``stamp`` orders events by commit; pass it to continue reading there. ``attempt`` counts the
@@ -318,8 +309,7 @@ class Event:
     place: str
 
 
-@record
-class Swept:
+class Swept(Struct, frozen=True):
     """What ``Queue.admin.sweep`` did.
 
     staged: how many rows of abandoned writes it removed. deleted: whether it deleted the queue.
@@ -331,8 +321,7 @@ class Swept:
     deleted: bool = False
 
 
-@record
-class Depth:
+class Depth(Struct, frozen=True):
     """How many messages of a queue, or of one of its levels, are in each state.
 
     ``enqueued`` counts every message ever added; the states add up to it. ``ready_bytes`` is the
@@ -361,8 +350,7 @@ class Depth:
 _counters = attrgetter(*Depth.__match_args__)
 
 
-@record
-class Deviation:
+class Deviation(Struct, frozen=True):
     """One defect of what is stored for a queue.
 
     kind: what is wrong, as docs/verify.md lists it. subject: the id of the message, or the key.
@@ -377,8 +365,7 @@ class Deviation:
         return f"{self.kind}: {self.subject}: {self.detail}" + " (repaired)" * self.repaired
 
 
-@record
-class Verification:
+class Verification(Struct, frozen=True):
     """The result of a verification.
 
     unchecked: what was not checked because it is too large to be read at one version. messages:
@@ -396,8 +383,7 @@ class Verification:
         return not self.unchecked and all(one.repaired for one in self.deviations)
 
 
-@record
-class Progress:
+class Progress(Struct, frozen=True):
     """How far an operation on many messages has come. It is true if any was taken.
 
     taken: how many it moved, copied, changed or removed. checked: how many it has read. place: pass
@@ -407,15 +393,17 @@ class Progress:
 
     taken: int
     checked: int
-    place: bytes = field(repr=False)
-    ids: Sequence[str] = field(default=(), repr=False)
+    place: bytes
+    ids: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        return f"Progress(taken={self.taken}, checked={self.checked})"
 
     def __bool__(self) -> bool:
         return self.taken > 0
 
 
-@record
-class Plan:
+class Plan(Struct, frozen=True):
     """The messages of one batch, leased until the batch is acknowledged or given back.
 
     messages: how many were planned, of ``size`` bytes with their headers. left: how many are
@@ -431,8 +419,7 @@ class Plan:
     planned_at_ms: int
 
 
-@record
-class PlanConsumer:
+class PlanConsumer(Struct, frozen=True):
     """A consumer that takes messages by plans: the last batch it acknowledged, and its plans: at
     most one, besides those that are ending."""
 

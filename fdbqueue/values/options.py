@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypedDict
@@ -19,7 +19,7 @@ from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
 from .limits import MAX_OF_KEY, Bounds, KeyLimits
 from .rates import Rate
-from .records import OptionGroup, record
+from .records import OptionGroup
 
 log = logging.getLogger("fdbqueue")
 
@@ -116,7 +116,7 @@ class Options(TypedDict, total=False):
     last_value: str | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class QueueOptions:
     """The options of a queue: stored when it is created, the same for everyone who opens it.
 

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from importlib import resources
 from typing import Any, Literal, NamedTuple, get_args
 
+from msgspec import Struct
+
 from ..errors import InvalidArgument
 from . import durations
 from .durations import Seconds
 from .model import Headers
-from .records import record
 
 Overlap = Literal["queue", "skip"]
 """What a tick does while the message of the one before is not done."""
@@ -30,8 +31,7 @@ MAX_EVERY_SECONDS = 10 * 366 * 24 * 3600.0
 _WINDOWS_MS = tuple(hours * 3_600_000 for hours in (1, 24, 31 * 24, 366 * 24, 51 * 366 * 24))
 
 
-@record
-class Timing:
+class Timing(Struct, frozen=True, array_like=True):
     """When a schedule ticks: at the times of ``cron`` in its time zone, or every ``every_ms`` from
     ``start_ms`` on. One of both is None."""
 
@@ -198,8 +198,7 @@ def shown(tick_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-@record
-class Schedule:
+class Schedule(Struct, frozen=True):
     """What is known of a schedule.
 
     payload to limits: what each tick enqueues, as it was given; the payload as the serializer made

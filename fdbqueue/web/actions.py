@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..consumers.registry import Consumer
 from ..errors import InvalidArgument, NotFound
 from ..queue.keys.limits import SharedLimit
 from ..values.model import Message
 from ..values.options import check_name
-from ..values.records import record
 from ..values.selector import Selector
 from ..values.states import State
 from . import filters
@@ -26,8 +27,7 @@ OF_THE_ROOT = ("pause-limit", "resume-limit")
 GIVEN = ("target", "message", "consumer", "schedule", "group", "dimension", "limit")
 
 
-@record
-class Terms:
+class Terms(Struct, frozen=True):
     """What an action is about.
 
     state: of which messages, ready or delayed; empty for other actions. target: the queue to move
@@ -72,8 +72,7 @@ Told: TypeAlias = Callable[[int], bool]
 """Is told how many are done so far; says whether to go on."""
 
 
-@record
-class Action:
+class Action(Struct, frozen=True):
     """One thing to do. question, done: with the number and the unit between. unit: of what.
 
     run: does it; returns how many are done. lost: whether nothing brings back what it takes.

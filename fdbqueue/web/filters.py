@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from ..values.model import DeadMessage, Message, MessageState
-from ..values.records import record
 from ..values.selector import Selector
 
 T = TypeVar("T", MessageState, DeadMessage)
@@ -21,8 +22,7 @@ COUNT_SECONDS = 5.0
 """How long messages are counted before an action."""
 
 
-@record
-class Filter:
+class Filter(Struct, frozen=True):
     """Which messages: those that match all of what is given.
 
     selector: in the syntax of JMS. reason, error: parts of a dead letter's reason and last error.
@@ -68,8 +68,7 @@ class Filter:
         return matches
 
 
-@record
-class Page(Generic[T]):
+class Page(Struct, Generic[T], frozen=True):
     """One page of a listing.
 
     after: the id of the last message that was checked, to continue behind it; None at the end.

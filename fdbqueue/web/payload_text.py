@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from ..values.records import record
+from msgspec import Struct
+
 from ..values.text import visible
 
 SHOWN_BYTES = 65_536
@@ -13,8 +14,7 @@ DUMPED_BYTES = 4_096
 ROW = 16
 
 
-@record
-class PayloadText:
+class PayloadText(Struct, frozen=True):
     """kind: "JSON", "text" or "bytes". cut: whether the text is not all of it."""
 
     kind: str

@@ -77,7 +77,6 @@ class Run:
         what = {**self.terms.given(), **({"error": self.error[:1_000]} if self.error else {})}
         begun = self.state == "begun"
         return AuditLine(
-            stamp=b"",
             at_ms=round(1000 * time.time()),
             who=self.user.name,
             action=self.name,

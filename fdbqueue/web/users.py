@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
+from msgspec import Struct
+
 from ..errors import InvalidArgument
-from ..values.records import record
 
 MIN_SECRET = 16
 """Characters of a secret: fewer can be guessed."""
@@ -33,8 +34,7 @@ class Role(Enum):
     OPERATOR = "operator"
 
 
-@record
-class User:
+class User(Struct, frozen=True):
     """Somebody at the web pages. An empty name is that of a person at this machine."""
 
     name: str

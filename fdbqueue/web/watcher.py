@@ -14,9 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from ..consumers.watching import Watch
 from ..errors import QueueError
@@ -26,7 +28,6 @@ from ..store import status
 from ..store.binding import FAILURES, fdb
 from ..store.clocks import METADATA_VERSION
 from ..values.model import Depth
-from ..values.records import record
 
 TICK_SECONDS = 1.0
 REST_SECONDS = 0.25
@@ -55,20 +56,19 @@ class Sample(NamedTuple):
     ready: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class View:
     """A queue as viewers see it; rates are in messages per second."""
 
     name: str
     seen: Surveyed
-    depth: Depth = Depth()
+    depth: Depth = field(default_factory=Depth)
     rate_in: float = 0.0
     rate_out: float = 0.0
     samples: tuple[Sample, ...] = field(default=(), compare=False, repr=False)
 
 
-@record
-class Look:
+class Look(Struct, frozen=True):
     """All queues in the order of their names, as they were last seen.
 
     at: when, in seconds of the monotonic clock. conflicts: of the whole cluster, per second.
@@ -81,8 +81,7 @@ class Look:
     failed: str | None = None
 
 
-@record
-class Change:
+class Change(Struct, frozen=True):
     """What is new. everything: perhaps other queues than before."""
 
     names: frozenset[str]

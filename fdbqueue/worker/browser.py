@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from msgspec import Struct
+
 from ..consumers import promotion, registry, wakeups, watching
 from ..errors import HandlerTooSlow, Held, InvalidArgument, QueueError, QueueNotFound
 from ..errors import NotFound as NotFound
@@ -28,7 +30,6 @@ from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire, browse, exclusive
 from ..values import backoff
 from ..values.model import Message
-from ..values.records import record
 from ..values.verdicts import Reject, Retry, Snooze, text
 from . import tracing
 from .attempt import MAX_SLOW, TRANSACTION_SECONDS
@@ -46,8 +47,7 @@ MIN_WAIT_SECONDS = 0.02
 """How long a message waits at least after its handler has failed."""
 
 
-@record
-class Browsed:
+class Browsed(Struct, frozen=True):
     """A browsing subscription that a worker handles. backoff: how long a message waits after its
     handler has failed; as the queue's options say where None."""
 
@@ -57,8 +57,7 @@ class Browsed:
     backoff: backoff.Stored | None
 
 
-@record
-class _Looked:
+class _Looked(Struct, frozen=True):
     """What one transaction found. over: whether the subscription has closed itself."""
 
     messages: list[Message]

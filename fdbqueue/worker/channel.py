@@ -11,8 +11,10 @@ turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from ..consumers.credit import Credit
 from ..errors import InvalidArgument, Unfinished

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..consumers import receiving, registry, wakeups, watching
 from ..consumers.credit import Credit
@@ -29,7 +31,6 @@ from ..schema.scope import Scope, StoredMessage
 from ..store import world
 from ..store.binding import fdb
 from ..values.model import Delivery
-from ..values.records import record
 from .decisions import outranked
 from .session import ProcessSession
 
@@ -49,8 +50,7 @@ LOOK_SECONDS = 1.0
 log = logging.getLogger("fdbqueue.worker")
 
 
-@record
-class Fetched:
+class Fetched(Struct, frozen=True):
     """What a worker found in a queue.
 
     taken: the last of the deliveries, as they were taken.
@@ -77,8 +77,7 @@ class Fetched:
 _Unarmed: TypeAlias = tuple[Fetched, watching.Signal]
 
 
-@record
-class _Looked:
+class _Looked(Struct, frozen=True):
     """What a look took, and left.
 
     head: the first message that is left. full: whether there was no room for more. short: whether

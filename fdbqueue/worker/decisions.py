@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice, takewhile
 
-from ..values.records import record
+from msgspec import Struct
 
 RUN = 10
 """How many messages of one queue are handled in a row while others wait, by default: Qpid's
@@ -18,8 +18,7 @@ MAX_AHEAD = 100
 ahead of fast handlers."""
 
 
-@record
-class Turn:
+class Turn(Struct, frozen=True):
     """Whose turn it is: the number of a queue, and how many messages are left of its run."""
 
     queue: int = 0

@@ -18,12 +18,13 @@ from typing import (
     overload,
 )
 
+from msgspec import Struct
+
 from ..errors import InvalidArgument, UnknownJob
 from ..queue.jobs import HEADER
 from ..queue.queue import Queue
 from ..store.binding import fdb
 from ..values.model import Delivery, Message
-from ..values.records import record
 from ..values.serializers import BytesSerializer, JsonSerializer, TypeSerializer
 from .terms import Run
 
@@ -85,8 +86,7 @@ class Decorator(Protocol[T]):
     ) -> Callable[[fdb.Transaction, list[T]], R]: ...
 
 
-@record
-class Handler:
+class Handler(Struct, frozen=True):
     """A function that handles messages, and how to call it.
 
     transactional: it takes the transaction first, and its writes commit with the acknowledgement.

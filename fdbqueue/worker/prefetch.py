@@ -8,9 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..consumers.credit import Credit
 from ..messages.delivery.batch import Rows
@@ -20,7 +23,6 @@ from ..queue.subscription import Subscription
 from ..store import world
 from ..values.backoff import Stored
 from ..values.model import Delivery
-from ..values.records import record
 from . import decisions
 from .channel import Channel, Flush
 from .consumer import Fetched, QueueConsumer
@@ -41,8 +43,7 @@ MAX_SUCCESSOR_BYTES = 1_000_000
 _begun, _token, _level = attrgetter("begun"), attrgetter("token"), attrgetter("message.level")
 
 
-@record
-class Policy:
+class Policy(Struct, frozen=True):
     """How the messages of one queue are handled; see ``Worker.add``.
 
     window: how many messages are held at once, at least. handlers: how many threads there are.

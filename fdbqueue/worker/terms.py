@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from ..consumers.credit import Credit
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
-from ..values.records import record
 
 TIMEOUT_SECONDS = 3600.0
 RefreshAfter: TypeAlias = int | Literal["auto"] | None
@@ -30,8 +31,7 @@ class Granting(Protocol):
         """The credit as it is now."""
 
 
-@record
-class Take:
+class Take(Struct, frozen=True):
     """Which messages of a queue a worker takes, and when.
 
     subscription: a subscription of the queue, to handle only what its selector matches. Priority,
@@ -63,8 +63,7 @@ class Take:
     at_most_once: bool = False
 
 
-@record
-class Run:
+class Run(Struct, frozen=True):
     """How a worker calls a handler.
 
     transactional: whether the handler takes a transaction, if its parameters do not tell.
@@ -80,8 +79,7 @@ class Run:
     timeout: Seconds | None = TIMEOUT_SECONDS
 
 
-@record
-class Fail:
+class Fail(Struct, frozen=True):
     """What follows when a handler fails.
 
     max_attempts, backoff: override the queue's own; None: as the queue has them.

@@ -9,10 +9,11 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 from types import FrameType
 from typing import Any, Self, TypeVar
+
+from msgspec.structs import asdict
 
 from ..consumers.credit import Credit
 from ..consumers.receiving.attempt import MAX_MESSAGES
@@ -447,10 +448,10 @@ def _check_browsing(
         (fail, Fail(backoff=fail.backoff)),
     )
     for given, plain in usual:
-        for each in fields(plain):
-            if getattr(given, each.name) != getattr(plain, each.name):
+        for name, value in asdict(plain).items():
+            if getattr(given, name) != value:
                 raise InvalidArgument(
-                    argument=each.name,
+                    argument=name,
                     value=subscription,
                     problem="goes with no browsing subscription, which takes no messages: they "
                     "have no leases and no attempts there",

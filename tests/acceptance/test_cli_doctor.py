@@ -7,10 +7,12 @@ import re
 import time
 from typing import Any
 
+from msgspec.structs import replace
+
 from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.consumers import registry
 from fdbqueue.schema.codec.atomic import pack_counters
-from fdbqueue.schema.codec.leases import lease_key, pack_expiry, pack_lease, unpack_lease
+from fdbqueue.schema.codec.leases import Lease, lease_key, pack_expiry
 from fdbqueue.testing import ManualClock
 from tests.acceptance.running import Fdbq
 from tests.consumers import process
@@ -92,9 +94,9 @@ def rewrite_expiry(db: fdb.Database, queue: Queue, token: bytes, seconds_ago: in
     key = lease_key(queue._keys, token)
     stored = tr.get(key).value
     assert stored is not None
-    lease = unpack_lease(stored)
-    moved = lease._replace(expiry_ms=int(time.time() - seconds_ago) * 1000)
-    tr[key] = pack_lease(moved)
+    lease = Lease.unpack(stored)
+    moved = replace(lease, expiry_ms=int(time.time() - seconds_ago) * 1000)
+    tr[key] = moved.pack()
     expiry = queue._keys.expiry(lease.expiry_version, lease.claim)
     tr[expiry] = pack_expiry(moved.expiry_ms, [lease.place])
     tr.commit().wait()

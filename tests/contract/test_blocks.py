@@ -11,7 +11,7 @@ from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.schema import once
 from fdbqueue.schema.codec import blocks
-from fdbqueue.schema.codec.envelopes import UNREADABLE, unpack_envelope
+from fdbqueue.schema.codec.envelopes import UNREADABLE, Envelope
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
@@ -240,7 +240,7 @@ def test_a_place_kept_elsewhere_may_lie_among_them(db: Database, queue: Queue) -
                 pages = table_scan.pages(
                     db, keys, part, lambda tr, page: (page.values, len(page)), size=9
                 )
-                seen += [unpack_envelope(value).payload for page in pages for value in page]
+                seen += [Envelope.unpack(value).payload for page in pages for value in page]
         places = passed.places
     assert seen == HUNDRED
 

@@ -10,7 +10,7 @@ from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.schema import once
-from fdbqueue.schema.codec.envelopes import unpack_envelope
+from fdbqueue.schema.codec.envelopes import Envelope
 from fdbqueue.schema.keys import LOWEST
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
@@ -48,7 +48,7 @@ def between(db: Database, queue: Queue, since: Places, until: Places) -> list[by
         stop = queue._keys.ready_from(level, place).start
         if start < stop:
             rows = db.get_range(start, stop)
-            found += [unpack_envelope(kv.value).payload for kv in rows]
+            found += [Envelope.unpack(kv.value).payload for kv in rows]
     return found
 
 

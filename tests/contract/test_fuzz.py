@@ -25,7 +25,7 @@ from fdbqueue.cli.queues import options as cli_options
 from fdbqueue.cli.terminal import CommandError
 from fdbqueue.errors import QueueError, QueueExists
 from fdbqueue.schema import codec
-from fdbqueue.schema.codec.envelopes import unpack_envelope
+from fdbqueue.schema.codec.envelopes import Envelope
 from fdbqueue.schema.keys import KindKeys, QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values import model
@@ -37,16 +37,21 @@ SHORT = 250
 
 # -- what is stored -----------------------------------------------------------------------------
 
-STORED = (
-    b"\x01\x86\x01\xc4\x05hello\x02\x04\x03\xcf\x00\x00\x01\xa1\xfb\xe2n\xf3\x04\x84\xa1a\x01\xa1b\xc0"
-    b"\xa1c\xa1x\xa1d\xcb?\xf8\x00\x00\x00\x00\x00\x00\x05\x01\x13\xa2no"
-)
-UNPACKERS: list[Callable[[bytes], object]] = [
-    unpack
+STORED = Envelope(
+    b"hello", 4, 1_795_703_951_091, {"a": 1, "b": None, "c": "x", "d": 1.5}, 1, last_error="no"
+).pack()
+MODULES = [
+    importlib.import_module(module.name)
     for module in pkgutil.iter_modules(codec.__path__, f"{codec.__name__}.")
-    for name, unpack in vars(importlib.import_module(module.name)).items()
-    if name.startswith("unpack_")
-    and name not in ("unpack_counters", "unpack_fields")  # any bytes are counters
+]
+UNPACKERS: list[Callable[[bytes], object]] = [
+    *(kind.unpack for kind in codec.Stored.__subclasses__()),
+    *(
+        unpack
+        for module in MODULES
+        for name, unpack in vars(module).items()
+        if name.startswith("unpack_") and name != "unpack_counters"  # any bytes are counters
+    ),
 ]
 
 
@@ -87,7 +92,7 @@ def fuzz_stored(case: tuple[Callable[[bytes], object], bytes]) -> None:
 
 def fuzz_envelope(data: bytes) -> None:
     with contextlib.suppress(QueueError):
-        unpack_envelope(data)
+        Envelope.unpack(data)
 
 
 # -- keys ---------------------------------------------------------------------------------------

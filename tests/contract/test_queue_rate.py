@@ -11,7 +11,7 @@ import pytest
 from fdbqueue import Queue
 from fdbqueue.errors import CorruptData, InvalidOptions
 from fdbqueue.messages import next_event
-from fdbqueue.schema.codec.slots import Reached, pack_reached, unpack_reached
+from fdbqueue.schema.codec.slots import Reached
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.values.rates import Rate
@@ -183,8 +183,8 @@ def test_a_clock_far_ahead_stops_a_queue_for_two_minutes_at_most(
     clock = StillClock()
     queue = filled(db, space, clock=clock)
     assert queue.receive(db) is not None
-    far = Reached(unpack_reached(db[queue._keys.pace] or b"").tat_us + 10**12, Rate(10**6, 1))
-    db[queue._keys.pace] = pack_reached(far)
+    far = Reached(Reached.unpack(db[queue._keys.pace] or b"").tat_us + 10**12, Rate(10**6, 1))
+    db[queue._keys.pace] = far.pack()
     assert queue.receive(db) is None
     clock.seconds += 100
     assert queue.receive(db) is None

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.messages.slots import hand_over, rates
-from fdbqueue.schema.codec.slots import Timer, pack_paced, unpack_paced
+from fdbqueue.schema.codec.slots import Paced, Timer
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from tests.audit import sound
@@ -311,11 +312,11 @@ def timer_of_nothing(db: Database, queue: Queue) -> None:
 
 def late_timer(db: Database, queue: Queue) -> None:
     keys = queue._keys
-    known = unpack_paced(db[keys.rate("a")] or b"")
+    known = Paced.unpack(db[keys.rate("a")] or b"")
     late = Timer(0, known.timer.due_ms + 86_400_000)
     del db[keys.timer(*known.timer, "a")]
     db[keys.timer(*late, "a")] = b""
-    db[keys.rate("a")] = pack_paced(known._replace(timer=late))
+    db[keys.rate("a")] = replace(known, timer=late).pack()
 
 
 def lost_rate(db: Database, queue: Queue) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fdbqueue import Channel, Credit, Message, NewMessage, Queue, Run, Take, Worker
 from fdbqueue.errors import InvalidArgument

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import (
@@ -182,7 +183,7 @@ def test_a_task_that_is_late_cannot_stage(db: Database, queue: Queue, sink: Sink
     # Given a transaction of a task that has looked, and not yet committed
     attempt = staged(db, sink, 0, rows(2))
     late = db.create_transaction()
-    other = attempt._replace(name=b"late", pieces=1)
+    other = replace(attempt, name=b"late", pieces=1)
     assert staging.stage(late, queue._scope(late), "a", 0, other, [b"piece"])
 
     publish(db, sink, 0, attempt)

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.table_scan import Page
-from fdbqueue.schema.codec.envelopes import unpack_envelope
+from fdbqueue.schema.codec.envelopes import Envelope
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 
@@ -116,10 +117,12 @@ def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
 
 
 def test_payloads_elsewhere_bound_a_page_too() -> None:
-    fields = [{36: 900}, {}, {36: 900}, {36: 900}]
-    assert table_scan.fitting(fields, 2_000) == 3
-    assert table_scan.fitting(fields, 100) == 2, "one at least, and what costs nothing"
-    assert table_scan.fitting([{36: 900}], 100) == 1
+    bare = Envelope(b"", 4, 0)
+    large = replace(bare, chunk_bytes=900)
+    envelopes = [large, bare, large, large]
+    assert table_scan.fitting(envelopes, 2_000) == 3
+    assert table_scan.fitting(envelopes, 100) == 2, "one at least, and what costs nothing"
+    assert table_scan.fitting([large], 100) == 1
     assert table_scan.fitting([], 100) == 0
 
 
@@ -182,7 +185,7 @@ def held(
 
     def read(tr: fdb.Transaction, page: Page) -> tuple[list[tuple[str | None, str]], int]:
         named = [
-            unpack_envelope(value).id or place
+            Envelope.unpack(value).id or place
             for value, place in zip(page.values, page.places()[1], strict=True)
         ]
         return [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import QueueNotFound
@@ -14,23 +14,11 @@ from fdbqueue.messages.checks import audit
 from fdbqueue.queue.admin.verification import Deviation
 from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index
-from fdbqueue.schema.codec.consumers import (
-    ConsumerRecord,
-    Request,
-    pack_consumer,
-    pack_request,
-    pack_state,
-)
-from fdbqueue.schema.codec.envelopes import pack_envelope, unpack_envelope
-from fdbqueue.schema.codec.leases import (
-    lease_key,
-    pack_expiry,
-    pack_lease,
-    pack_until,
-    unpack_lease,
-)
+from fdbqueue.schema.codec.consumers import ConsumerRecord, Request, pack_state
+from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema.codec.leases import Lease, lease_key, pack_expiry, pack_until
 from fdbqueue.schema.codec.lookup import pack_place
-from fdbqueue.schema.codec.slots import Backlog, pack_backlog
+from fdbqueue.schema.codec.slots import Backlog
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
@@ -61,7 +49,7 @@ def rows(db: Database, queue: Queue, kind: Kind) -> list[fdb.KeyValue]:
 
 def first_lease(db: Database, queue: Queue) -> tuple[bytes, Position, int]:
     row = rows(db, queue, Kind.LEASE)[0]
-    lease = unpack_lease(row.value)
+    lease = Lease.unpack(row.value)
     token = queue._keys.leased_token(row.key, lease.claim)
     return token, lease.position, lease.expiry_version
 
@@ -127,8 +115,8 @@ def leased_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
 def cancelled_and_ready(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"x", unique="mine")
     row = next(it for it in rows(db, queue, Kind.READY) if b"mine" in it.value)
-    envelope = replace(unpack_envelope(row.value), cancelled=True)
-    db[row.key] = pack_envelope(envelope)
+    envelope = replace(Envelope.unpack(row.value), cancelled=True)
+    db[row.key] = envelope.pack()
 
 
 def cancellation_not_noted(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -144,12 +132,12 @@ def cancellation_not_noted(db: Database, queue: Queue, keys: QueueKeys) -> None:
 def cancellation_not_looked_for(db: Database, queue: Queue, keys: QueueKeys) -> None:
     cancel_all(db, queue)
     for row in rows(db, queue, Kind.LEASE):
-        db[row.key] = pack_lease(unpack_lease(row.value)._replace(plain=True))
+        db[row.key] = replace(Lease.unpack(row.value), plain=True).pack()
 
 
 def cancel_all(db: Database, queue: Queue) -> None:
     for row in rows(db, queue, Kind.LEASE):
-        message_id = unpack_lease(row.value).position.to_id()
+        message_id = Lease.unpack(row.value).position.to_id()
         assert queue.cancel(db, message_id)
 
 
@@ -186,7 +174,7 @@ def lost_counter(db: Database, queue: Queue, keys: QueueKeys) -> None:
 def slot_of_nobody(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
     db[keys.slot("k", 0)] = b"gone"
-    row = next(it for it in rows(db, queue, Kind.READY) if unpack_envelope(it.value).key == "k")
+    row = next(it for it in rows(db, queue, Kind.READY) if Envelope.unpack(it.value).key == "k")
     del db[row.key]
     db.add(keys.count(5), counters(enqueued=-1, ready=-1, ready_bytes=-1))
 
@@ -199,7 +187,7 @@ def free_slot(db: Database, queue: Queue, keys: QueueKeys) -> None:
 def place_of_nobody(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.keys["k"].set(db, concurrency=None, window=1)
     queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
-    row = next(it for it in rows(db, queue, Kind.READY) if unpack_envelope(it.value).key == "k")
+    row = next(it for it in rows(db, queue, Kind.READY) if Envelope.unpack(it.value).key == "k")
     del db[row.key]
     db.add(keys.count(5), counters(enqueued=-1, ready=-1, ready_bytes=-1))
 
@@ -217,7 +205,7 @@ def unrecorded_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def empty_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"1", key="k")
-    db[keys.backlog("k")] = pack_backlog(Backlog(5, Allowed(1, None)))
+    db[keys.backlog("k")] = Backlog(5, Allowed(1, None)).pack()
 
 
 def miscounted_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -282,11 +270,11 @@ def missing_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def dead_consumer(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.consumer(b"session", b"gone")] = pack_consumer(ConsumerRecord("gone", 2, 1))
+    db[keys.consumer(b"session", b"gone")] = ConsumerRecord("gone", 2, 1).pack()
 
 
 def silent_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.consumer(b"", b"gone")] = pack_consumer(ConsumerRecord("", 0, 1, 1, 1))
+    db[keys.consumer(b"", b"gone")] = ConsumerRecord("", 0, 1, 1, 1).pack()
 
 
 def dead_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -299,7 +287,7 @@ def sleeper_astray(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def dead_request(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.line.request(1, b"gone" * 4)] = pack_request(Request(1, 30.0, "", True, 1))
+    db[keys.line.request(1, b"gone" * 4)] = Request(1, 30.0, "", True, 1).pack()
 
 
 def counters(**deltas: int) -> bytes:

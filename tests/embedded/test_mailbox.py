@@ -17,7 +17,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from msgpack import packb
+from msgspec.msgpack import encode as packb
 
 from fdbqueue.store import embedded
 from fdbqueue.store.embedded.codes import Fault

@@ -10,11 +10,12 @@ import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from pyspark.sql import types
 
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData, InvalidSchema
-from fdbqueue.schema.codec.envelopes import FIELDS
+from fdbqueue.schema.codec.envelopes import Envelope
 from fdbqueue.spark.source import payloads
 from fdbqueue.values.model import HeaderValue, Position
 
@@ -170,10 +171,13 @@ STORED = st.recursive(
 )
 
 
+NAMES = [each.encode_name for each in structs.fields(Envelope)]
+
+
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.sampled_from([*FIELDS.values(), 99]), STORED))
+@given(st.dictionaries(st.sampled_from([*NAMES, "unknown"]), STORED))
 def test_whatever_is_stored_is_a_row_or_told_to_be_corrupt(
-    db: fdb.Database, queue: Queue, source: dict[str, str], stored: dict[int, Any]
+    db: fdb.Database, queue: Queue, source: dict[str, str], stored: dict[str, Any]
 ) -> None:
     db[queue._keys.ready(Position(5, 1, b"random"))] = b"\x01" + msgpack.packb(stored)
     for options in ({}, {"selector": "priority > 3"}, {"since": "2020-01-01"}):

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo, fields, replace
 
 from fdbqueue.consumers.leader import AWAY, away
 from fdbqueue.errors import CorruptData
 from fdbqueue.messages.delivery import lease_rows
 from fdbqueue.messages.streams import packing
 from fdbqueue.schema import catalogue, subscription_definitions
-from fdbqueue.schema.codec import blocks, sorting
+from fdbqueue.schema.codec import blocks, encode, pack, sorting, unpack
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index, unpack_counters, unpack_index
 from fdbqueue.schema.codec.consumers import (
     ConsumerRecord,
@@ -24,124 +26,47 @@ from fdbqueue.schema.codec.consumers import (
     Holder,
     Request,
     Session,
-    pack_consumer,
-    pack_guard,
-    pack_holder,
-    pack_request,
-    pack_session,
     pack_state,
-    unpack_consumer,
-    unpack_guard,
-    unpack_holder,
-    unpack_request,
-    unpack_session,
     unpack_state,
 )
-from fdbqueue.schema.codec.dead_letters import (
-    DeadLetter,
-    Kept,
-    pack_dead,
-    pack_kept,
-    unpack_dead,
-    unpack_kept,
-)
-from fdbqueue.schema.codec.delayed import pack_delayed, unpack_delayed
-from fdbqueue.schema.codec.envelopes import (
-    _DEFAULTS,
-    _NAMES,
-    Envelope,
-    pack_envelope,
-    unpack_envelope,
-)
-from fdbqueue.schema.codec.history import EventFields, Moved, pack_line, unpack_line
+from fdbqueue.schema.codec.dead_letters import DeadLetter, Kept
+from fdbqueue.schema.codec.delayed import Delayed
+from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema.codec.history import EventFields, Line, Moved
 from fdbqueue.schema.codec.leases import (
     Lease,
     lease_key,
     pack_expiry,
-    pack_lease,
     pack_planned_lease,
     pack_until,
     split_places,
     unpack_expiry,
-    unpack_lease,
     unpack_until,
 )
 from fdbqueue.schema.codec.lookup import (
     DeadRecord,
+    Known,
     Place,
     PlannedPlace,
     Turn,
-    pack_known,
     pack_place,
-    unpack_known,
     unpack_place,
 )
-from fdbqueue.schema.codec.plans import (
-    Claimed,
-    Planned,
-    PlannerState,
-    Stage,
-    pack_plan,
-    pack_planner,
-    unpack_plan,
-    unpack_planner,
-)
+from fdbqueue.schema.codec.plans import Claimed, Planned, PlannerState, Stage
 from fdbqueue.schema.codec.schedules import Definition as ScheduleDefinition
-from fdbqueue.schema.codec.schedules import (
-    Progress,
-    pack_definition,
-    pack_progress,
-    unpack_definition,
-    unpack_progress,
-)
-from fdbqueue.schema.codec.sinks import (
-    Attempt,
-    SinkState,
-    StagedAttempt,
-    StagedRun,
-    pack_attempt,
-    pack_attempts,
-    pack_sink,
-    pack_staged_run,
-    unpack_attempt,
-    unpack_attempts,
-    unpack_sink,
-)
-from fdbqueue.schema.codec.slots import (
-    Backlog,
-    Limited,
-    Paced,
-    Reached,
-    Timer,
-    pack_backlog,
-    pack_limited,
-    pack_limits,
-    pack_paced,
-    pack_reached,
-    unpack_backlog,
-    unpack_limited,
-    unpack_limits,
-    unpack_paced,
-    unpack_reached,
-)
+from fdbqueue.schema.codec.schedules import Progress
+from fdbqueue.schema.codec.sinks import Attempt, SinkState, StagedAttempt, StagedRun
+from fdbqueue.schema.codec.slots import Backlog, Limited, Paced, Reached, Timer, unpack_limits
 from fdbqueue.schema.group_records import Callback as GroupCallback
 from fdbqueue.schema.group_records import End as GroupEnd
+from fdbqueue.schema.group_records import Pause, Tally, pack_tally, unpack_tally
 from fdbqueue.schema.group_records import Record as GroupRecord
-from fdbqueue.schema.group_records import (
-    Tally,
-    pack_pause,
-    pack_record,
-    pack_tally,
-    unpack_pause,
-    unpack_record,
-    unpack_tally,
-)
 from fdbqueue.schema.keys import Kind, OnceKeys, RootKeys
 from fdbqueue.schema.subscription_definitions import Definition
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.limits import Allowed
-from fdbqueue.values.model import Depth, Due, Position, parse_id
+from fdbqueue.values.model import Death, Depth, Due, Position, parse_id
 from fdbqueue.values.options import QueueOptions
 from fdbqueue.values.rates import Rate
 from fdbqueue.values.schedules import Timing
@@ -157,7 +82,7 @@ CLAIM = bytes(range(16))
 TOKEN = QUEUE.token(CLAIM, QUEUE.ready(POSITION))
 CONSUMER = bytes(range(16, 32))
 PLAIN = Envelope(b"tea", 4, 1_700_000_000_000)
-PACKED = pack_envelope(PLAIN)
+PACKED = PLAIN.pack()
 FULL = Envelope(
     payload=b"tea",
     priority=7,
@@ -170,7 +95,7 @@ FULL = Envelope(
     backoff={"wait": "wait_fixed", "seconds": 5.0},
     last_error="no route",
     unique="order-17",
-    death=("rejected", 1_700_000_050_000, 2, "orders", ID),
+    death=Death("rejected", 1_700_000_050_000, 2, "orders", ID),
     content_type="text/plain",
     key="customer-7",
     alone=1,
@@ -180,6 +105,8 @@ FULL = Envelope(
     window=1,
     last_value="eu",
     schedule="nightly",
+    cancelled=True,
+    keep_result_ms=60_000,
     group="load",
     limits={"api": "stripe"},
     former_limits={"api": "stripe"},
@@ -197,8 +124,9 @@ CHUNKED = Envelope(
 LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM, True, 2)
 NAMED = [TOKEN[16:], QUEUE.token(b"", QUEUE.ready(Position(0, 7, bytes(8))))]
 PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
+DELAYED = Delayed(Position(5, 0, POSITION.random), PACKED)
 REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
-ASKED = REQUEST._replace(priority=2, max_bytes=10_000, above=65_536)
+ASKED = replace(REQUEST, priority=2, max_bytes=10_000, above=65_536)
 EUROPE = QUEUE.line_of("europe")
 RECORD = ConsumerRecord("billing", 1, 1_700_000_000_000)
 WAITER = ConsumerRecord("", 0, 1_700_000_000_000, 90_000_000, 1_700_000_000_000)
@@ -207,7 +135,7 @@ UNTIL = dict(
     zip(NAMED, (Moment(120_000_000, 1_700_000_060_000), Moment(90_000_000, 5)), strict=True)
 )
 HOLDER = Holder(CLAIM, 90_000_000, 1_700_000_030_000)
-LETTER = DeadLetter(PLAIN, "rejected", 1_700_000_050_000)
+LETTER = DeadLetter(POSITION, "rejected", 1_700_000_050_000, PACKED)
 PLANNER = PlannerState(bytes(range(16)), CONSUMER, 3, 4)
 PLAN = Planned(
     1_700_000_000_000,
@@ -227,7 +155,7 @@ GROUP = GroupRecord(
     1_700_000_000_000,
     GroupCallback(b"", "wholes", 5_000, 60_000, PLAIN),
 )
-ENDED_GROUP = GROUP._replace(end=GroupEnd("complete", 1_700_000_060_000, ID, Tally(1, 1, 0)))
+ENDED_GROUP = replace(GROUP, end=GroupEnd("complete", 1_700_000_060_000, ID, Tally(1, 1, 0)))
 TICKED = Progress(1_700_000_060_000, DUE.to_id(), 1_699_913_600_000, ID, 7, 1)
 ATTEMPTS = [Attempt(CLAIM, 2, 100, 4_000, "orders")]
 ATTEMPT = StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
@@ -278,7 +206,12 @@ def staged(value: bytes) -> object:
 def line(*events: EventFields) -> bytes:
     """The stored line of events that differ in the message alone."""
     transition, _, _, _, consumer, at_ms, _ = events[0]
-    return pack_line(transition, consumer, at_ms, [Moved(*e[1:4], e[6]) for e in events])
+    moved = [Moved(*e[1:4], None if e[6] == e[1] else e[6]) for e in events]
+    return Line(transition, consumer, at_ms, moved).pack()
+
+
+def events(value: bytes) -> list[EventFields]:
+    return Line.unpack(value).events
 
 
 def event_key(n: int) -> bytes:
@@ -303,13 +236,11 @@ VECTORS: dict[str, Vector] = {
         QUEUE.ready(POSITION),
         PACKED,
         (QUEUE.parse_ready, POSITION),
-        (unpack_envelope, PLAIN),
+        (Envelope.unpack, PLAIN),
     ),
-    "READY, every field": Vector(
-        QUEUE.ready(POSITION), pack_envelope(FULL), None, (unpack_envelope, FULL)
-    ),
+    "READY, every field": Vector(QUEUE.ready(POSITION), FULL.pack(), None, (Envelope.unpack, FULL)),
     "READY, chunks": Vector(
-        QUEUE.ready(POSITION), pack_envelope(CHUNKED), None, (unpack_envelope, CHUNKED)
+        QUEUE.ready(POSITION), CHUNKED.pack(), None, (Envelope.unpack, CHUNKED)
     ),
     "READY, block": Vector(
         QUEUE.ready(THIRD),
@@ -327,23 +258,23 @@ VECTORS: dict[str, Vector] = {
         QUEUE.ready(SORTED),
         PACKED,
         (lambda key: sorting.sorted_by(QUEUE.parse_ready(key)), ("10:30", 300)),
-        (unpack_envelope, PLAIN),
+        (Envelope.unpack, PLAIN),
     ),
     "TAIL": Vector(QUEUE.tail(5), pack_index(300), None, (unpack_index, 300)),
     "FENCE": Vector(QUEUE.fence(5, 300), EMPTY),
     "LEASE": Vector(
         lease_key(QUEUE, TOKEN),
-        pack_lease(LEASE),
+        LEASE.pack(),
         (lambda key: QUEUE.leased_token(key, CLAIM), TOKEN),
-        (unpack_lease, LEASE),
+        (Lease.unpack, LEASE),
     ),
     "LEASE, block": Vector(
         QUEUE.lease_at(THIRD),
-        pack_lease(LEASE._replace(position=THIRD, envelope=blocks.pack_block([PACKED, PACKED]))),
+        replace(LEASE, position=THIRD, envelope=blocks.pack_block([PACKED, PACKED])).pack(),
         None,
         (
             lambda value: [
-                unpack_lease(each.value).position
+                Lease.unpack(each.value).position
                 for each in lease_rows.alone(QUEUE, [blocks.Row(QUEUE.lease_at(THIRD), value)])
             ],
             [SECOND, THIRD],
@@ -353,7 +284,7 @@ VECTORS: dict[str, Vector] = {
         QUEUE.planned(CLAIM, 1),
         pack_planned_lease(POSITION, "billing", PACKED),
         None,
-        (unpack_lease, PLANNED),
+        (Lease.unpack, PLANNED),
     ),
     "LEASE, planned block": Vector(
         QUEUE.planned(CLAIM, 2),
@@ -361,12 +292,12 @@ VECTORS: dict[str, Vector] = {
         None,
         (
             lambda value: [
-                (each.key, unpack_lease(each.value))
+                (each.key, Lease.unpack(each.value))
                 for each in lease_rows.alone(QUEUE, [blocks.Row(QUEUE.planned(CLAIM, 2), value)])
             ],
             [
-                (QUEUE.planned(CLAIM, 1), PLANNED._replace(position=SECOND)),
-                (QUEUE.planned(CLAIM, 2), PLANNED._replace(position=THIRD)),
+                (QUEUE.planned(CLAIM, 1), replace(PLANNED, position=SECOND)),
+                (QUEUE.planned(CLAIM, 2), replace(PLANNED, position=THIRD)),
             ],
         ),
     ),
@@ -378,15 +309,15 @@ VECTORS: dict[str, Vector] = {
     ),
     "DELAYED": Vector(
         QUEUE.delayed(*DUE),
-        pack_delayed(Position(5, 0, POSITION.random), PLAIN),
+        DELAYED.pack(),
         (QUEUE.delayed.parse, DUE),
-        (unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
+        (Delayed.unpack, DELAYED),
     ),
     "REQUEST": Vector(
         QUEUE.line.request(90_000_000, CLAIM),
-        pack_request(REQUEST),
+        REQUEST.pack(),
         (QUEUE.line.parse_request, (90_000_000, CLAIM)),
-        (unpack_request, REQUEST),
+        (Request.unpack, REQUEST),
     ),
     "SUBSCRIPTION": Vector(
         QUEUE.subscription("audit"),
@@ -402,21 +333,21 @@ VECTORS: dict[str, Vector] = {
     ),
     "CURSOR, holder": Vector(
         QUEUE.holder("audit"),
-        pack_holder(HOLDER),
+        HOLDER.pack(),
         (QUEUE.cursor.parse, ("audit",)),
-        (unpack_holder, HOLDER),
+        (Holder.unpack, HOLDER),
     ),
     "CONSUMER": Vector(
         QUEUE.consumer(CLAIM, CONSUMER),
-        pack_consumer(RECORD),
+        RECORD.pack(),
         (QUEUE.consumer.parse, (CLAIM, CONSUMER)),
-        (unpack_consumer, RECORD),
+        (ConsumerRecord.unpack, RECORD),
     ),
     "CONSUMER, without a session": Vector(
         QUEUE.consumer(EMPTY, CONSUMER),
-        pack_consumer(WAITER),
+        WAITER.pack(),
         (QUEUE.consumer.parse, (EMPTY, CONSUMER)),
-        (unpack_consumer, WAITER),
+        (ConsumerRecord.unpack, WAITER),
     ),
     "STATE": Vector(
         QUEUE.state("europe", 2, 1, CONSUMER),
@@ -426,9 +357,9 @@ VECTORS: dict[str, Vector] = {
     ),
     "GUARD": Vector(
         QUEUE.guard("europe"),
-        pack_guard(ConsumerRef(CONSUMER, 1, CLAIM, "europe")),
+        ConsumerRef(CONSUMER, 1, CLAIM, "europe").pack(),
         (QUEUE.guard.parse, ("europe",)),
-        (unpack_guard, ConsumerRef(CONSUMER, 1, CLAIM, "europe")),
+        (ConsumerRef.unpack, ConsumerRef(CONSUMER, 1, CLAIM, "europe")),
     ),
     "SLEEPER": Vector(
         QUEUE.sleeper("", 1, 89_000_000, CONSUMER),
@@ -451,30 +382,30 @@ VECTORS: dict[str, Vector] = {
     "LINE, leader": Vector(EUROPE.leader, CLAIM, (QUEUE.parse_line, ("europe", None, None))),
     "LINE, request": Vector(
         EUROPE.request(90_000_000, CLAIM),
-        pack_request(ASKED),
+        ASKED.pack(),
         (QUEUE.parse_line, ("europe", 90_000_000, CLAIM)),
-        (unpack_request, ASKED),
+        (Request.unpack, ASKED),
     ),
     "LEADER, claim": Vector(QUEUE.line.leader, CLAIM),
     "LEADER, away": Vector(QUEUE.line.leader, CLAIM + AWAY, None, (away, True)),
     "DEDUP": Vector(
         QUEUE.dedup(1_700_000_000_000, "d-1"),
-        pack_known(ID, 1_700_000_300_000),
+        Known(ID, 1_700_000_300_000).pack(),
         None,
-        (unpack_known, (ID, 1_700_000_300_000)),
+        (Known.unpack, Known(ID, 1_700_000_300_000)),
     ),
     "DEAD": Vector(
         QUEUE.dead(90_000_000, POSITION.random),
-        pack_dead(LETTER, POSITION),
+        LETTER.pack(),
         (QUEUE.dead.parse, (90_000_000, POSITION.random)),
-        (unpack_dead, (POSITION, LETTER)),
+        (DeadLetter.unpack, LETTER),
     ),
     "CHUNK": Vector(
         QUEUE.chunk(bytes(range(12)), 1), b"tea", (QUEUE.chunk.parse, (bytes(range(12)), 1))
     ),
-    "EVENT": Vector(event_key(7), line(EVENT), None, (unpack_line, [EVENT])),
+    "EVENT": Vector(event_key(7), line(EVENT), None, (events, [EVENT])),
     "EVENT, of two messages": Vector(
-        event_key(8), line(EVENT, MOVED_EVENT), None, (unpack_line, [EVENT, MOVED_EVENT])
+        event_key(8), line(EVENT, MOVED_EVENT), None, (events, [EVENT, MOVED_EVENT])
     ),
     **{
         f"MOVED, {name}": Vector(
@@ -491,42 +422,42 @@ VECTORS: dict[str, Vector] = {
     ),
     "IDLE": Vector(
         QUEUE.idle,
-        pack_known("17", 1_700_000_000_000),
+        Known("17", 1_700_000_000_000).pack(),
         None,
-        (unpack_known, ("17", 1_700_000_000_000)),
+        (Known.unpack, Known("17", 1_700_000_000_000)),
     ),
     "IMPORT": Vector(QUEUE.imported("orders.csv"), b"2"),
     "WAITING": Vector(
         QUEUE.waiting("customer-7", 1, POSITION.random),
-        pack_delayed(Position(5, 0, POSITION.random), PLAIN),
+        DELAYED.pack(),
         (QUEUE.waiting.parse, ("customer-7", 1, POSITION.random)),
-        (unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
+        (Delayed.unpack, DELAYED),
     ),
     "WAITING, of a limit": Vector(
         QUEUE.waiting(STRIPE, 2, POSITION.random),
-        pack_delayed(POSITION, PLAIN),
+        Delayed(POSITION, PACKED).pack(),
         (QUEUE.waiting.parse, (STRIPE, 2, POSITION.random)),
-        (unpack_delayed, (POSITION, PLAIN)),
+        (Delayed.unpack, Delayed(POSITION, PACKED)),
     ),
     "SLOT, of a limit": Vector(QUEUE.slot(STRIPE, 2), ID.encode(), (QUEUE.slot.parse, (STRIPE, 2))),
     "SLOT": Vector(QUEUE.slot("customer-7", 2), ID.encode(), (QUEUE.slot.parse, ("customer-7", 2))),
     "BACKLOG": Vector(
         QUEUE.backlog("customer-7"),
-        pack_backlog(Backlog(1_700_000_000_000, Allowed(3, None))),
+        Backlog(1_700_000_000_000, Allowed(3, None)).pack(),
         (QUEUE.backlog.parse, ("customer-7",)),
-        (unpack_backlog, Backlog(1_700_000_000_000, Allowed(3, None))),
+        (Backlog.unpack, Backlog(1_700_000_000_000, Allowed(3, None))),
     ),
     "BACKLOG, after a change": Vector(
         QUEUE.backlog("customer-7"),
-        pack_backlog(Backlog(1_700_000_000_000, None)),
+        Backlog(1_700_000_000_000, None).pack(),
         (QUEUE.backlog.parse, ("customer-7",)),
-        (unpack_backlog, Backlog(1_700_000_000_000, None)),
+        (Backlog.unpack, Backlog(1_700_000_000_000, None)),
     ),
     "BACKLOG, with a rate": Vector(
         QUEUE.backlog("customer-7"),
-        pack_backlog(Backlog(1_700_000_000_000, Allowed(3, None, Rate(600_000, 20)))),
+        Backlog(1_700_000_000_000, Allowed(3, None, Rate(600_000, 20))).pack(),
         (QUEUE.backlog.parse, ("customer-7",)),
-        (unpack_backlog, Backlog(1_700_000_000_000, Allowed(3, None, Rate(600_000, 20)))),
+        (Backlog.unpack, Backlog(1_700_000_000_000, Allowed(3, None, Rate(600_000, 20)))),
     ),
     "BACKLOG, count": Vector(
         QUEUE.backlog_count("customer-7", 0),
@@ -536,22 +467,22 @@ VECTORS: dict[str, Vector] = {
     ),
     "LIMITS": Vector(
         QUEUE.limits("customer-7"),
-        pack_limits({"concurrency": 5, "window": None, "weight": 3, "paused": True}),
+        pack({"concurrency": 5, "window": None, "weight": 3, "paused": True}),
         (QUEUE.limits.parse, ("customer-7",)),
         (unpack_limits, {"concurrency": 5, "window": None, "weight": 3, "paused": True}),
     ),
     "LIMITS, rate": Vector(
         QUEUE.limits("customer-7"),
-        pack_limits({"rate": "100/min, burst 20"}),
+        pack({"rate": "100/min, burst 20"}),
         (QUEUE.limits.parse, ("customer-7",)),
         (unpack_limits, {"rate": "100/min, burst 20"}),
     ),
     "RATE": Vector(
         QUEUE.rate("customer-7"),
-        pack_paced(PACED),
+        PACED.pack(),
         (QUEUE.rate.parse, ("customer-7",)),
         (
-            unpack_paced,
+            Paced.unpack,
             Paced(1_700_000_000_600_000, Rate(600_000, 20), Timer(1, 1_700_000_000_600)),
         ),
     ),
@@ -563,16 +494,16 @@ VECTORS: dict[str, Vector] = {
     "IN_FLIGHT": Vector(QUEUE.freed, pack_index(3), None, (unpack_index, 3)),
     "PACE": Vector(
         QUEUE.pace,
-        pack_reached(Reached(1_700_000_000_600_000, Rate(600_000, 20))),
+        Reached(1_700_000_000_600_000, Rate(600_000, 20)).pack(),
         None,
-        (unpack_reached, Reached(1_700_000_000_600_000, Rate(600_000, 20))),
+        (Reached.unpack, Reached(1_700_000_000_600_000, Rate(600_000, 20))),
     ),
     "CANCELS": Vector(QUEUE.cancels, pack_index(3), None, (unpack_index, 3)),
     "RESULT": Vector(
         QUEUE.result(ID),
-        pack_kept(KEPT),
+        KEPT.pack(),
         (QUEUE.result.parse, (ID,)),
-        (unpack_kept, Kept(State.DONE, 1_700_000_100_000, "application/json", b"42", "")),
+        (Kept.unpack, Kept(State.DONE, 1_700_000_100_000, "application/json", b"42", "")),
     ),
     "RESULT_END": Vector(
         QUEUE.result_end(1_700_000_100_000, ID),
@@ -581,15 +512,15 @@ VECTORS: dict[str, Vector] = {
     ),
     "GROUP": Vector(
         QUEUE.groups.record("load"),
-        pack_record(GROUP),
+        GROUP.pack(),
         (QUEUE.groups.parse, ("load", None)),
-        (unpack_record, GROUP),
+        (GroupRecord.unpack, GROUP),
     ),
     "GROUP, ended": Vector(
         QUEUE.groups.record("load"),
-        pack_record(ENDED_GROUP),
+        ENDED_GROUP.pack(),
         (QUEUE.groups.parse, ("load", None)),
-        (unpack_record, ENDED_GROUP),
+        (GroupRecord.unpack, ENDED_GROUP),
     ),
     "GROUP, member": Vector(
         QUEUE.groups.member("load", ID), EMPTY, (QUEUE.groups.parse, ("load", ID))
@@ -608,40 +539,40 @@ VECTORS: dict[str, Vector] = {
     ),
     "GROUP, when to try again": Vector(
         QUEUE.groups.due(1_700_000_180_000, "load"),
-        pack_pause(120_000),
+        Pause(120_000).pack(),
         (QUEUE.groups.due.parse, (1_700_000_180_000, "load")),
-        (unpack_pause, 120_000),
+        (Pause.unpack, Pause(120_000)),
     ),
     "WINDOW": Vector(
         QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))
     ),
     "PLANNER": Vector(
         QUEUE.planner("stream"),
-        pack_planner(PLANNER),
+        PLANNER.pack(),
         (QUEUE.planner.parse, ("stream",)),
-        (unpack_planner, PLANNER),
+        (PlannerState.unpack, PLANNER),
     ),
     "PLAN": Vector(
         QUEUE.plan("stream", 4),
-        pack_plan(PLAN),
+        PLAN.pack(),
         (QUEUE.plan.parse, ("stream", 4)),
-        (unpack_plan, PLAN),
+        (Planned.unpack, PLAN),
     ),
     "SINK": Vector(
         QUEUE.sink("load"),
-        pack_sink(SINK),
+        SINK.pack(),
         (QUEUE.counting.parse, ("load",)),
-        (unpack_sink, SINK),
+        (SinkState.unpack, SINK),
     ),
     "SINK, attempts": Vector(
         QUEUE.counting("load", 0),
-        pack_attempts(ATTEMPTS),
+        pack(ATTEMPTS),
         (QUEUE.counting.parse, ("load", 0)),
-        (unpack_attempts, ATTEMPTS),
+        (lambda v: unpack(v, "attempts", list[Attempt]), ATTEMPTS),
     ),
     "STAGED": Vector(
         QUEUE.staged("load", 2, CLAIM, 0),
-        b"\x01\x00\x01" + b"".join(map(pack_staged_run, RUNS)),
+        b"\x01\x00\x01\xdd\x00\x00\x00\x03" + b"".join(map(encode, RUNS)),
         (QUEUE.staged.parse, ("load", 2, CLAIM, 0)),
         (staged, RUNS),
     ),
@@ -664,21 +595,21 @@ VECTORS: dict[str, Vector] = {
     ),
     "SCHEDULE": Vector(
         QUEUE.schedule("nightly"),
-        pack_definition(TICKING),
+        TICKING.pack(),
         (QUEUE.progress.parse, ("nightly",)),
-        (unpack_definition, TICKING),
+        (ScheduleDefinition.unpack, TICKING),
     ),
     "SCHEDULE, progress": Vector(
         QUEUE.progress("nightly", 0),
-        pack_progress(TICKED),
+        TICKED.pack(),
         (QUEUE.progress.parse, ("nightly", 0)),
-        (unpack_progress, TICKED),
+        (Progress.unpack, TICKED),
     ),
     "ATTEMPT": Vector(
         QUEUE.attempt("load", 2, CLAIM),
-        pack_attempt(ATTEMPT),
+        ATTEMPT.pack(),
         (QUEUE.attempt.parse, ("load", 2, CLAIM)),
-        (unpack_attempt, ATTEMPT),
+        (StagedAttempt.unpack, ATTEMPT),
     ),
 }
 
@@ -730,17 +661,20 @@ def test_every_kind_of_key_has_a_vector_and_the_page_has_no_other() -> None:
         assert vector.key.startswith(QUEUE.prefix + fdb.tuple.pack((Kind[name.split(",")[0]],)))
 
 
-def test_the_page_lists_every_field_of_an_envelope_with_its_number_and_default() -> None:
-    listed = {
-        plain(name): (int(n), plain(default)) for n, name, _, default, _ in table("### Envelope")
-    }
-    assert listed == {
-        name: (
-            number,
-            repr(_DEFAULTS[name]).replace("None", "nil") if name in _DEFAULTS else "required",
-        )
-        for number, name in _NAMES.items()
-    }
+def test_the_page_lists_every_field_of_an_envelope_with_its_name_and_default() -> None:
+    listed = [
+        (plain(stored), plain(name), plain(default))
+        for stored, name, _, default, _ in table("### Envelope")
+    ]
+    assert listed == [
+        (each.encode_name, each.name, "required" if each.required else _shown(each))
+        for each in fields(Envelope)
+    ]
+
+
+def _shown(field: FieldInfo) -> str:
+    made = {} if field.default is NODEFAULT else field.default
+    return repr(made).replace("None", "nil")
 
 
 def test_the_page_lists_the_counters_in_their_order() -> None:
@@ -769,7 +703,7 @@ def test_the_prefix_and_the_catalogue_of_the_page_are_those_of_the_code() -> Non
 def test_the_page_has_the_bytes_of_a_session() -> None:
     root = RootKeys(fdb.Subspace(("fdbqueue",)))
     wanted = {
-        "SESSION": (root.session(CLAIM), pack_session(SESSION)),
+        "SESSION": (root.session(CLAIM), SESSION.pack()),
         "SESSION, in the order of expiry": (root.session_expiry(105_000_000, CLAIM), EMPTY),
         "SESSION, its queue": (root.session_queue(CLAIM, "orders"), EMPTY),
     }
@@ -778,7 +712,7 @@ def test_the_page_has_the_bytes_of_a_session() -> None:
         for name, key, value in table("## Sessions")
     }
     assert listed == wanted
-    assert unpack_session(wanted["SESSION"][1]) == SESSION
+    assert Session.unpack(wanted["SESSION"][1]) == SESSION
     assert root.session.parse(root.session(CLAIM))[0] == CLAIM
     assert root.session_expiry.parse(root.session_expiry(105_000_000, CLAIM)) == (
         105_000_000,
@@ -792,12 +726,12 @@ def test_the_page_has_the_bytes_of_limits_that_queues_share() -> None:
     holder = Limited("orders", ID)
     backlog = Backlog(1_700_000_000_000, Allowed(3, None))
     wanted = {
-        "WAITING": (keys.waiting(STRIPE, 2, POSITION.random), pack_limited(holder)),
-        "SLOT": (keys.slot(STRIPE, 2), pack_limited(holder)),
-        "BACKLOG": (keys.backlog(STRIPE), pack_backlog(backlog)),
+        "WAITING": (keys.waiting(STRIPE, 2, POSITION.random), holder.pack()),
+        "SLOT": (keys.slot(STRIPE, 2), holder.pack()),
+        "BACKLOG": (keys.backlog(STRIPE), backlog.pack()),
         "BACKLOG, count": (keys.backlog_count(STRIPE, 0), pack_index(12)),
-        "LIMITS": (keys.limits(STRIPE), pack_limits({"concurrency": 3, "rate": "100/min"})),
-        "RATE": (keys.rate(STRIPE), pack_paced(PACED)),
+        "LIMITS": (keys.limits(STRIPE), pack({"concurrency": 3, "rate": "100/min"})),
+        "RATE": (keys.rate(STRIPE), PACED.pack()),
         "TIMER": (keys.timer(*PACED.timer, STRIPE), EMPTY),
     }
     listed = {
@@ -808,7 +742,7 @@ def test_the_page_has_the_bytes_of_limits_that_queues_share() -> None:
         f"| {name} | `{key.hex()}` | `{value.hex()}` |" for name, (key, value) in wanted.items()
     )
     assert listed == wanted, f"docs/format.md should say: {rows}"
-    assert unpack_limited(wanted["SLOT"][1]) == holder
+    assert Limited.unpack(wanted["SLOT"][1]) == holder
     assert keys.waiting.parse(wanted["WAITING"][0]) == (STRIPE, 2, POSITION.random)
     assert keys.slot.parse(wanted["SLOT"][0]) == (STRIPE, 2)
 

@@ -108,7 +108,7 @@ def test_another_process_shows_what_became_of_a_run(
     assert outcome(others, place) == told == "2 dead letters ready again."
     assert others.get("/run?id=unknown").status_code == 404
 
-    line = AuditLine(b"", 1, "otto", "purge", "orders", {}, "of-another", "begun", 12_345)
+    line = AuditLine(1, "otto", "purge", "orders", {}, "of-another", "begun", 12_345)
     audit_log.write(db, RootKeys(space), line)
     text = others.get("/run?id=of-another").text
     assert 'data-state="begun"' in text
@@ -366,7 +366,7 @@ def test_the_audit_log_is_paged_newest_first(
 ) -> None:
     keys = RootKeys(space)
     for n in range(5):
-        line = AuditLine(b"", n, f"<b>{n}</b>", "purge", "orders", {"x": "<i>"}, "r", "done", n)
+        line = AuditLine(n, f"<b>{n}</b>", "purge", "orders", {"x": "<i>"}, "r", "done", n)
         audit_log.write(db, keys, line)
 
     first = pages.get("/audit", params={"limit": 2})
@@ -382,7 +382,7 @@ def test_old_lines_of_the_audit_log_go(
     db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = RootKeys(space)
-    line = AuditLine(b"", 0, "otto", "purge", "orders", {}, "old", "done", 1)
+    line = AuditLine(0, "otto", "purge", "orders", {}, "old", "done", 1)
     audit_log.write(db, keys, line)
     audit_log.write(db, keys, line)
     assert len(log(db, space)) == 2

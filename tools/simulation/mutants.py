@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from fdbqueue.consumers import leader, line, promotion, sessions, wakeups
 from fdbqueue.messages import delayed, lookup, payloads, transitions

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import replace
 from tenacity import wait_fixed
 
 from fdbqueue import (

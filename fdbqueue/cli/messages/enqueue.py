@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Annotated, Literal
 
+from msgspec.structs import replace
 from typer import Argument, Option
 
 import fdbqueue

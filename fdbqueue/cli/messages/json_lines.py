@@ -18,6 +18,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, BinaryIO
 
+from msgspec import Struct
+
 from fdbqueue.errors import InvalidInput
 from fdbqueue.values import serializers
 from fdbqueue.values.content import check_payload
@@ -25,7 +27,6 @@ from fdbqueue.values.model import NewMessage
 from fdbqueue.values.options import QueueOptions
 from fdbqueue.values.serializers import Serializer
 
-from ...values.records import record
 from ..json_schema import PRINTED
 
 CHUNK_BYTES = 256 * 1024
@@ -54,8 +55,7 @@ class BadLine(InvalidInput):
     text = "line {number:,}: {problem}"
 
 
-@record
-class Place:
+class Place(Struct, frozen=True):
     """A position in the input: the number, size and digest of the lines before it."""
 
     lines: int = 0

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from typer import Option
 
 import fdbqueue
 
 from ...errors import InvalidArgument
-from ...values.records import record
 from .. import context, json_schema, listings, terminal
 from ..parameters import Limit, ListOutput, MessageId, Output, QueueName, grouped
 from .filters import Filters
@@ -148,8 +148,7 @@ def _dead(
         after = page[-1].id
 
 
-@record
-class Kind:
+class Kind(Struct, frozen=True):
     """How messages of a state are read and shown. counted: whether the queue counts them."""
 
     noun: str

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
+from msgspec import Struct
 from typer import Argument, Option
 
 import fdbqueue
 from fdbqueue.values.states import State
 
-from ...values.records import record
 from .. import context, durations, listings, terminal
 from ..parameters import Change, QueueName, complete_queue, grouped, queue_option
 from ..streams.columns import HeaderColumns, Schema
@@ -75,8 +75,7 @@ class Part:
         return verb(self.db, match=self.wanted, states=states or self.states, progress=told).taken
 
 
-@record
-class Verb:
+class Verb(Struct, frozen=True):
     """What a command does. states: those it may take; usual: those it takes unless told otherwise.
 
     asks: whether it asks for confirmation also where messages are given by id. told: what it has to
@@ -90,7 +89,7 @@ class Verb:
     run: Callable[[Part], int]
     asks: bool = True
     target: str | None = None
-    told: Mapping[str, list[str]] = field(default_factory=dict)
+    told: Mapping[str, list[str]] = {}
 
     def __str__(self) -> str:
         return "" if self.target is None else f" to queue {self.target}"

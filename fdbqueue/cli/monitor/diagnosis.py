@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, field
 from typing import Any
+
+from msgspec import Struct, structs
 
 from fdbqueue.values.model import Depth, Verification
 from fdbqueue.values.options import QueueOptions
 
-from ...values.records import record
 from .. import terminal
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
@@ -27,8 +27,7 @@ SKEW_SECONDS = 2.0
 BAD_SKEW_SECONDS = 30.0
 
 
-@record
-class Finding:
+class Finding(Struct, frozen=True):
     """One line of the report. ``advice`` is a command or a hint."""
 
     state: str
@@ -39,11 +38,10 @@ class Finding:
 
     def to_json(self) -> dict[str, str]:
         """JSON-ready."""
-        return asdict(self)
+        return structs.asdict(self)
 
 
-@record
-class Seen:
+class Seen(Struct, frozen=True):
     """What the doctor found out about a queue; times are in milliseconds.
 
     waiting_ms: age of the oldest ready message. overdue_ms: time since each expired lease ended.
@@ -55,11 +53,11 @@ class Seen:
     options: QueueOptions
     depth: Depth
     waiting_ms: int | None = None
-    overdue_ms: Sequence[int] = field(default_factory=list)
+    overdue_ms: Sequence[int] = ()
     consumers: int = 0
     stale: int = 0
     target_exists: bool = True
-    staged: Sequence[tuple[str, int, int]] = field(default_factory=list)
+    staged: Sequence[tuple[str, int, int]] = ()
     verified: Verification | None = None
 
 

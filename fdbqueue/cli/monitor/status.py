@@ -7,10 +7,11 @@ import time
 from itertools import pairwise
 from typing import Annotated
 
+from msgspec import Struct
+
 import fdbqueue
 
 from ...errors import StoreError, StoreUnreachable
-from ...values.records import record
 from .. import context, durations, terminal
 from ..parameters import AsJson
 
@@ -20,8 +21,7 @@ COMMIT_MS = 5_000
 """How long one commit may take."""
 
 
-@record
-class Latency:
+class Latency(Struct, frozen=True):
     """Milliseconds for a transaction's read version, one read, and its commit."""
 
     begin_ms: float

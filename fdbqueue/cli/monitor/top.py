@@ -9,12 +9,12 @@ import time
 from collections.abc import Mapping
 from typing import Annotated
 
+from msgspec import Struct
 from typer import Option
 
 import fdbqueue
 from fdbqueue.values.model import Depth
 
-from ...values.records import record
 from .. import context, durations, terminal
 from ..queues import overview
 
@@ -24,8 +24,7 @@ COLUMNS = ("queue", "ready", "delayed", "leased", "dead", "in/s", "out/s", "olde
 RIGHT = ("in/s", "out/s", "oldest")
 
 
-@record
-class Look:
+class Look(Struct, frozen=True):
     """All queues at one time, by the monotonic clock."""
 
     at: float

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Annotated, Literal
 
+from msgspec.structs import asdict
 from typer import Argument, Option
 
 import fdbqueue

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Literal
 
+from msgspec.structs import asdict
 from typer import Argument, Option
 
 from .. import context, terminal

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec import Struct
 from typer import Argument, Option
 
 import fdbqueue
 
-from ...values.records import record
 from .. import context, json_schema, listings, terminal
 from ..parameters import Change, ListOutput, Page, QueueName, grouped
 
@@ -23,8 +23,7 @@ StreamName = Annotated[
 ]
 
 
-@record
-class Writer:
+class Writer(Struct, frozen=True):
     """The progress of a sink, and the rows staged beyond it."""
 
     name: str
@@ -73,8 +72,7 @@ class Writer:
         }
 
 
-@record
-class Reader:
+class Reader(Struct, frozen=True):
     """The plans of a stream that takes messages."""
 
     name: str

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import chain, repeat
 from typing import TypeVar
 
+from msgspec import Struct
+
 from ...errors import QueueError
 from ...messages import next_event
 from ...schema import once
@@ -20,7 +22,6 @@ from ...schema.scope import Scope
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
-from ...values.records import record
 from .. import fulfilment, leader, line, promotion, registry, wakeups, watching
 from ..fulfilment import Resume
 from ..leader import Step
@@ -92,8 +93,7 @@ def _listed(access: Access, ticket: Ticket) -> ConsumerRef:
     return ConsumerRef(ticket.claim, subscription=access.supply.subscription)
 
 
-@record
-class _Round:
+class _Round(Struct, frozen=True):
     """What came of a leader's round.
 
     answer: of the leader's own request; None if it was not answered. dead: whether the leader was

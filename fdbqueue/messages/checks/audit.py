@@ -13,25 +13,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
+
+from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema import catalogue, counters
 from ...schema.codec import blocks, sorting
 from ...schema.codec.atomic import pack_counters, pack_index, unpack_index
 from ...schema.codec.blocks import AnyRow
-from ...schema.codec.dead_letters import unpack_dead
-from ...schema.codec.delayed import unpack_delayed
-from ...schema.codec.envelopes import Envelope, unpack_envelope
-from ...schema.codec.leases import (
-    Lease,
-    pack_expiry,
-    split_places,
-    unpack_expiry,
-    unpack_lease,
-    unpack_until,
-)
+from ...schema.codec.dead_letters import DeadLetter
+from ...schema.codec.delayed import Delayed
+from ...schema.codec.envelopes import Envelope
+from ...schema.codec.leases import Lease, pack_expiry, split_places, unpack_expiry, unpack_until
 from ...schema.keys import Kind
 from ...schema.scope import Scope
 from ...store import world
@@ -48,7 +43,7 @@ WHOLE_SECONDS = 4.0
 """How long to read at one version, which stays readable for about five seconds."""
 
 _TOO_OLD = 1007
-_COUNTERS = tuple(each.name for each in fields(Depth))
+_COUNTERS = Depth.__struct_fields__
 
 
 class TooLong(Exception):
@@ -125,25 +120,26 @@ class Audit:
         except (CorruptData, ValueError, IndexError, TypeError):
             return None
         # Unreadable messages belong among the dead letters.
-        return None if found[1].opaque is not None and kind is not Kind.DEAD else found
+        return None if not found[1].readable and kind is not Kind.DEAD else found
 
 
 def _ready(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
-    return scope.keys.parse_ready(kv.key), unpack_envelope(kv.value)
+    return scope.keys.parse_ready(kv.key), Envelope.unpack(kv.value)
 
 
 def _leased(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
-    lease = unpack_lease(kv.value)
-    return lease.position, unpack_envelope(lease.envelope)
+    lease = Lease.unpack(kv.value)
+    return lease.position, Envelope.unpack(lease.envelope)
 
 
 def _waiting(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
-    return unpack_delayed(kv.value)
+    delayed = Delayed.unpack(kv.value)
+    return delayed.position, delayed.envelope
 
 
 def _dead(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
-    position, letter = unpack_dead(kv.value)
-    return position, letter.envelope
+    letter = DeadLetter.unpack(kv.value)
+    return letter.position, letter.envelope
 
 
 _READERS: dict[Kind, Callable[[Scope, AnyRow], tuple[Position, Envelope]]] = {
@@ -242,7 +238,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         read = audit.envelope(Kind.LEASE, kv)
         if read is None:
             continue
-        lease = unpack_lease(kv.value)
+        lease = Lease.unpack(kv.value)
         if read[1].cancelled and (lease.plain or "cancels" not in audit.scope.noted):
             audit.report(
                 "cancellation untold",
@@ -291,7 +287,7 @@ def _tell(audit: Audit, lease: Lease) -> None:
     tr, keys = audit.tr, audit.scope.keys
     catalogue.note(tr, audit.scope, "cancels")
     stored = lease_rows.read(tr, keys, keys.lease_at(lease.position))
-    lease_rows.rewrite(tr, keys, stored, lease._replace(plain=False))
+    lease_rows.rewrite(tr, keys, stored, replace(lease, plain=False))
 
 
 def _named(expiry: bytes | None) -> tuple[int, frozenset[bytes]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 
 from ...schema.codec.atomic import pack_counters, unpack_counters
-from ...schema.codec.slots import Backlog, unpack_backlog, unpack_paced
+from ...schema.codec.slots import Backlog, Paced
 from ...schema.keys import SlotKeys, within
 from ...values.limits import Gate
 from ..slots import backlog, gates, hand_over, limits, permits, rates
@@ -35,7 +35,7 @@ def check(audit: Audit, keys: SlotKeys) -> None:
         if count:
             (counts[gate],) = unpack_counters(kv.value, 1)
         else:
-            backlogs[gate] = unpack_backlog(kv.value)
+            backlogs[gate] = Backlog.unpack(kv.value)
     for gate in sorted({*waiting, *counts, *backlogs}, key=named):
         wait, known, subject = waiting[gate], backlogs.get(gate), named(gate)
         if wait and known is None:
@@ -70,7 +70,7 @@ def _stuck(audit: Audit, gate: Gate, known: Backlog) -> None:
         stored = rates.read(audit.tr, audit.scope, gate)
         paced = None if stored is None else stored.value
         if allowed.rate and paced is not None:
-            known_rate = unpack_paced(paced)
+            known_rate = Paced.unpack(paced)
             now_ms = audit.scope.now_ms(audit.tr)
             coming = rates.next_ms(known_rate, allowed.rate, now_ms)
             if not known_rate.timer.rests and known_rate.timer.due_ms <= coming:

@@ -8,7 +8,7 @@ from functools import partial
 
 from ...errors import CorruptData
 from ...schema.codec.envelopes import Envelope
-from ...schema.group_records import Record, Tally, unpack_record, unpack_tally
+from ...schema.group_records import Record, Tally, unpack_tally
 from ...schema.keys import Kind
 from ...schema.scope import StoredMessage
 from ...values.model import Position
@@ -87,7 +87,7 @@ def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
             rows.sealed = rows.sealed and bool(member)
         elif kv.key == groups.record(name):
             try:
-                rows.record = unpack_record(kv.value)
+                rows.record = Record.unpack(kv.value)
             except CorruptData as error:
                 rows.unreadable = True
                 audit.report("unreadable", name, f"a group: {error}")

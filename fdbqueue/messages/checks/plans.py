@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from msgspec.structs import replace
+
 from ...errors import CorruptData
 from ...schema.codec.blocks import AnyRow
-from ...schema.codec.leases import Lease, pack_expiry, pack_lease, unpack_lease
-from ...schema.codec.plans import unpack_plan
+from ...schema.codec.leases import Lease, pack_expiry
+from ...schema.codec.plans import Planned
 from ...schema.keys import CLAIM_BYTES, Kind
 from ...store import world
 from ..streams import plans
@@ -22,7 +24,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     for kv in rows:
         for each in audit.opened(Kind.LEASE, [kv]):
             try:
-                lease = unpack_lease(each.value)
+                lease = Lease.unpack(each.value)
             except CorruptData:
                 continue  # reported by ``audit.messages``
             if lease.planned:
@@ -35,7 +37,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     for read in reads.values():
         for kv in read.plans:
             try:
-                claims.update(claimed.claim for claimed in unpack_plan(kv.value).claims)
+                claims.update(claimed.claim for claimed in Planned.unpack(kv.value).claims)
             except CorruptData:
                 return following  # reported by ``complete``; any lease may belong to it
     for each, lease, row in planned:
@@ -55,7 +57,7 @@ def complete(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.PLAN, begin)
     for kv in rows:
         try:
-            plan = unpack_plan(kv.value)
+            plan = Planned.unpack(kv.value)
         except CorruptData:
             audit.report("unreadable", kv.key.hex(), "a value of kind plan")
             continue
@@ -79,7 +81,7 @@ def _expire(audit: Audit, row: bytes, lease: Lease) -> None:
     keys = audit.scope.keys
     version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
     claim = world.urandom(CLAIM_BYTES)
-    over = lease._replace(expiry_version=version, expiry_ms=now_ms, begun=False, claim=claim)
+    over = replace(lease, expiry_version=version, expiry_ms=now_ms, begun=False, claim=claim)
     del audit.tr[row]
-    audit.tr[keys.lease_at(lease.position)] = pack_lease(over)
+    audit.tr[keys.lease_at(lease.position)] = over.pack()
     audit.tr[keys.expiry(version, claim)] = pack_expiry(now_ms, [over.place])

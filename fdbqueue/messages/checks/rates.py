@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.slots import Paced, unpack_paced, unpack_reached
+from ...schema.codec.slots import Paced, Reached
 from ...schema.keys import Kind
 from .audit import Audit
 
@@ -37,7 +37,7 @@ def pace(audit: Audit) -> None:
     value = audit.reads.get(key)
     if value.present():
         try:
-            unpack_reached(value.value or b"")
+            Reached.unpack(value.value or b"")
         except CorruptData:
             repair = partial(audit.tr.clear, key)
             audit.report("pace unreadable", "", "how far the queue has come by its rate", repair)
@@ -62,6 +62,6 @@ def timers(audit: Audit, begin: bytes) -> bytes:
 
 def _opened(value: bytes | None) -> Paced | None:
     try:
-        return unpack_paced(value or b"")
+        return Paced.unpack(value or b"")
     except CorruptData:
         return None

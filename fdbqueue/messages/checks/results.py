@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.dead_letters import unpack_kept
+from ...schema.codec.dead_letters import Kept
 from ...schema.keys import Kind
 from .audit import Audit
 
@@ -18,7 +18,7 @@ def results(audit: Audit, begin: bytes) -> bytes:
     for kv in rows:
         (message_id,) = keys.result.parse(kv.key)
         try:
-            end = keys.result_end(unpack_kept(kv.value).until_ms, message_id)
+            end = keys.result_end(Kept.unpack(kv.value).until_ms, message_id)
         except CorruptData as error:
             audit.report("unreadable", message_id, f"a result: {error}")
             continue

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from msgspec.structs import replace
+
 from ...errors import CorruptData
-from ...schema.codec.delayed import unpack_delayed
-from ...schema.codec.schedules import Definition, Progress, pack_progress
+from ...schema.codec.delayed import Delayed
+from ...schema.codec.schedules import Definition, Progress
 from ...schema.keys import Kind
 from .. import lookup
 from ..schedules import ticks
@@ -41,8 +43,8 @@ def schedules(audit: Audit, begin: bytes) -> bytes:
 def _put_back(audit: Audit, name: str, definition: Definition, progress: Progress) -> None:
     """Let the next tick of a schedule wait again."""
     next_id = ticks.arm(audit.tr, audit.scope, name, definition, progress.next_ms)
-    progress = progress._replace(next_id=next_id)
-    audit.tr[audit.scope.keys.progress(name, 0)] = pack_progress(progress)
+    progress = replace(progress, next_id=next_id)
+    audit.tr[audit.scope.keys.progress(name, 0)] = progress.pack()
 
 
 def waiting_ticks(audit: Audit, begin: bytes) -> bytes:
@@ -51,7 +53,7 @@ def waiting_ticks(audit: Audit, begin: bytes) -> bytes:
     issued = []
     for kv in rows:
         try:
-            _, envelope = unpack_delayed(kv.value)
+            envelope = Delayed.unpack(kv.value).envelope
         except CorruptData:
             continue  # ``messages`` reports it.
         if envelope.schedule is not None:

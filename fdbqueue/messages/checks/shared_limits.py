@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVarTuple
 
-from ...schema.codec.delayed import unpack_delayed
-from ...schema.codec.slots import Limited, pack_limited, unpack_limited, unpack_paced
+from ...schema.codec.delayed import Delayed
+from ...schema.codec.slots import Limited, Paced
 from ...schema.keys import KindKeys, within
 from ...values.limits import Gate
 from . import backlogs
@@ -27,7 +27,7 @@ def check(audit: Audit) -> None:
     }
     _compare(audit, root.slot, held, "slot astray", "holds it")
     waiting = {
-        keys.waiting.parse(kv.key): unpack_delayed(kv.value)[1].id or ""
+        keys.waiting.parse(kv.key): Delayed.unpack(kv.value).envelope.id or ""
         for kv in audit.whole(keys.of_limits(keys.waiting))
     }
     _compare(audit, root.waiting, waiting, "line astray", "waits")
@@ -46,14 +46,12 @@ def _compare(
     for row, holder in _below_root(audit, within(kind.prefix)):
         one = kind.parse(row)
         message_id = rest.pop(one, None) if holder.queue == name else None
-        if holder == (name, message_id):
-            continue
         if message_id is None:
             detail = f"message {holder.id} of queue {holder.queue} is gone"
             audit.report(
                 finding, _subject(one, one[0]), detail, partial(_clear, audit, row, one[0])
             )
-        else:
+        elif holder.id != message_id:
             detail = f"message {message_id} {does}, not {holder.id}"
             repair = partial(_set, audit, row, message_id)
             audit.report(finding, _subject(one, one[0]), detail, repair)
@@ -70,7 +68,7 @@ def _timers(audit: Audit) -> None:
     root, wanted = audit.scope.root.limits, {}
     for kv in audit.whole(within(root.rate.prefix)):
         (gate,) = root.rate.parse(kv.key)
-        wanted[root.timer(*unpack_paced(kv.value).timer, gate)] = gate
+        wanted[root.timer(*Paced.unpack(kv.value).timer, gate)] = gate
     for kv in audit.whole(within(root.timer.prefix)):
         _, due_ms, gate = root.timer.parse(kv.key)
         if due_ms and wanted.pop(bytes(kv.key), None) is None:
@@ -97,7 +95,7 @@ def _below_root(audit: Audit, every: slice) -> Iterator[tuple[bytes, Limited]]:
     """The rows of this queue's messages, and of those of queues that are gone."""
     there: dict[str, bool] = {audit.scope.name: False}
     for kv in audit.whole(every):
-        holder = unpack_limited(kv.value)
+        holder = Limited.unpack(kv.value)
         if holder.queue not in there:
             entry = audit.scope.root.name(holder.queue)
             there[holder.queue] = audit.tr.snapshot.get(entry).present()
@@ -112,7 +110,7 @@ def _subject(one: Sequence[object], gate: Gate) -> str:
 def _set(audit: Audit, row: bytes, message_id: str) -> None:
     # Whoever changes what the message holds writes the row.
     audit.tr.add_read_conflict_key(row)
-    audit.tr[row] = pack_limited(Limited(audit.scope.name, message_id))
+    audit.tr[row] = Limited(audit.scope.name, message_id).pack()
 
 
 def _clear(audit: Audit, row: bytes, gate: Gate) -> None:

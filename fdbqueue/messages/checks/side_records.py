@@ -11,8 +11,8 @@ from functools import partial
 
 from ...errors import CorruptData, InvalidArgument
 from ...schema.codec.blocks import AnyRow
-from ...schema.codec.leases import unpack_lease
-from ...schema.codec.lookup import Place, pack_place, unpack_known, unpack_place
+from ...schema.codec.leases import Lease
+from ...schema.codec.lookup import Known, Place, pack_place, unpack_place
 from ...schema.keys import Kind, QueueKeys
 from ...values.limits import Gate
 from ...values.model import parse_id
@@ -100,7 +100,7 @@ def _place(keys: QueueKeys, kind: Kind, kv: AnyRow) -> Place | None:
     """The place of a message; None if a plan leases it, since its id need not lead there."""
     if kind is not Kind.LEASE:
         return places.place_of(keys, kind, kv.key)
-    lease = unpack_lease(kv.value)
+    lease = Lease.unpack(kv.value)
     return lease.position if kv.key == keys.lease_at(lease.position) else None
 
 
@@ -171,7 +171,7 @@ def known(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.DEDUP, begin)
     for kv in rows:
         try:
-            parse_id(unpack_known(kv.value)[0])
+            parse_id(Known.unpack(kv.value).id)
         except (CorruptData, InvalidArgument):
             audit.report("unreadable", kv.key.hex(), "a value of kind dedup")
     return following

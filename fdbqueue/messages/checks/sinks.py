@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.sinks import unpack_attempt, unpack_sink
+from ...schema.codec.sinks import SinkState, StagedAttempt
 from ...schema.keys import Kind
 from ...store.binding import fdb
 from ..streams import staging
@@ -30,7 +30,7 @@ def attempts(audit: Audit, begin: bytes) -> bytes:
     for kv, sink, batch, name, state, last in reads:
         subject, repair = f"{sink}, batch {batch}", partial(_remove, audit, sink, batch, name)
         try:
-            told, found = unpack_attempt(kv.value), unpack_sink(state.value)
+            told, found = StagedAttempt.unpack(kv.value), SinkState.unpack(state.value)
         except CorruptData:
             audit.report("unreadable", kv.key.hex(), "a value of kind attempt")
             continue

@@ -10,25 +10,12 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
-from typing import Any, overload
+from typing import overload
 
-from ...errors import CorruptData
 from ...schema import counters, once
-from ...schema.codec import blocks
 from ...schema.codec.blocks import SHARED, Block, open_block, pack_block
-from ...schema.codec.envelopes import BESIDE, open_fields
-from ...schema.codec.leases import (
-    MESSAGE_FIELDS,
-    NEEDED_FIELDS,
-    Leasing,
-    has_expired,
-    holder_of,
-    leasing,
-    message_of,
-    new_claim,
-    pack_terms,
-)
+from ...schema.codec.envelopes import Envelope, open_envelope
+from ...schema.codec.leases import Lease, holder_of, new_claim
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -41,22 +28,20 @@ from .lease_extension import Extended
 from .lease_rows import Held, WholeRow
 
 _LEASED = counters.unit(LEASE)
-_payload = itemgetter(1)
-_needed = itemgetter(*NEEDED_FIELDS)
 
 
 class Part:
     """Messages of one row of READY, in order: those that are taken of it.
 
-    fields: of their envelopes. values: the envelopes. value: of the row, if all of it is taken.
+    envelopes: of them; values: these as they are stored. value: of the row, if all of it is taken.
     places: the keys of the messages in READY, without what all of them have in common.
     first: the number of the first of them in its block. plain: whether each has no side records
-    (see ``Lease``), or all have none.
+    (see ``Lease``).
     """
 
     __slots__ = (
-        *("block", "fields", "first", "key", "needs"),
-        *("places", "plain", "prefix", "value", "values"),
+        *("block", "envelopes", "first", "key", "places", "plain"),
+        *("position", "value", "values"),
     )
 
     def __init__(
@@ -65,55 +50,41 @@ class Part:
         key: bytes,
         value: bytes,
         block: Block | None,
-        fields: list[dict[int, Any]],
+        position: Position,
+        envelopes: list[Envelope],
         values: list[bytes],
     ) -> None:
         self.key = key
         self.value = value
         self.block = block
-        self.fields = fields
+        self.position = position
+        self.envelopes = envelopes
         self.values = values
-        self.needs: Leasing = leasing(keys, key)
         self.first = 0 if block is None else block.first
         begin = keys.place_begin
         self.places = [key[begin:]] if block is None else block.places(begin)
-        self.prefix = (Position(*self.needs[:3]) if block is None else block.position).to_id()
-        named = set().union(*fields)
-        self.plain: bool | list[bool] = BESIDE.isdisjoint(named)
-        if not self.plain and len(fields) > 1:
-            self.plain = [BESIDE.isdisjoint(each) for each in fields]
+        self.plain = [each.plain for each in envelopes]
 
     def keep(self, count: int) -> None:
         """Take only the first ``count`` messages."""
-        del self.fields[count:], self.values[count:], self.places[count:]
+        del self.envelopes[count:], self.values[count:], self.places[count:], self.plain[count:]
         self.value = b""
-        if type(self.plain) is list:
-            del self.plain[count:]
 
     def row_key(self, n: int) -> bytes:
         """The READY key of message ``n`` of the part."""
         return self.key if self.block is None else self.block.key(self.first + n)
 
+    def place(self, n: int) -> Position:
+        """The position of message ``n`` of the part."""
+        return self.position if self.block is None else self.block.place(self.first + n)
+
     def message(self, n: int) -> Message:
         """Message ``n`` of the part."""
-        alone = self.block is None
-        place = self.prefix if alone else blocks.numbered_id(self.prefix, self.first + n)
-        return message_of(self.fields[n], place, self.needs[0])
-
-    @property
-    def messages(self) -> list[Message]:
-        """All messages of the part."""
-        if self.block is None:
-            return [self.message(0)]
-        level, numbers = self.needs[0], range(self.first, self.first + len(self.fields))
-        ids = [blocks.numbered_id(self.prefix, n) for n in numbers]
-        return [message_of(each, id, level) for each, id in zip(self.fields, ids, strict=True)]
+        envelope = self.envelopes[n]
+        return envelope.message(self.place(n), envelope.payload)
 
     def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
         """Its messages from ``begin`` to ``end`` in runs that may share a row of LEASE."""
-        if type(self.plain) is not list:
-            yield begin, end, bool(self.plain)
-            return
         for plain, run in groupby(range(begin, end), self.plain.__getitem__):
             some = list(run)
             yield some[0], some[-1] + 1, plain
@@ -231,7 +202,7 @@ class Taken(Together):
         self.rows: list[WholeRow] = []
         self._starts = [0]
         for part in parts:
-            self._starts.append(self._starts[-1] + len(part.fields))
+            self._starts.append(self._starts[-1] + len(part.values))
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -251,7 +222,8 @@ class Taken(Together):
         claims, together = self._claims, self._together
         expires_at_ms, begun = self._expires_at_ms, self._begun
         for start, part in zip(self._starts, self._parts, strict=False):
-            for n, message in enumerate(part.messages):
+            for n in range(len(part.values)):
+                message = part.message(n)
                 token = claims[(start + n) // together] + part.places[n]
                 yield Delivery(message, token, message.attempts + 1, expires_at_ms, begun)
 
@@ -263,7 +235,7 @@ class Taken(Together):
     @property
     def payloads(self) -> list[bytes]:
         """The payloads of the messages."""
-        return [payload for part in self._parts for payload in map(_payload, part.fields)]
+        return [each.payload for part in self._parts for each in part.envelopes]
 
     @property
     def held(self) -> Sequence[Held]:
@@ -311,7 +283,7 @@ def take(
             parts.append(part)
             count += fits
             room -= sum(map(len, part.values)) + len(part.values) * keys.lease_bytes
-        if fits < len(part.fields) or count == limit:
+        if fits < len(part.values) or count == limit:
             part.keep(fits)
             break
     if not count:
@@ -329,25 +301,16 @@ def _open(keys: QueueKeys, kv: fdb.KeyValue, now_ms: int) -> Part | None:
     is compressed or elsewhere; or it cannot be read.
     """
     key, value = kv.key, kv.value
-    block, values = None, [value]
+    block, values, position = None, [value], keys.parse_ready(key)
     if value[:1] == SHARED:
-        block = open_block(key, keys.parse_ready(key), value)
+        block = open_block(key, position, value)
         if block is None:
             return None
         values = list(block.left.values())
-    fields = open_fields(values)
-    try:
-        if not set().union(*fields) <= MESSAGE_FIELDS:
-            return None
-        if any(has_expired(each, now_ms) for each in fields if len(each) > 3):
-            return None
-        if set(map(type, map(_payload, fields))) != {bytes}:
-            return None
-        for _ in map(_needed, fields):
-            pass
-        return Part(keys, key, value, block, fields, values)
-    except (LookupError, TypeError, CorruptData):
+    envelopes = [open_envelope(each) for each in values]
+    if not all(each.simple(now_ms) for each in envelopes):
         return None
+    return Part(keys, key, value, block, position, envelopes, values)
 
 
 def _fitting(part: Part, limit: int, room: int, each: int, *, first: bool) -> int:
@@ -397,7 +360,7 @@ def _lease(
 ) -> Taken:
     """Write the leases of messages that are ready no more; returns their deliveries."""
     keys, levels = scope.keys, scope.keys.levels
-    count, most = sum(len(part.fields) for part in parts), lease.MAX_TOGETHER
+    count, most = sum(len(part.values) for part in parts), lease.MAX_TOGETHER
     begun = terms.begins and count == 1
     claims = [terms.claim]
     claims += [new_claim(holder_of(terms.claim)) for _ in range(most, count, most)]
@@ -407,11 +370,11 @@ def _lease(
     places: list[list[bytes]] = [[] for _ in claims]
     done = 0
     for part in parts:
-        level, index, random, _ = part.needs
-        some, begin = len(part.fields), 0
-        size = sum(map(len, map(_payload, part.fields)))
+        level = part.position.level
+        some, begin = len(part.values), 0
+        size = sum(each.size for each in part.envelopes)
         totals[level] = totals.get(level, 0) + some * _LEASED - size * counters.BYTE
-        tops[level] = index
+        tops[level] = part.position.index
         while begin < some:
             number = done // most
             end = min(some, begin + (number + 1) * most - done)
@@ -419,11 +382,9 @@ def _lease(
             places[number] += part.places[begin:end]
             for first, last, plain in part.runs(begin, end):
                 key = keys.lease_prefix + part.places[last - 1]
-                if part.block is not None:
-                    random = part.block.place(part.first + last - 1).random
                 claim, stored = claims[number], part.stored(first, last)
                 given = (version, expires_at_ms, terms.consumer, stored, begun, claim, plain)
-                value = pack_terms(level, index, random, *given, together)
+                value = Lease(part.place(last - 1), *given, together).pack()
                 tr.set(key, value)
                 start = done + first - begin
                 end_at = (version, expires_at_ms, expires_at_ms)

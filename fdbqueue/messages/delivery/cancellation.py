@@ -14,12 +14,12 @@ it, and looks which of them were cancelled when it changes. Who extends a lease 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...schema import catalogue
 from ...schema.changes import ONE
 from ...schema.codec import blocks
-from ...schema.codec.envelopes import pack_envelope
 from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
@@ -41,12 +41,12 @@ def request(tr: fdb.Transaction, scope: Scope, reads: lookup.Reads) -> bool:
         return False
     read, lease, message = held
     envelope = message.envelope
-    if envelope.cancelled or envelope.opaque is not None:
+    if envelope.cancelled or not envelope.readable:
         return False
     if envelope.unique is not None:
         del tr[scope.keys.unique(envelope.unique)]
-    packed = pack_envelope(replace(envelope, cancelled=True, unique=None))
-    lease_rows.rewrite(tr, scope.keys, read, lease._replace(envelope=packed, plain=False))
+    packed = replace(envelope, cancelled=True, unique=None).pack()
+    lease_rows.rewrite(tr, scope.keys, read, replace(lease, envelope=packed, plain=False))
     tr.add(scope.keys.cancels, ONE)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, REQUEST_CANCEL, [replace(message, consumer="")])

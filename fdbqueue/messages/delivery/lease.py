@@ -26,25 +26,22 @@ there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema import counters, once
 from ...schema.codec.blocks import SHARED, number, open_block, pack_block
-from ...schema.codec.envelopes import open_envelope, pack_envelope
+from ...schema.codec.envelopes import open_envelope
 from ...schema.codec.leases import (
     Lease,
     holder_of,
     lease_key,
-    leasing,
     new_claim,
-    open_message,
     pack_expiry,
-    pack_lease,
-    pack_terms,
     pack_until,
-    unpack_lease,
     unpack_until,
 )
 from ...schema.keys import CLAIM_BYTES, Kind, QueueKeys
@@ -53,7 +50,6 @@ from ...store.binding import fdb, transactional
 from ...store.client import pack_bytes, pack_int
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Delivery, LeasedMessage
-from ...values.records import record
 from ...values.states import LEASE
 from .. import payloads, transitions
 from . import lease_rows, limits, scan
@@ -68,8 +64,7 @@ MAX_TOGETHER = 1_000
 """The most leases of one claim, so that their places fit into one value."""
 
 
-@record
-class Terms:
+class Terms(Struct, frozen=True):
     """The terms of leases: their length in seconds, their claim, the name of the consumer.
 
     A claim is 16 bytes, the first ones of each token.
@@ -123,12 +118,9 @@ def take_one(
         if block is None:
             return None
         key, value = block.key(block.first), block.left[block.first]
-    level, index, random, place = leasing(keys, key)
-    message_id = f"{levels[level].label}{index:012x}-{random.hex()}"
-    opened = open_message(value, message_id, level, now_ms)
-    if opened is None:
+    position, place, envelope = keys.parse_ready(key), key[keys.place_begin :], open_envelope(value)
+    if not envelope.simple(now_ms):
         return None
-    message, plain = opened
     tr.add_read_conflict_range(keys.ready_begin, kv.key + b"\x00")
     if not tried.ours or tried.taken:
         tried.take(tr, keys, key)
@@ -144,15 +136,16 @@ def take_one(
     version = tried.version or once.version(tr)
     version += clock.versions_ahead() + int(seconds * VERSIONS_PER_SECOND)
     wall_ms = now_ms + int(seconds * 1000)
-    given = (version, wall_ms, terms.consumer, value, begun, claim, plain, 1)
-    tr.set(keys.lease_prefix + place, pack_terms(level, index, random, *given))
+    given = (version, wall_ms, terms.consumer, value, begun, claim, envelope.plain)
+    tr.set(keys.lease_prefix + place, Lease(position, *given).pack())
     expiry = keys.expiry_prefix + pack_int(version) + pack_bytes(claim)
     tr.set(expiry, wall_ms.to_bytes(8, "little") + place)
-    prepared, total = levels[level], _LEASED - len(message.payload) * counters.BYTE
+    prepared, total = levels[position.level], _LEASED - envelope.size * counters.BYTE
     # As ``scan.remove``: its index is never used again.
-    tr.max(prepared.tail, index.to_bytes(8, "little"))
+    tr.max(prepared.tail, position.index.to_bytes(8, "little"))
     operand = (total % counters.MODULUS).to_bytes(counters.OPERAND_BYTES, "little")
     tr.add(prepared.count, operand)
+    message = envelope.message(position, envelope.payload)
     return [Delivery(message, claim + place, message.attempts + 1, wall_ms, begun)]
 
 
@@ -187,7 +180,7 @@ def _assign(
         places = []
         run: list[bytes] = []
         for n, message in enumerate(some, 1):
-            packed, plain = pack_envelope(message.envelope), message.envelope.plain
+            packed, plain = message.envelope.pack(), message.envelope.plain
             given = (*until, terms.consumer, packed, begun, claim, plain, len(some))
             lease = Lease(message.position, *given)
             place = lease.place
@@ -196,7 +189,7 @@ def _assign(
             run.append(packed)
             if n == len(some) or not _share(message, some[n]):
                 row = pack_block(run) if len(run) > 1 else packed
-                tr[keys.lease_prefix + place] = pack_lease(lease._replace(envelope=row))
+                tr[keys.lease_prefix + place] = replace(lease, envelope=row).pack()
                 run = []
         tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
         if terms.in_line:
@@ -272,9 +265,9 @@ def collect(
         tr[keys.until(claim)] = pack_until(dict.fromkeys(places, until))
         ends = dict.fromkeys(places, until)
         if alone is not None and (begins or open_envelope(alone.envelope).suspect):
-            tr[lease_key(keys, tokens[0])] = pack_lease(alone._replace(begun=True))
-            held = [(tokens[0], alone._replace(begun=True))]
-    held = [(token, one._replace(expiry_ms=one.ends(ends).wall_ms)) for token, one in held]
+            tr[lease_key(keys, tokens[0])] = replace(alone, begun=True).pack()
+            held = [(tokens[0], replace(alone, begun=True))]
+    held = [(token, replace(one, expiry_ms=one.ends(ends).wall_ms)) for token, one in held]
     return _deliveries(tr, keys, held)
 
 
@@ -315,7 +308,7 @@ def listed(
     rows: list[tuple[bytes, Lease]] = []
     for row in lease_rows.alone(scope.keys, found, begin):
         try:
-            lease = unpack_lease(row.value)
+            lease = Lease.unpack(row.value)
         except CorruptData:
             continue  # verify reports it
         rows.append((scope.keys.leased_token(row.key, lease.claim), lease))
@@ -370,7 +363,7 @@ def _deliveries(
 
 def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
     return Delivery(
-        message=message.envelope.message(message.position),
+        message=message.opened,
         token=token,
         attempt=message.envelope.attempts + 1,
         expires_at_ms=lease.expiry_ms,

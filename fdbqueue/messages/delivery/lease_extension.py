@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ...schema.codec.leases import Lease, pack_expiry, pack_until, unpack_until
 from ...schema.keys import CLAIM_BYTES, QueueKeys

@@ -11,19 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias, final
 
+from msgspec.structs import replace
+
 from ...errors import CorruptData, LeaseLost, MessagePlanned
 from ...schema import once
 from ...schema.codec import blocks
 from ...schema.codec.blocks import AnyRow, Block
 from ...schema.codec.envelopes import open_envelope
-from ...schema.codec.leases import (
-    Lease,
-    claim_keys,
-    lease_key,
-    pack_lease,
-    unpack_lease,
-    unpack_until,
-)
+from ...schema.codec.leases import Lease, claim_keys, lease_key, unpack_until
 from ...schema.keys import CLAIM_BYTES, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
@@ -45,16 +40,13 @@ class Shared:
 
     def leases(self) -> Iterator[tuple[bytes, Lease]]:
         """The leases that are left, with the keys of their own."""
-        block, shared = self.block, self.lease
-        _, version, wall_ms, consumer, _, begun, claim, plain, together = shared
+        block = self.block
         for n, envelope in block.left.items():
-            ends = (version, wall_ms, consumer)
-            own = Lease(block.place(n), *ends, envelope, begun, claim, plain, together)
-            yield block.key(n), own
+            yield block.key(n), replace(self.lease, position=block.place(n), envelope=envelope)
 
     def alone(self) -> Iterator[blocks.Row]:
         """A row for each lease that is left."""
-        return (blocks.Row(key, pack_lease(lease)) for key, lease in self.leases())
+        return (blocks.Row(key, lease.pack()) for key, lease in self.leases())
 
     def write(self, tr: fdb.Transaction) -> None:
         """Replace the row by those of the leases that are left."""
@@ -66,7 +58,7 @@ class Shared:
 def shared(keys: QueueKeys, key: bytes, value: bytes) -> Shared | None:
     """The leases in a row; None if it has one, or cannot be read."""
     try:
-        lease = unpack_lease(value)
+        lease = Lease.unpack(value)
         block = block_of(keys, key, lease)
     except CorruptData:
         return None
@@ -98,7 +90,7 @@ def opened(
     Raises ``CorruptData``.
     """
     for kv in rows:
-        lease = unpack_lease(kv.value)
+        lease = Lease.unpack(kv.value)
         block = block_of(keys, kv.key, lease)
         each = [(kv.key, lease)] if block is None else Shared(kv.key, lease, block).leases()
         yield from ((own, one) for own, one in each if own >= begin)
@@ -147,7 +139,7 @@ class Span:
             rest = blocks.rest(self._keys.lease_prefix, key)
             leases |= self._open(self._tr.get_range(rest.start, rest.stop, limit=1))
         found = leases.get(key)
-        return unpack_lease(found) if isinstance(found, bytes) else found
+        return Lease.unpack(found) if isinstance(found, bytes) else found
 
     def _open(self, stored: Iterable[fdb.KeyValue]) -> dict[bytes, Lease | bytes]:
         leases: dict[bytes, Lease | bytes] = {}
@@ -224,7 +216,7 @@ def leased(read: Read) -> Lease | None:
     if type(read) is InSpan:
         return read.span.get(read.key)
     value = read.value
-    return None if value is None else unpack_lease(value)
+    return None if value is None else Lease.unpack(value)
 
 
 def read(tr: fdb.TransactionRead, keys: QueueKeys, key: bytes) -> Read:
@@ -260,7 +252,7 @@ def alone_at(tr: fdb.TransactionRead, keys: QueueKeys, key: bytes) -> Lease | No
     """The lease in a row of its own; None if there is none. One round trip. Raises ``CorruptData``
     and ``CorruptData``."""
     value = tr.get(key).value
-    lease = None if value is None else unpack_lease(value)
+    lease = None if value is None else Lease.unpack(value)
     return None if lease is None or block_of(keys, key, lease) is not None else lease
 
 
@@ -369,7 +361,7 @@ def rewrite(tr: fdb.Transaction, keys: QueueKeys, read: Read, lease: Lease) -> N
         conflict(tr, [read])
         del row.block.left[blocks.number_in(lease.place)]
         row.write(tr)
-    tr[lease_key(keys, token)] = pack_lease(lease)
+    tr[lease_key(keys, token)] = lease.pack()
 
 
 # -- ending leases ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ...schema import counters
 from ...schema.changes import ONE
-from ...schema.codec.slots import Reached, pack_reached, unpack_reached
+from ...schema.codec.slots import Reached
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ..slots import rates
@@ -92,7 +92,7 @@ def freed(tr: fdb.Transaction, scope: Scope) -> None:
 
 def _set(tr: fdb.Transaction, scope: Scope, reached: Reached) -> None:
     _exclude(tr, scope)
-    tr[scope.keys.pace] = pack_reached(reached)
+    tr[scope.keys.pace] = reached.pack()
 
 
 def _exclude(tr: fdb.Transaction, scope: Scope) -> None:
@@ -102,4 +102,4 @@ def _exclude(tr: fdb.Transaction, scope: Scope) -> None:
 
 def _reached(tr: fdb.Transaction, scope: Scope) -> Reached | None:
     value = tr.snapshot.get(scope.keys.pace)
-    return unpack_reached(value.value or b"") if value.present() else None
+    return Reached.unpack(value.value or b"") if value.present() else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import CorruptData
-from ...schema.codec.delayed import unpack_delayed
+from ...schema.codec.delayed import Delayed
 from ...schema.codec.envelopes import Envelope, open_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
@@ -55,7 +55,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
             continue
         del tr[key]
         message = StoredMessage(*_unpacked(scope, key, stored))
-        if message.envelope.opaque is not None:
+        if not message.envelope.readable:
             unreadable.append(message)
         elif message.envelope.schedule is not None:
             name = message.envelope.schedule
@@ -89,7 +89,8 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
 def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelope]:
     """A delayed message; an unreadable one goes to the least urgent level."""
     try:
-        return unpack_delayed(value)
+        delayed = Delayed.unpack(value)
+        return delayed.position, delayed.envelope
     except CorruptData:
         random = scope.keys.delayed.parse(key)[1]
         return Position(scope.options.levels - 1, 0, random), open_envelope(value)

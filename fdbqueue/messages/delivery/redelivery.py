@@ -6,8 +6,10 @@ The decision is a function of plain values; ``carry_out`` executes it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...schema.codec.envelopes import Envelope
 from ...schema.scope import Scope, StoredMessage
@@ -15,7 +17,6 @@ from ...store import world
 from ...store.binding import fdb, transactional
 from ...values import backoff
 from ...values.options import QueueOptions
-from ...values.records import record
 from ...values.states import CANCEL, REPLACE_LEASED, State, Transition
 from .. import dead_letters, delayed, time_to_live, transitions
 from ..enqueue import last_values
@@ -49,8 +50,7 @@ def release_delay(released: int) -> float:
     return min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(released - FREE_RELEASES, 10))
 
 
-@record
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Where a message goes, with its new envelope; ``due_ms`` for DEFER, ``reason`` for REJECT."""
 
     disposition: Disposition

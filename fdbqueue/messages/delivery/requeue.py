@@ -8,10 +8,10 @@ a sorted level, which may come in anywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...schema import once
-from ...schema.codec.envelopes import pack_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 
@@ -28,9 +28,9 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage
     for each in back:
         key = keys.ready(each.position)
         # It has left the window of its key, and comes back beside it.
-        tr[key] = pack_envelope(
+        tr[key] = (
             each.envelope if each.envelope.window is None else replace(each.envelope, window=None)
-        )
+        ).pack()
         tried.put_back(key)
     take_cursors_back(tr, scope, back)
 

@@ -8,7 +8,7 @@ of RESULT_END may be older than what RESULT has: the sweep goes by that.
 from __future__ import annotations
 
 from ...errors import CorruptData
-from ...schema.codec.dead_letters import Kept, pack_kept, unpack_kept
+from ...schema.codec.dead_letters import Kept
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.states import ENDS, FORWARDS, State, Transition
@@ -32,7 +32,7 @@ def note(tr: fdb.Transaction, scope: Scope, transition: Transition, message: Sto
 
 def put(tr: fdb.Transaction, scope: Scope, message_id: str, kept: Kept) -> None:
     """Keep how a message has ended, in place of what was kept before. Writes blindly."""
-    tr[scope.keys.result(message_id)] = pack_kept(kept)
+    tr[scope.keys.result(message_id)] = kept.pack()
     tr[scope.keys.result_end(kept.until_ms, message_id)] = b""
 
 
@@ -60,7 +60,7 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     stored = [tr.get(keys.result(each)) for each in ids]
     for end, message_id, value in zip(ends, ids, stored, strict=True):
         try:
-            if value.present() and unpack_kept(value.value).until_ms <= now_ms:
+            if value.present() and Kept.unpack(value.value).until_ms <= now_ms:
                 del tr[keys.result(message_id)]
         except CorruptData:
             continue  # ``verify`` reports it.

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from ...schema import counters, once
 from ...schema.catalogue import Entry
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...values.records import record
 from ...values.states import ACK, DROP, RELEASE, State
 from .. import dead_letters, transitions
 from . import lease_rows, limits, redelivery
@@ -66,8 +67,7 @@ def done(
     return not others or transitions.record(tr, scope, ACK, others) == 0
 
 
-@record
-class Return:
+class Return(Struct, frozen=True):
     """A verdict: the message goes back to its place, after ``delay`` seconds.
 
     With an error the attempt failed, and the redelivery policy decides what happens. Without one
@@ -78,8 +78,7 @@ class Return:
     error: str | None = None
 
 
-@record
-class Refuse:
+class Refuse(Struct, frozen=True):
     """A verdict: the message becomes a dead letter, or is dropped. The attempt failed."""
 
     reason: str

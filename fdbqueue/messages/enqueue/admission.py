@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ...schema import catalogue
-from ...schema.codec.envelopes import Envelope, unpack_envelope
+from ...schema.codec.envelopes import Envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
 from ...values.content import check_payload
 from ...values.model import RANDOM_BYTES, Due, OnConflict, Position
-from ...values.records import record
 from .. import delayed, payloads
 from ..groups import members
 from . import append, bounds, dedup, index_allocation, last_values, level_order, unique_keys
 
 
-@record
-class Draft:
+class Draft(Struct, frozen=True):
     """A message that is to come in; ``due_ms`` is None where it is ready at once.
 
     ``on_conflict`` says what happens if another holds its unique key, ``max_delay_ms`` how long
@@ -53,11 +53,10 @@ class Plain(NamedTuple):
 
     def drafts(self) -> list[Draft]:
         """The same messages one by one."""
-        return [Draft(unpack_envelope(each)) for each in self.packed]
+        return [Draft(Envelope.unpack(each)) for each in self.packed]
 
 
-@record
-class Admitted:
+class Admitted(Struct, frozen=True):
     """The ids of messages in the order of their drafts, how many of them are new, and how many
     replaced what a waiting message said."""
 

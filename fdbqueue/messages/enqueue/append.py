@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...schema.codec import blocks
-from ...schema.codec.envelopes import Envelope, pack_envelope, unpack_envelope
+from ...schema.codec.envelopes import Envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Position
@@ -44,7 +44,7 @@ def append(
         entries = [(level, last_values.named(scope, envelope)) for level, envelope in entries]
     found = taking.reads(tr, scope, [envelope for _, envelope in entries])
     # What a message with a key or a limit holds is not known yet, and it stands alone.
-    packed = [b"" if envelope.gate else pack_envelope(envelope) for _, envelope in entries]
+    packed = [b"" if envelope.gate else envelope.pack() for _, envelope in entries]
     alike = scope.options.sort is None  # Others may come in between them.
     runs = list(_runs(entries, packed)) if alike else [[n] for n in range(len(entries))]
     placed = level_order.assign(tr, scope, [entries[run[0]] for run in runs], reads)
@@ -56,9 +56,7 @@ def append(
             (n,) = run
             added[n] = message = next(taken)
             if message.turn is None:
-                tr[scope.keys.ready(message.position)] = packed[n] or pack_envelope(
-                    message.envelope
-                )
+                tr[scope.keys.ready(message.position)] = packed[n] or message.envelope.pack()
             continue
         for number, n in enumerate(run):
             position = blocks.placed(first.position, number)
@@ -102,7 +100,7 @@ def append_packed(
             for n, message_id in zip(row, blocks.ids(place, range(len(row))), strict=True):
                 found[n] = message_id
     new = (
-        StoredMessage(Position.from_id(message_id), unpack_envelope(value))
+        StoredMessage(Position.from_id(message_id), Envelope.unpack(value))
         for message_id, value in zip(found, packed, strict=True)
     )
     transitions.record_counts(tr, scope, ENQUEUE, tallies, new)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from ...errors import QueueFull
 from ...schema import counters, once
 from ...schema.codec.envelopes import Envelope
-from ...schema.codec.schedules import unpack_progress
+from ...schema.codec.schedules import Progress
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
@@ -21,7 +23,6 @@ from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
 from ...values.options import QueueOptions
-from ...values.records import record
 from ...values.states import PURGE_READY, State
 from .. import dead_letters, transitions
 from ..delivery import scan
@@ -41,8 +42,7 @@ _REMEMBERED = 10 * VERSIONS_PER_SECOND
 _fought: weakref.WeakKeyDictionary[QueueKeys, int] = weakref.WeakKeyDictionary()
 
 
-@record
-class Load:
+class Load(Struct, frozen=True):
     """Messages that are not settled yet, and bytes of the payloads of those that are ready."""
 
     messages: int
@@ -135,7 +135,7 @@ def _load(
         return load
     ticks, every = 0, keys.kind(Kind.SCHEDULE)
     for kv in tr.snapshot.get_range(every.start, every.stop, limit=MAX_SCHEDULES):
-        if len(keys.progress.parse(kv.key)) > 1 and unpack_progress(kv.value).next_id:
+        if len(keys.progress.parse(kv.key)) > 1 and Progress.unpack(kv.value).next_id:
             ticks += 1
         if ticks == over:
             break

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...schema.codec.lookup import pack_known, unpack_known
+from msgspec import Struct
+
+from ...schema.codec.lookup import Known
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
-from ...values.records import record
 
 
-@record
-class Reads:
+class Reads(Struct, frozen=True):
     """The reads of one message's names, issued and not awaited."""
 
     windows: Sequence[fdb.Value]
@@ -43,9 +43,9 @@ def existing(found: Reads, now_ms: int) -> str | None:
     """The id of the message that is there already, if one is."""
     for value in found.windows:
         if value.present():
-            message_id, until_ms = unpack_known(value.value or b"")
-            if until_ms > now_ms:
-                return message_id
+            known = Known.unpack(value.value)
+            if known.until_ms > now_ms:
+                return known.id
     holder = None if found.unique is None else found.unique.value
     return None if holder is None else holder.decode()
 
@@ -64,7 +64,7 @@ def remember(
     if dedup_id is not None:
         before, window, _ = _windows(scope, now_ms)
         until_ms = now_ms + int(scope.options.dedup_window * 1000)
-        tr[keys.dedup(window, dedup_id)] = pack_known(message.id, until_ms)
+        tr[keys.dedup(window, dedup_id)] = Known(message.id, until_ms).pack()
         old = keys.dedup.before(2 * before - window)
         tr.clear_range(old.start, old.stop)
     if unique is not None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ...schema import changes, once
 from ...schema.catalogue import Entry
-from ...schema.codec.envelopes import Envelope, pack_plain
+from ...schema.codec.envelopes import Envelope
 from ...schema.counters import BYTE, OPERAND_BYTES, unit
 from ...schema.keys import LevelKeys, QueueKeys
 from ...schema.scope import Scope, StoredMessage
@@ -29,7 +29,7 @@ from ...store import world
 from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int, parse_int
 from ...store.clocks import VERSIONS_PER_SECOND
-from ...values.model import RANDOM_BYTES, Headers, Message, Position
+from ...values.model import RANDOM_BYTES, Position
 from ...values.states import ENQUEUE
 
 FIRST_LEAP = 16
@@ -146,11 +146,7 @@ def _begin(
 def append_plain(
     tr: fdb.Transaction,
     entry: Entry,
-    payload: bytes,
-    priority: int,
-    headers: Headers | None,
-    content_type: str,
-    now_ms: int,
+    envelope: Envelope,
 ) -> str | None:
     """Append one message that has nothing beside its envelope, the fast way; returns its id.
 
@@ -159,13 +155,13 @@ def append_plain(
     ``InvalidArgument``.
     """
     keys, known, snapshot = entry.keys, entry.known, tr.snapshot
+    priority, size = envelope.priority, len(envelope.payload)
     ends: tuple[fdb.Key, fdb.Value] | None = None
     if known is not None and type(priority) is int and 0 <= priority < len(known.levels):
         # Issued before it is sure that the options are still these, so that nothing waits for that.
         level = keys.levels[known.levels[priority]]
         ends = snapshot.get_key(level.last), snapshot.get(level.tail)
     scope = entry.scope(tr, ends and ends[0])
-    size = len(payload)
     if size > scope.plain_bytes:
         return None
     if ends is None or scope is not known:
@@ -174,17 +170,13 @@ def append_plain(
     following = next_index(level, *ends)
     index, packed = _begin(tr, keys, level, following, 1)
     random = world.urandom(RANDOM_BYTES)
-    tr.set(
-        level.ready + packed + pack_bytes(random),
-        pack_plain(payload, priority, now_ms, headers, content_type),
-    )
+    tr.set(level.ready + packed + pack_bytes(random), envelope.pack())
     tr.add(level.count, (_ENQUEUED + size * BYTE).to_bytes(OPERAND_BYTES, "little"))
     tr.add(keys.change, _ONE)
     message_id = f"{level.label}{index:012x}-{random.hex()}"
     if scope.index is not None:
-        headers, number = headers or {}, scope.levels[priority]
-        message = Message(message_id, b"", headers, priority, number, 0, now_ms)
-        changes.announce_to_subscriptions(tr, scope, [message])
+        position = Position(scope.levels[priority], index, random)
+        changes.announce_to_subscriptions(tr, scope, [envelope.properties(position)])
     return message_id
 
 

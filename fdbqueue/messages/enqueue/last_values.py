@@ -13,7 +13,8 @@ COMPARE_AND_CLEAR. Messages of different values, and those without one, do not c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...schema.codec.envelopes import Envelope
 from ...schema.scope import Scope, StoredMessage

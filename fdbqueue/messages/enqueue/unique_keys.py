@@ -12,11 +12,11 @@ and the new message comes in behind it with that: nothing that an enqueue says i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...errors import MessagePlanned
-from ...schema.codec.envelopes import Envelope, open_envelope, pack_envelope
-from ...schema.codec.leases import pack_lease
+from ...schema.codec.envelopes import Envelope, open_envelope
 from ...schema.scope import Scope
 from ...schema.subscription_definitions import Mode
 from ...store.binding import fdb
@@ -64,7 +64,7 @@ def take_over(tr: fdb.Transaction, scope: Scope, message_id: str, unique: str) -
         raise MessagePlanned(message_id=message_id, consumer=planned.consumer)
     row, lease = leased
     envelope = replace(open_envelope(lease.envelope), unique=None)
-    tr[row] = pack_lease(lease._replace(envelope=pack_envelope(envelope)))
+    tr[row] = replace(lease, envelope=envelope.pack()).pack()
     del tr[keys.unique(unique)]
 
 

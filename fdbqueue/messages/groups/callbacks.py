@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from ...errors import CorruptData, QueueNotFound
 from ...schema import catalogue, once
-from ...schema.group_records import (
-    Callback,
-    End,
-    Record,
-    Tally,
-    pack_pause,
-    pack_record,
-    unpack_pause,
-    unpack_record,
-    unpack_tally,
-)
+from ...schema.group_records import Callback, End, Pause, Record, Tally, unpack_tally
 from ...schema.keys import RootKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
@@ -43,7 +33,7 @@ def opened(value: bytes | None) -> Record | None:
     """A group from its stored form; None where there is none, or it cannot be read: ``verify``
     reports it, and it must not keep messages from their ends."""
     try:
-        return None if value is None else unpack_record(value)
+        return None if value is None else Record.unpack(value)
     except CorruptData:
         return None
 
@@ -56,7 +46,7 @@ def due_ms(end: End) -> int:
 def longer_ms(row: bytes | None) -> int:
     """The pause after the one that a row has with which a group was looked at."""
     try:
-        return max(RETRY_MS, min(2 * unpack_pause(row), MAX_RETRY_MS)) if row else RETRY_MS
+        return max(RETRY_MS, min(2 * Pause.unpack(row).ms, MAX_RETRY_MS)) if row else RETRY_MS
     except CorruptData:
         return RETRY_MS
 
@@ -103,9 +93,9 @@ def end(
         else:
             # due_ms looks at it a minute after the time that is written here.
             ended = End("blocked", now_ms + pause_ms - RETRY_MS, "", counted)
-    tr[groups.record(name)] = pack_record(record._replace(end=ended))
+    tr[groups.record(name)] = replace(record, end=ended).pack()
     paused = ended.outcome == "blocked"
-    tr[groups.due(due_ms(ended), name)] = pack_pause(pause_ms) if paused else b""
+    tr[groups.due(due_ms(ended), name)] = Pause(pause_ms).pack() if paused else b""
     return found
 
 

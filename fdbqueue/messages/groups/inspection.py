@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schema.group_records import Record, Tally, unpack_record
+from ...schema.group_records import Record, Tally
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.groups import Group
@@ -19,7 +19,7 @@ bytes at most, leave room for what else it does."""
 def known(tr: fdb.Transaction, scope: Scope, name: str) -> Record | None:
     """A group; None if there is none. Conflicts with its end. Raises ``CorruptData``."""
     value = tr.get(scope.keys.groups.record(name)).value
-    return None if value is None else unpack_record(value)
+    return None if value is None else Record.unpack(value)
 
 
 @transactional
@@ -28,7 +28,7 @@ def one(tr: fdb.Transaction, scope: Scope, name: str) -> Group | None:
     snapshot = tr.snapshot
     stored = snapshot.get(scope.keys.groups.record(name))
     counted = callbacks.tally(snapshot, scope, name)
-    return _described(name, unpack_record(stored.value), counted) if stored.present() else None
+    return _described(name, Record.unpack(stored.value), counted) if stored.present() else None
 
 
 @transactional

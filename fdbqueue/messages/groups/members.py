@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...schema import changes, once
-from ...schema.group_records import Record, Tally, pack_record, pack_tally
+from ...schema.group_records import Record, Tally, pack_tally
 from ...schema.keys.groups import HASHES
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
@@ -35,7 +35,7 @@ def count(tr: fdb.Transaction, scope: Scope, name: str, record: Record) -> None:
         del tr[groups.seal(name)]
     else:
         tr[groups.seal(name)] = b""
-    tr[groups.record(name)] = pack_record(record)
+    tr[groups.record(name)] = record.pack()
 
 
 class _Reads(NamedTuple):

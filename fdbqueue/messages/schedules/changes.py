@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from ...errors import NotFound
 from ...schema import catalogue
-from ...schema.codec.schedules import (
-    Definition,
-    Progress,
-    pack_definition,
-    pack_progress,
-    unpack_definition,
-    unpack_progress,
-)
+from ...schema.codec.schedules import Definition, Progress
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values import schedules
@@ -47,8 +40,8 @@ def put(tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: Defin
     now_ms = scope.now_ms(tr)
     known = ticks.opened(ticks.reads(tr, scope, name))
     before, progress = known or (None, Progress())
-    timing = timed.timing(now_ms, before and before.timing)
-    definition = given._replace(timing=timing, paused=before is not None and before.paused)
+    timing = timed.timing(now_ms, None if before is None else before.timing)
+    definition = replace(given, timing=timing, paused=before is not None and before.paused)
     envelope = definition.envelope
     scope.options.level(envelope.priority)
     if scope.options.ordered:
@@ -61,7 +54,7 @@ def put(tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: Defin
         _disarm(tr, scope, progress)
         next_ms = None if definition.paused else next_ms
         progress = _armed(tr, scope, name, definition, progress, next_ms)
-        tr[scope.keys.schedule(name)] = pack_definition(definition)
+        tr[scope.keys.schedule(name)] = definition.pack()
     return described(name, definition, progress)
 
 
@@ -71,12 +64,12 @@ def pause(tr: fdb.Transaction, scope: Scope, name: str, paused: bool) -> Schedul
     ``NotFound``."""
     definition, progress = _known(tr, scope, name)
     if definition.paused != paused:
-        definition = definition._replace(paused=paused)
+        definition = replace(definition, paused=paused)
         _disarm(tr, scope, progress)
         after_ms = max(scope.now_ms(tr), progress.passed_ms)
         next_ms = None if paused else definition.timing.following(after_ms)
         progress = _armed(tr, scope, name, definition, progress, next_ms)
-        tr[scope.keys.schedule(name)] = pack_definition(definition)
+        tr[scope.keys.schedule(name)] = definition.pack()
     return described(name, definition, progress)
 
 
@@ -95,8 +88,8 @@ def run(tr: fdb.Transaction, scope: Scope, name: str) -> str:
         expires_at_ms=None if definition.ttl_ms is None else now_ms + definition.ttl_ms,
     )
     (message_id,) = admission.admit(tr, scope, [Draft(envelope)]).ids
-    progress = progress._replace(last_ms=now_ms, last_id=message_id)
-    tr[scope.keys.progress(name, 0)] = pack_progress(progress)
+    progress = replace(progress, last_ms=now_ms, last_id=message_id)
+    tr[scope.keys.progress(name, 0)] = progress.pack()
     return message_id
 
 
@@ -108,7 +101,7 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
     if not issued.definition.present():
         return False
     progress = issued.progress.value
-    _disarm(tr, scope, Progress() if progress is None else unpack_progress(progress))
+    _disarm(tr, scope, Progress() if progress is None else Progress.unpack(progress))
     del tr[keys.schedule(name)]
     del tr[keys.progress(name, 0)]
     return True
@@ -132,9 +125,9 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
     for kv in tr.snapshot.get_range(begin, every.stop, limit=2 * limit):
         match keys.progress.parse(kv.key):
             case [name, _]:
-                progress[name] = unpack_progress(kv.value)
+                progress[name] = Progress.unpack(kv.value)
             case [name]:
-                found[name] = unpack_definition(kv.value)
+                found[name] = Definition.unpack(kv.value)
     return [
         described(name, definition, progress[name])
         for name, definition in list(found.items())[:limit]
@@ -187,8 +180,8 @@ def _armed(
 ) -> Progress:
     """Let the next tick wait, and keep that."""
     next_id = ticks.arm(tr, scope, name, definition, next_ms)
-    progress = progress._replace(next_ms=next_ms, next_id=next_id)
-    tr[scope.keys.progress(name, 0)] = pack_progress(progress)
+    progress = replace(progress, next_ms=next_ms, next_id=next_id)
+    tr[scope.keys.progress(name, 0)] = progress.pack()
     return progress
 
 

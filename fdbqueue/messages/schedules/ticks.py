@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ...errors import CorruptData
-from ...schema.codec.schedules import (
-    Definition,
-    Progress,
-    pack_progress,
-    unpack_definition,
-    unpack_progress,
-)
+from ...schema.codec.schedules import Definition, Progress
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
@@ -51,8 +46,8 @@ def opened(reads: Reads) -> tuple[Definition, Progress] | None:
     if definition is None:
         return None
     return (
-        unpack_definition(definition),
-        Progress() if progress is None else unpack_progress(progress),
+        Definition.unpack(definition),
+        Progress() if progress is None else Progress.unpack(progress),
     )
 
 
@@ -123,30 +118,28 @@ def _fire(
         while step.next_ms is not None and step.next_ms <= now_ms and skipped < MAX_SKIPPED:
             due_ms = step.next_ms
             step, skipped = Step(None, timing.following(step.next_ms)), skipped + 1
-        progress = progress._replace(skipped=progress.skipped + skipped)
+        progress = replace(progress, skipped=progress.skipped + skipped)
         step = Step(None, step.next_ms)
-    keys, progress = scope.keys, progress._replace(passed_ms=step.now_ms or due_ms)
+    keys, progress = scope.keys, replace(progress, passed_ms=step.now_ms or due_ms)
     if step.now_ms is None and step.next_ms is not None:
         headers = stamped(definition, name, step.next_ms)
         later = replace(message.envelope, headers=headers, enqueued_at_ms=step.next_ms)
         _put_off(tr, scope, replace(message, envelope=later), step.next_ms)
-        tr[keys.progress(name, 0)] = pack_progress(progress._replace(next_ms=step.next_ms))
+        tr[keys.progress(name, 0)] = replace(progress, next_ms=step.next_ms).pack()
         return None
     if step.now_ms is None:
         transitions.record(tr, scope, PURGE_DELAYED, [message])
-        tr[keys.progress(name, 0)] = pack_progress(progress._replace(next_ms=None, next_id=""))
+        tr[keys.progress(name, 0)] = replace(progress, next_ms=None, next_id="").pack()
         return None
-    tr[keys.progress(name, 0)] = pack_progress(
-        Progress(
-            next_ms=step.next_ms,
-            next_id=arm(tr, scope, name, definition, step.next_ms),
-            last_ms=step.now_ms,
-            last_id=message.id,
-            fired=progress.fired + 1,
-            skipped=progress.skipped,
-            passed_ms=progress.passed_ms,
-        )
-    )
+    tr[keys.progress(name, 0)] = Progress(
+        next_ms=step.next_ms,
+        next_id=arm(tr, scope, name, definition, step.next_ms),
+        last_ms=step.now_ms,
+        last_id=message.id,
+        fired=progress.fired + 1,
+        skipped=progress.skipped,
+        passed_ms=progress.passed_ms,
+    ).pack()
     envelope = replace(
         message.envelope,
         schedule=None,

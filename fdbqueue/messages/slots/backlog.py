@@ -12,13 +12,13 @@ same elements in their queues.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...schema.codec.atomic import pack_counters
-from ...schema.codec.delayed import pack_message
-from ...schema.codec.envelopes import pack_envelope
+from ...schema.codec.delayed import Delayed
 from ...schema.codec.lookup import Turn, pack_place
-from ...schema.codec.slots import Backlog, Limited, pack_backlog, pack_limited
+from ...schema.codec.slots import Backlog, Limited
 from ...schema.keys import SlotKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
@@ -59,7 +59,7 @@ def begin(
     tr: fdb.Transaction, keys: SlotKeys, gate: Gate, now_ms: int, settled: Allowed | None
 ) -> None:
     """Note that messages wait from now on."""
-    tr[keys.backlog(gate)] = pack_backlog(Backlog(now_ms, settled))
+    tr[keys.backlog(gate)] = Backlog(now_ms, settled).pack()
 
 
 def put(
@@ -69,7 +69,7 @@ def put(
     its place."""
     turn = Turn(gate, n, message.position.random)
     envelope = replace(message.envelope, id=message.id)
-    write(tr, scope, turn, message.id, message.position, pack_envelope(envelope))
+    write(tr, scope, turn, message.id, message.position, envelope.pack())
     return StoredMessage(message.position, envelope, message.consumer, turn)
 
 
@@ -82,10 +82,10 @@ def write(
     packed: bytes,
 ) -> None:
     """Write a message that waits, given its stored envelope. Blindly."""
-    tr.set(scope.keys.waiting(*turn), pack_message(position, packed))
+    tr.set(scope.keys.waiting(*turn), Delayed(position, packed).pack())
     tr.set(scope.keys.moved(message_id), pack_place(turn))
     if not isinstance(turn.gate, str):
-        tr.set(scope.root.limits.waiting(*turn), pack_limited(Limited(scope.name, message_id)))
+        tr.set(scope.root.limits.waiting(*turn), Limited(scope.name, message_id).pack())
     count(tr, gates.keys(scope, turn.gate), turn.gate, 1)
 
 

@@ -7,7 +7,7 @@ queue finds what is the queue's. Both rows are always written together, so eithe
 
 from __future__ import annotations
 
-from ...schema.codec.slots import Limited, pack_limited
+from ...schema.codec.slots import Limited
 from ...schema.keys import SlotKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -29,7 +29,7 @@ def hold(tr: fdb.Transaction, scope: Scope, gate: Gate, n: int, message_id: str)
     """Write that a message of a queue holds a slot. Blindly."""
     tr[scope.keys.slot(gate, n)] = message_id.encode()
     if not isinstance(gate, str):
-        tr[scope.root.limits.slot(gate, n)] = pack_limited(Limited(scope.name, message_id))
+        tr[scope.root.limits.slot(gate, n)] = Limited(scope.name, message_id).pack()
 
 
 def free(tr: fdb.Transaction, scope: Scope, gate: Gate, n: int) -> None:

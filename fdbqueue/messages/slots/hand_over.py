@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from ...errors import QueueNotFound
 from ...schema import catalogue, changes, once
-from ...schema.codec.delayed import unpack_delayed
+from ...schema.codec.delayed import Delayed
 from ...schema.codec.envelopes import Envelope
-from ...schema.codec.slots import Backlog, pack_backlog, unpack_backlog, unpack_limited
+from ...schema.codec.slots import Backlog, Limited
 from ...schema.keys import RootKeys, SlotKeys, within
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
@@ -160,7 +160,7 @@ def _free(
         found.append(
             _Freed(
                 gate,
-                unpack_backlog(stored.value),
+                Backlog.unpack(stored.value),
                 [slots, places],
                 left.waited,
                 following,
@@ -206,7 +206,7 @@ def _owe(tr: fdb.Transaction, scope: Scope, gate: Gate, known: Backlog) -> None:
     keys = gates.keys(scope, gate)
     tr[keys.timer(0, _OWED_MS, gate)] = b""
     if known.settled is not None:  # There may be free slots now: all have to be counted.
-        tr[keys.backlog(gate)] = pack_backlog(Backlog(known.since_ms, None))
+        tr[keys.backlog(gate)] = Backlog(known.since_ms, None).pack()
     changes.ring(tr, scope)
 
 
@@ -353,7 +353,7 @@ def fill_shared(tr: fdb.Transaction, root: RootKeys, clock: Clock, limit: Limit)
     tr.add_read_conflict_key(root.limits.backlog(limit))
     for kv in backlog.first(tr, root.limits, limit, MAX_LOOKED_AT):
         try:
-            scope = catalogue.found(tr, root, unpack_limited(kv.value).queue, clock)
+            scope = catalogue.found(tr, root, Limited.unpack(kv.value).queue, clock)
         except QueueNotFound:
             continue
         return fill(tr, scope, limit)
@@ -409,7 +409,7 @@ def _refill(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, begin: bytes) -> 
     every = within(keys.backlog.prefix)
     rows = tr.snapshot.get_range(begin or every.start, every.stop, limit=MAX_LOOKED_AT).to_list()
     found = [
-        (kv.key, gate, unpack_backlog(kv.value), tr.snapshot.get(keys.limits(gate)))
+        (kv.key, gate, Backlog.unpack(kv.value), tr.snapshot.get(keys.limits(gate)))
         for kv in rows
         for gate, *count in [keys.backlog_count.parse(kv.key)]
         if not count
@@ -481,11 +481,11 @@ def _filled(
         line = _line(tr, scope, gate, list(reads.first), reads.most)
         entries = _hand_over(tr, scope, gate, some, line)
         if len(entries) < len(line.rows):
-            known = unpack_backlog(stored.value)
+            known = Backlog.unpack(stored.value)
             settled = allowed if allowed.rate or permits.exhausted(some) else None
             if known.settled != settled:
                 known = Backlog(known.since_ms, settled)
-                tr[keys.backlog(gate)] = pack_backlog(known)
+                tr[keys.backlog(gate)] = known.pack()
             if all(each.left for each in some):
                 # The others come at once, in another transaction.
                 _owe(tr, line.first[-1].scope if line.first else scope, gate, known)
@@ -509,8 +509,10 @@ def _line(
     """Open the first ``count`` that wait, of rows that were read; those of a limit in their queues,
     in another round trip."""
     if isinstance(gate, str):
-        opened = [(kv, *unpack_delayed(kv.value)) for kv in rows[:count]]
-        return _Line([_Waiting(scope, kv.key, kv.key, at, of) for kv, at, of in opened], rows)
+        opened = [(kv.key, Delayed.unpack(kv.value)) for kv in rows[:count]]
+        return _Line(
+            [_Waiting(scope, key, key, one.position, one.envelope) for key, one in opened], rows
+        )
     gone = 0
     while True:
         found = [_issued(tr, scope, kv) for kv in rows[:count]]
@@ -523,8 +525,8 @@ def _line(
                 del tr[kv.key]
                 gone += 1
                 continue
-            position, envelope = unpack_delayed(value)
-            first.append(_Waiting(each[0], kv.key, each[1], position, envelope))
+            one = Delayed.unpack(value)
+            first.append(_Waiting(each[0], kv.key, each[1], one.position, one.envelope))
         if len(first) == len(found):
             return _Line(first, rows, gone)
         rows = backlog.first(tr, scope.root.limits, gate, count + 1).to_list()
@@ -536,7 +538,7 @@ def _issued(
     """Issue the read of a message that waits for a slot of a limit, in its queue; None if that is
     gone."""
     try:
-        of = catalogue.other(tr, scope, unpack_limited(kv.value).queue)
+        of = catalogue.other(tr, scope, Limited.unpack(kv.value).queue)
     except QueueNotFound:
         return None
     row = of.keys.waiting(*scope.root.limits.waiting.parse(kv.key))

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ...schema.codec.atomic import unpack_counters
-from ...schema.codec.delayed import unpack_delayed
-from ...schema.codec.slots import unpack_backlog, unpack_limited, unpack_limits, unpack_paced
+from ...schema.codec.delayed import Delayed
+from ...schema.codec.slots import Backlog, Limited, Paced, unpack_limits
 from ...schema.keys import Kind, KindKeys, QueueKeys, RootKeys, SlotKeys, within
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
@@ -42,7 +42,7 @@ def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
     waits, effective = known.present(), limits.effective(scope, key, own.value)
     now_ms, next_ms = scope.now_ms(tr), None
     if paced.present() and effective.allowed.rate:
-        coming = rates.next_ms(unpack_paced(paced.value or b""), effective.allowed.rate, now_ms)
+        coming = rates.next_ms(Paced.unpack(paced.value or b""), effective.allowed.rate, now_ms)
         next_ms = coming if coming > now_ms else None
     return KeyState(
         key=key,
@@ -51,8 +51,8 @@ def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
         out={keys.slot.parse(kv.key)[1]: kv.value.decode(errors="replace") for kv in slots},
         in_window=sum(1 for _ in places),
         waiting=waiting,
-        since_ms=unpack_backlog(known.value).since_ms if waits else None,
-        oldest_ms=unpack_delayed(first[0].value)[1].enqueued_at_ms if first else None,
+        since_ms=Backlog.unpack(known.value).since_ms if waits else None,
+        oldest_ms=Delayed.unpack(first[0].value).envelope.enqueued_at_ms if first else None,
         next_ms=next_ms,
     )
 
@@ -86,7 +86,7 @@ def _backlogs(keys: SlotKeys, rows: Iterable[fdb.KeyValue]) -> dict[Gate, tuple[
         if count:
             (counts[gate],) = unpack_counters(kv.value, 1)
         else:
-            since[gate] = unpack_backlog(kv.value).since_ms
+            since[gate] = Backlog.unpack(kv.value).since_ms
     return {gate: (counts.get(gate, 0), since_ms) for gate, since_ms in since.items()}
 
 
@@ -109,21 +109,22 @@ def shared_state(tr: fdb.Transaction, root: RootKeys, limit: Limit, now_ms: int)
     own, known = snapshot.get(keys.limits(limit)), snapshot.get(keys.backlog(limit))
     count, paced = snapshot.get(keys.backlog_count(limit, 0)), snapshot.get(keys.rate(limit))
     held = permits.held(snapshot, keys.slot, limit)
-    first = [unpack_limited(kv.value) for kv in backlog.first(tr, keys, limit, LOOKED_AT)]
+    out = {keys.slot.parse(kv.key)[1]: Limited.unpack(kv.value) for kv in held}
+    first = [Limited.unpack(kv.value) for kv in backlog.first(tr, keys, limit, LOOKED_AT)]
     (waiting,) = unpack_counters(count.value, 1)
     effective, next_ms = limits.shared(own.value), None
     if paced.present() and effective.allowed.rate:
-        coming = rates.next_ms(unpack_paced(paced.value or b""), effective.allowed.rate, now_ms)
+        coming = rates.next_ms(Paced.unpack(paced.value or b""), effective.allowed.rate, now_ms)
         next_ms = coming if coming > now_ms else None
     return LimitState(
         *limit,
         concurrency=effective.concurrency,
         paused=effective.paused,
-        out={keys.slot.parse(kv.key)[1]: (*unpack_limited(kv.value),) for kv in held},
+        out={n: (each.queue, each.id) for n, each in out.items()},
         waiting=waiting,
-        next=[(*each,) for each in first[:SHOWN]],
+        next=[(each.queue, each.id) for each in first[:SHOWN]],
         waiting_in=dict(Counter(each.queue for each in first)),
-        since_ms=unpack_backlog(known.value).since_ms if known.present() else None,
+        since_ms=Backlog.unpack(known.value).since_ms if known.present() else None,
         rate=effective.rate,
         next_ms=next_ms,
     )

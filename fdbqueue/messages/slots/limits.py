@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ...schema.codec.slots import pack_limits, unpack_limits
+from ...schema.codec import pack
+from ...schema.codec.slots import unpack_limits
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.limits import Gate, KeyLimits, OwnLimits
@@ -53,7 +54,7 @@ def change(
     if changes.keys() & {"weight", "window"} and "weight" in own:
         check_weight("weight", limits.weight, limits.window)
     if own:
-        tr[row] = pack_limits(own)
+        tr[row] = pack(own)
     else:
         del tr[row]
     return limits
@@ -69,7 +70,7 @@ def change_shared(
     for name in dropped:
         own.pop(name, None)  # type: ignore[misc]
     if own:
-        tr[row] = pack_limits(own)
+        tr[row] = pack(own)
     else:
         del tr[row]
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...schema import changes
-from ...schema.codec.envelopes import pack_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate
@@ -77,6 +76,6 @@ def make_ready(
     for of, comes, ends in issued:
         messages = index_allocation.assign(tr, of, comes, ends)
         for message in messages:
-            tr[of.keys.ready(message.position)] = pack_envelope(message.envelope)
+            tr[of.keys.ready(message.position)] = message.envelope.pack()
             lookup.point(tr, of.keys, message, message.position)
         changes.announce(tr, of, messages)

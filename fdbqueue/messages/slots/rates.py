@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, final
 
+from msgspec.structs import replace
+
 from ...schema import changes
-from ...schema.codec.slots import Paced, Reached, Timer, pack_paced, unpack_paced
+from ...schema.codec.slots import Paced, Reached, Timer
 from ...schema.keys import SlotKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -87,7 +89,7 @@ def tidy(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, timers: fdb.FDBRange
     due = [keys.timer.parse(kv.key) for kv in timers]
     stored = [tr.get(keys.rate(key)) for *_, key in due]
     for (*timer, key), value in zip(due, stored, strict=True):
-        known = None if value.value is None else unpack_paced(value.value)
+        known = None if value.value is None else Paced.unpack(value.value)
         if known is None or list(known.timer) != timer:
             continue
         del tr[keys.timer(*known.timer, key)]
@@ -96,7 +98,7 @@ def tidy(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, timers: fdb.FDBRange
             del tr[keys.rate(key)]
         else:
             tr[keys.timer(1, last, key)] = b""
-            tr[keys.rate(key)] = pack_paced(known._replace(timer=Timer(1, last)))
+            tr[keys.rate(key)] = replace(known, timer=Timer(1, last)).pack()
     return len(due)
 
 
@@ -138,7 +140,7 @@ class Pace:
         self._tr, self._scope, self._gate, self._rate = tr, scope, gate, rate
         self._keys = gates.keys(scope, gate)
         value = stored.value
-        known = None if value is None else unpack_paced(value)
+        known = None if value is None else Paced.unpack(value)
         self._timer = None if known is None else known.timer
         self._now = scope.now_ms(tr) * 1_000
         self._tat = self._now if rate is None else tat_us(known, rate, self._now)
@@ -203,7 +205,7 @@ class Pace:
                 tr.clear(keys.timer(*self._timer, self._gate))
             tr[keys.timer(*timer, self._gate)] = b""
             self._timer = timer
-        tr[self._row] = pack_paced(Paced(self._tat, self._rate, timer))
+        tr[self._row] = Paced(self._tat, self._rate, timer).pack()
 
 
 def _ms(us: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import TransactionTooLarge
-from ...schema.codec.delayed import unpack_delayed
+from ...schema.codec.delayed import Delayed
 from ...schema.codec.envelopes import Envelope
 from ...schema.codec.lookup import Turn
 from ...schema.keys import QueueKeys
@@ -47,7 +47,7 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
     messages = []
     for kv in waiting:
         turn = Turn(*keys.waiting.parse(kv.key))
-        message_id = unpack_delayed(kv.value)[1].id or ""
+        message_id = Delayed.unpack(kv.value).envelope.id or ""
         messages.append(_at(turn.gate, message_id, None, turn))
         del tr[kv.key]
     for kv in slots:

@@ -6,8 +6,9 @@ At each it takes a free slot, or waits there for one while it holds those of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple, final
+
+from msgspec.structs import replace
 
 from ...schema.codec.envelopes import Envelope
 from ...schema.keys import KindKeys

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import CorruptData
-from ...schema.codec import VERSION, blocks
-from ...schema.codec.sinks import StagedRun, pack_staged_run, unpack_staged_runs
+from ...schema.codec import VERSION, blocks, encode, unpack
+from ...schema.codec.sinks import StagedRun
 
 PIECE_BYTES = 90_000
 PIECE_ROWS = 1_000
 
 _WHOLE = 1
-_HEAD = 3
+_HEAD, _LIST = 3, 5
 _RUN_BYTES = 40
 """The most that a run adds to its envelopes, besides their lengths."""
 
@@ -43,12 +43,12 @@ class Packer:
         self.rows = 0
         self._runs: dict[int, _Run] = {}
         self._packed: list[bytes] = []
-        self._count = self._size = 0
+        self._count, self._size = 0, _LIST
 
     def add_plain(self, level: int, size: int, envelope: bytes) -> None:
         """Add a message that needs its envelope only. size: of its payload."""
         length = len(envelope) + blocks.LENGTH_BYTES
-        if length + _RUN_BYTES > PIECE_BYTES:
+        if _LIST + length + _RUN_BYTES > PIECE_BYTES:
             self.add(StagedRun(level, 1, size, envelope))
             return
         if self._size + length + _RUN_BYTES > PIECE_BYTES or self._count == PIECE_ROWS:
@@ -65,14 +65,13 @@ class Packer:
     def add(self, run: StagedRun) -> None:
         """Add one row of any kind."""
         self._end(run.level)
-        packed = pack_staged_run(run)
+        packed = encode(run)
         if self._size + len(packed) > PIECE_BYTES or self._count == PIECE_ROWS:
             self.close()
-        if len(packed) > PIECE_BYTES:
-            parts = range(0, len(packed), PIECE_BYTES)
-            self.pieces += [
-                _head(len(parts)) + packed[begin : begin + PIECE_BYTES] for begin in parts
-            ]
+        if _LIST + len(packed) > PIECE_BYTES:
+            row = _list([packed])
+            parts = range(0, len(row), PIECE_BYTES)
+            self.pieces += [_head(len(parts)) + row[begin : begin + PIECE_BYTES] for begin in parts]
             self.rows += 1
             return
         self._packed.append(packed)
@@ -84,10 +83,10 @@ class Packer:
         for level in list(self._runs):
             self._end(level)
         if self._packed:
-            self.pieces.append(_head(_WHOLE) + b"".join(self._packed))
+            self.pieces.append(_head(_WHOLE) + _list(self._packed))
         self.rows += self._count
         self._packed = []
-        self._count = self._size = 0
+        self._count, self._size = 0, _LIST
 
     def _end(self, level: int) -> None:
         """Pack the run of a level: what follows stands behind it."""
@@ -95,7 +94,7 @@ class Packer:
         if run is not None:
             some = run.envelopes
             value = blocks.pack_block(some) if len(some) > 1 else some[0]
-            self._packed.append(pack_staged_run(StagedRun(level, len(some), run.size, value)))
+            self._packed.append(encode(StagedRun(level, len(some), run.size, value)))
 
 
 def parts(piece: bytes) -> int:
@@ -110,7 +109,13 @@ def parts(piece: bytes) -> int:
 
 def runs(pieces: Sequence[bytes]) -> list[StagedRun]:
     """The runs in a piece, or the one row in several; raises ``CorruptData``."""
-    return unpack_staged_runs(b"".join(piece[_HEAD:] for piece in pieces))
+    stored = bytes([VERSION]) + b"".join(piece[_HEAD:] for piece in pieces)
+    return unpack(stored, "staged rows", list[StagedRun])
+
+
+def _list(packed: Sequence[bytes]) -> bytes:
+    """A MessagePack array of packed elements."""
+    return b"\xdd" + len(packed).to_bytes(4, "big") + b"".join(packed)
 
 
 def _head(count: int) -> bytes:

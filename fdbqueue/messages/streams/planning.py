@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema.codec import blocks
 from ...schema.codec.atomic import pack_index
 from ...schema.codec.blocks import Block
-from ...schema.codec.delayed import open_delayed
-from ...schema.codec.envelopes import unpack_envelope
+from ...schema.codec.delayed import Delayed
+from ...schema.codec.envelopes import Envelope
 from ...schema.codec.leases import pack_planned_lease
 from ...schema.codec.lookup import PlannedPlace, Turn
-from ...schema.codec.plans import Claimed, Planned, Stage, pack_plan
+from ...schema.codec.plans import Claimed, Planned, Stage
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.client import pack_int
 from ...values.model import Position
-from ...values.records import record
 from ...values.states import LEASE, State
 from .. import lookup, time_to_live, transitions
 from ..delivery import limits as queue_limits
@@ -47,8 +49,7 @@ _PREFIXES = 3
 """About what a lease adds to an envelope in its transaction: bytes, and prefixes of the queue."""
 
 
-@record
-class Limits:
+class Limits(Struct, frozen=True):
     """How many messages, and bytes of envelopes and payloads, a batch may hold; None for no bound.
 
     A batch holds at least one message, whatever its size. ends: the index, by level, to stop at.
@@ -157,16 +158,17 @@ def fill(
         for n, message in taken.joined.items():
             place = PlannedPlace(claim, n)
             lookup.point(tr, scope.keys, message, place)
-        plan = plan._replace(
+        plan = replace(
+            plan,
             messages=plan.messages + taken.count,
             size=plan.size + taken.size,
             claims=(*plan.claims, Claimed(claim, levels, taken.plain, _bits(taken.joined))),
         )
-    plan = plan._replace(key=taken.key)
+    plan = replace(plan, key=taken.key)
     full = plan.messages == limits.messages or len(plan.claims) == MAX_CLAIMS
-    full = full or len(pack_plan(plan)) > PLAN_BYTES
+    full = full or len(plan.pack()) > PLAN_BYTES
     if plan.claims and (taken.ended or full):
-        plan = plan._replace(stage=Stage.SEALED, key=None)
+        plan = replace(plan, stage=Stage.SEALED, key=None)
     if plan.claims:
         plans.write(tr, scope, opened, batch, plan)
     return taken.ended or full
@@ -208,7 +210,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
                 return taken
             continue
         if not time_to_live.deliverable(message, now_ms):
-            ended = taken.expired if message.envelope.opaque is None else taken.unreadable
+            ended = taken.expired if message.envelope.readable else taken.unreadable
             ended.append(message)
             continue
         room.add(last, part.values, message)
@@ -318,8 +320,9 @@ def _join(
         if kv.key in taken.seen:
             continue
         try:
-            position, value = open_delayed(kv.value)
-            envelope = unpack_envelope(value)
+            waiting = Delayed.unpack(kv.value)
+            position, value = waiting.position, waiting.packed
+            envelope = Envelope.unpack(value)
         except CorruptData:
             return True  # it is dealt with once it is ready
         if envelope.limits:

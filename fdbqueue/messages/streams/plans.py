@@ -19,19 +19,12 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ...errors import TakenOver
 from ...schema.codec import blocks
 from ...schema.codec.leases import Lease
-from ...schema.codec.plans import (
-    Claimed,
-    Planned,
-    PlannerState,
-    Stage,
-    pack_plan,
-    pack_planner,
-    unpack_plan,
-    unpack_planner,
-)
+from ...schema.codec.plans import Claimed, Planned, PlannerState, Stage
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
@@ -91,15 +84,15 @@ def parse(keys: QueueKeys, consumer: str, reads: Reads) -> OpenPlans | None:
     value = reads.planner.value
     if value is None:
         return None
-    plans = {keys.plan.parse(kv.key)[1]: unpack_plan(kv.value) for kv in reads.plans}
-    return OpenPlans(consumer, unpack_planner(value), plans)
+    plans = {keys.plan.parse(kv.key)[1]: Planned.unpack(kv.value) for kv in reads.plans}
+    return OpenPlans(consumer, PlannerState.unpack(value), plans)
 
 
 @transactional
 def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
     """Create a consumer without plans. Writes blindly."""
     state = PlannerState(bytes.fromhex(scope.identity) + world.urandom(NAME_BYTES), b"")
-    tr[scope.keys.planner(consumer)] = pack_planner(state)
+    tr[scope.keys.planner(consumer)] = state.pack()
     return state
 
 
@@ -119,7 +112,7 @@ def take_over(
             what=f"the plans of consumer {opened.consumer!r} of queue {scope.name!r}",
             remedy="give each stream a consumer of its own",
         )
-    opened.state = opened.state._replace(owner=run)
+    opened.state = replace(opened.state, owner=run)
     _write(tr, scope.keys, opened)
     return True
 
@@ -128,16 +121,16 @@ def take_over(
 def write(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int, plan: Planned) -> None:
     """Write a plan, blindly."""
     opened.plans[batch] = plan
-    tr[scope.keys.plan(opened.consumer, batch)] = pack_plan(plan)
+    tr[scope.keys.plan(opened.consumer, batch)] = plan.pack()
     if batch > opened.state.last:
-        opened.state = opened.state._replace(last=batch)
+        opened.state = replace(opened.state, last=batch)
         _write(tr, scope.keys, opened)
 
 
 @transactional
 def acknowledge(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) -> None:
     """Acknowledge all batches up to this one; ``end`` ends their leases. Writes blindly."""
-    opened.state = opened.state._replace(acknowledged=batch)
+    opened.state = replace(opened.state, acknowledged=batch)
     _write(tr, scope.keys, opened)
 
 
@@ -176,7 +169,7 @@ def release(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) ->
     Returns how many were returned, and how many became ready; those that waited for their keys
     wait again. One or two round trips. Conflicts only through plans and keys.
     """
-    plan = opened.plans[batch]._replace(stage=Stage.RETURNING, key=None)
+    plan = replace(opened.plans[batch], stage=Stage.RETURNING, key=None)
     write(tr, scope, opened, batch, plan)
     given = ready = 0
     if plan.claims:
@@ -201,7 +194,7 @@ def release(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) ->
             if each.position.index or verdict.disposition is not redelivery.Disposition.REQUEUE
         ]
         given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, others)
-        write(tr, scope, opened, batch, plan._replace(claims=plan.claims[:-1]))
+        write(tr, scope, opened, batch, replace(plan, claims=plan.claims[:-1]))
     if not opened.plans[batch].claims:
         _shorten(tr, scope, opened, batch, 0)
     return given, ready
@@ -220,14 +213,14 @@ def read_all(tr: fdb.TransactionRead, keys: QueueKeys) -> list[OpenPlans]:
     reads = tr.get_range(planners.start, planners.stop, streaming_mode=mode)
     found = tr.get_range(plans.start, plans.stop, streaming_mode=mode)
     consumers = {
-        consumer: OpenPlans(consumer, unpack_planner(kv.value))
+        consumer: OpenPlans(consumer, PlannerState.unpack(kv.value))
         for kv in reads
         for consumer in [keys.planner.parse(kv.key)[0]]
     }
     for kv in found:
         consumer, batch = keys.plan.parse(kv.key)
         if consumer in consumers:
-            consumers[consumer].plans[batch] = unpack_plan(kv.value)
+            consumers[consumer].plans[batch] = Planned.unpack(kv.value)
     return list(consumers.values())
 
 
@@ -259,11 +252,11 @@ def _shorten(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int, c
     """Remove the first claims of a plan, and the plan if none is left."""
     left: Sequence[Claimed] = opened.plans[batch].claims[claims:]
     if left:
-        write(tr, scope, opened, batch, opened.plans[batch]._replace(claims=tuple(left)))
+        write(tr, scope, opened, batch, replace(opened.plans[batch], claims=tuple(left)))
     else:
         del opened.plans[batch]
         del tr[scope.keys.plan(opened.consumer, batch)]
 
 
 def _write(tr: fdb.Transaction, keys: QueueKeys, opened: OpenPlans) -> None:
-    tr[keys.planner(opened.consumer)] = pack_planner(opened.state)
+    tr[keys.planner(opened.consumer)] = opened.state.pack()

@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...errors import CorruptData
 from ...schema.codec import blocks
 from ...schema.codec.blocks import Block
-from ...schema.codec.envelopes import payload_sizes, peek_envelope
+from ...schema.codec.envelopes import open_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import Position
@@ -47,29 +46,23 @@ def _of_row(scope: Scope, row: fdb.KeyValue, position: Position) -> Iterator[Par
     block = blocks.open_block(row.key, position, row.value) if silent else None
     if block is not None:
         values = list(block.left.values())
-        sizes = payload_sizes(values)
-        if sizes is not None:
+        envelopes = [open_envelope(each) for each in values]
+        if all(each.plain for each in envelopes):
+            sizes = [each.size for each in envelopes]
             yield Part(block.span(), position, block, values, sizes)
             return
     for one in scan.rows(scope.keys, [row]):
-        payload, plain = _weigh(one.value)
+        message = scan.message(one)
+        plain = message.envelope.plain
         yield Part(
             one.block.span() if one.block else slice(one.key, one.key + b"\x00"),
             one.position,
             one.block,
             [one.value],
-            [payload],
-            None if plain and silent else scan.message(one),
+            [message.envelope.size],
+            None if plain and silent else message,
             plain,
         )
-
-
-def _weigh(value: bytes) -> tuple[int, bool]:
-    """As ``peek_envelope``; an unreadable envelope does not count as plain."""
-    try:
-        return peek_envelope(value)
-    except CorruptData:
-        return 0, False
 
 
 WithLine = tuple[Part, Iterable[fdb.KeyValue]]

@@ -21,25 +21,16 @@ from itertools import islice
 from math import ceil
 from typing import NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ...errors import BatchLost, CorruptData, QueueReplaced, SinkBehind
-from ...schema.codec import blocks
-from ...schema.codec.envelopes import unpack_envelope
-from ...schema.codec.sinks import (
-    Attempt,
-    SinkState,
-    StagedAttempt,
-    StagedRun,
-    pack_attempt,
-    pack_attempts,
-    pack_sink,
-    unpack_attempt,
-    unpack_attempts,
-    unpack_sink,
-)
+from ...schema.codec import blocks, pack, unpack
+from ...schema.codec.envelopes import Envelope
+from ...schema.codec.sinks import Attempt, SinkState, StagedAttempt, StagedRun
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
-from ...values.records import record
 from ...values.states import ENQUEUE
 from .. import transitions
 from ..enqueue import admission, bounds, index_allocation
@@ -59,8 +50,7 @@ _FILLED = 0.1
 """The largest share of a queue's bounds that one step fills."""
 
 
-@record
-class Page:
+class Page(Struct, frozen=True):
     """What one transaction enqueues, and the place behind it; None at the end."""
 
     runs: list[StagedRun]
@@ -75,7 +65,7 @@ class Page:
 @transactional
 def state(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> SinkState:
     """How far a sink has come. One round trip; conflicts with its advance."""
-    return unpack_sink(tr.get(keys.sink(sink)).value)
+    return SinkState.unpack(tr.get(keys.sink(sink)).value)
 
 
 def fixed(state: SinkState, batch: int) -> bool:
@@ -107,7 +97,7 @@ def stage(
     for n, piece in enumerate(pieces, first):
         tr[keys.staged(sink, batch, attempt.name, n)] = piece
     told = StagedAttempt(attempt.pieces, attempt.rows, attempt.size, scope.now_ms(tr))
-    tr[record] = pack_attempt(told)
+    tr[record] = told.pack()
     return True
 
 
@@ -146,7 +136,9 @@ def fix(
     if found.batch == batch:
         every = keys.counting.under(sink)
         stored = tr.get_range(every.start, every.stop)
-        return found, [each for kv in stored for each in unpack_attempts(kv.value)]
+        return found, [
+            each for kv in stored for each in unpack(kv.value, "attempts", list[Attempt])
+        ]
     if found.batch >= 0:
         raise SinkBehind(sink=sink, batch=batch, before=found.batch)
     counting = [each for each in attempts if each.rows]
@@ -156,12 +148,12 @@ def fix(
         bounds.check_room(tr, scope, bounds.reads(tr, scope), whole)
     for n, begin in enumerate(range(0, len(counting), PART_ATTEMPTS)):
         part = counting[begin : begin + PART_ATTEMPTS]
-        tr[keys.counting(sink, n)] = pack_attempts(part)
+        tr[keys.counting(sink, n)] = pack(part)
     count, now_ms = sum(each.rows for each in counting), scope.now_ms(tr)
     begun = SinkState(done=found.done, batch=batch, rows=count, changed_at_ms=now_ms)
     if not counting:
         begun = _ended(tr, keys, sink, begun)
-    tr[keys.sink(sink)] = pack_sink(begun)
+    tr[keys.sink(sink)] = begun.pack()
     return begun, counting
 
 
@@ -175,7 +167,7 @@ def _check_there(
     every = keys.attempt.under(sink, batch)
     mode = fdb.StreamingMode.want_all
     reads = tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode)
-    there = {keys.attempt.parse(kv.key)[2]: unpack_attempt(kv.value).pieces for kv in reads}
+    there = {keys.attempt.parse(kv.key)[2]: StagedAttempt.unpack(kv.value).pieces for kv in reads}
     for each in counting:
         # Not the range: attempts that do not count may still be staging.
         tr.add_read_conflict_key(keys.attempt(sink, batch, each.name))
@@ -229,16 +221,17 @@ def publish(
     ``admission.admit``. Raises ``QueueFull``, before anything is written.
     """
     new = _enqueue(tr, scope, page, resuming) if page.runs else 0
-    following = found._replace(
+    following = replace(
+        found,
         published=found.published + page.messages,
         new=found.new + new,
         changed_at_ms=scope.now_ms(tr),
     )
     if page.following is not None:
-        following = following._replace(place=page.following)
+        following = replace(following, place=page.following)
     else:
         following = _ended(tr, scope.keys, sink, following)
-    tr[scope.keys.sink(sink)] = pack_sink(following)
+    tr[scope.keys.sink(sink)] = following.pack()
     return following
 
 
@@ -246,7 +239,7 @@ def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) ->
     until = (keys.staged.before(sink, found.batch + 1), keys.attempt.before(sink, found.batch + 1))
     for every in (keys.counting.under(sink), *until):
         tr.clear_range(every.start, every.stop)
-    return found._replace(place=(0, 0, 0), done=found.batch, batch=-1)
+    return replace(found, place=(0, 0, 0), done=found.batch, batch=-1)
 
 
 @transactional
@@ -270,7 +263,7 @@ def sinks(tr: fdb.Transaction, keys: QueueKeys) -> dict[str, SinkState]:
     every = keys.kind(Kind.SINK)
     found = tr.snapshot.get_range(every.start, every.stop)
     named = ((keys.counting.parse(kv.key), kv.value) for kv in found)
-    return {name: unpack_sink(value) for (name, *part), value in named if not part}
+    return {name: SinkState.unpack(value) for (name, *part), value in named if not part}
 
 
 # -- reading staged rows ----------------------------------------------------------------------
@@ -396,7 +389,7 @@ def _enqueue(tr: fdb.Transaction, scope: Scope, page: Page, resuming: bool) -> i
         _append(tr, scope, page.runs)
         return page.messages
     drafts = [
-        Draft(unpack_envelope(envelope), run.due_ms, run.dedup_id)
+        Draft(Envelope.unpack(envelope), run.due_ms, run.dedup_id)
         for run in page.runs
         for envelope in run.envelopes
     ]

@@ -6,15 +6,16 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
+
+from msgspec.structs import replace
 
 from ...errors import CorruptData, TransactionTooSlow
 from ...schema import once
 from ...schema.codec import blocks
 from ...schema.codec.blocks import Block
-from ...schema.codec.envelopes import FIELDS, unpack_envelope
-from ...schema.codec.leases import Lease, unpack_lease
+from ...schema.codec.envelopes import Envelope
+from ...schema.codec.leases import Lease
 from ...schema.keys import QueueKeys
 from ...schema.scope import StoredMessage
 from ...store.binding import fdb, transactional
@@ -26,8 +27,6 @@ R = TypeVar("R")
 
 PAGE_BYTES = 8_000_000
 """How much of a range is read at once."""
-_PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
-_CHUNK_BYTES = FIELDS["chunk_bytes"]
 NOWHERE = Position(0, 0, b"")
 """Of a message whose position cannot be read."""
 
@@ -67,7 +66,7 @@ class Page:
     def _read_leased(self, rows: Sequence[fdb.KeyValue], within: slice) -> None:
         for kv in rows:
             try:
-                lease = unpack_lease(kv.value)
+                lease = Lease.unpack(kv.value)
                 block = lease_rows.block_of(self._keys, kv.key, lease)
             except CorruptData:
                 lease, block = Lease(NOWHERE, 0, 0, "", kv.value), None
@@ -223,37 +222,30 @@ def _page(tr: fdb.Transaction, keys: QueueKeys, within: slice, size: int) -> tup
 def contents(
     tr: fdb.Transaction,
     keys: QueueKeys,
-    fields: Sequence[dict[int, Any]],
-    packed: Sequence[bytes],
+    envelopes: Sequence[Envelope],
     ids: Sequence[str | None],
 ) -> list[bytes | None]:
-    """The payloads, as they were enqueued, of envelopes given as fields and packed.
-
-    An envelope that cannot be read has None.
+    """The payloads, as they were enqueued, of envelopes; None of one that cannot be read.
 
     One more round trip if some have chunks. Raises ``CorruptData``.
     """
-    found: list[bytes | None] = [each.get(_PAYLOAD, b"") for each in fields]
-    special = [n for n, each in enumerate(fields) if _RAW_SIZE in each]
+    found = [each.payload if each.readable else None for each in envelopes]
+    special = [n for n, each in enumerate(envelopes) if each.raw_size is not None]
     if special:
-        messages = [
-            StoredMessage(NOWHERE, replace(unpack_envelope(packed[n]), id=ids[n] or ""))
-            for n in special
-        ]
+        messages = [StoredMessage(NOWHERE, replace(envelopes[n], id=ids[n] or "")) for n in special]
         loaded = payloads.load(messages, payloads.reads(tr, keys, messages))
         for n, message in zip(special, loaded, strict=True):
-            found[n] = message.envelope.content or b""
+            found[n] = message.payload
     return found
 
 
-def fitting(fields: Sequence[dict[int, Any]], size: int = PAGE_BYTES) -> int:
+def fitting(envelopes: Sequence[Envelope], size: int = PAGE_BYTES) -> int:
     """How many envelopes have at most ``size`` bytes of chunks in all; at least one."""
-    for n, each in enumerate(fields):
-        if _CHUNK_BYTES in each:
-            size -= each[_CHUNK_BYTES]
-            if size < 0 and n:
-                return n
-    return len(fields)
+    for n, each in enumerate(envelopes):
+        size -= each.chunk_bytes
+        if each.chunk_bytes and size < 0 and n:
+            return n
+    return len(envelopes)
 
 
 @contextmanager

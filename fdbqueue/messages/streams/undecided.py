@@ -6,11 +6,12 @@ a week without new rows they are removed.
 
 from __future__ import annotations
 
-from ...schema.codec.sinks import StagedAttempt, unpack_attempt, unpack_sink
+from msgspec import Struct
+
+from ...schema.codec.sinks import SinkState, StagedAttempt
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
-from ...values.records import record
 from . import staging
 
 KEPT_DAYS = 7
@@ -24,8 +25,7 @@ Staged = tuple[str, int, bytes, StagedAttempt]
 """An attempt's sink, batch and name, and what it has staged."""
 
 
-@record
-class Undecided:
+class Undecided(Struct, frozen=True):
     """A sink's undecided rows: how many attempts (some may have the same rows), how many rows and
     bytes of payloads, and the wall clock of the last."""
 
@@ -49,9 +49,9 @@ def page(tr: fdb.Transaction, keys: QueueKeys, begin: bytes) -> tuple[list[Stage
     key to continue from. Two round trips, snapshot reads: no conflicts."""
     every = keys.kind(Kind.ATTEMPT)
     found = tr.snapshot.get_range(begin or every.start, every.stop, limit=PAGE).to_list()
-    rows = [(*keys.attempt.parse(kv.key), unpack_attempt(kv.value)) for kv in found]
+    rows = [(*keys.attempt.parse(kv.key), StagedAttempt.unpack(kv.value)) for kv in found]
     reads = {sink: tr.snapshot.get(keys.sink(sink)) for sink, _, _, _ in rows}
-    states = {sink: unpack_sink(read.value) for sink, read in reads.items()}
+    states = {sink: SinkState.unpack(read.value) for sink, read in reads.items()}
     following = found[-1].key + b"\x00" if len(found) == PAGE else b""
     return [row for row in rows if not staging.fixed(states[row[0]], row[1])], following
 

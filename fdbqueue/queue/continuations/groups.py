@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ...errors import InvalidArgument
 from ...messages.enqueue import back_pressure, level_order
@@ -127,7 +128,7 @@ def _put(
         options.level(envelope.priority)
         if options.ordered:
             level_order.check(options, envelope.headers, envelope.gate)
-        record = given._replace(created_ms=scope.now_ms(tr))
+        record = replace(given, created_ms=scope.now_ms(tr))
     elif not record.same(given):
         problem = "the queue has another group of this name, with other terms or another callback"
         raise InvalidArgument(argument="group", value=name, problem=problem)
@@ -141,7 +142,7 @@ def _put(
     end = begin + len(some)
     ids = queue._admit(tr, some, 0.0)
     catalogue.note(tr, scope, "groups")
-    record = record._replace(members=end, sealed=end == total)
+    record = replace(record, members=end, sealed=end == total)
     members.count(tr, scope, name, record)
     return end, ids
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ...consumers import watching
 from ...consumers.watching import Signal, Watched
 from ...errors import (
@@ -14,13 +16,12 @@ from ...errors import (
 )
 from ...messages import lookup
 from ...messages.delivery import results, settle
-from ...schema.codec.dead_letters import Kept, unpack_kept
+from ...schema.codec.dead_letters import Kept
 from ...store import world
 from ...store.binding import fdb
 from ...values import durations, serializers
 from ...values.durations import Seconds
 from ...values.model import Delivery, Message, parse_id
-from ...values.records import record
 from ...values.states import State
 from ..handle import Transactor
 
@@ -33,8 +34,7 @@ LOOK_SECONDS = 10.0
 """How long who waits for a result trusts the watch before it looks."""
 
 
-@record
-class Result:
+class Result(Struct, frozen=True):
     """What came of a message, encoded, to be kept with its acknowledgement."""
 
     message_id: str
@@ -114,7 +114,7 @@ def kept(queue: Enqueuing[Any], tr: Transactor, message_id: str) -> Kept | None:
     def read(tr: fdb.Transaction) -> Kept | None:
         scope = queue._scope(tr)
         stored = tr.snapshot.get(queue._keys.result(message_id))
-        found = unpack_kept(stored.value) if stored.present() else None
+        found = Kept.unpack(stored.value) if stored.present() else None
         return None if found is None or found.until_ms <= scope.now_ms(tr) else found
 
     return queue._read(tr, read)
@@ -129,7 +129,7 @@ def _look(
     parse_id(message_id)
     stored, meta = tr.snapshot.get(keys.result(message_id)), tr.snapshot.get(keys.meta)
     found = lookup.current(tr, scope, message_id)
-    kept = unpack_kept(stored.value) if stored.present() else None
+    kept = Kept.unpack(stored.value) if stored.present() else None
     if found is not None and found.death is not None and found.state is State.DEAD:
         return Kept(State.DEAD, 0, reason=found.death.reason), "", ()
     if kept is not None and kept.until_ms > scope.now_ms(tr):

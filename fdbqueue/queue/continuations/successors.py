@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any, Unpack
+
+from msgspec.structs import replace
 
 from ...errors import InvalidArgument
 from ...store.binding import fdb

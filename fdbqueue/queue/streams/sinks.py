@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from ...consumers import wakeups
 from ...errors import (
@@ -22,7 +23,7 @@ from ...errors import (
 from ...messages.enqueue import back_pressure, level_order
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
-from ...schema.codec.envelopes import PLAIN_INLINE_LIMIT, pack_envelope, pack_plain
+from ...schema.codec.envelopes import PLAIN_INLINE_LIMIT, Envelope
 from ...schema.codec.sinks import Attempt, SinkState, StagedRun
 from ...store import world
 from ...store.binding import fdb
@@ -225,7 +226,8 @@ class Stager:
         checked = check_headers(headers) if headers else {}
         if self._options.ordered:
             level_order.check(self._options, checked, None)
-        packed = pack_plain(payload, priority, self._now_ms, checked, self._content_type)
+        kind = self._content_type
+        packed = Envelope(payload, priority, self._now_ms, checked, content_type=kind).pack()
         self._size += size
         self._packer.add_plain(self._levels[priority], size, packed)
         if len(self._packer.pieces) >= FLUSH_PIECES:
@@ -246,7 +248,7 @@ class Stager:
         level = self._options.level(envelope.priority)
         if self._options.ordered:
             level_order.check(self._options, envelope.headers, envelope.gate)
-        packed = pack_envelope(envelope)
+        packed = envelope.pack()
         self._size += envelope.size
         self._packer.add(
             StagedRun(level, 1, envelope.size, packed, made.due_ms, made.dedup_id, False)

@@ -1,15 +1,15 @@
 """How values are stored: a version byte, then MessagePack; a module for each kind of value.
 
-Each ``unpack_...`` raises ``CorruptData`` for a value of another version, never guessing at it, and
-for any other that it cannot read.
+Reading raises ``CorruptData`` for a value of another version, never guessing at it, and for any
+other that is not of its type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Self, TypeVar
 
-import msgpack
+import msgspec
 
 from ...errors import CorruptData
 
@@ -19,37 +19,50 @@ VERSION = 1
 _VERSION = bytes([VERSION])
 
 
+def _exact(value: object) -> object:
+    """A value of a class of the user's, or of numpy's, as one of the class that it is derived
+    from."""
+    for kind in (str, int, float, bytes):
+        if isinstance(value, kind):
+            return kind(value)  # type: ignore[arg-type]
+    raise TypeError(f"a {type(value).__name__} cannot be stored")
+
+
+encode = msgspec.msgpack.Encoder(enc_hook=_exact).encode
+"""The only encoder."""
+_decoder = cache(msgspec.msgpack.Decoder)
+
+
 def pack(stored: object) -> bytes:
-    """The stored form of plain values."""
-    return _VERSION + bytes(msgpack.packb(stored))
+    """The stored form of a value."""
+    return _VERSION + encode(stored)
 
 
-def unpack(value: object, what: str) -> Any:
-    """What ``pack`` stored. ``what`` is named in the error."""
-    # A value inside another may be of any type.
-    if not isinstance(value, bytes):
-        raise CorruptData(what=what, problem=f"it is a {type(value).__name__}")
+def unpack(value: bytes | None, what: str, of: type[T]) -> T:
+    """What ``pack`` stored, of a type. ``what`` is named in the error."""
     if not value or value[0] != VERSION:
         found = f"version {value[0]}" if value else "no version"
         raise CorruptData(what=what, problem=f"it has {found}, not {VERSION}")
     try:
-        return msgpack.unpackb(memoryview(value)[1:], strict_map_key=False)
-    except (ValueError, TypeError) as error:
-        raise CorruptData(what=what, problem=repr(error)) from None
+        decoder: Any = _decoder(of)  # type: ignore[arg-type]
+        return decoder.decode(value[1:])  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CorruptData(what=what, problem=str(error)) from None
 
 
-def codec(what: str, fields: type[T]) -> tuple[Callable[[T], bytes], Callable[[object], T]]:
-    """Two functions, which pack and unpack a NamedTuple as the list of its fields.
+class Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A value that is stored as the list of its fields.
 
-    what: its name in errors.
+    kind: its name in errors.
     """
-    return pack, lambda stored: unpack_fields(stored, what, fields)
 
+    kind: ClassVar[str]
 
-def unpack_fields(value: object, what: str, build: Callable[..., T]) -> T:
-    """What ``build`` makes of the fields of a stored list."""
-    stored = unpack(value, what)
-    try:
-        return build(*stored)
-    except (TypeError, ValueError) as error:
-        raise CorruptData(what=what, problem=repr(error)) from None
+    def pack(self) -> bytes:
+        """The stored form."""
+        return _VERSION + encode(self)
+
+    @classmethod
+    def unpack(cls, value: bytes | None) -> Self:
+        """What ``pack`` stored; raises ``CorruptData``."""
+        return unpack(value, cls.kind, cls)

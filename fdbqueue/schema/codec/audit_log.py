@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
-from ...errors import CorruptData
-from ...values.records import record
+from . import Stored
 
 
-@record
-class AuditLine:
+class AuditLine(Stored, frozen=True):
     """What an operator did, or began.
 
-    stamp: orders lines by commit. at_ms: the wall clock. who: the operator; empty for somebody at
-    the machine itself. action: such as "redrive". queue: its name. what: the terms of the action,
-    such as a filter. run: the same in all lines of one action. state: "begun", "done" or "failed".
-    count: of how many messages or consumers; when it begins, how many are expected.
+    at_ms: the wall clock. who: the operator; empty for somebody at the machine itself. action: such
+    as "redrive". queue: its name. what: the terms of the action, such as a filter. run: the same in
+    all lines of one action. state: "begun", "done" or "failed". count: of how many messages or
+    consumers; when it begins, how many are expected. stamp: orders lines by commit; from its key.
     """
 
-    stamp: bytes
+    kind: ClassVar[str] = "the audit log"
+
     at_ms: int
     who: str
     action: str
@@ -29,17 +27,4 @@ class AuditLine:
     run: str
     state: str
     count: int
-
-
-def pack_audit(line: AuditLine) -> bytes:
-    names = AuditLine.__match_args__[1:]
-    return json.dumps({name: getattr(line, name) for name in names}, sort_keys=True).encode()
-
-
-def unpack_audit(value: bytes, stamp: bytes = b"") -> AuditLine:
-    """A line as it was stored."""
-    try:
-        stored: dict[str, Any] = json.loads(value)
-        return AuditLine(stamp, *(stored[name] for name in AuditLine.__match_args__[1:]))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptData(what="the audit log", problem=repr(error)) from None
+    stamp: bytes = b""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-import msgpack
+import msgspec
 
 from ...errors import CorruptData
 from ...store.binding import fdb
@@ -22,6 +22,7 @@ from ...store.client import pack_bytes, pack_int
 from ...values.model import RANDOM_BYTES, Position
 from ..keys import QueueKeys
 from ..keys.kinds import unpacked, within
+from . import encode
 from .envelopes import INLINE_LIMIT
 
 SHARED = b"B"
@@ -36,6 +37,7 @@ LENGTH_BYTES = 5
 """The most that a block adds to an envelope."""
 
 NUMBER_BYTES = 2
+_decode = msgspec.msgpack.Decoder(list[bytes]).decode
 _NO_BYTE = b"\x00\xff"
 _BYTES = b"\x01"
 """How a packed byte string begins."""
@@ -53,17 +55,17 @@ AnyRow = fdb.KeyValue | Row
 
 
 def pack_block(envelopes: Sequence[bytes]) -> bytes:
-    return SHARED + bytes(msgpack.packb(envelopes))
+    return SHARED + encode(envelopes)
 
 
 def envelopes(value: bytes) -> list[bytes]:
     """The stored envelopes in a block; raises ``CorruptData``."""
     try:
-        found = msgpack.unpackb(memoryview(value)[1:])
-    except ValueError as error:
-        raise CorruptData(what="a block", problem=repr(error)) from None
-    if type(found) is not list or not found or set(map(type, found)) != {bytes}:
-        raise CorruptData(what="a block", problem="it is no list of envelopes")
+        found = _decode(value[1:])
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptData(what="a block", problem=str(error)) from None
+    if not found:
+        raise CorruptData(what="a block", problem="it has no envelopes")
     return found
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar
 
 from ...store.clocks import Moment
-from . import codec
+from . import Stored
 from .atomic import pack_index, unpack_index
 
 
-class Session(NamedTuple):
+class Session(Stored, frozen=True):
     """A process that has consumers, and its last sign of life.
 
     expired: whether it was declared dead; then its consumers are being removed.
     """
+
+    kind: ClassVar[str] = "a session"
 
     host: str
     process: int
@@ -28,12 +30,11 @@ class Session(NamedTuple):
         return Moment(self.version, self.wall_ms)
 
 
-pack_session, unpack_session = codec("a session", Session)
-
-
-class ConsumerRef(NamedTuple):
+class ConsumerRef(Stored, frozen=True):
     """A consumer as keys name it. ``session`` is empty for one that gives its own sign of life, and
     ``subscription`` for one that takes any message of the queue."""
+
+    kind: ClassVar[str] = "a guard"
 
     id: bytes
     priority: int = 0
@@ -41,12 +42,11 @@ class ConsumerRef(NamedTuple):
     subscription: str = ""
 
 
-pack_guard, unpack_guard = codec("a guard", ConsumerRef)
-
-
-class ConsumerRecord(NamedTuple):
+class ConsumerRecord(Stored, frozen=True):
     """A registered consumer. ``version`` and ``wall_ms`` are the sign of life of one without a
     session, else 0."""
+
+    kind: ClassVar[str] = "a consumer"
 
     name: str
     priority: int
@@ -61,10 +61,7 @@ class ConsumerRecord(NamedTuple):
         return Moment(self.version, self.wall_ms)
 
 
-pack_consumer, unpack_consumer = codec("a consumer", ConsumerRecord)
-
-
-class Request(NamedTuple):
+class Request(Stored, frozen=True):
     """The request of a consumer in the line.
 
     waits: whether it stays in line while the queue is empty; otherwise it gets an empty answer.
@@ -77,6 +74,8 @@ class Request(NamedTuple):
     max_bytes: of payloads, in all; None for no limit. above: a single message of more bytes than
     this is accepted all the same; None if none is.
     """
+
+    kind: ClassVar[str] = "a request"
 
     max_messages: int
     seconds: float
@@ -98,11 +97,10 @@ class Request(NamedTuple):
         return not given and self.above is not None and size > self.above
 
 
-pack_request, unpack_request = codec("a request", Request)
-
-
-class Holder(NamedTuple):
+class Holder(Stored, frozen=True):
     """The consumer that an exclusive subscription serves, and until when."""
+
+    kind: ClassVar[str] = "a holder"
 
     token: bytes
     expiry_version: int
@@ -111,9 +109,6 @@ class Holder(NamedTuple):
     def lasts(self, at: Moment) -> bool:
         """Whether it is served still: as a lease, until both clocks are past the expiry."""
         return self.expiry_version > at.version or self.expiry_ms > at.wall_ms
-
-
-pack_holder, unpack_holder = codec("a holder", Holder)
 
 
 def pack_state(session: bytes, since: int = 0) -> bytes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ...errors import CorruptData
 from ...values.limits import Gate
 from ...values.model import Due, Position
-from . import pack, unpack
+from . import Stored, pack, unpack
 
 
 class DeadRecord(NamedTuple):
@@ -51,7 +51,7 @@ def pack_place(place: Place) -> bytes:
 
 
 def unpack_place(value: bytes) -> Place:
-    match unpack(value, "a place"):
+    match unpack(value, "a place", list[Any]):
         case ["ready", int(level), int(index), bytes(random)]:
             return Position(level, index, random)
         case ["delayed", int(due_ms), bytes(random)]:
@@ -67,12 +67,10 @@ def unpack_place(value: bytes) -> Place:
     raise CorruptData(what="a place", problem="it is of no known kind")
 
 
-def pack_known(message_id: str, until_ms: int) -> bytes:
-    return pack([message_id, until_ms])
+class Known(Stored, frozen=True):
+    """Of which message a dedup id is, and until when that is remembered."""
 
+    kind: ClassVar[str] = "a known id"
 
-def unpack_known(value: bytes) -> tuple[str, int]:
-    match unpack(value, "a known id"):
-        case [str(message_id), int(until_ms)]:
-            return message_id, until_ms
-    raise CorruptData(what="a known id", problem="it is no pair")
+    id: str
+    until_ms: int

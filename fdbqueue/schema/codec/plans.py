@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import ClassVar
 
-from ...errors import CorruptData
-from . import pack, unpack, unpack_fields
+import msgspec
+
+from . import Stored
 
 
-class PlannerState(NamedTuple):
+class PlannerState(Stored, frozen=True):
     """How far the plans of a consumer have come.
 
     line: names this sequence of batches: the identity of the queue, and random bytes. owner:
     random; names the run that owns the plans. acknowledged: the last batch that is done. last: the
     last one that was planned.
     """
+
+    kind: ClassVar[str] = "a planner"
 
     line: bytes
     owner: bytes
@@ -34,7 +37,7 @@ class Stage(IntEnum):
     """Its messages are being given back."""
 
 
-class Claimed(NamedTuple):
+class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The leases of a plan under ``claim``, numbered from 0.
 
     levels: the number of messages by level. plain: whether none has side records, so that they can
@@ -57,7 +60,7 @@ class Claimed(NamedTuple):
         return sum(self.levels.values())
 
 
-class Planned(NamedTuple):
+class Planned(Stored, frozen=True):
     """A plan: the leases of a batch, in order.
 
     messages, size: how many messages, and bytes of envelopes and payloads, were planned.
@@ -65,35 +68,11 @@ class Planned(NamedTuple):
     key of the last message if more wait for it.
     """
 
+    kind: ClassVar[str] = "a plan"
+
     planned_at_ms: int
     stage: Stage = Stage.OPEN
     messages: int = 0
     size: int = 0
     claims: tuple[Claimed, ...] = ()
     key: str | None = None
-
-
-def pack_planner(state: PlannerState) -> bytes:
-    return pack(list(state))
-
-
-def unpack_planner(value: bytes) -> PlannerState:
-    match unpack(value, "a planner"):
-        case [bytes(line), bytes(owner), int(acknowledged), int(last)]:
-            return PlannerState(line, owner, acknowledged, last)
-    raise CorruptData(what="a planner", problem="it has other fields")
-
-
-def pack_plan(plan: Planned) -> bytes:
-    claims = [each if each.joined else each[:3] for each in plan.claims]
-    return pack([plan.planned_at_ms, int(plan.stage), plan.messages, plan.size, claims, plan.key])
-
-
-def unpack_plan(value: bytes) -> Planned:
-    return unpack_fields(
-        value,
-        "a plan",
-        lambda planned_at_ms, stage, messages, size, claims, key: Planned(
-            planned_at_ms, Stage(stage), messages, size, tuple(Claimed(*c) for c in claims), key
-        ),
-    )

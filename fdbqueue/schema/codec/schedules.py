@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar
 
 from ...values.schedules import CatchUp, Overlap, Timing
-from . import codec, pack, unpack_fields
-from .envelopes import Envelope, pack_envelope, unpack_envelope
+from . import Stored
+from .envelopes import Envelope
 
 
-class Definition(NamedTuple):
+class Definition(Stored, frozen=True):
     """A schedule as it was set. envelope: what its messages have in common. ttl_ms: how long each
     lives after its tick."""
+
+    kind: ClassVar[str] = "a schedule"
 
     timing: Timing
     overlap: Overlap
@@ -21,7 +23,7 @@ class Definition(NamedTuple):
     envelope: Envelope
 
 
-class Progress(NamedTuple):
+class Progress(Stored, frozen=True):
     """How far a schedule has come.
 
     next_ms, next_id: the tick that waits, and its message; None, and empty, if none does. last_ms,
@@ -30,6 +32,8 @@ class Progress(NamedTuple):
     how many were left out.
     """
 
+    kind: ClassVar[str] = "the progress of a schedule"
+
     next_ms: int | None = None
     next_id: str = ""
     last_ms: int | None = None
@@ -37,34 +41,3 @@ class Progress(NamedTuple):
     fired: int = 0
     skipped: int = 0
     passed_ms: int = 0
-
-
-def pack_definition(definition: Definition) -> bytes:
-    timing = definition.timing
-    return pack(
-        [
-            *(timing.cron, timing.every_ms, timing.timezone, timing.start_ms),
-            *(definition.overlap, definition.catch_up, definition.paused, definition.ttl_ms),
-            pack_envelope(definition.envelope),
-        ]
-    )
-
-
-def unpack_definition(value: bytes) -> Definition:
-    return unpack_fields(
-        value,
-        "a schedule",
-        lambda cron, every_ms, zone, start_ms, overlap, catch_up, paused, ttl_ms, packed: (
-            Definition(
-                Timing(cron, every_ms, zone, start_ms),
-                overlap,
-                catch_up,
-                paused,
-                ttl_ms,
-                unpack_envelope(packed),
-            )
-        ),
-    )
-
-
-pack_progress, unpack_progress = codec("the progress of a schedule", Progress)

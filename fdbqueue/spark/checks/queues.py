@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from msgspec import Struct
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
@@ -12,7 +13,6 @@ from ...queue.queue import Queue
 from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
-from ...values.records import record
 from ...values.states import ENDS, TRANSITIONS, State
 from .. import session
 from ..jobs.events import BORN, TAKES, into, named, state_of, version, with_neighbors
@@ -38,8 +38,7 @@ _QUEUE = ["run", "queue"]
 _NEVER = (1 << 62) - 1
 
 
-@record
-class QueueSnapshot:
+class QueueSnapshot(Struct, frozen=True):
     """The state of a queue at one version, to compare its history with.
 
     ordered: its messages are taken in the order of their places. limit: the most attempts of a

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, field
 from functools import reduce
 from string import Formatter
 from typing import Any
 
+from msgspec import Struct, to_builtins
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-
-from ...values.records import record
 
 REFS = "array<struct<who: string, n: bigint>>"
 THIS = "array(struct(who, n))"
@@ -28,8 +26,7 @@ Condition = tuple[str, str, str]
 """The kind of a finding, the condition under which a row is one, and its detail: see ``text``."""
 
 
-@record
-class Violation:
+class Violation(Struct, frozen=True):
     """A violated guarantee: how often, and the first case with the events that show it.
 
     source: the run or the queue.
@@ -45,14 +42,13 @@ class Violation:
         return "\n    ".join([f"{self.kind}: {self.detail}", *self.shown_by])
 
 
-@record
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The violations that a check found; ``checked`` counts what it read, by name."""
 
     sources: tuple[str, ...]
     checked: Mapping[str, int]
     violations: tuple[Violation, ...]
-    unchecked: tuple[str, ...] = field(default=())
+    unchecked: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -69,7 +65,8 @@ class Verdict:
 
     def to_json(self) -> Mapping[str, Any]:
         """The verdict as plain dictionaries and lists."""
-        return asdict(self)
+        told: Mapping[str, Any] = to_builtins(self)
+        return told
 
 
 def text(template: str) -> Column:

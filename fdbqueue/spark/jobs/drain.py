@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from msgspec import Struct
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -16,7 +17,6 @@ from ...errors import InvalidArgument
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.options import MAX_NAME_LENGTH
-from ...values.records import record
 from .. import session, stores
 from ..source import streams
 from .steps import OnProgress, Step, plain_errors
@@ -29,8 +29,7 @@ _METRICS = "drained"
 _REPORT_SECONDS = 1
 
 
-@record
-class Left:
+class Left(Struct, frozen=True):
     """What a drain left in the queue, and why."""
 
     ready: int = 0
@@ -39,8 +38,7 @@ class Left:
     why: tuple[str, ...] = ()
 
 
-@record
-class Drained:
+class Drained(Struct, frozen=True):
     """The messages that a drain wrote.
 
     size: the bytes of their payloads; None unless these are bytes or text.

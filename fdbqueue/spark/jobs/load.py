@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from msgspec import Struct
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
@@ -18,7 +19,6 @@ from ...queue.queue import Queue
 from ...queue.streams.sinks import ROOM_SECONDS, Sink
 from ...store.binding import fdb
 from ...values.durations import Seconds, patience
-from ...values.records import record
 from ...values.serializers import JSON
 from .. import session, stores
 from ..source import encoding, write
@@ -39,8 +39,7 @@ _AS_JSON = {
 }
 
 
-@record
-class Loaded:
+class Loaded(Struct, frozen=True):
     """The result of a load.
 
     id: its name. rows: valid rows, of which ``new`` were not duplicates by dedup id or unique key.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from itertools import islice
 
+from msgspec import Struct
+
 from ...queue.queue import Queue
 from ...store.binding import fdb
-from ...values.records import record
 from .. import session, stores
 from ..source import batch
 from .steps import OnProgress, Step, plain_errors
@@ -15,8 +16,7 @@ from .steps import OnProgress, Step, plain_errors
 _BATCH = 100
 
 
-@record
-class Replayed:
+class Replayed(Struct, frozen=True):
     """The dead letters that matched, and how many of them are ready again."""
 
     matched: int

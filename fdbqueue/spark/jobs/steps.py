@@ -8,20 +8,19 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from msgspec import Struct
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 
 from ... import errors
 from ...errors import InvalidInput, JobFailed, QueueError
-from ...values.records import record
 
 _REPORT_SECONDS = 0.25
 _OUR_ERROR = re.compile(r"fdbqueue\.errors\.(\w+): (.*)")
 
 
-@record
-class Step:
+class Step(Struct, frozen=True):
     """The progress of a job: what it is doing, and how much of it is done. 0 of 0 is unknown."""
 
     doing: str

@@ -10,10 +10,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ...values.records import record
 
-
-@record
+@dataclass(frozen=True, slots=True)
 class Percentiles:
     """Nearest-rank percentiles of ``count`` times; None without any."""
 
@@ -23,7 +21,7 @@ class Percentiles:
     p99: int | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Counts:
     """How many events of each kind there were. A redelivery counts as a delivery, too."""
 
@@ -61,7 +59,7 @@ class Span(Counts):
     longest_wait_ms: int | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ConsumerFigures:
     """One consumer. ``failed`` counts deliveries that came back or ended without success."""
 
@@ -72,7 +70,7 @@ class ConsumerFigures:
     service: Percentiles
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Balance:
     """How evenly a queue's consumers share its deliveries.
 
@@ -85,7 +83,7 @@ class Balance:
     evenness: float
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Oldest:
     """The messages that the history leaves in a state, and the one enqueued first."""
 
@@ -98,7 +96,7 @@ class Oldest:
     age_ms: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class QueueReport:
     """One queue. ``consumers`` are the busiest; ``balance`` covers all."""
 
@@ -111,7 +109,7 @@ class QueueReport:
     oldest: tuple[Oldest, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of some queues. The times are None without a history."""
 

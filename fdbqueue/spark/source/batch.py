@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 from pyspark.sql.datasource import (
     DataSourceReader,
     EqualTo,
@@ -24,7 +26,6 @@ from pyspark.sql.types import StructType
 
 from ...errors import InvalidOptions
 from ...messages.streams import table_scan
-from ...values.records import record
 from ...values.selector import Selector
 from ..stores import SharedQueue
 from . import tables
@@ -33,8 +34,7 @@ from .settings import BATCH, Location, Options
 from .tables import RowFilter
 
 
-@record
-class Settings:
+class Settings(Struct, frozen=True):
     """The options of a batch read."""
 
     location: Location

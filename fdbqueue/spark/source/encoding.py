@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -27,7 +28,6 @@ from ...errors import InvalidInput, InvalidPayload, InvalidSchema
 from ...queue.streams.sinks import Stager
 from ...values.model import BYTES, NewMessage
 from ...values.options import DEFAULT_PRIORITY
-from ...values.records import record
 from ...values.serializers import JSON, Declared
 from . import json_text
 
@@ -198,8 +198,7 @@ def content_type(schema: StructType, given: str, stored: Declared | None) -> str
 # -- values -----------------------------------------------------------------------------------
 
 
-@record
-class _Unreadable:
+class _Unreadable(Struct, frozen=True):
     """The payload of a row that Spark could not read."""
 
     text: str

@@ -10,11 +10,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from itertools import accumulate, compress
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
@@ -31,9 +33,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
-from ...schema.codec.envelopes import FIELDS, UNREADABLE
-from ...values.model import BYTES, Headers
-from ...values.records import record
+from ...values.model import Headers
 from ...values.serializers import JSON, Declared
 from . import payloads
 from .settings import Options
@@ -89,8 +89,7 @@ _HEADER_TYPES = {"string": STRING, "int": LONG, "long": LONG, "bigint": LONG, "d
 _HEADER_TYPES |= {"float": "DOUBLE", "boolean": "BOOLEAN"}
 
 
-@record
-class Layout:
+class Layout(Struct, frozen=True):
     """The shape of rows. ``payload`` and ``headers`` are empty if the options do not set them."""
 
     table: str
@@ -150,14 +149,9 @@ class Layout:
 class Rows(dict[str, Sequence[Any]]):
     """Rows of a table, by column.
 
-    ``fields`` are the contents of stored envelopes, ``packed`` the envelopes, ``payload`` what was
-    enqueued. The others are columns that are not stored in envelopes.
+    ``envelopes`` are those of messages, ``payload`` what was enqueued. The others are columns that
+    are not stored in envelopes.
     """
-
-    @cached_property
-    def stored(self) -> set[int]:
-        """The fields that are in any of the envelopes."""
-        return set().union(*self["fields"])
 
     def chosen(self, mask: Sequence[bool]) -> Rows:
         """The rows for which the mask is true."""
@@ -169,10 +163,11 @@ class Rows(dict[str, Sequence[Any]]):
 
     def readable(self, strict: bool) -> Rows:
         """The messages that can be read. strict: raise ``CorruptData`` if one cannot."""
-        mask = [each.get(_CONTENT_TYPE) != UNREADABLE for each in self["fields"]]
+        mask = [each.readable for each in self["envelopes"]]
         if strict and not all(mask):
             n = mask.index(False)
-            problem = f"{self['fields'][n][_LAST_ERROR]}; the option unreadable at 'keep' shows it"
+            error = self["envelopes"][n].last_error
+            problem = f"{error}; the option unreadable at 'keep' shows it"
             raise CorruptData(what=f"message {self['id'][n]}", problem=problem)
         return self.chosen(mask)
 
@@ -253,7 +248,7 @@ def _payload(layout: Layout, type_: DataType) -> Column:
 def _headers(layout: Layout, type_: DataType) -> Column:
     if type_ == _TYPES[STRING] and layout.headers in ("", "json"):
         return lambda rows: pa.array(
-            [json.dumps(each.get(_HEADERS) or {}) for each in rows["fields"]], pa.string()
+            [json.dumps(each.headers) for each in rows["envelopes"]], pa.string()
         )
     if type_ == _TYPES[HEADERS] and layout.headers in ("", "map"):
         return _header_map
@@ -263,14 +258,11 @@ def _headers(layout: Layout, type_: DataType) -> Column:
     )
 
 
-_HEADERS, _CONTENT_TYPE, _LAST_ERROR = (
-    FIELDS[n] for n in ("headers", "content_type", "last_error")
-)
 _MAP = pa.map_(pa.string(), pa.string())
 
 
 def _header_map(rows: Rows) -> pa.Array:
-    every: list[Headers] = [each.get(_HEADERS) or {} for each in rows["fields"]]
+    every: list[Headers] = [each.headers for each in rows["envelopes"]]
     offsets = list(accumulate(map(len, every), initial=0))
     names = [name for headers in every for name in headers]
     values = [
@@ -284,7 +276,7 @@ def _header_map(rows: Rows) -> pa.Array:
 
 
 def _limits(rows: Rows) -> pa.Array:
-    found = _column_of(rows, FIELDS["limits"], None)
+    found = [each.limits for each in rows["envelopes"]]
     return pa.array([limits and list(limits.items()) for limits in found], _MAP)
 
 
@@ -299,8 +291,7 @@ def _header(name: str, type_: DataType) -> Column:
     fit, arrow = _FITS[type_], to_arrow_type(type_)
 
     def make(rows: Rows) -> pa.Array:
-        found = (each.get(_HEADERS) for each in rows["fields"])
-        return pa.array([fit(headers.get(name)) if headers else None for headers in found], arrow)
+        return pa.array([fit(each.headers.get(name)) for each in rows["envelopes"]], arrow)
 
     return make
 
@@ -315,19 +306,18 @@ _FITS: dict[DataType, Callable[[Any], Any]] = {
 
 def _plain(name: str, type_: str) -> Column:
     """A column as it is stored, in the envelope or beside it."""
-    number, default = _STORED.get(name, (None, None))
     make = _times if type_ == TIME else partial(pa.array, type=to_arrow_type(_TYPES[type_]))
-    if number is None:
+    if name == "enqueued_at":
+        return lambda rows: make(enqueued_at(rows))
+    if name not in _STORED:
         return lambda rows: make(rows[name])
-    return lambda rows: make(_column_of(rows, number, default))
+    field = attrgetter(_STORED[name])
+    return lambda rows: make([*map(field, rows["envelopes"])])
 
 
-def _column_of(rows: Rows, number: int, default: object) -> Sequence[Any]:
-    """A field of envelopes, most of which have only those that every envelope has."""
-    fields = rows["fields"]
-    if number in rows.stored:
-        return [each.get(number, default) for each in fields]
-    return [default] * len(fields)
+def enqueued_at(rows: Rows) -> list[int | None]:
+    """When messages were enqueued; None of one that cannot be read."""
+    return [each.enqueued_at_ms if each.readable else None for each in rows["envelopes"]]
 
 
 def _times(milliseconds: Sequence[int | None]) -> pa.Array:
@@ -335,15 +325,14 @@ def _times(milliseconds: Sequence[int | None]) -> pa.Array:
 
 
 _STORED = {
-    "priority": (FIELDS["priority"], None),
-    "attempts": (FIELDS["attempts"], 0),
-    "enqueued_at": (FIELDS["enqueued_at_ms"], None),
-    "expires_at": (FIELDS["expires_at_ms"], None),
-    "content_type": (_CONTENT_TYPE, BYTES),
-    "key": (FIELDS["key"], None),
-    "last_error": (_LAST_ERROR, None),
+    "priority": "priority",
+    "attempts": "attempts",
+    "expires_at": "expires_at_ms",
+    "content_type": "content_type",
+    "key": "key",
+    "last_error": "last_error",
 }
-"""The columns that envelopes hold, with their fields and defaults."""
+"""The columns that envelopes hold, with their fields."""
 
 
 def _header_columns(text: str) -> tuple[tuple[str, str], ...]:

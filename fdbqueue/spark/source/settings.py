@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from msgspec import Struct
+
 from ...errors import InvalidOptions
 from ...queue.streams.sinks import ROOM_SECONDS
-from ...values.records import record
 
 R = TypeVar("R")
 
 
-@record
-class Option:
+class Option(Struct, frozen=True):
     """An option of the data source.
 
     default: the text that stands where none is given; None where there is none. otherwise: what
@@ -280,8 +280,7 @@ class Options:
         return frozenset(numbers)
 
 
-@record
-class Location:
+class Location(Struct, frozen=True):
     """Where a queue is.
 
     store: None for each process's default. root: the prefix of the subspace of queues; None for

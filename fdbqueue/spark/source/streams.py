@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from msgspec import Struct
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -25,7 +26,6 @@ from ...errors import CorruptData, InvalidInput, InvalidOptions
 from ...messages.streams import planning
 from ...messages.streams.planning import Limits
 from ...values.options import check_name
-from ...values.records import record
 from ..stores import SharedQueue
 from .rows import Decoder, Layout
 from .settings import STREAM, Location, Options
@@ -36,8 +36,7 @@ _EARLIER = "an earlier queue of the same name, whose identity was"
 Offset = dict[str, Any]
 
 
-@record
-class Settings:
+class Settings(Struct, frozen=True):
     """The options of a stream.
 
     consumer: the owner of the plans; empty to browse. start: where a new browsing stream begins.

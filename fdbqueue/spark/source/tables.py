@@ -6,32 +6,33 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from ...errors import CorruptData
 from ...messages.streams import table_scan
 from ...messages.streams.table_scan import NOWHERE, Page
 from ...queue.queue import Queue
-from ...schema.codec.dead_letters import open_dead
-from ...schema.codec.delayed import open_delayed
-from ...schema.codec.envelopes import FIELDS, open_envelope, open_fields
-from ...schema.codec.history import unpack_line
+from ...schema.codec import Stored
+from ...schema.codec.dead_letters import DeadLetter
+from ...schema.codec.delayed import Delayed
+from ...schema.codec.envelopes import Envelope, open_envelope
+from ...schema.codec.history import Line
 from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
 from ...values.model import Due, Position
-from ...values.records import record
 from ...values.selector import Selector
-from .rows import Decoder, Rows, decoding
+from .rows import Decoder, Rows, decoding, enqueued_at
 
 HISTORY = "history"
 TIMES = {"delayed": "due_at", "dead": "died_at", HISTORY: "at"}
 """The columns of the tables' own times, if these are not the times of the enqueues."""
 _BATCH_ROWS = 10_000
-_ID, _ENQUEUED_AT = FIELDS["id"], FIELDS["enqueued_at_ms"]
+_NONE = Envelope(b"", 0, 0)
 _EVENT = ("stamp", "transition", "id", "level", "attempt", "consumer", "at", "place")
 
 
-@record
-class RowFilter:
+class RowFilter(Struct, frozen=True):
     """Which rows of a table to read.
 
     since, until: the range of the table's own time, in milliseconds, without ``until`` itself.
@@ -62,9 +63,9 @@ EVERYTHING = RowFilter()
 def _messages(
     packed: Sequence[bytes], ids: Sequence[str | None], levels: Sequence[int | None], **others: Any
 ) -> Rows:
-    fields = open_fields(packed)
-    ids = [each.get(_ID, place) for each, place in zip(fields, ids, strict=True)]
-    return Rows(id=ids, level=levels, fields=fields, packed=packed, **others)
+    envelopes = [open_envelope(each) for each in packed]
+    ids = [each.id or place for each, place in zip(envelopes, ids, strict=True)]
+    return Rows(id=ids, level=levels, envelopes=envelopes, **others)
 
 
 def _placed(
@@ -85,13 +86,13 @@ def _ready(keys: QueueKeys, page: Page) -> Rows:
 
 
 def _blocked(keys: QueueKeys, page: Page) -> Rows:
-    positions, packed = _columns(_opened(open_delayed, page, NOWHERE), 2)
+    positions, packed = _columns(_opened(Delayed, page, NOWHERE), 2)
     return _placed(positions, packed, blocked=[True] * len(page))
 
 
 def _delayed(keys: QueueKeys, page: Page) -> Rows:
     dues = [Due(*keys.delayed.parse(key)) for key in page.keys]
-    positions, packed = _columns(_opened(open_delayed, page, NOWHERE), 2)
+    positions, packed = _columns(_opened(Delayed, page, NOWHERE), 2)
     # A scheduled message never had a position: its id names when it is due.
     places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
     return _placed(positions, packed, places, due_at=[due.due_ms for due in dues])
@@ -110,7 +111,7 @@ def _leased(keys: QueueKeys, page: Page) -> Rows:
 
 
 def _dead(keys: QueueKeys, page: Page) -> Rows:
-    rows = _opened(open_dead, page, NOWHERE, None, None)
+    rows = _opened(DeadLetter, page, NOWHERE, None, None)
     positions, reasons, times, packed = _columns(rows, 4)
     return _placed(positions, packed, reason=reasons, died_at=times)
 
@@ -118,28 +119,21 @@ def _dead(keys: QueueKeys, page: Page) -> Rows:
 def _history(keys: QueueKeys, page: Page) -> Rows:
     events = []
     for key, value in zip(page.keys, page.values, strict=True):
-        line = unpack_line(value)
+        line = Line.unpack(value).events
         each = zip(keys.stamps(key, len(line)), line, strict=True)
         events += [(stamp, *fields) for stamp, fields in each]
     columns = zip(_EVENT, _columns(events, len(_EVENT)), strict=True)
-    return Rows(columns, fields=[{}] * len(events), packed=[b""] * len(events))
+    return Rows(columns, envelopes=[_NONE] * len(events))
 
 
-def _opened(
-    read: Callable[[bytes], tuple[Any, ...]], page: Page, *instead: Any
-) -> list[tuple[Any, ...]]:
+def _opened(kind: type[Stored], page: Page, *instead: Any) -> list[tuple[Any, ...]]:
     """What is stored. One that cannot be read is ``instead``, and all of it for an envelope."""
-    try:
-        return [read(value) for value in page.values]
-    except CorruptData:
-        return [_opened_one(read, value, instead) for value in page.values]
+    return [_opened_one(kind, value, instead) for value in page.values]
 
 
-def _opened_one(
-    read: Callable[[bytes], tuple[Any, ...]], value: bytes, instead: tuple[Any, ...]
-) -> tuple[Any, ...]:
+def _opened_one(kind: type[Stored], value: bytes, instead: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
-        return read(value)
+        return astuple(kind.unpack(value))
     except CorruptData:
         return (*instead, value)
 
@@ -207,13 +201,13 @@ def batches(
         with decoding("a stored message"):
             rows = _PARTS[part](keys, page)
             # A line of history has several events, and no chunks.
-            count = min(table_scan.fitting(rows["fields"]), len(page))
+            count = min(table_scan.fitting(rows["envelopes"]), len(page))
             if count < len(page):
                 rows = rows.part(0, count)
             if row_filter != EVERYTHING:
                 rows = rows.chosen(_mask(rows, TIMES.get(part), row_filter, now_ms))
             # One more round trip if some payloads are in chunks.
-            payloads = table_scan.contents(tr, keys, rows["fields"], rows["packed"], rows["id"])
+            payloads = table_scan.contents(tr, keys, rows["envelopes"], rows["id"])
             return Rows(rows, payload=payloads), count
 
     for rows in table_scan.pages(db, keys, within, read):
@@ -225,12 +219,12 @@ def batches(
 
 
 def _mask(rows: Rows, time: str | None, row_filter: RowFilter, now_ms: int) -> list[bool]:
-    times = rows[time] if time else [each.get(_ENQUEUED_AT) for each in rows["fields"]]
+    times = rows[time] if time else enqueued_at(rows)
     mask = list(map(row_filter.accepts, rows["level"], times))
     if row_filter.selector is None:
         return mask
     selected = row_filter.selector.matches
     return [
-        taken and selected(open_envelope(packed).properties(Position(level or 0, 0, b"")), now_ms)
-        for taken, packed, level in zip(mask, rows["packed"], rows["level"], strict=True)
+        taken and selected(envelope.properties(Position(level or 0, 0, b"")), now_ms)
+        for taken, envelope, level in zip(mask, rows["envelopes"], rows["level"], strict=True)
     ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
+from msgspec import Struct
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -25,7 +26,6 @@ from ...errors import InvalidInput, InvalidOptions, SinkUnfinished
 from ...queue.streams.sinks import ANONYMOUS_DAYS
 from ...schema.codec.sinks import Attempt, SinkState
 from ...values.options import check_name
-from ...values.records import record
 from ...values.serializers import MAX_CONTENT_TYPE
 from ..stores import SharedQueue
 from . import encoding
@@ -37,8 +37,7 @@ _SAMPLES = 5
 CommitMessages = Sequence[WriterCommitMessage | None]
 
 
-@record
-class Settings:
+class Settings(Struct, frozen=True):
     """The options of a write.
 
     sink: empty without an id. content_type: empty if not given. summary: a file on the driver for
@@ -78,7 +77,7 @@ class Staged(WriterCommitMessage):
 
     sink: str
     batch: int
-    attempt: tuple[bytes, int, int, int, str]
+    attempt: Attempt
     rejected: int = 0
     samples: tuple[str, ...] = ()
 
@@ -116,12 +115,12 @@ class _Writer:
         except BaseException:
             stager.discard()
             raise
-        return Staged(sink, batch, (*attempt,), invalid.count, tuple(invalid.samples))
+        return Staged(sink, batch, attempt, invalid.count, tuple(invalid.samples))
 
     def publish(self, sink: str, batch: int, messages: CommitMessages) -> SinkState:
         """Publish what the tasks of a batch have staged, in the order of the partitions."""
         db, queue = self._queue.open()
-        attempts = [Attempt(*each.attempt) for each in messages if isinstance(each, Staged)]
+        attempts = [each.attempt for each in messages if isinstance(each, Staged)]
         return queue.streams.sink(sink).publish(db, batch, attempts, room=self._settings.room)
 
     def discard(self, messages: CommitMessages) -> None:
@@ -130,7 +129,7 @@ class _Writer:
         for each in messages:
             if isinstance(each, Staged):
                 sink = queue.streams.sink(each.sink)
-                sink.discard(db, each.batch, [Attempt(*each.attempt)])
+                sink.discard(db, each.batch, [each.attempt])
 
 
 @dataclass(eq=False)
@@ -245,7 +244,7 @@ def _summarize(path: str, state: SinkState, messages: CommitMessages) -> None:
     summary = {
         "rows": state.rows,
         "new": state.new,
-        "size": sum(Attempt(*each.attempt).size for each in staged),
+        "size": sum(each.attempt.size for each in staged),
         "rejected": sum(each.rejected for each in staged),
         "samples": [text for each in staged for text in each.samples][:_SAMPLES],
     }

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from msgspec import Struct
+
 from ...errors import InvalidSelector
 from ..model import Message
-from ..records import record
 from .grammar import names, parse
 from .meaning import MAX_DEPTH, PROPERTIES, Equality, Node, Test, condition, type_of
 
@@ -33,8 +34,7 @@ MAX_COMPILED = 2_000
 """Selectors that a process keeps ready to use."""
 
 
-@record
-class Selector:
+class Selector(Struct, frozen=True):
     """A condition on messages: ``Selector("region = 'eu' AND priority > 6")``.
 
     A value: equal to any other with the same text, and picklable. Raises ``InvalidSelector``.

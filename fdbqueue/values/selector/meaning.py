@@ -6,12 +6,13 @@ import math
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...errors import InvalidSelector
 from ..model import HeaderValue, Message
-from ..records import record
 
 if TYPE_CHECKING:
     from lark import Token
@@ -38,8 +39,7 @@ Equality = tuple[str, type, HeaderValue]
 """A header, and the type and the value of a constant that it equals."""
 
 
-@record
-class Node:
+class Node(Struct, frozen=True):
     """A part of a selector: its type if known, its depth, where it is, and its meaning.
 
     header: the header that it names. constant: whether it is a literal. equal: headers, each with

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qsl
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...values.model import Depth
-from ...values.records import record
 from .. import sparkline
 from ..filters import Query
 from ..site import Site, Url, link, number
@@ -31,8 +31,7 @@ COLUMNS = {
 }
 
 
-@record
-class Shown:
+class Shown(Struct, frozen=True):
     """The queues of one page. total: how many there are, with all pages."""
 
     views: Sequence[View]

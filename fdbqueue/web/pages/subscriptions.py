@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...schema.subscription_definitions import Definition
 from ...values.model import MessageState, Position, parse_id
-from ...values.records import record
 from ..site import Site
 
 SHOWN, LOOKED_AT = 100, 1_000
 """How many subscriptions the page shows, and at how many messages it looks for their lag."""
 
 
-@record
-class Row:
+class Row(Struct, frozen=True):
     """A subscription. lag: how many of the first messages it has still to see."""
 
     definition: Definition

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from msgspec import Struct
+
 from ...store import world
 from ...store.connection import Connection
-from ...values.records import record
 from .loops import TURN_SECONDS, Loop
 from .server import Answer, text
 
@@ -16,8 +17,7 @@ SCRAPE_SECONDS = 5.0
 """How long a scrape waits for another one: scrapes may read the store, and must not pile up."""
 
 
-@record
-class Probes:
+class Probes(Struct, frozen=True):
     """Tells whether a worker must be started anew, and whether it takes messages.
 
     stopping: whether the worker has been told to stop.

@@ -28,10 +28,10 @@ import platform
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
-import msgpack
+import msgspec
 
 from ... import world
 from ..codes import Fault
@@ -151,7 +151,7 @@ class Mailbox:
         for request in group:
             if not request.plain or request.report or request.deadline or request.its_turn:
                 return False
-        data = msgpack.packb((self._durable, [_fields(request) for request in group]))
+        data = _encode((self._durable, [_fields(request) for request in group]))
         box = self._claim() if len(data) <= BOX_BYTES - _DATA else None
         if box is None:
             return False
@@ -222,12 +222,12 @@ class Mailbox:
             # A process that was interrupted may be posting something else, as the next number.
             if crc32(data, number) != words[at + _CHECKSUM]:
                 return []
-            durable, posted = msgpack.unpackb(data, use_list=False)
+            durable, posted = _decode(data)
             if (durable and not self._durable) or len(posted) > _MOST_REQUESTS:
                 return []
             return [_request(fields) for fields in posted]
-        except (TypeError, ValueError, AttributeError, struct.error, OverflowError):
-            # msgpack's own errors are ValueErrors. No release writes such a thing.
+        except (msgspec.MsgspecError, ValueError, struct.error):
+            # No release writes such a thing.
             return []
 
     def _used(self) -> range:
@@ -325,7 +325,24 @@ def _words_of(box: int) -> int:
     return (FIRST_BOX + box * BOX_BYTES) // 8
 
 
-def _fields(request: CommitRequest) -> tuple[Any, ...]:
+_Fields = tuple[
+    int | None,
+    Sequence[bytes],
+    Sequence[tuple[bytes, bytes]],
+    Sequence[tuple[bytes, bytes, int]],
+    Sequence[tuple[int, bytes, bytes | None]],
+    Sequence[tuple[bytes]],
+    Sequence[int],
+    Sequence[tuple[bytes, int | None]],
+    bytes,
+    int,
+]
+"""What the holder of the lock has to know of a request."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[bool, list[_Fields]]).decode
+
+
+def _fields(request: CommitRequest) -> _Fields:
     return (
         request.read_version,
         list(request.reads.keys),
@@ -340,7 +357,7 @@ def _fields(request: CommitRequest) -> tuple[Any, ...]:
     )
 
 
-def _request(fields: tuple[Any, ...]) -> CommitRequest:
+def _request(fields: _Fields) -> CommitRequest:
     read_version, keys, ranges, rows, changes, clears, slots, sampled, record, size = fields
     reads = KeySet()
     reads.keys.update(keys)
