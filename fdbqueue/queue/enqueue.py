@@ -10,22 +10,20 @@ from weakref import WeakKeyDictionary
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
-from ..messages.enqueue import admission, append_key, back_pressure, index_allocation
+from ..messages.enqueue import admission, back_pressure, single
 from ..messages.enqueue.back_pressure import ROOM_SECONDS
-from ..schema.codec.envelopes import Envelope
 from ..store import tasks
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
-from ..values import durations, serializers
-from ..values.content import check_headers
+from ..values import durations
 from ..values.durations import Seconds
-from ..values.model import BYTES, Enqueued, Headers, NewMessage, OnConflict, T
-from ..values.options import DEFAULT_PRIORITY, check_name
+from ..values.model import Enqueued, Headers, NewMessage, OnConflict, T
+from ..values.options import DEFAULT_PRIORITY
 from ..values.serializers import Serializer
 from .bulk.sharing import Sharing
 from .handle import Handle, Transactor, composed
-from .validation import drafts
+from .validation import draft, drafts
 
 MAX_BATCH = 10_000
 
@@ -106,23 +104,6 @@ class Enqueuing(Handle, Generic[T]):
         """
         if room is not ROOM_SECONDS:
             room = durations.patience("room", room)
-        plain = (
-            (at is None and ttl is None and dedup_id is None and unique is None)
-            and (max_attempts is None and backoff is None)
-            and (on_conflict == "keep" and max_delay is None and keep_result is None)
-            and (type(delay) is float and delay == 0.0 and limits is None)
-        )
-        sharing = None
-        if tasks.used and not isinstance(tr, fdb.Transaction):
-            sharing = self._sharing()
-        if plain and (sharing is None or sharing.begin()):
-            try:
-                message_id = self._enqueue_plain(tr, payload, priority, headers, key)
-            finally:
-                if sharing is not None:
-                    sharing.end()
-            if message_id is not None:
-                return message_id
         message = NewMessage(
             payload,
             priority,
@@ -140,9 +121,22 @@ class Enqueuing(Handle, Generic[T]):
             keep_result=keep_result,
             limits=limits,
         )
+        given = draft(message, self._clock.now_ms(tr), self._serializer)
+        sharing = None
+        if tasks.used and not isinstance(tr, fdb.Transaction):
+            sharing = self._sharing()
+        if given.alone and (sharing is None or sharing.begin()):
+            once, entry = self._keys.once, self._entry
+            try:
+                message_id = composed(tr, once, single.append, entry, given.envelope, wrote=bool)
+            finally:
+                if sharing is not None:
+                    sharing.end()
+            if message_id is not None:
+                return message_id
         if sharing is not None and not isinstance(tr, fdb.Transaction):
             return self._enqueue_shared(sharing, tr, message, room)
-        return self.enqueue_many(tr, [message], room=room)[0]
+        return self._admit(tr, [given], room)[0]
 
     def _enqueue_shared(
         self, sharing: Sharing, db: fdb.Database, message: NewMessage[T], room: Seconds
@@ -170,37 +164,6 @@ class Enqueuing(Handle, Generic[T]):
     @cached_property
     def _shared(self) -> WeakKeyDictionary[object, Sharing]:
         return WeakKeyDictionary()
-
-    def _enqueue_plain(
-        self,
-        tr: Transactor,
-        value: T,
-        priority: int,
-        headers: Headers | None,
-        key: str | None,
-    ) -> str | None:
-        """Enqueue a message that has nothing beside its envelope, but perhaps a key; None where the
-        queue asks for more."""
-        serializer = self._serializer
-        payload: Any = value
-        content_type = BYTES
-        if type(value) is not bytes or serializer is not None:
-            payload, content_type = serializers.dumps(serializer, value)
-        known = self._entry.known
-        if known is not None and len(payload) > known.plain_bytes:
-            return None
-        envelope = Envelope(
-            payload,
-            priority,
-            self._clock.now_ms(tr),
-            {} if headers is None else check_headers(headers),
-            content_type=content_type,
-            key=None if key is None else check_name(key),
-        )
-        once, entry = self._keys.once, self._entry
-        if key is None:
-            return composed(tr, once, index_allocation.append_plain, entry, envelope, wrote=bool)
-        return composed(tr, once, append_key.append, entry, envelope, key, wrote=bool)
 
     def enqueue_many(
         self,

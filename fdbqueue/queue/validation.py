@@ -20,6 +20,7 @@ from ..values.serializers import JSON, Serializer, check_content_type, dumps
 MAX_LIMITS = 5
 """The most limits of a message: each is read and written at once when it comes in."""
 MIN_TTL_SECONDS = 0.001
+_ON_CONFLICT = get_args(OnConflict)
 MIN_KEPT_SECONDS = 1.0
 """The shortest time to keep a result: a clock may be off by more than less."""
 
@@ -100,15 +101,16 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | 
         raise InvalidArgument(
             argument="ttl", value=message.ttl, problem="must end after the message is due"
         )
-    payload, content_type = message.payload, message.content_type
+    content_type = message.content_type
     if content_type is None:
-        payload, content_type = dumps(serializer, payload)
+        payload, content_type = dumps(serializer, message.payload)
     else:
         check_content_type(content_type)
+        payload = check_payload(message.payload)
     if message.max_attempts is not None:
         check_attempts("max_attempts", message.max_attempts)
     envelope = Envelope(
-        payload=check_payload(payload),
+        payload=payload,
         priority=message.priority,
         enqueued_at_ms=now_ms,
         headers=check_headers(message.headers),
@@ -128,7 +130,7 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | 
 def _conflict(message: NewMessage[Any]) -> int | None:
     """``max_delay`` in milliseconds, once ``on_conflict`` is known to be valid."""
     given = message.on_conflict
-    if given not in get_args(OnConflict):
+    if given not in _ON_CONFLICT:
         problem = 'must be "keep", "replace" or "debounce"'
         raise InvalidArgument(argument="on_conflict", value=given, problem=problem)
     if given != "keep" and message.unique is None:
@@ -170,6 +172,8 @@ def _name(name: str | None) -> str | None:
 def due(delay: Seconds, at: datetime | None, now_ms: int) -> int | None:
     """When a message is due, in milliseconds; None where that is now."""
     if at is None:
+        if type(delay) is float and not delay:
+            return None
         seconds = check_delay("delay", delay)
         return now_ms + int(seconds * 1000) if seconds else None
     if delay:

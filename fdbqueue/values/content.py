@@ -23,6 +23,8 @@ def check_count(argument: str, value: object, most: int) -> int:
 
 def check_payload(payload: object, limit: int = MAX_PAYLOAD) -> bytes:
     """A payload as bytes; raises ``InvalidPayload`` or ``PayloadTooLarge``."""
+    if type(payload) is bytes and len(payload) <= limit:
+        return payload
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise InvalidPayload(expected="bytes", kind=type(payload).__name__)
     data = bytes(payload)

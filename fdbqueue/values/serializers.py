@@ -202,6 +202,8 @@ def check_content_type(given: object) -> str:
 def dumps(serializer: Serializer[Any] | None, value: object) -> tuple[bytes, str]:
     """The payload of a value, and its content type; raises ``InvalidPayload``."""
     if serializer is None:
+        if type(value) is bytes:
+            return check_payload(value), BYTES
         plain = isinstance(value, bytes | bytearray | memoryview)
         serializer = cast(Serializer[Any], _BYTES if plain else _JSON)
     try:

@@ -8,9 +8,6 @@ A cursor that passes an index aborts an enqueue in flight at that index (FENCE).
 would be aborted again and again, so each retry *leaps*: it takes an index further ahead, which no
 cursor reaches soon. Gaps are harmless, and a transaction that begins after the commit sees the key
 and goes behind it.
-
-``append_plain`` also writes the message, if it has nothing beside its envelope: its enqueue passes
-no other module of this room.
 """
 
 from __future__ import annotations
@@ -19,10 +16,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...schema import changes, once
-from ...schema.catalogue import Entry
+from ...schema import once
 from ...schema.codec.envelopes import Envelope
-from ...schema.counters import BYTE, OPERAND_BYTES, unit
 from ...schema.keys import LevelKeys, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
@@ -30,7 +25,6 @@ from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int, parse_int
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import RANDOM_BYTES, Position
-from ...values.states import ENQUEUE
 
 FIRST_LEAP = 16
 MAX_LEAP = 65_536
@@ -41,8 +35,6 @@ _HALVED_VERSIONS = 2 * VERSIONS_PER_SECOND
 _MAX_HALVINGS = 16
 MAX_REMEMBERED = 1_000
 """Levels of queues whose last leap a process remembers."""
-_ENQUEUED = unit(ENQUEUE)
-_ONE = changes.ONE
 
 
 class Reads(NamedTuple):
@@ -143,41 +135,13 @@ def _begin(
     return begin, packed
 
 
-def append_plain(
-    tr: fdb.Transaction,
-    entry: Entry,
-    envelope: Envelope,
-) -> str | None:
-    """Append one message that has nothing beside its envelope, the fast way; returns its id.
-
-    Does what ``append`` and ``transitions.record`` do. Returns None, with nothing written, if the
-    queue keeps more of such a message (``Scope.plain_bytes``). Raises ``QueueNotFound``,
-    ``InvalidArgument``.
-    """
-    keys, known, snapshot = entry.keys, entry.known, tr.snapshot
-    priority, size = envelope.priority, len(envelope.payload)
-    ends: tuple[fdb.Key, fdb.Value] | None = None
-    if known is not None and type(priority) is int and 0 <= priority < len(known.levels):
-        # Issued before it is sure that the options are still these, so that nothing waits for that.
-        level = keys.levels[known.levels[priority]]
-        ends = snapshot.get_key(level.last), snapshot.get(level.tail)
-    scope = entry.scope(tr, ends and ends[0])
-    if size > scope.plain_bytes:
-        return None
-    if ends is None or scope is not known:
-        number = scope.options.level(priority)  # may raise
-        level, ends = keys.levels[number], reads(tr, keys, number)
-    following = next_index(level, *ends)
-    index, packed = _begin(tr, keys, level, following, 1)
+def take(
+    tr: fdb.Transaction, keys: QueueKeys, level: LevelKeys, number: int, end: Reads
+) -> tuple[Position, bytes]:
+    """One position behind all others of a level, and how its READY key ends; as ``assign``."""
+    index, packed = _begin(tr, keys, level, next_index(level, *end), 1)
     random = world.urandom(RANDOM_BYTES)
-    tr.set(level.ready + packed + pack_bytes(random), envelope.pack())
-    tr.add(level.count, (_ENQUEUED + size * BYTE).to_bytes(OPERAND_BYTES, "little"))
-    tr.add(keys.change, _ONE)
-    message_id = f"{level.label}{index:012x}-{random.hex()}"
-    if scope.index is not None:
-        position = Position(scope.levels[priority], index, random)
-        changes.announce_to_subscriptions(tr, scope, [envelope.properties(position)])
-    return message_id
+    return Position(number, index, random), packed + pack_bytes(random)
 
 
 def assign(

@@ -6,6 +6,7 @@ other that is not of its type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -30,7 +31,8 @@ def _exact(value: object) -> object:
 
 encode = msgspec.msgpack.Encoder(enc_hook=_exact).encode
 """The only encoder."""
-_decoder = cache(msgspec.msgpack.Decoder)
+decoder: Callable[[Any], Any] = cache(msgspec.msgpack.Decoder)
+"""The decoder of a type."""
 
 
 def pack(stored: object) -> bytes:
@@ -44,8 +46,8 @@ def unpack(value: bytes | None, what: str, of: type[T]) -> T:
         found = f"version {value[0]}" if value else "no version"
         raise CorruptData(what=what, problem=f"it has {found}, not {VERSION}")
     try:
-        decoder: Any = _decoder(of)  # type: ignore[arg-type]
-        return decoder.decode(value[1:])  # type: ignore[no-any-return]
+        made: T = decoder(of).decode(value[1:])
+        return made
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CorruptData(what=what, problem=str(error)) from None
 

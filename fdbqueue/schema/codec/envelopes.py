@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -14,7 +14,7 @@ from ...values.content import MAX_HEADER_BYTES
 from ...values.limits import Gate
 from ...values.model import BYTES, Death, HeaderValue, Message, Position
 from ...values.options import DEFAULT_PRIORITY, QueueOptions
-from . import Stored, unpack
+from . import VERSION, Stored, decoder, unpack
 
 VALUE_LIMIT = 100_000
 ENVELOPE_ROOM = 9_500
@@ -290,6 +290,9 @@ class Envelope(
         return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
 
 
+_decode: Callable[[bytes], Envelope] = decoder(Envelope).decode
+
+
 class Unreadable(Envelope, frozen=True):
     """A stored envelope that cannot be read, which is the payload. It is stored as it was."""
 
@@ -313,6 +316,13 @@ class Unreadable(Envelope, frozen=True):
 def open_envelope(value: bytes) -> Envelope:
     """As ``Envelope.unpack``, but an unreadable envelope is kept unchanged: its payload is the
     stored envelope, its content type ``UNREADABLE``, and ``last_error`` says why."""
+    try:
+        if value[0] == VERSION:
+            envelope = _decode(value[1:])
+            if envelope.backoff is None:
+                return envelope
+    except (msgspec.MsgspecError, ValueError, IndexError, RecursionError):
+        pass  # Said below.
     try:
         return Envelope.unpack(value)
     except CorruptData as error:

@@ -1,0 +1,74 @@
+"""Enqueue of one message at once: what most calls do, in one pass."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ...schema import changes, once
+from ...schema.catalogue import Entry
+from ...schema.codec.envelopes import GATED_INLINE_LIMIT, INLINE_LIMIT, Envelope
+from ...schema.codec.lookup import Turn
+from ...schema.counters import BYTE, OPERAND_BYTES, unit
+from ...store.binding import fdb
+from ...values.states import ENQUEUE
+from ..slots import backlog, taking
+from . import index_allocation
+
+_ENQUEUED = unit(ENQUEUE)
+
+
+def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
+    """Append a message without a unique key and limits; returns its id.
+
+    Does what ``admission.admit`` does. Returns None, with nothing written, where the queue or the
+    message asks for more: that has bounds, a history or an order of its own
+    (``Scope.plain_bytes``), or the payload does not stand in the row.
+
+    One round trip; with a key two if that had a backlog lately and has none now. Conflicts as
+    ``append.append``. Raises ``QueueNotFound``, ``InvalidArgument``.
+    """
+    keys, known, priority, key = entry.keys, entry.known, envelope.priority, envelope.key
+    size, ends, found = len(envelope.payload), None, None
+    if key is not None and size > GATED_INLINE_LIMIT:
+        return None
+    if known is not None and size > known.plain_bytes:
+        return None
+    if known is not None and type(priority) is int and 0 <= priority < len(known.levels):
+        # Issued before it is sure that the options are still these, so that nothing waits for that.
+        ends = index_allocation.reads(tr, keys, number := known.levels[priority])
+        found = None if key is None else taking.read(tr, known, key)
+    scope = entry.scope(tr, ends and ends.last)
+    if size > scope.plain_bytes:
+        return None
+    if ends is None or scope is not known:
+        ends = index_allocation.reads(tr, keys, number := scope.options.level(priority))
+        found = None if key is None else taking.read(tr, scope, key)
+    if envelope.keep_result_ms is not None and "results" not in scope.noted:
+        return None
+    packed = envelope.pack()
+    if len(packed) > INLINE_LIMIT:
+        return None
+    level = keys.levels[number]
+    position, place = index_allocation.take(tr, keys, level, number, ends)
+    message_id, waits = position.to_id(), False
+    if found is not None and key is not None:
+        once.change(tr, keys)
+        one = taking.Taking(tr, scope, key, found)
+        given = one.give(scope, message_id)
+        if given is None:
+            waits, packed = True, replace(envelope, id=message_id).pack()
+            turn = Turn(key, one.following(), position.random)
+            backlog.write(tr, scope, turn, message_id, position, packed)
+        else:
+            envelope = replace(envelope, slot=given[0], window=given[1])
+            packed = envelope.pack()
+    tr.add(level.count, (_ENQUEUED + size * BYTE).to_bytes(OPERAND_BYTES, "little"))
+    if envelope.expires_at_ms is not None:
+        tr.set(keys.mortal(envelope.expires_at_ms, message_id), b"")
+    if waits:
+        return message_id
+    tr.set(level.ready + place, packed)
+    tr.add(keys.change, changes.ONE)
+    if scope.index is not None:
+        changes.announce_to_subscriptions(tr, scope, [envelope.properties(position)])
+    return message_id
