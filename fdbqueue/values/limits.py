@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from . import rates
 from .rates import Rate
-from .records import OptionGroup
+from .option_groups import OptionGroup
 
 Limit = tuple[str, str]
 """A limit that the queues of a root share: its dimension and its name."""

@@ -19,7 +19,7 @@ from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
 from .limits import MAX_OF_KEY, Bounds, KeyLimits
 from .rates import Rate
-from .records import OptionGroup
+from .option_groups import OptionGroup
 
 log = logging.getLogger("fdbqueue")
 
