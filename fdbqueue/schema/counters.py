@@ -13,7 +13,7 @@ from ..values.states import State, Transition
 from .codec.atomic import unpack_counters
 from .keys import Kind, QueueKeys
 
-_COUNTERS = tuple(Depth.__match_args__)
+_COUNTERS = tuple(Depth.__struct_fields__)
 _ENQUEUED = _COUNTERS.index("enqueued")
 _BYTES = _COUNTERS.index("ready_bytes")
 _INDEX = {state: _COUNTERS.index(state.value) for state in State}

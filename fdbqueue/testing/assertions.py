@@ -53,5 +53,5 @@ def assert_enqueued(
 
 
 def _counted(depth: Depth) -> str:
-    counts = ((name, getattr(depth, name)) for name in Depth.__match_args__)
+    counts = ((name, getattr(depth, name)) for name in Depth.__struct_fields__)
     return ", ".join(f"{name}={count}" for name, count in counts if count) or "nothing"

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypedDict
 from msgspec import Struct
 
 from . import rates
-from .rates import Rate
 from .option_groups import OptionGroup
+from .rates import Rate
 
 Limit = tuple[str, str]
 """A limit that the queues of a root share: its dimension and its name."""

@@ -347,7 +347,7 @@ class Depth(Struct, frozen=True):
         return Depth(*map(sum, zip(*map(_counters, depths), strict=True)))
 
 
-_counters = attrgetter(*Depth.__match_args__)
+_counters = attrgetter(*Depth.__struct_fields__)
 
 
 class Deviation(Struct, frozen=True):

@@ -18,8 +18,8 @@ from . import backoff, durations, rates
 from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
 from .limits import MAX_OF_KEY, Bounds, KeyLimits
-from .rates import Rate
 from .option_groups import OptionGroup
+from .rates import Rate
 
 log = logging.getLogger("fdbqueue")
 

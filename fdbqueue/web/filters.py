@@ -35,7 +35,7 @@ class Filter(Struct, frozen=True):
     @classmethod
     def of(cls, query: Query) -> Filter:
         """The filter of a query or a form; raises ``InvalidSelector``."""
-        found = cls(*(query.get(name, "").strip() for name in cls.__match_args__))
+        found = cls(*(query.get(name, "").strip() for name in cls.__struct_fields__))
         if found.selector:
             Selector(found.selector)
         return found
@@ -46,11 +46,11 @@ class Filter(Struct, frozen=True):
     @classmethod
     def given(cls, query: Query) -> bool:
         """Whether a query has a filter, right or wrong."""
-        return any(query.get(name, "").strip() for name in cls.__match_args__)
+        return any(query.get(name, "").strip() for name in cls.__struct_fields__)
 
     def query(self) -> dict[str, str]:
         """The filter as a part of a query."""
-        return {name: getattr(self, name) for name in self.__match_args__}
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
     def predicate(self) -> Callable[[Message], bool]:
         """Whether a message matches; that of a dead letter has its ``death``."""

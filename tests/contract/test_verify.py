@@ -291,7 +291,7 @@ def dead_request(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def counters(**deltas: int) -> bytes:
-    return pack_counters(tuple(deltas.get(name, 0) for name in Depth.__match_args__))
+    return pack_counters(tuple(deltas.get(name, 0) for name in Depth.__struct_fields__))
 
 
 PLANTS: list[tuple[Plant, set[str], bool]] = [

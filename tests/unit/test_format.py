@@ -679,7 +679,7 @@ def _shown(field: FieldInfo) -> str:
 
 def test_the_page_lists_the_counters_in_their_order() -> None:
     listed = [(int(n), plain(name)) for n, name, _ in table("### Counters")]
-    assert listed == list(enumerate(Depth.__match_args__))
+    assert listed == list(enumerate(Depth.__struct_fields__))
 
 
 def test_the_page_lists_every_option_with_its_default() -> None:

@@ -12,7 +12,7 @@ def test_every_state_can_be_reached_and_ends_are_final() -> None:
 
 
 def test_every_state_has_a_counter() -> None:
-    assert {state.value for state in State} <= set(Depth.__match_args__)
+    assert {state.value for state in State} <= set(Depth.__struct_fields__)
 
 
 def test_transitions_have_names_of_their_own() -> None:

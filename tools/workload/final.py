@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import asdict
+
 import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.schema.keys import Kind, QueueKeys
@@ -172,7 +174,7 @@ def describe(place: Place, recorder: Recorder) -> None:
             "store",
             "final",
             name,
-            depth={each: getattr(depth, each) for each in depth.__match_args__},
+            depth=asdict(depth),
             dead=[
                 [one.message.payload.decode(), one.death.reason, one.death.attempts]
                 for one in _letters(place, name)

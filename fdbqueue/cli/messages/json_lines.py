@@ -13,12 +13,13 @@ import base64
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from typing import Any, BinaryIO
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from fdbqueue.errors import InvalidInput
 from fdbqueue.values import serializers
@@ -116,7 +117,7 @@ class Reader:
         self._serializer = serializer
         self._typed = typed
         self._options = options
-        self._given = {each.name: getattr(given, each.name) for each in fields(given)}
+        self._given = asdict(given)
         self._arriving = lines
         self._lines = self._size = 0
         self._digest: Any = None

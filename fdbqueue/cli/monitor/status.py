@@ -30,7 +30,7 @@ class Latency(Struct, frozen=True):
 
     def to_json(self) -> dict[str, float]:
         """JSON-ready, to the microsecond."""
-        return {name: round(getattr(self, name), 3) for name in self.__match_args__}
+        return {name: round(getattr(self, name), 3) for name in self.__struct_fields__}
 
 
 def bindings_version() -> str:
