@@ -125,8 +125,9 @@ class Enqueuing(Handle, Generic[T]):
         sharing = None
         if tasks.used and not isinstance(tr, fdb.Transaction):
             sharing = self._sharing()
-        if given.alone and (sharing is None or sharing.begin()):
-            once, entry = self._keys.once, self._entry
+        once, entry = self._keys.once, self._entry
+        alone = given.alone and single.may_fit(entry, given.envelope)
+        if alone and (sharing is None or sharing.begin()):
             try:
                 message_id = composed(tr, once, single.append, entry, given.envelope, wrote=bool)
             finally:

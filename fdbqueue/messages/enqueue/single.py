@@ -17,8 +17,16 @@ from . import index_allocation
 _ENQUEUED = unit(ENQUEUE)
 
 
+def may_fit(entry: Entry, envelope: Envelope) -> bool:
+    """Whether ``append`` takes a message, as far as is known without a read."""
+    size, known = len(envelope.payload), entry.known
+    if envelope.key is not None and size > GATED_INLINE_LIMIT:
+        return False
+    return known is None or size <= known.plain_bytes
+
+
 def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
-    """Append a message without a unique key and limits; returns its id.
+    """Append a message without a unique key and limits that may fit; returns its id.
 
     Does what ``admission.admit`` does. Returns None, with nothing written, where the queue or the
     message asks for more: that has bounds, a history or an order of its own
@@ -29,10 +37,6 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
     """
     keys, known, priority, key = entry.keys, entry.known, envelope.priority, envelope.key
     size, ends, found = len(envelope.payload), None, None
-    if key is not None and size > GATED_INLINE_LIMIT:
-        return None
-    if known is not None and size > known.plain_bytes:
-        return None
     if known is not None and type(priority) is int and 0 <= priority < len(known.levels):
         # Issued before it is sure that the options are still these, so that nothing waits for that.
         ends = index_allocation.reads(tr, keys, number := known.levels[priority])
