@@ -8,29 +8,29 @@ import importlib
 import itertools
 import json
 import os
-import re
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import Any
 
 from workload.history import Operation
 
 from fdbqueue.values.selector import grammar
 
-from . import mutants
-from .run import Outcome, Run, Settings
+from . import lanes, mutants, shrink
+from .run import FAULTS, PARTS, Outcome, Run, Settings
+
+NOTHING_FAILS = (*FAULTS, "skew", "watches")
 
 PATIENCE = 300.0
 """Seconds of the machine after which a run is given up."""
 AROUND = 40
 """Operations that are shown of those that a failure names, and of those before its end."""
-_NAME = re.compile(r"p\d+-\d+\.\d+:\d+:\d+|[0-9a-f]+-[0-9a-f]{12}-[0-9a-f]{16}")
-"""The tag or the id of a message."""
 MOST_SHOWN = 10
 
 
@@ -45,6 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--operations", type=int, default=Settings.operations)
     parser.add_argument("--no-faults", action="store_true")
+    parser.add_argument("--without", default="", help="parts that are left out, as --shrink says")
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="draw a small history that fails alike",
+    )
     parser.add_argument("--busy", type=float, help="virtual seconds, in place of --operations")
     parser.add_argument("--think", type=float, help="virtual seconds between two operations")
     parser.add_argument(
@@ -64,12 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = Settings(
         seed=0,
         operations=chosen.operations,
-        faults=not chosen.no_faults,
         seconds=chosen.busy,
         think=chosen.think,
         idle=chosen.idle,
         known=chosen.known,
+        without=frozenset(filter(None, chosen.without.split(",")))
+        | frozenset(NOTHING_FAILS if chosen.no_faults else ()),
     )
+    if unknown := settings.without - {*PARTS}:
+        parser.error(f"no parts: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     if chosen.twice:
         return _twice(list(sys.argv[1:] if arguments is None else arguments))
     if chosen.mutant:
@@ -83,9 +92,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(outcome), flush=True)
         else:
             _tell(outcome)
-        if failed and chosen.until_found:
+        if failed and chosen.shrink:
+            found = replace(settings, seed=outcome["seed"])
+            _draw(chosen, *shrink.shrink(found, outcome, partial(_outcomes, jobs=chosen.jobs)))
+        if failed and (chosen.until_found or chosen.shrink):
             break
     return 1 if failed else 0
+
+
+def _draw(chosen: argparse.Namespace, settings: Settings, outcome: dict[str, Any]) -> None:
+    """Show what is left of a failure."""
+    few, path = lanes.few(outcome), f"simulation-{settings.seed}.svg"
+    chosen.operations, chosen.idle, chosen.no_faults = settings.operations, settings.idle, False
+    chosen.without = ",".join(sorted(settings.without))
+    outcome |= {"again": _again(chosen, settings.seed), "shown": lanes.text(few)}
+    if chosen.json:
+        print(json.dumps(outcome), flush=True)
+        return
+    with open(path, "w") as out:
+        out.write(lanes.svg(few))
+    print(f"\nagain: {outcome['again']}\ndrawn: {path}\n")
+    print("\n".join([*outcome["shown"], "", *outcome["problems"][:1]]))
 
 
 def _twice(arguments: list[str]) -> int:
@@ -111,8 +138,8 @@ def _twice(arguments: list[str]) -> int:
 def _again(chosen: argparse.Namespace, seed: int) -> str:
     """The command that repeats the run of a seed."""
     command: str = f"tools/simulate --seed {seed} --operations {chosen.operations}"
-    for name in ("busy", "think", "idle", "mutant"):
-        if getattr(chosen, name) is not None:
+    for name in ("busy", "think", "idle", "mutant", "without"):
+        if getattr(chosen, name) not in (None, ""):
             command += f" --{name} {getattr(chosen, name)}"
     return command + " --no-faults" * bool(chosen.no_faults) + " --known" * bool(chosen.known)
 
@@ -176,9 +203,10 @@ class _Apart:
         return {**told, "seed": self.settings.seed, "processor": seconds}
 
 
-def _outcomes(settings: Settings, seeds: Iterator[int], jobs: int) -> Iterator[dict[str, Any]]:
+def _outcomes(settings: Settings, seeds: Iterable[int], jobs: int) -> Iterator[dict[str, Any]]:
     """What comes of each seed, as each ends; so many run at once."""
     running: dict[int, _Apart] = {}
+    seeds = iter(seeds)
     try:
         while True:
             for seed in itertools.islice(seeds, jobs - len(running)):
@@ -199,14 +227,15 @@ def _told(outcome: Outcome) -> dict[str, object]:
     if outcome.problems:
         # Those that the problems name, and the last ones.
         text = " ".join(outcome.problems)
-        named = [each for each in outcome.history if _named(each) & set(_NAME.findall(text))]
-        around = {id(each): str(each) for each in (*named[-AROUND:], *outcome.history[-AROUND:])}
-        told["around"] = list(around.values())
+        about = lanes.named(text)
+        named = [
+            each for each in outcome.history if lanes.named(f"{each.what} {each.result}") & about
+        ]
+        around = {id(each): each for each in (*named[-AROUND:], *outcome.history[-AROUND:])}
+        told["around"] = [
+            {each.name: getattr(one, each.name) for each in fields(one)} for one in around.values()
+        ]
     return told
-
-
-def _named(one: Operation) -> set[str]:
-    return set(_NAME.findall(f"{one.what} {one.result}"))
 
 
 def _tell(outcome: dict[str, Any]) -> None:
@@ -221,5 +250,5 @@ def _tell(outcome: dict[str, Any]) -> None:
     )
     if problems:
         print(f"again: {outcome['again']}\n\nthe end of the history:")
-        print("\n".join(outcome.get("around", ())))
+        print("\n".join(str(Operation(**each)) for each in outcome.get("around", ())))
         print("\nwhat is wrong:\n" + "\n".join(problems[:MOST_SHOWN]))

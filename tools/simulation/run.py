@@ -56,6 +56,11 @@ DRIFT = 1e-4
 """By how much more a clock that drifts is wrong, each second."""
 TOO_LARGE = (2101, 2102, 2103)
 """Errors of the store: a transaction, a key or a value is too large."""
+FAULTS = [each.name for each in fields(Rates)]
+SETTING = ["skew", "watches", "processes", "threads", "worker", "operator"]
+"""What else a seed chooses: clocks, a limit on watches, more than one process, more than one thread
+of each, workers, and somebody who pauses queues."""
+PARTS = [*FAULTS, *SETTING, *TABLE]
 STEPS = 40_000_000
 """Calls of the store after which a run that goes in circles is given up."""
 
@@ -66,7 +71,6 @@ class Settings:
 
     seed: int
     operations: int = 2_000
-    faults: bool = True
     verify_every: int = 1_000
     seconds: float | None = None
     """Virtual seconds of the busy part, where it does not end by operations."""
@@ -75,6 +79,8 @@ class Settings:
     """Virtual seconds without messages that follow."""
     known: bool = False
     """Whether also what is known to fail counts."""
+    without: frozenset[str] = frozenset()
+    """What is left out of what the seed chooses: see ``PARTS``."""
 
 
 @dataclass
@@ -121,23 +127,29 @@ class Run:
         self.think: float = thinks if settings.think is None else settings.think
         latency = chance.choice([0.0002, 0.001, 0.005, 0.02])
         self.seam = Seam(self.scheduler, latency, known=settings.known, on_death=self._died)
-        self.rates = self._rates(chance) if settings.faults else Rates()
-        self.weights = [
-            weight * chance.choice([0.0, 0.0, 0.3, 1.0, 3.0]) for weight, _ in TABLE.values()
-        ]
-        if not any(self.weights):
-            self.weights[0] = 1.0
-        self.skew = chance.choice([0.0, 0.0, 0.4, 30.0]) if settings.faults else 0.0
-        self.watches = chance.choice([None, None, 2, 20]) if settings.faults else None
+        self.rates = self._rates(chance)
+        swarm = {
+            name: weight * chance.choice([0.0, 0.0, 0.3, 1.0, 3.0])
+            for name, (weight, _) in TABLE.items()
+        }
+        if not any(swarm.values()):
+            swarm[next(iter(swarm))] = 1.0
+        self.weights = [weight * self._has(name) for name, weight in swarm.items()]
+        self.skew = chance.choice([0.0, 0.0, 0.4, 30.0]) * self._has("skew")
+        watches = chance.choice([None, None, 2, 20])
+        self.watches = watches if self._has("watches") else None
         self._stopping = False
 
-    @staticmethod
-    def _rates(chance: random.Random) -> Rates:
+    def _has(self, part: str) -> bool:
+        """Whether a part of what the seed chooses takes place."""
+        return part not in self.settings.without
+
+    def _rates(self, chance: random.Random) -> Rates:
         chosen = Rates()
-        for each in fields(Rates):
+        for name in FAULTS:
             if chance.random() < 0.5:
-                rate = MOST.get(each.name, 0.1) * 10 ** -chance.uniform(0, 1.3)
-                setattr(chosen, each.name, rate)
+                rate = MOST.get(name, 0.1) * 10 ** -chance.uniform(0, 1.3)
+                setattr(chosen, name, rate * self._has(name))
         return chosen
 
     # -- processes -------------------------------------------------------------------------------
@@ -165,10 +177,10 @@ class Run:
         if self.watches is not None:
             home.place.db.options.set_max_watches(self.watches)
         chance, bodies = self.random, [body for _, body in TABLE.values()]
-        for thread in range(chance.choice([1, 2, 4])):
+        for thread in range(chance.choice([1, 2, 4]) if self._has("threads") else 1):
             client = self._client(home, str(thread))
             self._spawn(home, client, partial(client.live, bodies, self.weights, self.think))
-        if chance.random() < 0.4:
+        if chance.random() < 0.4 and self._has("worker"):
             working = self._client(home, "worker")
             work = partial(working.work, chance.choice([1, 4]), chance.choice([None, 20]))
             self._spawn(home, working, work)
@@ -225,9 +237,10 @@ class Run:
     def _all(self) -> None:
         self.place.create()
         self.seam.rates = self.rates
-        for n in range(self.random.choice([1, 2, 3, 5])):
+        for n in range(self.random.choice([1, 2, 3, 5]) if self._has("processes") else 1):
             self._start(f"p{n}-0")
-        self._operate()
+        if self._has("operator"):
+            self._operate()
         self._busy()
         self._calm()
         if not self._broken():
