@@ -126,8 +126,7 @@ class Enqueuing(Handle, Generic[T]):
         if tasks.used and not isinstance(tr, fdb.Transaction):
             sharing = self._sharing()
         once, entry = self._keys.once, self._entry
-        alone = given.alone and single.may_fit(entry, given.envelope)
-        if alone and (sharing is None or sharing.begin()):
+        if single.may_take(entry, given) and (sharing is None or sharing.begin()):
             try:
                 message_id = composed(tr, once, single.append, entry, given.envelope, wrote=bool)
             finally:

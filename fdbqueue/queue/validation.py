@@ -95,8 +95,11 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | 
     """A valid message. Raises what ``Queue.enqueue`` raises for its arguments."""
     if not isinstance(message, NewMessage):
         message = NewMessage(message)
-    due_ms = due(message.delay, message.at, now_ms)
-    expires_at_ms = _expiry(message, now_ms)
+    due_ms = expires_at_ms = None
+    if message.at is not None or type(message.delay) is not float or message.delay:
+        due_ms = due(message.delay, message.at, now_ms)
+    if message.ttl is not None or message.ttl_ends_at is not None:
+        expires_at_ms = _expiry(message, now_ms)
     if message.ttl is not None and due_ms is not None and (expires_at_ms or 0) <= due_ms:
         raise InvalidArgument(
             argument="ttl", value=message.ttl, problem="must end after the message is due"
@@ -109,22 +112,27 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | 
         payload = check_payload(message.payload)
     if message.max_attempts is not None:
         check_attempts("max_attempts", message.max_attempts)
+    limit_ms = None
+    if message.on_conflict != "keep" or message.max_delay is not None:
+        limit_ms = _conflict(message)
+    unique, key, dedup_id = message.unique, message.key, message.dedup_id
+    kept, limits = message.keep_result, message.limits
     envelope = Envelope(
         payload=payload,
         priority=message.priority,
         enqueued_at_ms=now_ms,
-        headers=check_headers(message.headers),
+        headers=check_headers(message.headers) if message.headers else {},
         content_type=BYTES if content_type == BYTES else content_type,  # to be left out
         expires_at_ms=expires_at_ms,
         max_attempts=message.max_attempts,
-        backoff=backoff.store(message.backoff),
-        unique=_name(message.unique),
-        key=_name(message.key),
-        keep_result_ms=_kept(message),
-        limits=_limits(message),
+        backoff=None if message.backoff is None else backoff.store(message.backoff),
+        unique=None if unique is None else check_name(unique),
+        key=None if key is None else check_name(key),
+        keep_result_ms=None if kept is None else _kept(kept),
+        limits=None if limits is None else _limits(limits),
     )
-    limit_ms = _conflict(message)
-    return Draft(envelope, due_ms, _name(message.dedup_id), message.on_conflict, limit_ms)
+    name = None if dedup_id is None else check_name(dedup_id)
+    return Draft(envelope, due_ms, name, message.on_conflict, limit_ms)
 
 
 def _conflict(message: NewMessage[Any]) -> int | None:
@@ -144,18 +152,13 @@ def _conflict(message: NewMessage[Any]) -> int | None:
     return int(check_delay("max_delay", message.max_delay) * 1000)
 
 
-def _kept(message: NewMessage[Any]) -> int | None:
+def _kept(seconds: Seconds) -> int:
     """``keep_result`` in milliseconds."""
-    if message.keep_result is None:
-        return None
-    return int(check_delay("keep_result", message.keep_result, MIN_KEPT_SECONDS) * 1000)
+    return int(check_delay("keep_result", seconds, MIN_KEPT_SECONDS) * 1000)
 
 
-def _limits(message: NewMessage[Any]) -> dict[str, str] | None:
+def _limits(given: Mapping[str, str]) -> dict[str, str]:
     """``limits``, once they are known to be valid."""
-    given = message.limits
-    if given is None:
-        return None
     if not isinstance(given, Mapping) or not given:
         problem = 'name limits by their dimensions: {"api": "stripe"}'
     elif len(given) > MAX_LIMITS:
@@ -165,15 +168,9 @@ def _limits(message: NewMessage[Any]) -> dict[str, str] | None:
     raise InvalidArgument(argument="limits", value=given, problem=problem)
 
 
-def _name(name: str | None) -> str | None:
-    return None if name is None else check_name(name)
-
-
 def due(delay: Seconds, at: datetime | None, now_ms: int) -> int | None:
     """When a message is due, in milliseconds; None where that is now."""
     if at is None:
-        if type(delay) is float and not delay:
-            return None
         seconds = check_delay("delay", delay)
         return now_ms + int(seconds * 1000) if seconds else None
     if delay:

@@ -34,16 +34,6 @@ class Draft(Struct, frozen=True):
     max_delay_ms: int | None = None
 
     @property
-    def alone(self) -> bool:
-        """Whether it comes in at once, and is no other message's twin nor in a limit."""
-        return (
-            self.due_ms is None
-            and self.dedup_id is None
-            and self.envelope.unique is None
-            and self.envelope.limits is None
-        )
-
-    @property
     def names(self) -> list[tuple[str, str]]:
         """What makes it the same message as another."""
         named = (("dedup", self.dedup_id), ("unique", self.envelope.unique))

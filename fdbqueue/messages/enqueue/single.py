@@ -13,20 +13,25 @@ from ...store.binding import fdb
 from ...values.states import ENQUEUE
 from ..slots import backlog, taking
 from . import index_allocation
+from .admission import Draft
 
 _ENQUEUED = unit(ENQUEUE)
 
 
-def may_fit(entry: Entry, envelope: Envelope) -> bool:
+def may_take(entry: Entry, draft: Draft) -> bool:
     """Whether ``append`` takes a message, as far as is known without a read."""
-    size, known = len(envelope.payload), entry.known
-    if envelope.key is not None and size > GATED_INLINE_LIMIT:
+    envelope, known = draft.envelope, entry.known
+    if draft.due_ms is not None or draft.dedup_id is not None:
         return False
-    return known is None or size <= known.plain_bytes
+    if envelope.unique is not None or envelope.limits is not None:
+        return False
+    if envelope.key is not None and len(envelope.payload) > GATED_INLINE_LIMIT:
+        return False
+    return known is None or len(envelope.payload) <= known.plain_bytes
 
 
 def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
-    """Append a message without a unique key and limits that may fit; returns its id.
+    """Append a message that ``may_take`` lets through; returns its id.
 
     Does what ``admission.admit`` does. Returns None, with nothing written, where the queue or the
     message asks for more: that has bounds, a history or an order of its own
@@ -54,7 +59,8 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
         return None
     level = keys.levels[number]
     position, place = index_allocation.take(tr, keys, level, number, ends)
-    message_id, waits = position.to_id(), False
+    message_id = f"{level.label}{position.index:012x}-{position.random.hex()}"
+    waits = False
     if found is not None and key is not None:
         once.change(tr, keys)
         one = taking.Taking(tr, scope, key, found)
