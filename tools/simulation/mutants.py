@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fdbqueue.consumers import leader, line, promotion, sessions, wakeups
-from fdbqueue.messages import delayed, lookup, payloads, transitions
+from fdbqueue.messages import dead_letters, delayed, lookup, payloads, transitions
 from fdbqueue.messages.delivery import (
     batch,
     lease,
@@ -23,7 +23,7 @@ from fdbqueue.messages.delivery import promotion as due_messages
 from fdbqueue.messages.enqueue import index_allocation, last_values
 from fdbqueue.messages.groups import members
 from fdbqueue.messages.schedules import ticks
-from fdbqueue.messages.slots import hand_over, permits, rates
+from fdbqueue.messages.slots import backlog, hand_over, permits, rates
 from fdbqueue.messages.streams import planning
 from fdbqueue.schema import catalogue, changes, once
 from fdbqueue.schema.codec import blocks, envelopes
@@ -31,6 +31,7 @@ from fdbqueue.schema.codec.envelopes import Envelope
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import cursors
+from fdbqueue.values.model import Due
 from fdbqueue.values.options import QueueOptions
 from fdbqueue.worker import session as process_session
 from fdbqueue.worker.session import ProcessSession
@@ -320,15 +321,9 @@ def owes_nothing() -> None:
 
 
 @mutant
-def lets_out_everything() -> None:
-    """A hand-over has no budget."""
-    vars(hand_over)["weight"] = lambda envelope: 0
-
-
-@mutant
 def forgets_the_next_tick() -> None:
-    """A schedule ticks once."""
-    vars(ticks)["arm"] = lambda tr, scope, name, definition, next_ms: ""
+    """A schedule ticks once: of its next tick there is nothing but the id."""
+    vars(ticks)["arm"] = lambda tr, scope, name, definition, next_ms: Due(next_ms, bytes(8)).to_id()
 
 
 @mutant
@@ -342,18 +337,38 @@ def forgets_ends_of_extensions() -> None:
     vars(lease_extension)["_extend"] = alone
 
 
-# -- what is wrong with a message ------------------------------------------------------------------
+@mutant
+def counts_backlogs_twice() -> None:
+    """Of those that wait, each is counted twice."""
+    count = backlog.count
+    vars(backlog)["count"] = lambda tr, keys, gate, change: count(tr, keys, gate, 2 * change)
 
 
 @mutant
-def forgets_keys() -> None:
-    """A message that moves to another queue forgets its ordering key."""
-    elsewhere = Envelope.elsewhere
+def keeps_windows() -> None:
+    """A message that is taken frees no place in the window of its key."""
+    vars(hand_over)["taken"] = lambda tr, scope, messages: 0
 
-    def forgets(envelope: Envelope, options: QueueOptions) -> Envelope:
-        return replace(elsewhere(envelope, options), key=None)
 
-    vars(envelopes)["Envelope"].elsewhere = forgets
+@mutant
+def keeps_turns() -> None:
+    """A message that ends while it waits keeps its turn at a limit that queues share."""
+    vars(backlog)["forget"] = lambda tr, scope, turn: None
+
+
+@mutant
+def loses_dead_letters() -> None:
+    """What has failed too often is gone."""
+    vars(dead_letters)["add"] = lambda tr, scope, source, messages: 0
+
+
+@mutant
+def uses_indexes_again() -> None:
+    """An index that was passed may be given again: TAIL."""
+    vars(cursors)["fence"] = lambda tr, keys, level, index: None
+
+
+# -- what is wrong with a message ------------------------------------------------------------------
 
 
 @mutant

@@ -28,7 +28,7 @@ from fdbqueue.errors import TransactionTooLarge
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 
-from . import invariants
+from . import invariants, knobs
 from .driver import SECOND, Process, Scheduler, Strand
 from .processes import Home, Memory, SimulatedClient
 from .seam import Rates, Seam
@@ -223,6 +223,7 @@ class Run:
         world.enter(self.hub.world)
         logger = logging.getLogger("fdbqueue")
         logger.propagate, logger.handlers = False, [TooLarge(self.problems)]
+        knobs.turn(self.settings.seed)
         gc.collect()
         gc.disable()
         with _directory() as self.directory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, get_args
@@ -59,8 +59,15 @@ def size_of(messages: list[NewMessage[bytes]]) -> int:
     return sum(len(each.payload) for each in messages)
 
 
-def _enqueue(c: Client, count: int, *, marked: bool = False, then: ThenOn | None = None) -> None:
-    name = c.random.choice([*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"])
+def _enqueue(
+    c: Client,
+    count: int,
+    *,
+    marked: bool = False,
+    then: ThenOn | None = None,
+    names: Sequence[str] = (*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"),
+) -> None:
+    name = c.random.choice(names)
     if name == "watched":
         count = 1
     messages, told = _messages(c, name, count)
@@ -234,7 +241,13 @@ def dequeue(c: Client) -> None:
     c.do("dequeue", name, lambda n: c.marked(n, take), rows=1, size=100_000, marked=True, wait=0.0)
 
 
-@operation(1)
+@operation(3)
+def enqueue_for_subscriptions(c: Client) -> None:
+    """At once with those who move their cursors."""
+    _enqueue(c, 1, names=("watched", "watched", "filtered"))
+
+
+@operation(3)
 def browse(c: Client) -> None:
     name = c.random.choice(list(BROWSERS))
 
