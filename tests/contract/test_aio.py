@@ -618,24 +618,6 @@ def test_tasks_that_wait_share_a_request_and_are_served_in_their_order(
     assert queue.depth(db).done == 5
 
 
-def test_a_task_whose_time_is_over_leaves_the_others_waiting(
-    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue
-) -> None:
-    async def main() -> None:
-        short = asyncio.create_task(orders.receive(adb, wait=0.1))
-        long = asyncio.create_task(orders.receive(adb, wait=DEADLINE))
-        assert await short is None
-        await until(lambda: in_line(db, queue) == 1)
-        assert await orders.receive(adb, wait=0.01) is None
-        queue.enqueue(db, b"a")
-        found = await long
-        assert found is not None
-        assert found.payload == b"a"
-
-    run(main())
-    assert in_line(db, queue) == 0
-
-
 def test_when_all_tasks_are_cancelled_no_request_and_no_message_is_left_behind(
     db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import pickle
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from zlib import crc32
 
 import pytest
 
-from fdbqueue import Bounds, Message, NewMessage, Queue, Subscription, Then, Worker, aio
+from fdbqueue import Bounds, Message, NewMessage, Queue, Subscription, Then, Worker
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidPayload,
@@ -32,7 +31,7 @@ from tests.flaky import (
     UNKNOWN_LOST,
     FlakyDatabase,
 )
-from tests.patience import DEADLINE, eventually
+from tests.patience import eventually
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -534,26 +533,6 @@ def test_a_group_that_is_forgotten_has_no_callback(db: Database, parts: Queue) -
     assert parts.depth(db).done == 2 * 3 + 2
     assert parts.groups.get(db, "b") is None
     assert parts.admin.verify(db).ok
-
-
-def test_asyncio_has_groups(db: Database, parts: Queue, wholes: Queue) -> None:
-    store: Any = db
-
-    async def run() -> None:
-        twin = aio.Queue("parts", root=parts._root, clock=parts._clock)
-        other = aio.Queue("wholes", root=parts._root, clock=parts._clock)
-        grouped = await twin.enqueue_many(store, [b"x"], group=Then(b"all", queue=other))
-        async with aio.Worker(store).add(twin, noted):
-            while (
-                found := await twin.groups.get(store, grouped.group)
-            ) and found.state != "complete":
-                await asyncio.sleep(0.001)
-
-    async def noted(message: Message) -> None:
-        await asyncio.sleep(0)
-
-    asyncio.run(asyncio.wait_for(run(), DEADLINE))
-    assert came(db, wholes) == [b"all"]
 
 
 # -- verify -----------------------------------------------------------------------------------

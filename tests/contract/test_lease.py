@@ -185,6 +185,21 @@ def test_leases_settled_together_are_read_with_others_between_them(
     assert queue.admin.verify(db).ok
 
 
+def test_an_ack_races_the_reaper_and_one_of_them_wins(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    ack, reap = db.create_transaction(), db.create_transaction()
+    queue.ack(ack, delivery)
+    clock.seconds += 61
+    assert queue.receive(reap) is not None
+    reap.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        ack.commit().wait()
+
+
 def test_waiting_ends_as_soon_as_a_message_arrives(db: Database, queue: Queue) -> None:
     waiting = threading.Event()
     found: list[bytes] = []

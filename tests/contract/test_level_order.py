@@ -102,14 +102,6 @@ def test_equal_values_come_in_the_order_of_arrival_even_if_all_were_away(
     sound(db, reminders)
 
 
-def test_two_enqueues_of_one_transaction_keep_their_order(db: Database, reminders: Queue) -> None:
-    tr = db.create_transaction()
-    for n in range(5):
-        reminders.enqueue(tr, b"%d" % n, headers={"at": 7})
-    tr.commit().wait()
-    assert ready(db, reminders) == [b"0", b"1", b"2", b"3", b"4"]
-
-
 def test_a_released_message_returns_among_those_that_came_since(
     db: Database, reminders: Queue, clock: ManualClock
 ) -> None:

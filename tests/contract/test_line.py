@@ -189,6 +189,33 @@ def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_
     assert queue.depth(db).leased == 1
 
 
+def test_whoever_joins_while_the_leader_leaves_looks_again(db: Database, queue: Queue) -> None:
+    leader = queue.line.request(db)
+    joining = db.create_transaction()
+    queue.line.request(joining)
+    queue.line.withdraw(db, leader)
+    with pytest.raises(fdb.FDBError) as caught:
+        joining.commit().wait()
+    assert caught.value.code == 1020
+
+
+@pytest.mark.parametrize("withdrawal_first", [True, False])
+def test_a_withdrawal_races_a_round_and_one_of_them_wins(
+    db: Database, queue: Queue, withdrawal_first: bool
+) -> None:
+    leader, other = queue.line.request(db), queue.line.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    leave, round_ = db.create_transaction(), db.create_transaction()
+    assert queue.line.withdraw(leave, other) == []
+    waiter = waiting._Waiter(db, queue._access, leader, None)
+    waiter._round(round_, answered=False, done=False)
+    winner, loser = (leave, round_) if withdrawal_first else (round_, leave)
+    winner.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        loser.commit().wait()
+    assert payloads(queue.line.withdraw(db, other)) == ([] if withdrawal_first else [b"b"])
+
+
 # -- leaving --------------------------------------------------------------------------------------
 
 

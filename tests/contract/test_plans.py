@@ -626,6 +626,23 @@ def test_every_step_happens_once_under_every_plan_of_faults(
     assert sound(db, queue)
 
 
+def test_two_runs_at_once_never_plan_a_message_twice(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(6)])
+    one, two = queue.streams.plans.planner("one"), queue.streams.plans.planner("two")
+    marks = {}
+
+    def interfere() -> None:
+        if "two" not in marks:
+            marks["two"] = Mark("", 0)
+            marks["two"] = two.next(db, two.begin(db), messages=2)
+
+    flaky = cast("Database", FlakyDatabase(db, [], before=interfere))
+    until = one.next(flaky, one.begin(db), messages=2)
+    assert payloads(db, two, two.begin(db), marks["two"]) == [b"0", b"1"]
+    assert payloads(db, one, one.begin(db), until) == [b"2", b"3"]
+    assert sound(db, queue)
+
+
 def test_an_enqueue_at_the_same_time_does_not_disturb_a_plan(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     flaky = FlakyDatabase(db, [], before=lambda: queue.enqueue(db, b"late"))

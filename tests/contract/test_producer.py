@@ -28,7 +28,6 @@ from fdbqueue.errors import (
     StoreForked,
     Unfinished,
 )
-from fdbqueue.queue.bulk import pending
 from fdbqueue.store import binding, world
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -266,45 +265,6 @@ def test_a_message_lingers_until_the_batch_is_full_or_somebody_waits_for_all(
         producer.send(b"last")
     assert held.commits == before + 5
     assert len(stored(db, queue)) == 18
-
-
-@pytest.mark.parametrize("linger", [None, 0])
-def test_who_was_told_of_a_message_shares_the_next_commit_with_those_that_wait(
-    db: Database,
-    queue: Queue,
-    held: HeldDatabase,
-    linger: float | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pending, "LINGER_SHARE", 1e9)
-    monkeypatch.setattr(pending, "LINGER_SECONDS", DEADLINE)
-    with queue.producer(held.db, linger=linger) as producer:
-        for round_ in range(3):
-            held.hold()
-            first = producer.send(b"first")
-            held.begun()
-            before = held.commits
-            second = producer.send(b"second")
-            if linger is None:
-                # When who waits for the first sends again as soon as it is stored
-                again = in_thread(partial(_send_after, first, producer))
-                held.open.set()
-                # Then both share a commit
-                wait([second, again.result(DEADLINE)], DEADLINE)
-                assert held.commits == before + 1
-            else:
-                held.open.set()
-                second.result(DEADLINE)
-                assert held.commits == before + 1
-            # Whoever waits for all messages waits for no other
-            producer.send(b"fourth")
-            producer.flush(DEADLINE)
-            assert queue.depth(db).enqueued == (round_ + 1) * (4 if linger is None else 3)
-
-
-def _send_after(first: Future[str], producer: Producer[Any]) -> Future[str]:
-    first.result(DEADLINE)
-    return producer.send(b"third")
 
 
 # -- once -------------------------------------------------------------------------------------

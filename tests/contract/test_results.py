@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker, aio
+from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker
 from fdbqueue.consumers import watching
 from fdbqueue.errors import (
     InvalidArgument,
@@ -57,16 +56,6 @@ def transactional(tr: fdb.Transaction, message: Message) -> object:
     return {"of": message.payload.decode()}
 
 
-async def coroutine(message: Message) -> object:
-    await asyncio.sleep(0)
-    return {"of": message.payload.decode()}
-
-
-async def transactional_coroutine(tr: Any, message: Message) -> object:
-    await asyncio.sleep(0)
-    return {"of": message.payload.decode()}
-
-
 @pytest.mark.parametrize("handler", [plain, transactional])
 @pytest.mark.parametrize(
     "fault",
@@ -94,22 +83,6 @@ def test_whatever_becomes_of_a_commit_what_is_done_has_its_result(
         eventually(over)
     assert [sums.result(db, each) for each in ids] == [{"of": str(n)} for n in range(COUNT)]
     assert sums.admin.verify(db).ok
-
-
-@pytest.mark.parametrize("handler", [coroutine, transactional_coroutine, plain])
-def test_asyncio_gives_results_and_waits_for_them(
-    db: Database, sums: Queue[Any], handler: Any
-) -> None:
-    store: Any = db
-
-    async def run() -> object:
-        twin = aio.Queue("sums", root=sums._root, clock=sums._clock)
-        message_id = await twin.enqueue(store, 7, keep_result=KEPT)
-        waiting = asyncio.create_task(twin.result(store, message_id, wait=DEADLINE))
-        async with aio.Worker(store).add(twin, handler):
-            return await waiting
-
-    assert asyncio.run(run()) == {"of": "7"}
 
 
 def test_an_acknowledgement_may_have_a_result(db: Database, sums: Queue[Any]) -> None:
