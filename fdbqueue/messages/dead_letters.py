@@ -214,7 +214,7 @@ def _forward(
             death=death,
         )
         arrived = payloads.store(tr, other, fresh)
-        entries.append((other.options.level(arrived.priority), arrived))
+        entries.append((other.level(arrived.priority), arrived))
     if any(envelope.keep_result_ms is not None for _, envelope in entries):
         catalogue.note(tr, other, "results")
     last_values.replace_older(tr, other, append.append(tr, other, entries))

@@ -73,7 +73,7 @@ def _change(
 ) -> bool:
     """``change`` of one, which has left its place; returns whether it is delayed and due."""
     old, place = found.message, found.place
-    level = scope.options.level(envelope.priority)
+    level = scope.level(envelope.priority)
     waits = isinstance(place, Turn)  # Else it leaves the window of its key.
     envelope = replace(envelope, id=old.id, window=envelope.window if waits else None)
     new = StoredMessage(replace(old.position, level=level), envelope, turn=old.turn)

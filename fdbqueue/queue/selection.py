@@ -162,7 +162,7 @@ def edit(
 
     def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
         if priority is not None:
-            scope.options.level(priority)
+            scope.level(priority)
         due_ms = None
         if delay is not None or at is not None:
             due_ms = due(delay or 0.0, at, scope.now_ms(tr)) or 0

@@ -120,6 +120,12 @@ class Scope:
         self.plain_bytes = _plain_bytes(options)
         self.waited: set[Gate] = set()
 
+    def level(self, priority: int) -> int:
+        """As ``QueueOptions.level``."""
+        if type(priority) is int and 0 <= priority < len(self.levels):
+            return self.levels[priority]
+        return self.options.level(priority)
+
     def note_backlog(self, gate: Gate) -> None:
         """Note that a key or a limit has a backlog."""
         if len(self.waited) >= MAX_WAITED:

@@ -99,7 +99,7 @@ def admit(
     for draft in drafts if scope.options.ordered else ():
         level_order.check(scope.options, draft.envelope.headers, draft.envelope.gate)
     now_ms = scope.now_ms(tr)
-    levels = {_level(scope, draft) for draft in drafts if draft.due_ms is None}
+    levels = {scope.level(draft.envelope.priority) for draft in drafts if draft.due_ms is None}
     ends = {level: index_allocation.reads(tr, scope.keys, level) for level in levels}
     known = {
         n: dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
@@ -116,7 +116,7 @@ def admit(
     new = [n for n in range(len(drafts)) if n not in ids and n not in twins]
     for n in new:
         check_payload(drafts[n].envelope.payload, scope.options.max_payload)
-    entries = [(_level(scope, drafts[n]), drafts[n].envelope) for n in new]
+    entries = [(scope.level(drafts[n].envelope.priority), drafts[n].envelope) for n in new]
     bounds.make_room(tr, scope, load, entries, resuming)
     added = list(_put(tr, scope, [drafts[n] for n in new], ends))
     for n, message in zip(new, added, strict=True):
@@ -139,7 +139,7 @@ def _admit_in_turn(
     written before ``QueueFull`` is raised for another."""
     for draft in drafts:
         check_payload(draft.envelope.payload, scope.options.max_payload)
-        scope.options.level(draft.envelope.priority)
+        scope.level(draft.envelope.priority)
         if scope.options.ordered:
             level_order.check(scope.options, draft.envelope.headers, draft.envelope.gate)
     each = [
@@ -167,7 +167,7 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) ->
     found = None if holder is None else unique_keys.waiting(tr, scope, holder)
     if holder is None or found is None:
         if holder is not None and draft.envelope.unique is not None:
-            entry = _level(scope, draft), draft.envelope
+            entry = scope.level(draft.envelope.priority), draft.envelope
             bounds.make_room(tr, scope, bounds.reads(tr, scope), [entry], resuming)
             unique_keys.take_over(tr, scope, holder, draft.envelope.unique)
         return admit(tr, scope, [plain], resuming)
@@ -195,7 +195,7 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) ->
 
 def _admit_plain(tr: fdb.Transaction, scope: Scope, given: Plain) -> Admitted:
     """``admit`` in a queue that stores nothing else about such messages."""
-    by_priority = {each: scope.options.level(each) for each in dict.fromkeys(given.priorities)}
+    by_priority = {each: scope.level(each) for each in dict.fromkeys(given.priorities)}
     ends = {
         level: index_allocation.reads(tr, scope.keys, level)
         for level in dict.fromkeys(by_priority.values())
@@ -226,26 +226,23 @@ def _put(
     ends: Mapping[int, index_allocation.Reads],
 ) -> Iterator[StoredMessage]:
     """Put messages where they belong; yields them with their positions, in their order."""
-    drafts = [
-        Draft(payloads.store(tr, scope, each.envelope), each.due_ms, each.dedup_id)
-        for each in drafts
+    stored = [payloads.store(tr, scope, each.envelope) for each in drafts]
+    entries = [
+        (scope.level(envelope.priority), envelope)
+        for draft, envelope in zip(drafts, stored, strict=True)
+        if draft.due_ms is None
     ]
-    entries = [(_level(scope, each), each.envelope) for each in drafts if each.due_ms is None]
     appended = iter(append.append(tr, scope, entries, reads=ends) if entries else ())
     # Ascending: what is due at the same millisecond becomes ready in the order of the batch.
     randoms = iter(
         sorted(world.urandom(RANDOM_BYTES) for each in drafts if each.due_ms is not None)
     )
-    for draft in drafts:
+    for draft, envelope in zip(drafts, stored, strict=True):
         if draft.due_ms is None:
             yield next(appended)
             continue
         random = next(randoms)
-        envelope = replace(draft.envelope, id=Due(draft.due_ms, random).to_id())
-        message = StoredMessage(Position(_level(scope, draft), 0, random), envelope)
+        named = replace(envelope, id=Due(draft.due_ms, random).to_id())
+        message = StoredMessage(Position(scope.level(envelope.priority), 0, random), named)
         delayed.schedule(tr, scope, draft.due_ms, message)
         yield message
-
-
-def _level(scope: Scope, draft: Draft) -> int:
-    return scope.options.level(draft.envelope.priority)

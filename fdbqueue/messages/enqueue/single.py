@@ -50,7 +50,7 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
     if size > scope.plain_bytes:
         return None
     if ends is None or scope is not known:
-        ends = index_allocation.reads(tr, keys, number := scope.options.level(priority))
+        ends = index_allocation.reads(tr, keys, number := scope.level(priority))
         found = None if key is None else taking.read(tr, scope, key)
     if envelope.keep_result_ms is not None and "results" not in scope.noted:
         return None

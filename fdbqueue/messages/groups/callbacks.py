@@ -122,7 +122,7 @@ def _enqueued(
     if not _takes(other, envelope.size, callback):
         return []
     envelope = payloads.store(tr, other, envelope)
-    level = other.options.level(envelope.priority)
+    level = other.level(envelope.priority)
     message = StoredMessage(Position(level, 0, due.random), envelope)
     delayed_row.put(tr, other, due.due_ms, message)
     if envelope.expires_at_ms is not None:

@@ -43,7 +43,7 @@ def put(tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: Defin
     timing = timed.timing(now_ms, None if before is None else before.timing)
     definition = replace(given, timing=timing, paused=before is not None and before.paused)
     envelope = definition.envelope
-    scope.options.level(envelope.priority)
+    scope.level(envelope.priority)
     if scope.options.ordered:
         level_order.check(scope.options, envelope.headers, envelope.gate)
     catalogue.note_limits(tr, scope, [envelope])

@@ -73,7 +73,7 @@ def arm(
         id=due.to_id(),
     )
     envelope = payloads.store(tr, scope, envelope)
-    position = Position(scope.options.level(envelope.priority), 0, due.random)
+    position = Position(scope.level(envelope.priority), 0, due.random)
     delayed.schedule(tr, scope, next_ms, StoredMessage(position, envelope))
     return due.to_id()
 
