@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 import fdbqueue
 from fdbqueue import Queue, fdb
+from fdbqueue.schema.codec.leases import unpack_expiry
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store import world
 
@@ -23,7 +24,6 @@ ORPHANS = (
     Kind.LINE,
     Kind.LEASE,
     Kind.UNTIL,
-    Kind.EXPIRY,
     Kind.CONSUMER,
     Kind.STATE,
     Kind.SLEEPER,
@@ -194,6 +194,10 @@ def _orphans(place: Place, name: str) -> dict[str, int]:
     keys: QueueKeys = place.queues[name]._keys
 
     found = {kind.name: _count(place, keys.kind(kind)) for kind in ORPHANS}
+    # What an extension leaves behind is removed when it is due.
+    every, now_ms = keys.kind(Kind.EXPIRY), world.time() * 1000
+    ends = [unpack_expiry(kv.value)[0] for kv in place.db.get_range(every.start, every.stop)]
+    found["EXPIRY"] = sum(end < now_ms for end in ends)
     found["LEADER"] = _count(place, slice(keys.line.led, keys.line.leader + b"\0"))
     return {kind: number for kind, number in found.items() if number}
 
