@@ -15,6 +15,7 @@ from aio_stubs import TARGET, stubs
 
 from fdbqueue import Fail, Producer, Run, Take, Worker
 from fdbqueue.consumers.states import MOVES
+from fdbqueue.schema.keys import Kind
 from fdbqueue.spark.source import settings
 from fdbqueue.values.states import TRANSITIONS, State
 
@@ -39,6 +40,7 @@ def pages() -> dict[Path, str]:
     parts = {
         "api/options.md": {**options, **spark},
         "guarantees.md": {"states": states()},
+        "storage.md": {"keys": keys()},
         "spark.md": spark,
         "workers.md": {"moves": moves()},
     }
@@ -79,6 +81,15 @@ def states() -> str:
     for edge in TRANSITIONS:
         source = edge.source.value if edge.source else ""
         lines.append(f"| {edge.name} | {source} | {edge.target.value} |")
+    return "\n".join(lines) + "\n"
+
+
+def keys() -> str:
+    """What a queue stores, by kind."""
+    lines = ["| kind | keys | value | what for |", "|---|---|---|---|"]
+    for kind in Kind:
+        forms = ", ".join(f"`{each}`" for each in kind.keys)
+        lines.append(f"| {kind.name} | {forms} | {kind.holds} | {kind.use} |")
     return "\n".join(lines) + "\n"
 
 

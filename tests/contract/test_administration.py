@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fdbqueue import Depth, Queue, survey
-from fdbqueue.errors import InvalidArgument, LeaseLost
+from fdbqueue.errors import InvalidArgument, LeaseLost, QueueNotFound
+from fdbqueue.queue.admin.inventory import inventory
+from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.consumers import register
@@ -97,3 +99,30 @@ def test_many_queues_are_surveyed_at_once(
     assert found["other"].options.levels == 3
     assert found["other"].levels == {0: Depth(enqueued=1, ready=1, ready_bytes=3)}
     assert survey(db, [], root=space) == {}
+
+
+def test_what_a_queue_stores_is_counted_by_kind(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    queue.enqueue(db, b"later", delay=60)
+    found = {stock.kind: stock.rows for stock in inventory(db, queue)}
+    assert {kind: found[kind] for kind in (Kind.META, Kind.READY, Kind.DELAYED)} == {
+        Kind.META: 1,
+        Kind.READY: 2,
+        Kind.DELAYED: 1,
+    }
+    every = queue._keys.all()
+    rows = len(list(db.get_range(every.start, every.stop)))
+    assert sum(found.values()) == rows
+    queue.delete(db)
+    with pytest.raises(QueueNotFound):
+        list(inventory(db, queue))
+
+
+@pytest.mark.parametrize("stray", [(), (6,), (57.5,), ("name",), (99, b"x"), (-1,)])
+def test_verify_finds_what_somebody_else_wrote_into_a_queue(
+    db: Database, queue: Queue, stray: tuple[object, ...]
+) -> None:
+    assert queue.admin.verify(db).deviations == ()
+    db[fdb.tuple.pack(stray, queue._keys.prefix)] = b"not ours"
+    (found,) = queue.admin.verify(db).deviations
+    assert found.kind == "stray key"

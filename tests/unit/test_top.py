@@ -11,7 +11,7 @@ from fdbqueue.cli.terminal import columns
 from fdbqueue.queue.overview import Surveyed
 
 
-def look(at: float, **depths: Depth) -> Look:
+def look(at: float, /, **depths: Depth) -> Look:
     return Look(at, {name: seen(depth) for name, depth in depths.items()}, {}, None)
 
 

@@ -10,12 +10,13 @@ from typer import Option, Typer
 import fdbqueue
 
 from ...errors import QueueNotFound
+from ...queue.admin.inventory import inventory
 from .. import context, terminal
-from ..parameters import AnyQueueNames, AsJson
+from ..parameters import AnyQueueNames, AsJson, QueueName
 from . import audit
 
 app = Typer(
-    name="debug", help="Run housekeeping now, and show the audit log.", no_args_is_help=True
+    name="debug", help="Run housekeeping now, count keys, show the audit log.", no_args_is_help=True
 )
 
 
@@ -80,6 +81,33 @@ def _evicted(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: list[str]) -
     while evicted := queue.admin.evict(db):
         gone += evicted
     return [each.hex() for each in gone]
+
+
+@app.command()
+def keys(name: QueueName, as_json: AsJson = False) -> None:
+    """Count what a queue stores: the rows and bytes of each kind of key, and what they are for.
+
+    Reads every row of the queue.
+
+    \b
+    Examples:
+      fdbq debug keys orders
+    """
+    db, queue = context.open_queue(name)
+    found = list(inventory(db, queue))
+    if as_json:
+        terminal.print_json(
+            [
+                {"kind": kind.name, "keys": kind.keys, "rows": rows, "bytes": size, "use": kind.use}
+                for kind, rows, size in found
+            ]
+        )
+        return
+    rows = [
+        (kind.name, " ".join(kind.keys), f"{count:,}", f"{size:,}", kind.use)
+        for kind, count, size in found
+    ]
+    terminal.print_table(["kind", "keys", "rows", "bytes", "what for"], rows, ["rows", "bytes"])
 
 
 app.command()(audit.audit)

@@ -123,6 +123,13 @@ class Audit:
         return None if not found[1].readable and kind is not Kind.DEAD else found
 
 
+def strays(audit: Audit) -> None:
+    """Somebody else has written below the prefix of the queue. Reports the first of each gap."""
+    for gap in audit.scope.keys.strays():
+        for kv in audit.whole(gap, limit=1):
+            audit.report("stray key", kv.key.hex(), "it is of no kind that a queue has")
+
+
 def _ready(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
     return scope.keys.parse_ready(kv.key), Envelope.unpack(kv.value)
 

@@ -68,6 +68,7 @@ class _Verifier:
         self.pages(rates.timers)
         self.pages(results.results)
         self.whole("the pace of the queue", rates.pace)
+        self.whole("keys of no kind", audit.strays)
         self.whole("owners of chunks, names, pointers and turns", side_records.check)
         self.counters()
         return self.result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from ...store.binding import fdb
-from .kinds import KindKeys, within
+from .kinds import Kind, KindKeys, within
 
 HASHES = 2**32
 """Members stand by the hashes of their ids, which are below this."""
@@ -21,11 +21,11 @@ class GroupKeys:
     """
 
     def __init__(self, prefix: bytes) -> None:
-        self.record: KindKeys[str] = KindKeys(prefix, str)
-        self.due: KindKeys[int, str] = KindKeys(prefix, int, str)
+        self.record: KindKeys[str] = KindKeys.of(prefix, Kind.GROUP, 0)
+        self.due: KindKeys[int, str] = KindKeys.of(prefix, Kind.GROUP, 1)
         self.first_due = fdb.KeySelector.first_greater_or_equal(self.due.begin(0))
-        self._member: KindKeys[str, int, int, str] = KindKeys(prefix, str, int, int, str)
-        self._counters: KindKeys[str, int, int] = KindKeys(prefix, str, int, int)
+        self._member: KindKeys[str, int, int, str] = KindKeys.of(prefix, Kind.GROUP, 3)
+        self._counters: KindKeys[str, int, int] = KindKeys.of(prefix, Kind.GROUP, 2)
         self._any: KindKeys[object, object, object, object]
         self._any = KindKeys(prefix, object, object, object, object, least=1)
 

@@ -17,65 +17,100 @@ _LARGE = 2**63
 """From here on, and below 0, integers are left to the bindings."""
 
 
-class Kind(IntEnum):
-    """The kinds of keys in a queue's subspace."""
+PARTS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("message", "name", "group", "unique", "dedup id"), str),
+    **dict.fromkeys(("random", "claim", "session", "consumer", "token", "chunks"), bytes),
+    **dict.fromkeys(("level", "index", "n", "version", "state", "-priority", "since"), int),
+    **dict.fromkeys(("minute", "window", "rests", "due", "time", "batch", "part", "hash"), int),
+    "0": int,
+    "attempt": bytes,
+    "gate": (str, tuple),
+    "stamp": fdb.tuple.Versionstamp,
+    "value": object,
+}
+"""The types of the elements of keys, by their names. A gate is a key, or a limit."""
 
-    META = 0  # () -> options and format version
-    READY = 1  # (level, index, random) -> envelope, or block
-    TAIL = 2  # (level) -> highest index ever removed or passed, by atomic MAX
-    FENCE = 3  # (level, index): never written, only conflict ranges
-    LEASE = 4  # (level, index, random) -> lease; (claim, n) -> one of a plan, which never expires
-    MOVED = 5  # (message id) -> the place of the message, unless its id names it
-    SUBSCRIPTION = 8  # (name) -> definition
-    CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
-    CONSUMER = 10  # (session, id) -> record; with an empty session, also its own heartbeat
-    # The consumers of a subscription have lists of their own, those of no subscription that of "".
-    STATE = 11  # (subscription, state, -priority, id) -> session, since when
-    SLEEPER = 12  # (subscription, -priority, since, id) -> session; removed to wake the consumer
-    COUNT = 13  # (level) -> counters, by atomic ADD
-    CHANGE = (
-        14  # () or (subscription) -> counter of what becomes ready; guards and browsers watch it
-    )
-    ONCE = 15  # (minute, token) -> number of the last attempt that committed
-    GUARD = 16  # (subscription) -> the guard of its sleepers, and its session
-    DEDUP = 17  # (window, id) -> message id and expiry
-    DEAD = 18  # (index, random) -> envelope, reason, history
-    CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
+
+_GROUP = "record; nothing; counters; nothing", "a group, when to look at it, its ends, who is left"
+
+
+class Kind(IntEnum):
+    """The kinds of keys in a queue's subspace: the one table of what a queue stores.
+
+    forms: the names of the elements that follow the kind, for each form of its keys. holds: what is
+    stored there. use: what for. The consumers of a subscription have lists of their own under its
+    name, those of the queue under "".
+    """
+
+    forms: tuple[tuple[str, ...], ...]
+    holds: str
+    use: str
+
+    def __new__(cls, number: int, forms: str, holds: str, use: str) -> Kind:
+        """A row of the table."""
+        kind = int.__new__(cls, number)
+        kind._value_ = number
+        split = (form.split(",") for form in forms.split(";"))
+        kind.forms = tuple(tuple(filter(None, map(str.strip, form))) for form in split)
+        kind.holds, kind.use = holds, use
+        return kind
+
+    @property
+    def keys(self) -> list[str]:
+        """The forms of its keys in words."""
+        return [f"({', '.join([str(int(self)), *form])})" for form in self.forms]
+
+    META = 0, "", "options, identity", "by who creates the queue or changes its options"
+    READY = 1, "level, index, random", "envelope, or block", "a message that may be taken"
+    TAIL = 2, "level", "u64", "the highest index ever removed or passed, by MAX: not used again"
+    FENCE = 3, "level, index", "never written", "cursors that pass conflict with enqueues there"
+    LEASE = 4, "level, index, random; claim, n", "lease", "a message in hands; (claim, n) of a plan"
+    MOVED = 5, "message", "place", "of a message that is not where its id says"
+    SUBSCRIPTION = 8, "name", "definition", "by who opens or changes a subscription"
+    CURSOR = 9, "name; name, level", "holder; place", "who holds it; up to where it has passed"
+    CONSUMER = 10, "session, consumer", "record", "without a session also its sign of life"
+    STATE = 11, "name, state, -priority, consumer", "session, time", "on which list a consumer is"
+    SLEEPER = 12, "name, -priority, since, consumer", "session", "who sleeps; removed to wake it"
+    COUNT = 13, "level", "nine counters", "of the messages in each state, by ADD"
+    CHANGE = 14, "; name", "u64", "what becomes ready, by ADD: guards and browsers watch it"
+    ONCE = 15, "minute, token", "number of an attempt", "whether a transaction has committed"
+    GUARD = 16, "name", "consumer, session", "the sleeper that watches CHANGE, and wakes others"
+    DEDUP = 17, "window, dedup id", "id, expiry", "what was enqueued under an id in a window"
+    DEAD = 18, "version, random", "envelope, reason, history", "dead letters, by their deaths"
+    CHUNK = 19, "chunks, n", "bytes", "of a payload too large for one value, named by its envelope"
     # These follow each other: a receiver that reads the first of their keys learns that none of
     # those before it exists.
-    TIMER = 20  # (0 if its messages wait for it, else 1, due, key) -> empty; when to look at it
-    DELAYED = 21  # (due, random) -> position and envelope
-    LEADER = 22  # () -> version until which the leader leads; (0) -> its claim, 01 if away
-    REQUEST = 23  # (read version, claim) -> what a waiting consumer asks for
-    EXPIRY = 24  # (version, claim) -> wall clock of the expiry, and places of the leases
-    UNIQUE = 25  # (unique key) -> id of the message that has it
-    MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
-    IDLE = 27  # () -> since when the queue has been drained
-    IMPORT = 31  # (name) -> progress of an import
-    WAITING = 32  # (key or limit, n, random) -> position and envelope of one that waits for a slot
-    SLOT = 33  # (key or limit, n) -> id of the message that holds the slot
-    BACKLOG = 34  # (key) -> since when its messages wait; (key, 0) -> how many, by atomic ADD
-    LIMITS = 35  # (key) -> its own limits
-    PLANNER = 36  # (consumer) -> progress of its plans, and the run that owns them
-    PLAN = 37  # (consumer, batch) -> claims of the batch's leases
-    WINDOW = 38  # (key, n) -> id of the ready message that holds that place in the key's window
-    SINK = 40  # (sink) -> progress of its batches; (sink, n) -> attempts that count
-    STAGED = 41  # (sink, batch, attempt, n) -> rows to be enqueued
-    UNTIL = 42  # (claim) -> ends of its leases that were extended, or given in line
-    ATTEMPT = 43  # (sink, batch, attempt) -> number of rows staged so far, and when
-    LATEST = 44  # (value) -> id of its newest message; (value, id) -> empty, one that was replaced
-    # The line of a subscription: as LEADER and REQUEST, which are those of the queue's own.
-    LINE = 45  # (subscription), (subscription, 0), (subscription, read version, claim) -> its line
-    SCHEDULE = 46  # (name) -> definition; (name, 0) -> its next tick, and its last
-    RATE = 47  # (key) -> when its next message may become ready, by its rate
-    EVENT = 48  # (versionstamp, n) -> one line of delivery history
-    IN_FLIGHT = 49  # () -> counter of leases that ended; (0): never written, takers conflict there
-    PACE = 50  # () -> when the next message may be taken, by the rate of the queue
-    CANCELS = 51  # () -> counter of leased messages that were cancelled; who holds any watches it
-    RESULT = 55  # (message id) -> how it ended, and its result
-    RESULT_END = 56  # (time, message id) -> empty; when to remove RESULT
-    # Beside these three, (time, group) -> empty; when to look at the group.
-    GROUP = 57  # (group) -> record; (group, 0, hash, id) -> member left; (group, 1, n) -> counters
+    TIMER = 20, "rests, due, gate", "", "when to look at a rate: messages wait (0) or rest (1)"
+    DELAYED = 21, "due, random", "position, envelope", "a message that is due later"
+    LEADER = 22, "; 0", "version; claim", "until when the line has a leader, and who that is"
+    REQUEST = 23, "version, claim", "request", "of a consumer in line, until it is answered"
+    EXPIRY = 24, "version, claim", "time, places", "of the leases of a claim that end then"
+    UNIQUE = 25, "unique", "id", "of the message that has the key, as long as it lives"
+    MORTAL = 26, "time, message", "", "when the time to live of a message ends"
+    IDLE = 27, "", "count, time", "since when a queue that deletes itself has been drained"
+    IMPORT = 31, "name", "bytes", "how far an import has come, in the importer's terms"
+    WAITING = 32, "gate, n, random", "position, envelope", "a message that waits for a slot"
+    SLOT = 33, "gate, n", "id", "of the message that holds the slot"
+    BACKLOG = 34, "gate; gate, 0", "time; u64", "since when messages wait; how many, by ADD"
+    LIMITS = 35, "gate", "limits", "of a key that has its own, or of a limit"
+    PLANNER = 36, "name", "progress, run", "of the plans of a consumer"
+    PLAN = 37, "name, batch", "claims", "of the leases of a batch"
+    WINDOW = 38, "gate, n", "id", "of the ready message that holds a place in its key's window"
+    SINK = 40, "name; name, n", "progress; attempts", "of the batches of a sink; those that count"
+    STAGED = 41, "name, batch, attempt, n", "rows", "to be enqueued when the batch is published"
+    UNTIL = 42, "claim", "ends by place", "of leases that were extended, or given in line"
+    ATTEMPT = 43, "name, batch, attempt", "count, time", "how much a task has staged so far"
+    LATEST = 44, "value; value, message", "id; nothing", "the newest of its value; those replaced"
+    LINE = 45, "name; name, 0; name, version, claim", "as LEADER", "the line of a subscription"
+    SCHEDULE = 46, "name; name, 0", "definition; ticks", "of a schedule; its next, and its last"
+    RATE = 47, "gate", "time", "when its next message may become ready"
+    EVENT = 48, "stamp, n", "transitions", "the delivery history, a line for each transaction"
+    IN_FLIGHT = 49, "; 0", "u64; never written", "leases that ended; takers conflict there"
+    PACE = 50, "", "time", "when the next message may be taken, by the queue's rate"
+    CANCELS = 51, "", "u64", "leased messages that were cancelled: who holds any watches it"
+    RESULT = 55, "message", "how it ended", "of one that keeps its result"
+    RESULT_END = 56, "time, message", "", "when to remove a result"
+    GROUP = 57, "group; time, group; group, part, n; group, 0, hash, message", *_GROUP
 
 
 class KindKeys(Generic[*Ts]):
@@ -95,6 +130,14 @@ class KindKeys(Generic[*Ts]):
 
     def __call__(self, *elements: *Ts) -> bytes:
         return self.begin(*elements)
+
+    @classmethod
+    def of(cls, prefix: bytes, kind: Kind, form: int = -1) -> Any:
+        """Those of a form of a kind, by default the last, and of the shorter ones that it extends;
+        to be annotated with its types."""
+        chosen = kind.forms[form]
+        shorter = [len(each) for each in kind.forms if each == chosen[: len(each)]]
+        return cls(prefix, *map(PARTS.__getitem__, chosen), least=min(shorter))
 
     def begin(self, *first: object) -> bytes:
         """What the keys with these first elements begin with."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import NoneType
+from typing import Any
 
 from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
@@ -72,43 +73,41 @@ class QueueKeys(SlotKeys):
         self.delayed_end = begin[Kind.DELAYED] + b"\xff"
         self.first_in_line = fdb.KeySelector.first_greater_or_equal(begin[Kind.LEADER])
         self.line_end = self.line.requests.stop
+
         # All other kinds.
-        self.planned: KindKeys[bytes, int] = KindKeys(self.lease_prefix, bytes, int)
-        self.subscription: KindKeys[str] = KindKeys(begin[Kind.SUBSCRIPTION], str)
-        self.holder: KindKeys[str] = KindKeys(begin[Kind.CURSOR], str)
-        self.cursor: KindKeys[str, int] = KindKeys(begin[Kind.CURSOR], str, int, least=1)
-        self.consumer: KindKeys[bytes, bytes] = KindKeys(begin[Kind.CONSUMER], bytes, bytes)
-        self._state: KindKeys[str, int, int, bytes]
-        self._state = KindKeys(begin[Kind.STATE], str, int, int, bytes)
-        self._sleeper: KindKeys[str, int, int, bytes]
-        self._sleeper = KindKeys(begin[Kind.SLEEPER], str, int, int, bytes)
-        self.guard: KindKeys[str] = KindKeys(begin[Kind.GUARD], str)
-        self._line: KindKeys[str, int, bytes]
-        self._line = KindKeys(begin[Kind.LINE], str, int, bytes, least=1)
-        self._count: KindKeys[int] = KindKeys(begin[Kind.COUNT], int)
-        self.dedup: KindKeys[int, str] = KindKeys(begin[Kind.DEDUP], int, str)
-        self.dead: KindKeys[int, bytes] = KindKeys(begin[Kind.DEAD], int, bytes)
-        self.chunk: KindKeys[bytes, int] = KindKeys(begin[Kind.CHUNK], bytes, int)
-        self.delayed: KindKeys[int, bytes] = KindKeys(begin[Kind.DELAYED], int, bytes)
-        self.moved: KindKeys[str] = KindKeys(begin[Kind.MOVED], str)
-        self.unique: KindKeys[str] = KindKeys(begin[Kind.UNIQUE], str)
-        self.mortal: KindKeys[int, str] = KindKeys(begin[Kind.MORTAL], int, str)
-        self.imported: KindKeys[str] = KindKeys(begin[Kind.IMPORT], str)
-        self.planner: KindKeys[str] = KindKeys(begin[Kind.PLANNER], str)
-        self.plan: KindKeys[str, int] = KindKeys(begin[Kind.PLAN], str, int)
-        self.sink: KindKeys[str] = KindKeys(begin[Kind.SINK], str)
-        self.counting: KindKeys[str, int] = KindKeys(begin[Kind.SINK], str, int, least=1)
-        self.staged: KindKeys[str, int, bytes, int]
-        self.staged = KindKeys(begin[Kind.STAGED], str, int, bytes, int)
-        self.attempt: KindKeys[str, int, bytes]
-        self.attempt = KindKeys(begin[Kind.ATTEMPT], str, int, bytes)
-        self.latest: KindKeys[object] = KindKeys(begin[Kind.LATEST], object)
-        self.replaced: KindKeys[object, str]
-        self.replaced = KindKeys(begin[Kind.LATEST], object, str, least=1)
-        self.schedule: KindKeys[str] = KindKeys(begin[Kind.SCHEDULE], str)
-        self.progress: KindKeys[str, int] = KindKeys(begin[Kind.SCHEDULE], str, int, least=1)
-        self.result: KindKeys[str] = KindKeys(begin[Kind.RESULT], str)
-        self.result_end: KindKeys[int, str] = KindKeys(begin[Kind.RESULT_END], int, str)
+        def rows(kind: Kind, form: int = -1) -> Any:
+            return KindKeys.of(begin[kind], kind, form)
+
+        self.planned: KindKeys[bytes, int] = rows(Kind.LEASE, 1)
+        self.subscription: KindKeys[str] = rows(Kind.SUBSCRIPTION)
+        self.holder: KindKeys[str] = rows(Kind.CURSOR, 0)
+        self.cursor: KindKeys[str, int] = rows(Kind.CURSOR)
+        self.consumer: KindKeys[bytes, bytes] = rows(Kind.CONSUMER)
+        self._state: KindKeys[str, int, int, bytes] = rows(Kind.STATE)
+        self._sleeper: KindKeys[str, int, int, bytes] = rows(Kind.SLEEPER)
+        self.guard: KindKeys[str] = rows(Kind.GUARD)
+        self._line: KindKeys[str, int, bytes] = rows(Kind.LINE)
+        self._count: KindKeys[int] = rows(Kind.COUNT)
+        self.dedup: KindKeys[int, str] = rows(Kind.DEDUP)
+        self.dead: KindKeys[int, bytes] = rows(Kind.DEAD)
+        self.chunk: KindKeys[bytes, int] = rows(Kind.CHUNK)
+        self.delayed: KindKeys[int, bytes] = rows(Kind.DELAYED)
+        self.moved: KindKeys[str] = rows(Kind.MOVED)
+        self.unique: KindKeys[str] = rows(Kind.UNIQUE)
+        self.mortal: KindKeys[int, str] = rows(Kind.MORTAL)
+        self.imported: KindKeys[str] = rows(Kind.IMPORT)
+        self.planner: KindKeys[str] = rows(Kind.PLANNER)
+        self.plan: KindKeys[str, int] = rows(Kind.PLAN)
+        self.sink: KindKeys[str] = rows(Kind.SINK, 0)
+        self.counting: KindKeys[str, int] = rows(Kind.SINK)
+        self.staged: KindKeys[str, int, bytes, int] = rows(Kind.STAGED)
+        self.attempt: KindKeys[str, int, bytes] = rows(Kind.ATTEMPT)
+        self.latest: KindKeys[object] = rows(Kind.LATEST, 0)
+        self.replaced: KindKeys[object, str] = rows(Kind.LATEST)
+        self.schedule: KindKeys[str] = rows(Kind.SCHEDULE, 0)
+        self.progress: KindKeys[str, int] = rows(Kind.SCHEDULE)
+        self.result: KindKeys[str] = rows(Kind.RESULT)
+        self.result_end: KindKeys[int, str] = rows(Kind.RESULT_END)
         self.groups = GroupKeys(begin[Kind.GROUP])
 
     def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes, float | None]]:
@@ -117,6 +116,19 @@ class QueueKeys(SlotKeys):
     def all(self) -> slice:
         """Everything that belongs to the queue."""
         return slice(self.prefix, fdb.impl.strinc(self.prefix))
+
+    def of(self, kind: Kind) -> slice:
+        """All keys of a kind."""
+        begin = self._kinds[kind]
+        return slice(begin, fdb.impl.strinc(begin))
+
+    def strays(self) -> list[slice]:
+        """What belongs to the queue, and to no kind: nothing may stand there."""
+        known = [self.of(kind) for kind in sorted(Kind)]
+        edges = [self.prefix, *(edge for each in known for edge in (each.start, each.stop))]
+        edges.append(self.all().stop)
+        pairs = zip(edges[::2], edges[1::2], strict=True)
+        return [slice(*pair) for pair in pairs if pair[0] < pair[1]]
 
     def kind(self, kind: Kind) -> slice:
         """All keys of a kind that has elements."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ...store.binding import fdb
 from ...values.limits import Gate
@@ -25,16 +26,17 @@ class SlotKeys:
     """
 
     def __init__(self, begin: Mapping[Kind, bytes]) -> None:
-        gate: tuple[type, ...] = (str, tuple)
-        self.waiting: KindKeys[Gate, int, bytes]
-        self.waiting = KindKeys(begin[Kind.WAITING], gate, int, bytes)
-        self.slot: KindKeys[Gate, int] = KindKeys(begin[Kind.SLOT], gate, int)
-        self.window: KindKeys[Gate, int] = KindKeys(begin[Kind.WINDOW], gate, int)
-        self.backlog: KindKeys[Gate] = KindKeys(begin[Kind.BACKLOG], gate)
-        self.backlog_count: KindKeys[Gate, int] = KindKeys(begin[Kind.BACKLOG], gate, int, least=1)
-        self.limits: KindKeys[Gate] = KindKeys(begin[Kind.LIMITS], gate)
-        self.rate: KindKeys[Gate] = KindKeys(begin[Kind.RATE], gate)
-        self.timer: KindKeys[int, int, Gate] = KindKeys(begin[Kind.TIMER], int, int, gate)
+        def rows(kind: Kind, form: int = -1) -> Any:
+            return KindKeys.of(begin[kind], kind, form)
+
+        self.waiting: KindKeys[Gate, int, bytes] = rows(Kind.WAITING)
+        self.slot: KindKeys[Gate, int] = rows(Kind.SLOT)
+        self.window: KindKeys[Gate, int] = rows(Kind.WINDOW)
+        self.backlog: KindKeys[Gate] = rows(Kind.BACKLOG, 0)
+        self.backlog_count: KindKeys[Gate, int] = rows(Kind.BACKLOG)
+        self.limits: KindKeys[Gate] = rows(Kind.LIMITS)
+        self.rate: KindKeys[Gate] = rows(Kind.RATE)
+        self.timer: KindKeys[int, int, Gate] = rows(Kind.TIMER)
         self.timer_end = begin[Kind.TIMER] + b"\xff"
         self.first_timer = fdb.KeySelector.first_greater_or_equal(begin[Kind.TIMER])
 
