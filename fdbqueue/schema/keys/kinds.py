@@ -43,6 +43,7 @@ class Kind(IntEnum):
     """
 
     forms: tuple[tuple[str, ...], ...]
+    types: tuple[tuple[Any, ...], ...]
     holds: str
     use: str
 
@@ -52,6 +53,7 @@ class Kind(IntEnum):
         kind._value_ = number
         split = (form.split(",") for form in forms.split(";"))
         kind.forms = tuple(tuple(filter(None, map(str.strip, form))) for form in split)
+        kind.types = tuple(tuple(map(PARTS.__getitem__, form)) for form in kind.forms)
         kind.holds, kind.use = holds, use
         return kind
 
@@ -135,9 +137,9 @@ class KindKeys(Generic[*Ts]):
     def of(cls, prefix: bytes, kind: Kind, form: int = -1) -> Any:
         """Those of a form of a kind, by default the last, and of the shorter ones that it extends;
         to be annotated with its types."""
-        chosen = kind.forms[form]
-        shorter = [len(each) for each in kind.forms if each == chosen[: len(each)]]
-        return cls(prefix, *map(PARTS.__getitem__, chosen), least=min(shorter))
+        types = kind.types[form]
+        least = len(kind.types[0]) if form == -1 else len(types)
+        return cls(prefix, *types, least=least)
 
     def begin(self, *first: object) -> bytes:
         """What the keys with these first elements begin with."""
