@@ -9,9 +9,11 @@ import itertools
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
@@ -172,6 +174,8 @@ class _Apart:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.text = b""
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.directory = tempfile.mkdtemp(prefix="fdbqueue-simulate-", dir=memory)
         self.reading, writing = os.pipe()
         self.child = os.fork()
         if self.child:
@@ -179,7 +183,7 @@ class _Apart:
             return
         signal.alarm(int(PATIENCE))
         try:
-            told = _told(Run(settings).execute())
+            told = _told(Run(settings, self.directory).execute())
         except BaseException as error:
             told = {"problems": [f"the run itself: {error!r}"]}
         with open(writing, "w") as out:
@@ -198,6 +202,7 @@ class _Apart:
         if at_once:
             os.kill(self.child, signal.SIGKILL)
         used = os.wait4(self.child, 0)[2]
+        shutil.rmtree(self.directory)
         told = {"problems": ["the run died"], **json.loads(self.text or "{}")}
         seconds = used.ru_utime + used.ru_stime
         return {**told, "seed": self.settings.seed, "processor": seconds}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import hashlib
 import json
 import logging
-import os
 import random
-import shutil
-import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -112,10 +108,10 @@ class TooLarge(logging.Handler):
 
 
 class Run:
-    """The simulated machine park of one seed."""
+    """The simulated machine park of one seed. directory: for its store."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, directory: str) -> None:
+        self.settings, self.directory = settings, directory
         self.scheduler = Scheduler(f"schedule:{settings.seed}")
         self.scheduler.now_ns = BEGIN_NS
         self.random = chance = random.Random(f"run:{settings.seed}")
@@ -226,13 +222,12 @@ class Run:
         knobs.turn(self.settings.seed)
         gc.collect()
         gc.disable()
-        with _directory() as self.directory:
-            self.seam.install(f"{self.directory}/store")
-            self.place = Place(self._open(), ROOT, self.settings.seed)
-            try:
-                self._all()
-            except Exception:
-                self.problems.append(f"the run itself: {traceback.format_exc()}")
+        self.seam.install(f"{self.directory}/store")
+        self.place = Place(self._open(), ROOT, self.settings.seed)
+        try:
+            self._all()
+        except Exception:
+            self.problems.append(f"the run itself: {traceback.format_exc()}")
         return self._outcome()
 
     def _all(self) -> None:
@@ -385,13 +380,3 @@ class Run:
             dict(self.seam.counts),
             history,
         )
-
-
-@contextlib.contextmanager
-def _directory() -> Iterator[str]:
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    directory = tempfile.mkdtemp(prefix="fdbqueue-simulate-", dir=memory)
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
