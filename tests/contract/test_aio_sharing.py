@@ -15,7 +15,6 @@ from fdbqueue.errors import (
     InvalidArgument,
     OperationTimedOut,
     PayloadTooLarge,
-    QueueFull,
 )
 from fdbqueue.store.binding import fdb
 from tests import flaky
@@ -165,20 +164,6 @@ def test_tasks_wait_for_room_each_for_itself(db: fdb.Database, space: fdb.Subspa
 
     assert len({*run(main())}) == 6
     assert queue.depth(db).done + queue.depth(db).ready == 6
-
-
-def test_a_full_queue_refuses_only_what_does_not_fit(db: fdb.Database, space: fdb.Subspace) -> None:
-    queue = Queue.create(db, "full", root=space, bounds=Bounds(messages=3, when_full="reject"))
-    store, orders = opened(database(db), queue)
-
-    async def main() -> list[Any]:
-        calls = (orders.enqueue(store, b"%d" % n) for n in range(5))
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    results = run(main())
-    assert sorted(type(each).__name__ for each in results) == ["QueueFull"] * 2 + ["str"] * 3
-    assert any(isinstance(each, QueueFull) for each in results)
-    assert queue.depth(db).ready == 3
 
 
 # -- cancellation ------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
@@ -139,28 +138,6 @@ def test_queues_and_subscriptions_share_one_credit(
             gate.let(1)
         eventually(lambda: queue.depth(db).done + other.depth(db).done == 10)
     assert sorted({*gate.entered}) == [b"first", b"third"]
-
-
-def test_those_that_share_a_credit_take_turns(db: Database, queue: Queue, other: Queue) -> None:
-    order: list[str] = []
-
-    def note(name: str, message: Message) -> None:
-        order.append(name)
-
-    def reached(count: int) -> bool:
-        return len(order) == count
-
-    channel = granted(messages=0)
-    worker = Worker(db, 1)
-    for name, each in (("a", queue), ("b", other)):
-        each.enqueue_many(db, [b"x"] * 10)
-        worker.add(each, partial(note, name), take=Take(credit=channel))
-    with worker:
-        for n in range(20):
-            channel.grant(messages=1)
-            eventually(partial(reached, n + 1))
-    assert abs(order[:10].count("a") - 5) <= 1
-    assert order.count("a") == order.count("b") == 10
 
 
 # -- flush ----------------------------------------------------------------------------------------

@@ -188,16 +188,6 @@ def test_a_consumer_that_refuses_suspects_does_not_wait_for_one_to_go(
     assert ask_and_wait(Demand(1, None)) == ["eu1"]
 
 
-def test_credit_divides_what_a_round_hands_out(
-    db: Database, queue: Queue, europe: Subscription
-) -> None:
-    put(db, queue, "eu1", "eu2", "eu3", "eu4")
-    few = ask(db, europe, Demand(9, None, max_bytes=7))
-    rest = ask(db, europe, Demand(9, None))
-    assert answer(db, europe, few) == ["eu1", "eu2"]
-    assert answer(db, europe, rest) == ["eu3", "eu4"]
-
-
 def test_a_higher_priority_is_served_before_those_that_came_earlier(
     db: Database, queue: Queue, europe: Subscription
 ) -> None:

@@ -228,17 +228,6 @@ def test_equal_consumers_are_served_in_turns_when_messages_come_one_by_one(
     assert [one.taken for one in sleepers] == [3, 3, 3, 3]
 
 
-def test_a_guard_of_a_higher_priority_is_served_again_before_others(
-    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
-) -> None:
-    low, high = sleeper("low", capacity=9), sleeper("high", priority=1, capacity=9)
-    settle(db, [low, high])
-    for _ in range(3):
-        queue.enqueue(db, b"single")
-        settle(db, [low, high])
-    assert (low.taken, high.taken) == (0, 3)
-
-
 def test_who_falls_asleep_is_not_aborted_by_what_arrives_and_wakes_for_it(
     db: Database, queue: Queue
 ) -> None:
