@@ -10,7 +10,7 @@ from .declare import app
 
 DECLARED = (
     "bars", "schemes", "beside", "costs", "engine", "blocks", "producers", "tasks", "fairness",
-    "groups", "schedules", "worker", "spark", "web", "peers.command",
+    "groups", "worker", "spark", "web", "peers.command",
 )  # fmt: skip
 """The modules that declare benchmarks."""
 

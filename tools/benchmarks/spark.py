@@ -1,79 +1,153 @@
-"""The speed of the Spark data source, compared with one that does nothing."""
+"""The speed of the Spark data source."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count
 from statistics import median
-from typing import TYPE_CHECKING, Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from typer import Option
 
 from fdbqueue import spark as pipeline
+from fdbqueue.queue.queue import Queue
+from fdbqueue.store.binding import fdb
+from fdbqueue.values.model import NewMessage
 
 from . import processes
 from .declare import Rounds, Row, at_most, benchmark, known
-from .spark_setup import Setup
+from .process_tree import cpu_seconds
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-BROWSE_RATE = 60_000
-WRITE_RATE = 30_000
-CONSUME_RATE = 15_000
-IDLE_MS = 50.0
+T = TypeVar("T")
+
+BATCH, LEVELS, PARTITIONS = 2_000, 10, 10
+BROWSE_RATE, WRITE_RATE, CONSUME_RATE, IDLE_MS = 60_000, 30_000, 15_000, 50.0
 IDLE_RUNS = 50
 STREAM_BATCHES = 5
 
-Benchmark = Callable[[Setup], Iterator[Row]]
 
+@dataclass(frozen=True)
+class Setup:
+    """A session, a store, the root of the queues, and how much to measure.
 
-def drop(frame: DataFrame) -> None:
-    """Read a table to its end and discard it."""
-    frame.write.format("noop").mode("overwrite").save()
+    rows, size: messages in a queue, and the bytes of each payload.
+    runs: runs that count; several runs are preceded by a warm-up.
+    """
+
+    spark: SparkSession
+    db: fdb.Database
+    root: fdb.Subspace
+    rows: int
+    size: int
+    runs: int
+
+    def queue(self, name: str) -> Queue:
+        """Create a queue."""
+        return Queue.create(self.db, name, root=self.root, levels=LEVELS)
+
+    def filled(self, name: str) -> Queue:
+        """Create a queue with all rows as messages."""
+        queue = self.queue(name)
+        payload = bytes(self.size)
+        for begin in range(0, self.rows, BATCH):
+            numbers = range(begin, min(begin + BATCH, self.rows))
+            queue.enqueue_many(
+                self.db,
+                [NewMessage(payload, priority=n % LEVELS, headers={"n": n}) for n in numbers],
+            )
+        return queue
+
+    def measured(
+        self, name: str, bar: float, run: Callable[[T], float], prepare: Callable[[], T]
+    ) -> Row:
+        """The median of what the runs return, in rows a second, and of their processor time."""
+        if self.runs > 1:
+            run(prepare())
+        rates, costs = [], []
+        for _ in range(self.runs):
+            given = prepare()
+            spent = cpu_seconds() or 0.0
+            rates.append(run(given))
+            costs.append(((cpu_seconds() or 0.0) - spent) / self.rows * 1e6)
+        return Row(name, median(rates), "rows/s", bar, more={"CPU µs/row": median(costs)})
+
+    def timed(self, name: str, bar: float, action: Callable[[], object]) -> Row:
+        """Measure an action that reads or writes all rows."""
+
+        def run(_: None) -> float:
+            began = time.perf_counter()
+            action()
+            return self.rows / (time.perf_counter() - began)
+
+        return self.measured(name, bar, run, lambda: None)
 
 
 def browse(setup: Setup) -> Iterator[Row]:
     """Measure a batch read of all ready messages."""
-    yield setup.measured("batch read of constants", lambda: drop(setup.constants()))
-    queue = setup.filled("browsed")
-    name = "batch read of ready messages"
-    yield setup.measured(name, lambda: drop(setup.read(queue)), BROWSE_RATE)
+    options = pipeline.options(setup.db, setup.filled("browsed"))
+
+    def drop() -> None:
+        frame = setup.spark.read.format("fdbqueue").options(**options).load()
+        frame.write.format("noop").mode("overwrite").save()
+
+    yield setup.timed("batch read of ready messages", BROWSE_RATE, drop)
 
 
 def write(setup: Setup) -> Iterator[Row]:
-    """Measure a batch write."""
-    columns = setup.constants().select("payload", "priority", "headers")
-
-    def drop() -> None:
-        columns.write.format("constants").mode("append").save()
-
-    yield setup.measured("batch write, dropped", drop)
-    queue = setup.queue("written")
+    """Measure a batch write of rows that come from Python."""
+    options = pipeline.options(setup.db, setup.queue("written"))
+    columns = _messages(setup)
 
     def save() -> None:
-        options = pipeline.options(setup.db, queue)
         columns.write.format("fdbqueue").mode("append").options(**options).save()
 
-    yield setup.measured("batch write of messages", save, WRITE_RATE)
+    yield setup.timed("batch write of messages", WRITE_RATE, save)
+
+
+def _messages(setup: Setup) -> DataFrame:
+    import pyarrow as pa
+
+    text = pa.string()
+    schema = {"payload": pa.binary(), "priority": pa.int32(), "headers": pa.map_(text, text)}
+    row = {"payload": bytes(setup.size), "priority": 4, "headers": [("n", "1")]}
+    one = pa.RecordBatch.from_pylist([row], schema=pa.schema(schema))
+
+    def made(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield one.take(pa.array([0] * len(batch)))
+
+    numbers = setup.spark.range(0, setup.rows, numPartitions=PARTITIONS)
+    return numbers.mapInArrow(made, "payload binary, priority int, headers map<string, string>")
 
 
 def consume(setup: Setup) -> Iterator[Row]:
-    """Measure a stream that takes messages, and its cost for an empty micro-batch."""
-    batch = max(1, setup.rows // STREAM_BATCHES)
-    constants = {"rows": setup.rows, "batch": batch, "size": setup.size}
-    texts = {name: str(value) for name, value in constants.items()}
-    yield setup.streamed("stream of constants", "constants", lambda: texts)
+    """Measure a stream that takes messages, without its first micro-batch, and its cost for an
+    empty one."""
     numbers = count()
+    batch = max(1, setup.rows // STREAM_BATCHES)
 
     def options() -> dict[str, str]:
         queue = setup.filled(f"consumed {next(numbers)}")
         taking = {"mode": "consume", "consumer": "bench", "maxMessagesPerBatch": str(batch)}
         return {**pipeline.options(setup.db, queue), **taking}
 
-    name = "stream that takes messages"
-    yield setup.streamed(name, "fdbqueue", options, CONSUME_RATE)
+    def drop(options: Mapping[str, str]) -> float:
+        stream = setup.spark.readStream.format("fdbqueue").options(**options).load().writeStream
+        with TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
+            writer = stream.format("noop").option("checkpointLocation", checkpoint)
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            done = [each for each in query.recentProgress if each.numInputRows][1:]
+        seconds = sum(each.durationMs["triggerExecution"] for each in done) / 1000
+        return sum(each.numInputRows for each in done) / seconds
+
+    yield setup.measured("stream that takes messages", CONSUME_RATE, drop, options)
     empty = {**pipeline.options(setup.db, setup.queue("empty")), "consumer": "bench"}
     idle = 1000 * _idle_seconds({**empty, "mode": "consume"})
     yield at_most("ours in an empty micro-batch", idle, IDLE_MS, "ms")
@@ -96,7 +170,11 @@ def _idle_seconds(options: Mapping[str, str]) -> float:
     return median(taken)
 
 
-GROUPS: dict[str, Benchmark] = {"browse": browse, "write": write, "consume": consume}
+GROUPS: Mapping[str, Callable[[Setup], Iterator[Row]]] = {
+    "browse": browse,
+    "write": write,
+    "consume": consume,
+}
 
 
 @benchmark("spark")
@@ -109,7 +187,7 @@ def measured(
     repeat: Rounds = 3,
     cores: Annotated[int, Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
 ) -> Iterator[Row]:
-    """Measure the Spark data source against one that does nothing.
+    """Measure the Spark data source.
 
     Needs fdbqueue[spark] and Java.
 
@@ -120,9 +198,6 @@ def measured(
     """
     groups = known("group", only.split(","), GROUPS)
     session = pipeline.local("fdbqueue-bench", master=f"local[{cores}]")
-    from .constant_source import Constants
-
-    session.dataSource.register(Constants)
     try:
         with processes.scratch() as space:
             setup = Setup(session, *processes.opened(space), rows, size, repeat)
