@@ -62,10 +62,10 @@ def _middle(runs: Sequence[Figures], name: str) -> float:
     return float(median(getattr(one, name) for one in runs))
 
 
-def _ratio(runs: Runs, one: str, other: str, name: str = "rate", of: str = "") -> float:
-    """The median ratio of a figure of one to that of the other, by default the same figure."""
+def _ratio(runs: Runs, one: str, other: str) -> float:
+    """The median ratio of the rate of one to that of the other."""
     pairs = zip(runs[one], runs[other], strict=True)
-    return float(median(getattr(a, name) / max(1e-9, getattr(b, of or name)) for a, b in pairs))
+    return median(a.rate / max(1e-9, b.rate) for a, b in pairs)
 
 
 def _filled(plan: Plan, rate: float = RATE) -> Plan:
@@ -73,12 +73,12 @@ def _filled(plan: Plan, rate: float = RATE) -> Plan:
 
 
 def _tails(runs: Sequence[Figures]) -> float:
-    return float(median(one.p99_ms / max(1e-9, one.p50_ms) for one in runs))
+    return median(one.p99_ms / max(1e-9, one.p50_ms) for one in runs)
 
 
 def _enqueue(plan: Plan, repeat: int) -> Iterator[Row]:
     alone = replace(plan, consumers=0, producers=4, scheme="auto")
-    mixed = replace(alone, consumers=4, backlog=200)
+    mixed = replace(alone, consumers=4, backlog=200, puts=True)
     runs = _runs(
         {
             "enqueue": alone,
@@ -86,14 +86,14 @@ def _enqueue(plan: Plan, repeat: int) -> Iterator[Row]:
             "beside first": replace(mixed, scheme="first"),
             "beside staged": replace(mixed, scheme="staged"),
             "enqueue of 100": replace(alone, batch=100),
-            "blind sets of 100": replace(plan, scheme=measure.SETS, consumers=4, batch=100),
+            "blind sets of 100": replace(alone, scheme=measure.SETS, batch=100),
         },
         repeat,
     )
-    conflicts = sum(one.put_conflicts for one in [*runs["enqueue"], *runs["beside first"]])
-    conflicts += sum(one.put_conflicts for one in runs["beside staged"])
-    plain = _ratio(runs, "enqueue", "plain recipe", "put_rate")
-    sets = _ratio(runs, "enqueue of 100", "blind sets of 100", "put_rate", "rate")
+    mixes = "enqueue", "beside first", "beside staged"
+    conflicts = sum(one.conflicts for name in mixes for one in runs[name])
+    plain = _ratio(runs, "enqueue", "plain recipe")
+    sets = _ratio(runs, "enqueue of 100", "blind sets of 100")
     yield at_most("enqueue: conflicts, alone and in any mix", conflicts, 0)
     yield at_least("enqueue: rate to that of the plain recipe", plain, 0.6)
     yield at_least("enqueue of 100: rate to that of blind sets", sets, 0.5)

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 from fdbqueue.store.binding import fdb, transactional
 
+from .clients import Client, payload
+
 FULFILLED_AT_ONCE = 100
 FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 1.0
@@ -41,33 +43,16 @@ def _next_index(tr: fdb.Transaction, part: fdb.Subspace) -> int:
 
 
 @transactional
-def put_all(tr: fdb.Transaction, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
+def _put(tr: fdb.Transaction, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
     """Enqueue messages as in the plain recipe."""
     part = _items(space)
     first = _next_index(tr, part)
-    for n, payload in enumerate(payloads):
-        tr[part.pack((first + n, os.urandom(20)))] = payload
-
-
-def items(db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
-    """All messages in the queue."""
-    left: list[bytes] = []
-    every = _items(space).range()
-    begin = every.start
-    while found := db.get_range(begin, every.stop, limit=10_000):
-        left += [kv.value for kv in found]
-        begin = found[-1].key + b"\0"
-    return left
-
-
-def pop_plain(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
-    """Pop the first item; retry after a conflict."""
-    found: list[bytes] = pop_first(db, space, 1)
-    return found[0] if found else None
+    for n, data in enumerate(payloads):
+        tr[part.pack((first + n, os.urandom(20)))] = data
 
 
 @transactional
-def pop_first(tr: fdb.Transaction, space: fdb.Subspace, most: int) -> list[bytes]:
+def _pop(tr: fdb.Transaction, space: fdb.Subspace, most: int) -> list[bytes]:
     """Pop the first items."""
     every = _items(space).range()
     found = tr.get_range(every.start, every.stop, limit=most).to_list()
@@ -76,12 +61,12 @@ def pop_first(tr: fdb.Transaction, space: fdb.Subspace, most: int) -> list[bytes
     return [bytes(kv.value) for kv in found]
 
 
-def pop_staged(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
+def _pop_staged(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
     """Pop the first item, or request one if others are waiting or the pop conflicts."""
     tr = db.create_transaction()
     try:
         request = _register(tr, space, only_behind_others=True)
-        found = pop_first(tr, space, 1) if request is None else []
+        found = _pop(tr, space, 1) if request is None else []
         tr.commit().wait()
         if request is None:
             return found[0] if found else None
@@ -163,9 +148,46 @@ def _collect(tr: fdb.Transaction, request: bytes, answer: bytes) -> tuple[bool, 
 
 
 @transactional
-def set_blindly(
-    tr: fdb.Transaction, space: fdb.Subspace, names: Sequence[bytes], payloads: Sequence[bytes]
-) -> None:
-    """Set keys blindly."""
-    for name, payload in zip(names, payloads, strict=True):
-        tr[space.pack((name,))] = payload
+def set_blindly(tr: fdb.Transaction, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
+    """Set random keys blindly."""
+    for data in payloads:
+        tr[space.pack((os.urandom(28),))] = data
+
+
+class PlainRecipe(Client):
+    """FoundationDB's queue recipe: it pops messages, and loses what a crash interrupts."""
+
+    def __init__(self, db: fdb.Database, space: fdb.Subspace) -> None:
+        self._db = db
+        self._space = space
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        _put(self._db, self._space, payloads)
+
+    def take(self, most: int) -> Sequence[bytes]:
+        found: list[bytes] = _pop(self._db, self._space, most)
+        return found
+
+
+class PublishedStaged(PlainRecipe):
+    """Its variant for high contention, which pops one message at a time."""
+
+    def take(self, most: int) -> Sequence[bytes]:
+        found = _pop_staged(self._db, self._space)
+        return [] if found is None else [found]
+
+    def rest(self) -> Sequence[bytes]:
+        return PlainRecipe(self._db, self._space).rest()
+
+
+class BlindSets(PlainRecipe):
+    """Sets of random keys: one commit to enqueue, two to receive and acknowledge."""
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        set_blindly(self._db, self._space, payloads)
+
+    def take(self, most: int) -> Sequence[bytes]:
+        nothing = [payload(0)] * most
+        for _ in range(2):
+            self.put(nothing)
+        return nothing

@@ -5,7 +5,6 @@ One process does every operation in turn, so that other load on the machine affe
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections import defaultdict
@@ -24,8 +23,8 @@ from fdbqueue.store.binding import DEFAULT, Engine, fdb
 
 from . import baselines, processes
 from .client_counters import Counts, Meter
+from .clients import payload
 from .declare import Row, at_least, at_most, benchmark
-from .measure import payload
 
 BATCH, LARGE = 100, 800
 SETS, ENQUEUE, ENQUEUE_ROWS = "blind sets", "enqueue", "enqueue, a row each"
@@ -86,18 +85,17 @@ Operation = tuple[Callable[[], object], Callable[[], object]]
 def _measured(space: bytes, rounds: int) -> list[Row]:
     db, root = processes.opened(space)
     meter = Meter()
-    meter.install()
     seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     written: defaultdict[tuple[str, int], Counts] = defaultdict(Counts)
     operations = _operations(db, root)
     for n in range(rounds + 1):
         for name, (prepare, act) in operations.items():
             prepare()
-            before, began = Counts(*meter.counts.values()), time.perf_counter()
+            before, began = meter.now(), time.perf_counter()
             act()
             if n:  # What is learnt once is known then.
                 seconds[name].append(time.perf_counter() - began)
-                written[name] += meter.counts - before
+                written[name] += meter.now() - before
     return [
         Row(
             f"{name}, {count}",
@@ -138,7 +136,7 @@ def _nothing() -> None:
 
 
 def _set(db: fdb.Database, root: fdb.Subspace, given: Sequence[bytes]) -> None:
-    baselines.set_blindly(db, root, [os.urandom(28) for _ in given], given)
+    baselines.set_blindly(db, root, given)
 
 
 def _enqueue_rows(db: fdb.Database, queue: Queue[bytes], given: Sequence[bytes]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fdbqueue.store.binding import fdb
@@ -48,15 +48,12 @@ class Counts:
 
 
 class Meter:
-    """Counts the requests of this process after ``install``."""
+    """Counts the requests of this process from now on."""
 
     def __init__(self) -> None:
         self.counts = Counts()
         self._pending = threading.local()
         self._commits: dict[Any, Any] = {}
-        self._capi: Any = None
-
-    def install(self) -> None:
         capi = self._capi = fdb.impl._FDBBase.capi
         for name in ("get", "get_key", "get_read_version"):
             self._wrap(f"fdb_transaction_{name}", self._asked)
@@ -106,6 +103,10 @@ class Meter:
         capi.fdb_transaction_get_range = ranging
         capi.fdb_future_get_keyvalue_array = arrived
         capi.fdb_transaction_commit, capi.fdb_future_get_error = committing, committed
+
+    def now(self) -> Counts:
+        """What has been counted so far."""
+        return replace(self.counts)
 
     def _wrap(self, name: str, before: Callable[[str], None]) -> None:
         function = getattr(self._capi, name)

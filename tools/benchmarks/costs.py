@@ -24,8 +24,8 @@ from fdbqueue.values.model import Delivery, NewMessage
 
 from . import processes
 from .client_counters import CONFLICT, Counts, Meter
+from .clients import payload
 from .declare import app
-from .measure import payload
 
 T = TypeVar("T")
 
@@ -127,7 +127,6 @@ def _counted(space: bytes) -> tuple[list[Cost], list[Clash]]:
     db, root = processes.opened(space)
     clashes = [*_clashes(db, root)]
     meter = _KeyMeter()
-    meter.install()
     longer = len(space) - len(DEFAULT_ROOT.key())
     return [_cost(meter, longer, *each) for each in _operations(db, root)], clashes
 
@@ -142,9 +141,9 @@ class _KeyMeter(Meter):
     """A meter that also notes which keys are written."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.keys: list[bytes] = []
         self.ends: list[bytes] = []
+        super().__init__()
 
     def _wrap_write(self, name: str) -> None:
         super()._wrap_write(name)
@@ -170,11 +169,11 @@ def _cost(
     keys: list[set[bytes]] = []
     for _ in range(TIMES + 1):
         given = prepare()
-        before = Counts(*meter.counts.values())
+        before = meter.now()
         meter.keys.clear()
         meter.ends.clear()
         act(given)
-        counts = meter.counts - before
+        counts = meter.now() - before
         counts.written_bytes -= longer * len(meter.keys + meter.ends)
         found.append(counts)
         keys.append(set(meter.keys))

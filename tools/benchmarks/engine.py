@@ -29,9 +29,8 @@ from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.store.embedded.futures import Future
 
 from . import processes
+from .clients import payload, quantile
 from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark, known
-from .measure import payload
-from .throughput import quantile
 
 VALUE = b"v" * 20
 SMALL, STEP = 1_000, 7_919
@@ -243,7 +242,7 @@ def _run(store: Path, work: str, number: int, seconds: float, slower: float) -> 
     processes.once(partial(_fill, store, 100 + (int(6_000 * seconds) if work == "take" else 0)))
     _, reports = processes.run([partial(_repeat, store, work, slower)] * number, seconds)
     rate = sum(len(report.ops) for report in reports) / seconds
-    return rate, mean(report.result / max(1, len(report.ops)) * 1e6 for report in reports)
+    return rate, mean(report.cpu_seconds / max(1, len(report.ops)) * 1e6 for report in reports)
 
 
 def _fill(store: Path, backlog: int) -> None:
@@ -260,10 +259,7 @@ def _repeat(store: Path, work: str, slower: float, worker: processes.Worker) -> 
     call = partial(WORKS[work], db, Queue.open(db, "queue"), count())
     for _ in range(10):
         call()
-    worker.start()
-    used = time.process_time()
     worker.repeat(lambda: (call(), ())[1])
-    worker.report.result = time.process_time() - used
 
 
 def _set(db: fdb.Database, queue: Queue, numbers: Iterator[int]) -> None:

@@ -23,8 +23,8 @@ from fdbqueue.values.limits import KeyLimits
 from fdbqueue.values.model import NewMessage
 
 from . import processes
+from .clients import payload
 from .declare import Rounds, Row, at_least, at_most, benchmark, known
-from .measure import payload
 
 SLOTS = 10
 TENANTS = 100

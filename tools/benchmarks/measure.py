@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 from fdbqueue.cli import durations
 
-from . import baselines, processes, throughput
-from .client_counters import Counts
-from .processes import Report, Span, Worker
-from .usage import Gauge
+from . import processes
+from .baselines import BlindSets
+from .client_counters import Counts, Meter
+from .clients import Account, Client, payload, quantile
+from .processes import Report, Work, Worker
 from .ways import SCHEMES
 
 FILL = 500
 """Messages in a transaction that fills a queue."""
-payload = partial(throughput.payload, size=100)
 SETS = "blind sets"
 """The limit of the store, beside the schemes."""
 WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
@@ -28,7 +27,8 @@ WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run."""
+    """What to run. Figures are those of the consumers, or of the producers if there are no
+    consumers or ``puts`` says so."""
 
     scheme: str
     consumers: int = 16
@@ -37,22 +37,57 @@ class Plan:
     warm_up: float = 1.0
     backlog: int = 0
     batch: int = 1
+    puts: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class Figures:
-    """The results. Latencies are milliseconds per call; rates are messages per second."""
+    """The results. Latencies are milliseconds per call; rates are messages per second.
 
-    rate: float = 0.0
-    put_rate: float = 0.0
-    put_conflicts: int = 0
-    attempts_per_success: float = 0.0
-    commits_per_message: float = 0.0
-    round_trips_per_message: float = 0.0
-    p50_ms: float = 0.0
-    p99_ms: float = 0.0
-    most_to_least: float = 1.0
-    cpu_seconds_per_thousand: float = 0.0
+    messages: those since the warm-up. cpu_us: processor time of each.
+    """
+
+    rate: float
+    conflicts: int
+    attempts_per_success: float
+    commits_per_message: float
+    round_trips_per_message: float
+    p50_ms: float
+    p99_ms: float
+    most_to_least: float
+    messages: int
+    cpu_us: float
+
+    @classmethod
+    def of(cls, reports: Sequence[Report], begin: int, end: int) -> Figures:
+        """Those of calls that moved messages and returned in a time (monotonic ns)."""
+
+        def moved(reports: Iterable[Report], end: float = end) -> int:
+            every = (op for report in reports for op in report.ops)
+            return sum(len(op.messages) for op in every if begin <= op.returned < end)
+
+        count = moved(reports)
+        used = max(1, moved(reports, float("inf")))
+        counts = sum((report.counts for report in reports), Counts())
+        served = [moved([report]) for report in reports]
+        times = [
+            (op.returned - op.began) / 1e6
+            for report in reports
+            for op in report.ops
+            if op.messages and begin <= op.returned < end
+        ]
+        return cls(
+            rate=count / ((end - begin) / 1e9),
+            conflicts=counts.conflicts,
+            attempts_per_success=counts.attempts / max(1, counts.commits),
+            commits_per_message=counts.commits / used,
+            round_trips_per_message=counts.round_trips / used,
+            p50_ms=quantile(times, 0.5),
+            p99_ms=quantile(times, 0.99),
+            most_to_least=max(served) / max(1, min(served)),
+            messages=used,
+            cpu_us=sum(report.cpu_seconds for report in reports) / used * 1e6,
+        )
 
 
 def run(plan: Plan) -> Figures:
@@ -61,118 +96,77 @@ def run(plan: Plan) -> Figures:
     Raises ``BenchmarkFailed``, also if a message was lost or delivered twice.
     """
     with processes.scratch() as space:
-        return (_limit if plan.scheme == SETS else _queue)(plan, space)
+        opened = partial(_opened, plan.scheme, space)
+        processes.once(partial(fill, opened, 0, plan.backlog))
+        first = [n << 40 for n in range(1, plan.producers + 1)]
+        works: list[Work] = [partial(take, opened, plan.batch, Meter)] * plan.consumers
+        works += [partial(put, opened, plan.batch, n, Meter) for n in first]
+        span, reports = processes.run(works, plan.seconds, plan.warm_up)
+        consumers, producers = reports[: plan.consumers], reports[plan.consumers :]
+        if plan.scheme != SETS:
+            account = Account()
+            account.put.update(range(plan.backlog), *moved(producers))
+            account.taken.update(n for numbers in moved(consumers) for n in numbers)
+            account.taken.subtract(n for report in consumers for n in report.result)
+            account.settle(processes.once(partial(rest, opened)))
+            if account.lost or account.doubled:
+                problem = f"{plan.scheme} lost {account.lost} and doubled {account.doubled}"
+                raise processes.BenchmarkFailed(problem=problem)
+    of = producers if plan.puts or not plan.consumers else consumers
+    return Figures.of(of, span.measured, span.end)
 
 
-def _queue(plan: Plan, space: bytes) -> Figures:
-    backlog = plan.backlog
-    processes.once(partial(_fill, plan.scheme, space, backlog))
-    consuming = [partial(_consume, plan, space)] * plan.consumers
-    producing = [partial(_produce, plan, space, n + 1) for n in range(plan.producers)]
-    span, reports = processes.run([*consuming, *producing], plan.warm_up + plan.seconds)
-    consumers, producers = reports[: plan.consumers], reports[plan.consumers :]
-    put = [*range(backlog), *(n for report in producers for op in report.ops for n in op.messages)]
-    undone = {n for report in consumers for n in report.result.undone}
-    taken = [n for report in consumers for op in report.ops for n in op.messages if n not in undone]
-    throughput.account(
-        plan.scheme,
-        put,
-        taken,
-        processes.once(partial(_remaining, plan.scheme, space)),
-    )
-    return _figures(plan, span, consumers, producers)
-
-
-def _figures(
-    plan: Plan, span: Span, consumers: Sequence[Report], producers: Sequence[Report]
-) -> Figures:
-    begin = span.begin + int(plan.warm_up * 1e9)
-
-    def measured(reports: Sequence[Report]) -> list[processes.Op]:
-        return [
-            op
-            for report in reports
-            for op in report.ops
-            if op.messages and begin <= op.returned < span.end
-        ]
-
-    ops = measured(consumers)
-    count = sum(len(op.messages) for op in ops)
-    counts = sum((report.result.counts for report in consumers), Counts())
-    served = [sum(len(op.messages) for op in measured([report])) for report in consumers]
-    latencies = [(op.returned - op.began) / 1e6 for op in ops]
-    puts = measured(producers)
-    return Figures(
-        rate=count / plan.seconds,
-        put_rate=sum(len(op.messages) for op in puts) / plan.seconds,
-        put_conflicts=sum(report.result.counts.conflicts for report in producers),
-        attempts_per_success=counts.attempts / max(1, counts.commits),
-        commits_per_message=counts.commits / max(1, count),
-        round_trips_per_message=counts.round_trips / max(1, count),
-        p50_ms=throughput.quantile(latencies, 0.5),
-        p99_ms=throughput.quantile(latencies, 0.99),
-        most_to_least=max(served) / max(1, min(served)) if served else 1.0,
-        cpu_seconds_per_thousand=sum(r.result.cpu_seconds for r in consumers)
-        / max(1, count)
-        * 1000,
-    )
+def moved(reports: Iterable[Report]) -> Iterable[Sequence[int]]:
+    """The messages of each call."""
+    return (op.messages for report in reports for op in report.ops)
 
 
 # -- work of the processes ------------------------------------------------------------------------
 
-
-def _fill(scheme: str, space: bytes, count: int) -> None:
-    put = SCHEMES[scheme].producer(*processes.opened(space))
-    for first in range(0, count, FILL):
-        put([payload(n) for n in range(first, min(first + FILL, count))])
+Opened = Callable[[], Client]
+Metered = Callable[[], Meter] | None
+"""What makes a meter, if requests to the store are counted."""
 
 
-def _remaining(scheme: str, space: bytes) -> list[int]:
+def _opened(scheme: str, space: bytes) -> Client:
+    made = BlindSets if scheme == SETS else SCHEMES[scheme]
+    return made(*processes.opened(space))
+
+
+def fill(opened: Opened, first: int, count: int) -> None:
+    """Enqueue messages with the numbers from ``first`` on."""
+    client = opened()
+    for begin in range(first, first + count, FILL):
+        client.put([payload(n) for n in range(begin, min(begin + FILL, first + count))])
+
+
+def rest(opened: Opened) -> list[int]:
     """The messages still in the queue."""
-    return [throughput.number(data) for data in SCHEMES[scheme].remaining(*processes.opened(space))]
+    return [*map(int, opened().rest())]
 
 
-def _consume(plan: Plan, space: bytes, worker: Worker) -> None:
-    gauge = Gauge(worker, plan.warm_up)
-    db, part = processes.opened(space)
-    consumer = SCHEMES[plan.scheme].consumer(db, part, plan.batch)
-    worker.start()
-    worker.repeat(gauge.measured(lambda: [throughput.number(data) for data in consumer.take()]))
-    gauge.finish([throughput.number(data) for data in consumer.finish()])
+def take(opened: Opened, batch: int, metered: Metered, worker: Worker) -> list[int]:
+    """Receive and acknowledge; returns the messages whose lease was lost."""
+    meter = metered and metered()
+    client = opened()
+    worker.repeat(lambda: [*map(int, client.take(batch))], meter)
+    return [*map(int, client.finish())]
 
 
-def _produce(plan: Plan, space: bytes, nth: int, worker: Worker) -> None:
-    gauge = Gauge(worker, plan.warm_up)
-    put = SCHEMES[plan.scheme].producer(*processes.opened(space))
-    worker.start()
-    worker.repeat_numbered(
-        gauge.measured(lambda numbers: put([payload(n) for n in numbers])), plan.batch, nth << 40
-    )
-    gauge.finish()
+def put(opened: Opened, batch: int, first: int, metered: Metered, worker: Worker) -> None:
+    """Enqueue messages with the numbers from ``first`` on."""
+    meter = metered and metered()
+    client = opened()
+    following = first
 
+    def enqueue() -> Sequence[int]:
+        nonlocal following
+        numbers = range(following, following + batch)
+        following += batch
+        client.put([payload(n) for n in numbers])
+        return numbers
 
-# -- the limit ------------------------------------------------------------------------------------
-
-
-def _limit(plan: Plan, space: bytes) -> Figures:
-    """Measure blind sets, ``plan.batch`` per transaction."""
-    work = [partial(_blindly, plan, space, n) for n in range(plan.consumers)]
-    span, reports = processes.run(work, plan.warm_up + plan.seconds)
-    return _figures(plan, span, reports, [])
-
-
-def _blindly(plan: Plan, space: bytes, mine: int, worker: Worker) -> None:
-    gauge = Gauge(worker, plan.warm_up)
-    db, part = processes.opened(space)
-    data = [payload(mine)] * plan.batch
-
-    def write(numbers: Sequence[int]) -> None:
-        names = [b"%08d%016d" % (mine, n) + os.urandom(4) for n in numbers]
-        baselines.set_blindly(db, part, names, data)
-
-    worker.start()
-    worker.repeat_numbered(gauge.measured(write), plan.batch)
-    gauge.finish()
+    worker.repeat(enqueue, meter)
 
 
 # -- the backlog ----------------------------------------------------------------------------------
@@ -184,31 +178,23 @@ def backlog(depths: Sequence[int], operations: int) -> list[float]:
 
     The depths take turns, so that other load on the machine affects all of them alike.
     """
-    with contextlib.ExitStack() as stack:
-        spaces = {depth: stack.enter_context(processes.scratch()) for depth in depths}
-        for depth, space in spaces.items():
-            processes.once(partial(_fill, "auto", space, depth))
-        found: list[float] = processes.once(partial(_turns, [*spaces.values()], operations))
+    with ExitStack() as stack:
+        every = []
+        for depth in depths:
+            every.append(partial(_opened, "auto", stack.enter_context(processes.scratch())))
+            processes.once(partial(fill, every[-1], 0, depth))
+        found: list[float] = processes.once(partial(_turns, every, operations))
     return found
 
 
-def _turns(spaces: Sequence[bytes], operations: int) -> list[float]:
-    steps: list[Callable[[], None]] = []
-    for space in spaces:
-        db, part = processes.opened(space)
-        scheme = SCHEMES["auto"]
-        put, take = scheme.producer(db, part), scheme.consumer(db, part, 1).take
-        steps.append(partial(_step, put, take))
-    samples: list[list[float]] = [[] for _ in steps]
+def _turns(every: Sequence[Opened], operations: int) -> list[float]:
+    clients = [opened() for opened in every]
+    samples: list[list[float]] = [[] for _ in clients]
     for _ in range(operations):
-        for step, times in zip(steps, samples, strict=True):
+        for client, times in zip(clients, samples, strict=True):
             began = time.perf_counter()
-            step()
+            client.put([payload(0)])
+            client.take(1)
             times.append(time.perf_counter() - began)
     kept = [sorted(times)[: int(0.95 * len(times))] for times in samples]
     return [sum(times) / len(times) for times in kept]
-
-
-def _step(put: Callable[[Sequence[bytes]], None], take: Callable[[], list[bytes]]) -> None:
-    put([payload(0)])
-    take()

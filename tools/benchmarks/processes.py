@@ -1,25 +1,31 @@
-"""Calls of several processes at the same time, recorded one by one."""
+"""Processes that work at the same time, whose calls are recorded, and that are killed at the end.
+
+They are forks of this process, which therefore never opens the store; or new interpreters
+(``spawn``), which choose their store by their environment.
+"""
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
 import os
+import resource
 import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
+from unittest import mock
 
 from fdbqueue.errors import QueueError
 from fdbqueue.store import binding
 from fdbqueue.store.binding import fdb
+
+from .client_counters import Counts, Meter
 
 ROOT = "fdbqueue-bench"
 START_SECONDS = 120.0
@@ -33,9 +39,10 @@ class BenchmarkFailed(QueueError):
 
 @dataclass(frozen=True)
 class Span:
-    """When to work (monotonic ns)."""
+    """When to work, and from when on to measure (monotonic ns)."""
 
     begin: int
+    measured: int
     end: int
 
 
@@ -43,21 +50,24 @@ class Span:
 class Op:
     """One call: the messages it moved, and when it started and returned."""
 
-    messages: list[int]
+    messages: Sequence[int]
     began: int
     returned: int
 
 
 @dataclass
 class Report:
-    """All calls of one process, and what else its work found."""
+    """All calls of one process, what it used in the measured time, and what else it found."""
 
     ops: list[Op] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+    counts: Counts = field(default_factory=Counts)
     result: Any = None
     error: str = ""
 
 
-Work = Callable[["Worker"], None]
+Work = Callable[["Worker"], Any]
+"""What a process does, and what it finds."""
 
 
 class Worker:
@@ -65,128 +75,154 @@ class Worker:
 
     def __init__(self, connection: Connection) -> None:
         self.report = Report()
-        self.span = Span(0, 0)
         self._connection = connection
 
-    def start(self) -> None:
-        """Report that this process is ready, and wait for all others."""
+    def ready(self) -> None:
+        """Report that this process is ready."""
         self._connection.send(None)
-        self.span = self._connection.recv()
-        time.sleep(max(0, self.span.begin - time.monotonic_ns()) / 1e9)
 
-    def repeat(self, call: Callable[[], Sequence[int]]) -> None:
-        """Call until the time is over."""
-        while (began := time.monotonic_ns()) < self.span.end:
-            moved = list(call())
+    def repeat(self, call: Callable[[], Sequence[int]], meter: Meter | None = None) -> None:
+        """Wait until all processes are ready, then call until the time is over."""
+        self.ready()
+        span: Span = self._connection.recv()
+        time.sleep(max(0, span.begin - time.monotonic_ns()) / 1e9)
+        self._until(span.measured, call)
+        counts, used = meter.now() if meter else Counts(), _cpu_seconds()
+        self._until(span.end, call)
+        self.report.cpu_seconds = _cpu_seconds() - used
+        if meter:
+            self.report.counts = meter.now() - counts
+
+    def _until(self, end: int, call: Callable[[], Sequence[int]]) -> None:
+        while (began := time.monotonic_ns()) < end:
+            moved = call()
             self.report.ops.append(Op(moved, began, time.monotonic_ns()))
 
-    def repeat_numbered(
-        self, call: Callable[[Sequence[int]], object], batch: int = 1, first: int = 0
-    ) -> None:
-        """Repeat a call with the next ``batch`` numbers."""
-        following = itertools.count(first)
 
-        def numbered() -> Sequence[int]:
-            numbers = [*itertools.islice(following, batch)]
-            call(numbers)
-            return numbers
-
-        self.repeat(numbered)
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
-def run(work: Sequence[Work], seconds: float) -> tuple[Span, list[Report]]:
-    """Run all work at the same time; raises ``BenchmarkFailed`` if a process failed."""
-    with _started(work) as connections:
-        for connection in connections:
-            _next_message(connection, START_SECONDS)
-        begin = time.monotonic_ns() + 100_000_000
-        span = Span(begin, begin + int(seconds * 1e9))
-        for connection in connections:
-            connection.send(span)
-        return span, [_next_message(each, seconds + START_SECONDS) for each in connections]
+@dataclass(frozen=True)
+class How:
+    """How processes are started. handles_signals: the work is done in the main thread."""
+
+    method: str = "fork"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    handles_signals: bool = False
 
 
-def once(work: Callable[[], Any]) -> Any:
-    """Run one function in its own process.
-
-    This process never opens the store, so that the others can be forked from it.
-    """
-
-    return together([work])[0]
+FORK = How()
 
 
-def together(works: Sequence[Callable[[], Any]]) -> list[Any]:
-    """As ``once``, for several functions at the same time."""
+@dataclass(frozen=True)
+class Running:
+    """A process that works."""
 
-    def body(work: Callable[[], Any], worker: Worker) -> None:
-        worker.report.result = work()
+    pid: int
+    connection: Connection
 
-    with _started([partial(body, work) for work in works]) as connections:
-        return [_next_message(each, None).result for each in connections]
+    def told(self, seconds: float | None = None) -> Any:
+        """What it says next; raises ``BenchmarkFailed`` if it failed or is silent."""
+        if not self.connection.poll(seconds):
+            raise BenchmarkFailed(problem="a process did not respond in time")
+        try:
+            found = self.connection.recv()
+        except EOFError:
+            raise BenchmarkFailed(problem="a process died") from None
+        if isinstance(found, Report) and found.error:
+            raise BenchmarkFailed(problem=found.error)
+        return found
 
 
 @contextmanager
-def _started(work: Sequence[Work]) -> Iterator[list[Connection]]:
-    """A process for each work, and the connection to it; all end with the block."""
-    processes, connections = [], []
-    try:
-        for one in work:
-            process, connection = start(one)
-            processes.append(process)
-            connections.append(connection)
-        yield connections
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def start(work: Work) -> tuple[BaseProcess, Connection]:
-    """Start a process, which the caller has to end; over the connection comes its ``Report``."""
-    context = multiprocessing.get_context("fork")
+def started(work: Work, how: How = FORK) -> Iterator[Running]:
+    """A process, which says its ``Report``; killed at the end, with all that it has started."""
+    context: Any = get_context(how.method)
     mine, theirs = context.Pipe()
-    process = context.Process(target=_main, args=(work, theirs), daemon=True)
-    process.start()
+    process = context.Process(target=_main, args=(work, theirs, how.handles_signals))
+    with mock.patch.dict(os.environ, how.environment):
+        process.start()
     theirs.close()
-    return process, mine
+    try:
+        yield Running(process.pid, mine)
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            process.kill()  # It has no group of its own yet, or is no more.
+        process.join()
+        mine.close()
 
 
-def _main(work: Work, connection: Connection) -> None:
-    # The parent handles signals: it ends this process and then removes the data.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def _main(work: Work, connection: Connection, handles_signals: bool) -> None:
+    os.setsid()  # The parent handles signals: it ends this process and then removes the data.
     worker = Worker(connection)
 
     def guarded() -> None:
         try:
-            work(worker)
+            worker.report.result = work(worker)
         except (QueueError, fdb.FDBError) as error:
             worker.report.error = str(error)
         except BaseException as error:
             worker.report.error = f"{type(error).__name__}: {error}"
 
-    # In a thread, like a worker: in the main thread the bindings wait in a slower way that lets
-    # signals through.
-    thread = threading.Thread(target=guarded)
-    thread.start()
-    thread.join()
+    if handles_signals:
+        guarded()
+    else:
+        # In a thread, like a worker: in the main thread the bindings wait in a slower way that lets
+        # signals through.
+        thread = threading.Thread(target=guarded)
+        thread.start()
+        thread.join()
     connection.send(worker.report)
     connection.close()
-    # The client library's network thread must not run during the interpreter's shutdown.
+    # Threads of libraries must not run during the interpreter's shutdown, or outlive this one.
     os._exit(0)
 
 
-def _next_message(connection: Connection, seconds: float | None) -> Any:
-    """The next message of a process; raises ``BenchmarkFailed`` if it failed or is silent."""
-    if not connection.poll(seconds):
-        raise BenchmarkFailed(problem="a process did not respond in time")
-    try:
-        found = connection.recv()
-    except EOFError:
-        raise BenchmarkFailed(problem="a process died") from None
-    if isinstance(found, Report) and found.error:
-        raise BenchmarkFailed(problem=found.error)
-    return found
+def run(
+    works: Sequence[Work],
+    seconds: float,
+    warm_up: float = 0.0,
+    how: How = FORK,
+    mark: Callable[[], object] = lambda: None,
+) -> tuple[Span, list[Report]]:
+    """Run all work at the same time; raises ``BenchmarkFailed`` if a process failed.
+
+    mark: called when the measured time begins, and at the end.
+    """
+    with ExitStack() as stack:
+        running = [stack.enter_context(started(work, how)) for work in works]
+        for process in running:
+            process.told(START_SECONDS)
+        begin = time.monotonic_ns() + 100_000_000
+        measured = begin + int(warm_up * 1e9)
+        span = Span(begin, measured, measured + int(seconds * 1e9))
+        for process in running:
+            process.connection.send(span)
+        time.sleep(max(0, measured - time.monotonic_ns()) / 1e9)
+        mark()
+        reports = [process.told(seconds + START_SECONDS) for process in running]
+        mark()
+    return span, reports
+
+
+def once(work: Callable[[], Any], how: How = FORK) -> Any:
+    """Run one function in its own process."""
+    return together([work], how)[0]
+
+
+def together(works: Sequence[Callable[[], Any]], how: How = FORK) -> list[Any]:
+    """As ``once``, for several functions at the same time."""
+    with ExitStack() as stack:
+        running = [stack.enter_context(started(partial(_only, work), how)) for work in works]
+        return [process.told().result for process in running]
+
+
+def _only(work: Callable[[], Any], _: Worker) -> Any:
+    return work()
 
 
 @contextmanager
@@ -200,13 +236,11 @@ def scratch() -> Iterator[bytes]:
         try:
             yield space
         finally:
-            clear(space)
-
-
-def clear(space: bytes) -> None:
-    """Remove everything in a subspace; signals wait."""
-    with _handled(signal.SIGINT, signal.SIG_IGN), _handled(signal.SIGTERM, signal.SIG_IGN):
-        once(partial(_clear, space))
+            with (
+                _handled(signal.SIGINT, signal.SIG_IGN),
+                _handled(signal.SIGTERM, signal.SIG_IGN),
+            ):
+                once(partial(_clear, space))
 
 
 @contextmanager

@@ -20,9 +20,9 @@ from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 
 from . import processes
-from .client_counters import Counts, Meter
+from .client_counters import Meter
+from .clients import payload
 from .declare import Rounds, Row, Seconds, benchmark, counts
-from .measure import payload
 
 Cost = tuple[float, float, float]
 BATCH = 100
@@ -52,7 +52,6 @@ def producers(
 def _rows(space: bytes, threads: Sequence[int], seconds: float, rounds: int) -> list[Row]:
     db, root = processes.opened(space)
     meter = Meter()
-    meter.install()
     found: defaultdict[str, list[Cost]] = defaultdict(list)
     for n in range(rounds):
         for way, adding in WAYS.items():
@@ -82,7 +81,7 @@ def _cost(
     Returns messages a second, microseconds of processor time for each, and how many share a commit.
     """
     done = [0] * threads
-    before = Counts(*meter.counts.values())
+    before = meter.now()
     cpu, began = time.process_time(), time.monotonic()
     with adding() as add:
 
@@ -96,7 +95,7 @@ def _cost(
         for each in workers:
             each.join()
     took, used, count = time.monotonic() - began, time.process_time() - cpu, sum(done)
-    commits = (meter.counts - before).commits
+    commits = (meter.now() - before).commits
     if queue.depth(db).enqueued != count + 1:
         raise processes.BenchmarkFailed(problem="a message was lost or doubled")
     return count / took, used / count * 1e6, count / commits

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from . import measure
 from .declare import Row, Seconds, benchmark, counts, known
-from .measure import Figures, Plan, WarmUp
+from .measure import Plan, WarmUp
 from .ways import SCHEMES
 
 EXPECTED_RATE = 2_500
@@ -46,16 +46,13 @@ def schemes(
     for count in counts(consumers):
         for name in wanted:
             one = measure.run(Plan(name, count, producers, seconds, warm_up, backlog, batch))
-            yield Row(f"{name}, {count}", one.rate, more=_more(one))
-
-
-def _more(one: Figures) -> dict[str, float]:
-    return {
-        "p50 ms": one.p50_ms,
-        "p99 ms": one.p99_ms,
-        "attempts": one.attempts_per_success,
-        "commits": one.commits_per_message,
-        "round trips": one.round_trips_per_message,
-        "CPU s/1000": one.cpu_seconds_per_thousand,
-        "most:least": one.most_to_least,
-    }
+            more = {
+                "p50 ms": one.p50_ms,
+                "p99 ms": one.p99_ms,
+                "attempts": one.attempts_per_success,
+                "commits": one.commits_per_message,
+                "round trips": one.round_trips_per_message,
+                "CPU s/1000": one.cpu_us / 1e3,
+                "most:least": one.most_to_least,
+            }
+            yield Row(f"{name}, {count}", one.rate, more=more)

@@ -20,8 +20,8 @@ from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 
 from . import processes
+from .clients import payload
 from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark
-from .measure import payload
 
 TASKS = 64
 THREAD, ONE, MANY = "a thread", "one task", f"{TASKS} tasks"

@@ -2,126 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 
+from fdbqueue import Subscription
+from fdbqueue.errors import LeaseLost
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema import scope
 from fdbqueue.store.binding import fdb
+from fdbqueue.values.model import Delivery
 
-from . import baselines, throughput
-
-
-class Consumer(Protocol):
-    """One consumer. A call of ``take`` acknowledges what the previous call returned."""
-
-    def take(self) -> list[bytes]:
-        """The next messages, if any."""
-
-    def finish(self) -> list[bytes]:
-        """Acknowledge the last messages; returns those whose lease was lost."""
+from .baselines import PlainRecipe, PublishedStaged
+from .clients import NAME, Client
+from .processes import BenchmarkFailed
 
 
-class Scheme(Protocol):
-    """A way to queue messages in a subspace."""
+class Layer(Client):
+    """fdbqueue: receive and acknowledge. A ``take`` acknowledges what the previous one returned.
 
-    @property
-    def name(self) -> str: ...
-    def producer(
-        self, db: fdb.Database, space: fdb.Subspace
-    ) -> Callable[[Sequence[bytes]], None]: ...
-    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer: ...
-    def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]: ...
+    wanted: the selector of the subscription that is the source, if it is not the queue.
+    """
 
-
-@dataclass(frozen=True)
-class Layer:
-    """fdbqueue by one of its schemes: receive and acknowledge."""
-
-    name: str
-    scheme: scope.Scheme
-    lease: float = 60.0
-
-    def queue(self, db: fdb.Database, space: fdb.Subspace) -> Queue:
-        queue = Queue.open(db, "bench", root=space, max_attempts=None, lease=self.lease)
-        queue._entry.force(self.scheme)
-        return queue
-
-    def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
-        queue = self.queue(db, space)
-
-        def put(payloads: Sequence[bytes]) -> None:
-            queue.enqueue_many(db, payloads)
-
-        return put
-
-    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
-        return throughput.Consumer(db, self.queue(db, space), batch)
-
-    def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
-        return throughput.remaining(db, self.queue(db, space))
-
-
-@dataclass(frozen=True)
-class Subscribed(Layer):
-    """As ``Layer``, with consumers of one subscription whose selector matches every message."""
-
-    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
-        queue = self.queue(db, space)
-        wanted = queue.subscriptions.open(db, "wanted", selector="priority >= 0")
-        return throughput.Consumer(db, queue, batch, wanted)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A published recipe that pops messages, and loses what a crash interrupts."""
-
-    name: str
-    pop: Callable[[fdb.Database, fdb.Subspace], bytes | None]
-
-    def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
-        def put(payloads: Sequence[bytes]) -> None:
-            baselines.put_all(db, space, payloads)
-
-        return put
-
-    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
-        return _RecipeConsumer(db, space, self.pop)
-
-    def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
-        return baselines.items(db, space)
-
-
-class _RecipeConsumer:
-    def __init__(
-        self,
-        db: fdb.Database,
-        space: fdb.Subspace,
-        pop: Callable[[fdb.Database, fdb.Subspace], bytes | None],
-    ) -> None:
+    def __init__(self, db: fdb.Database, queue: Queue[bytes], wanted: str | None = None) -> None:
         self._db = db
-        self._space = space
-        self._pop = pop
+        self._queue = queue
+        self._wanted = wanted
+        self._held: list[Delivery] = []
 
-    def take(self) -> list[bytes]:
-        found = self._pop(self._db, self._space)
-        return [] if found is None else [found]
+    @cached_property
+    def _source(self) -> Queue[bytes] | Subscription:
+        if self._wanted is None:
+            return self._queue
+        return self._queue.subscriptions.open(self._db, "wanted", selector=self._wanted)
 
-    def finish(self) -> list[bytes]:
-        return []
+    def put(self, payloads: Sequence[bytes]) -> None:
+        if len(payloads) == 1:
+            self._queue.enqueue(self._db, payloads[0])
+        else:
+            self._queue.enqueue_many(self._db, payloads)
+
+    def take(self, most: int) -> Sequence[bytes]:
+        held, self._held = self._held, []
+        self._held = self._source.receive_many(self._db, most, ack=held)
+        return [delivery.payload for delivery in self._held]
+
+    def finish(self) -> Sequence[bytes]:
+        with suppress(LeaseLost):
+            if self._held:
+                self._queue.ack(self._db, self._held)
+            return ()
+        return [delivery.payload for delivery in self._held]
+
+    def rest(self) -> Sequence[bytes]:
+        found = [message.payload for message in self._queue.browse(self._db)]
+        depth = self._queue.depth(self._db)
+        counted = (depth.ready, depth.leased, depth.done + depth.ready)
+        if counted != (len(found), 0, depth.enqueued):
+            raise BenchmarkFailed(problem=f"{len(found)} messages are left, but there are {depth}")
+        return found
 
 
-SCHEMES: dict[str, Scheme] = {
-    scheme.name: scheme
-    for scheme in (
-        Layer("first", "first"),
-        Layer("auto", "auto"),
-        Layer("staged", "staged"),
-        Subscribed("subscribed first", "first"),
-        Subscribed("subscribed auto", "auto"),
-        Subscribed("subscribed staged", "staged"),
-        Recipe("plain recipe", baselines.pop_plain),
-        Recipe("published staged", baselines.pop_staged),
-    )
+def _layer(
+    scheme: scope.Scheme, wanted: str | None, db: fdb.Database, space: fdb.Subspace
+) -> Layer:
+    queue = Queue.open(db, NAME, root=space, max_attempts=None, lease=60.0)
+    queue._entry.force(scheme)
+    return Layer(db, queue, wanted)
+
+
+EVERY = "priority >= 0"
+"""A selector that matches every message."""
+SCHEMES: Mapping[str, Callable[[fdb.Database, fdb.Subspace], Client]] = {
+    "first": partial(_layer, "first", None),
+    "auto": partial(_layer, "auto", None),
+    "staged": partial(_layer, "staged", None),
+    "subscribed first": partial(_layer, "first", EVERY),
+    "subscribed auto": partial(_layer, "auto", EVERY),
+    "subscribed staged": partial(_layer, "staged", EVERY),
+    "plain recipe": PlainRecipe,
+    "published staged": PublishedStaged,
 }

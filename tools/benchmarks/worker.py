@@ -22,10 +22,9 @@ from fdbqueue.schema import once
 from fdbqueue.store.binding import fdb
 
 from . import processes
+from .clients import payload, quantile
 from .declare import Row, at_most, benchmark
-from .measure import payload
 from .process_tree import cpu_seconds
-from .throughput import quantile
 
 PAUSE_SECONDS, IDLE_SECONDS = 0.02, 10.0
 AT_ONCE = 500
@@ -74,15 +73,11 @@ def worker(
 def _latency(space: bytes, messages: int) -> Iterator[Row]:
     """One message at a time, to an idle worker."""
     begun = get_context("fork").SimpleQueue()
-    process, _ = processes.start(partial(_idle, space, begun))
-    try:
+    with processes.started(partial(_idle, space, begun)) as process:
         delays: list[float] = processes.once(partial(_send, space, begun, messages))
         used = cpu_seconds(process.pid) or 0.0
         time.sleep(IDLE_SECONDS)
         idle = ((cpu_seconds(process.pid) or 0.0) - used) / IDLE_SECONDS
-    finally:
-        process.kill()
-        process.join()
     yield at_most("an idle worker: latency, p50", 1000 * quantile(delays, 0.5), P50_MS, "ms")
     yield at_most("an idle worker: latency, p99", 1000 * quantile(delays, 0.99), P99_MS, "ms")
     yield at_most("an idle worker: share of a core", 100 * idle, IDLE_PERCENT, "%")

@@ -11,11 +11,34 @@ from typer import Option
 
 from fdbqueue.cli import terminal
 
+from ..baselines import BlindSets, PlainRecipe
 from ..declare import Rounds, Row, Seconds, at_least, benchmark, known
+from ..processes import BenchmarkFailed
+from .foundationdb import FdbQueue, OnStore
 from .peer import Missing, Peer
-from .processes import Failed
-from .registry import PEERS
+from .postgres import PgQueuer, Procrastinate, SkipLocked
+from .rabbitmq import RabbitMQ
+from .redis import Dramatiq, Rq, Streams
 from .run import CELLS, kill, live
+from .sqlite import Huey, LiteQueue
+
+PEERS: Mapping[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        *(
+            peer
+            for server in (False, True)
+            for peer in (
+                FdbQueue(server=server),
+                OnStore("plain recipe", PlainRecipe, server=server),
+                OnStore("blind sets", BlindSets, limit=True, server=server),
+            )
+        ),
+        SkipLocked(), Procrastinate(), PgQueuer(), LiteQueue(), Huey(), RabbitMQ(), Streams(), Rq(),
+        Dramatiq(),
+    )
+}  # fmt: skip
+"""The order is that of the rows of the table."""
 
 Words = Annotated[
     str, Option(metavar="TEXT,…", help="Only, or no, peers whose name contains one of these.")
@@ -69,7 +92,7 @@ def peers(
             try:
                 for row in live(peer, cells, seconds, messages):
                     found.setdefault(row.name, []).append(row)
-            except (Failed, Missing) as error:
+            except (BenchmarkFailed, Missing) as error:
                 terminal.note(f"{peer.name} failed: {error}")
     if not found:
         raise terminal.CommandError("no peer was measured")

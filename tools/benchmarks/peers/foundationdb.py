@@ -6,27 +6,41 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .. import baselines
+import fdbqueue
+
+from ..clients import NAME, Client
+from ..ways import Layer
 from .handled import record
-from .peer import NAME, Client, Missing, Peer, Server, free_port
+from .peer import Missing, Peer, Server, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-class _OnStore(Peer):
-    """A peer on a store of fdbqueue."""
+class OnStore(Peer):
+    """A queue on a store of fdbqueue; limit: a limit of the store."""
 
-    title: str
     durable = "each commit"
 
-    def __init__(self, *, server: bool = False) -> None:
+    def __init__(
+        self,
+        title: str,
+        made: Callable[[Any, Any], Client],
+        *,
+        limit: bool = False,
+        server: bool = False,
+    ) -> None:
+        self._made = made
         self._server = server
-        self.name = f"{self.title}, {'server' if server else 'embedded'}"
+        self.limit = limit
+        self.name = f"{title}, {'server' if server else 'embedded'}"
+
+    def connect(self, address: str) -> Client:
+        return self._made(fdbqueue.open(address), fdbqueue.fdb.Subspace((NAME,)))
 
     def check(self) -> None:
         if self._server and not os.environ.get("FDB_BIN"):
@@ -58,89 +72,20 @@ class _OnStore(Peer):
                 subprocess.run([script, "reset"], env=environment, capture_output=True, check=False)
 
 
-class _Queue(Client):
-    def __init__(self, address: str) -> None:
-        import fdbqueue
-
-        self.db = fdbqueue.open(address)
-        try:
-            self.queue = fdbqueue.Queue.open(self.db, NAME)
-        except fdbqueue.errors.QueueNotFound:
-            self.queue = fdbqueue.Queue.create(self.db, NAME)
-        self.taken: list[Any] = []
-
-    def put(self, payloads: Sequence[bytes]) -> None:
-        if len(payloads) == 1:
-            self.queue.enqueue(self.db, payloads[0])
-        else:
-            self.queue.enqueue_many(self.db, payloads)
-
-    def take(self, most: int) -> Sequence[bytes]:
-        # One transaction acknowledges and takes the next, as in Queue.consume.
-        if most == 1:
-            delivery = self.queue.receive(self.db, lease=60, ack=self.taken)
-            self.taken = [] if delivery is None else [delivery]
-        else:
-            self.taken = self.queue.receive_many(self.db, most, lease=60, ack=self.taken)
-        return [delivery.message.payload for delivery in self.taken]
-
-    def finish(self) -> None:
-        if self.taken:
-            self.queue.ack(self.db, self.taken)
+def _queue(db: Any, _: Any) -> Layer:
+    return Layer(db, fdbqueue.Queue.open(db, NAME, create=True))
 
 
-class FdbQueue(_OnStore):
+class FdbQueue(OnStore):
     """This fdbqueue."""
 
-    title = "fdbqueue"
-    client = _Queue
     works = True
 
+    def __init__(self, *, server: bool = False) -> None:
+        super().__init__("fdbqueue", _queue, server=server)
+
     def work(self, address: str) -> None:
-        import fdbqueue
-
-        opened = _Queue(address)
-        worker = fdbqueue.Worker(opened.db)
-        worker.add(opened.queue, record)
+        db = fdbqueue.open(address)
+        worker = fdbqueue.Worker(db)
+        worker.add(fdbqueue.Queue.open(db, NAME), record)
         worker.run()
-
-
-class _RecipeKeys(Client):
-    def __init__(self, address: str) -> None:
-        import fdbqueue
-
-        self.db: Any = fdbqueue.open(address)
-        self.space: Any = fdbqueue.fdb.Subspace((NAME,))
-
-    def put(self, payloads: Sequence[bytes]) -> None:
-        baselines.put_all(self.db, self.space, payloads)
-
-    def take(self, most: int) -> Sequence[bytes]:
-        taken: Sequence[bytes] = baselines.pop_first(self.db, self.space, most)
-        return taken
-
-
-class Recipe(_OnStore):
-    """FoundationDB's queue recipe: no leases, so a crash loses what its consumer had popped."""
-
-    title = "plain recipe"
-    client = _RecipeKeys
-
-
-class _BlindKeys(_RecipeKeys):
-    def put(self, payloads: Sequence[bytes]) -> None:
-        baselines.set_blindly(self.db, self.space, [os.urandom(12) for _ in payloads], payloads)
-
-    def take(self, most: int) -> Sequence[bytes]:
-        nothing = [b"0" * 100] * most
-        for _ in range(2):
-            self.put(nothing)
-        return nothing
-
-
-class BlindSets(_OnStore):
-    """Sets of random keys: one commit to enqueue, two to receive and acknowledge."""
-
-    title = "blind sets"
-    client = _BlindKeys
-    limit = True

@@ -7,12 +7,14 @@ import shutil
 import socket
 import subprocess
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+
+from ..clients import Client
+from ..processes import How
 
 START_SECONDS = 60.0
 PLACES = [
@@ -20,8 +22,6 @@ PLACES = [
     "/usr/lib/rabbitmq/bin",
 ]
 """Where Debian keeps the programs of servers; on the PATH it has wrappers that switch the user."""
-NAME = "bench"
-"""The name of the queue, table or stream in every peer."""
 
 
 class Missing(Exception):
@@ -37,45 +37,20 @@ class Server:
     environment: dict[str, str] = field(default_factory=dict)
     """Environment variables for the processes of the clients."""
 
-
-class Client(ABC):
-    """A connection of one process to a queue."""
-
-    @abstractmethod
-    def __init__(self, address: str) -> None:
-        """Connect, and create the queue if it does not exist."""
-
-    @abstractmethod
-    def put(self, payloads: Sequence[bytes]) -> None:
-        """Enqueue messages in one call; returns when they are as durable as the peer makes them."""
-
-    def take(self, most: int) -> Sequence[bytes]:
-        """Receive and settle up to ``most`` messages; nothing if the queue is empty.
-
-        Only for peers that take.
-        """
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """Acknowledge what was taken last, if the next ``take`` would."""
-        return
-
-    def rest(self) -> Sequence[bytes]:
-        """All messages still in the queue; may take them."""
-        found: list[bytes] = []
-        while taken := self.take(100):
-            found += taken
-        return found
+    @property
+    def how(self) -> How:
+        """How these are started: each chooses its store by its environment."""
+        return How("spawn", self.environment)
 
 
 class Peer:
     """One queue, with its server if it has one.
 
-    A peer runs in other processes, too: they create it again from its name.
+    A peer runs in other processes, too, and so can be pickled.
     """
 
     name: str
-    client: type[Client]
+    client: Callable[[str], Client]
     durable: str
     """When an acknowledged message survives a crash of the machine."""
     packages: tuple[str, ...] = ()
@@ -113,11 +88,9 @@ class Peer:
         """Start the peer with its data in a directory, which is empty; stop it at the end."""
         yield Server(str(directory / "data"))
 
-    def send(self, address: str, payloads: Sequence[bytes]) -> None:
-        """Enqueue messages for the peer's own worker."""
-        client = self.client(address)
-        for first in range(0, len(payloads), 100):
-            client.put(payloads[first : first + 100])
+    def connect(self, address: str) -> Client:
+        """A connection of this process."""
+        return self.client(address)
 
     def work(self, address: str) -> None:
         """Run the peer's own worker in this process until it is killed.

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .peer import NAME, Client, Peer, Server, free_port, running
+from ..clients import NAME, Client
+from .peer import Peer, Server, free_port, running
 
 
 class _Channel(Client):

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..clients import NAME, Client
 from .handled import record
-from .peer import NAME, Client, Peer, Server, running
+from .peer import Peer, Server, running
 
 GROUP = "consumers"
 

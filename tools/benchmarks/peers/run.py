@@ -6,19 +6,22 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from .. import measure
+from ..clients import Account
 from ..declare import Row
+from ..measure import Figures
 from ..process_tree import cpu_seconds
-from ..throughput import quantile
+from ..processes import BenchmarkFailed, How, Running, Work, Worker, once, run, started
 from . import handled
 from .peer import Peer, Server
-from .processes import WARM_UP, Failed, Running, send, started, together
 
+WARM_UP = 0.5
 HEADROOM = 2
 """The backlog of consumers, in messages that producers enqueued in the same time."""
 LEAST_RATE = 1_500.0
@@ -82,8 +85,8 @@ def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> It
                 rates[cell] = row.figure
                 yield row
             if peer.takes and not peer.limit:
-                with started(peer, server, "rest") as process:
-                    account.settle(process.result())
+                rest = partial(measure.rest, partial(peer.connect, server.address))
+                account.settle(once(rest, server.how))
     for cell in possible:
         if cell.work == "worker":
             with _served(peer) as server:
@@ -100,58 +103,31 @@ def _served(peer: Peer) -> Iterator[Server]:
             yield server
 
 
-class Account:
-    """Which messages went in, and which came out.
-
-    lost: acknowledged enqueues that were neither received nor left at the end. doubled: messages
-    received more than once, or received and left.
-    """
-
-    def __init__(self) -> None:
-        self.next = self.lost = self.doubled = 0
-        self.put: set[int] = set()
-        self.taken: Counter[int] = Counter()
-
-    def numbers(self, count: int) -> int:
-        """Reserve numbers for ``count`` messages; returns the first."""
-        self.next += count
-        return self.next - count
-
-    def settle(self, rest: Sequence[int]) -> None:
-        """Count what was lost and doubled, given what is left in the queue."""
-        seen = self.taken + Counter(rest)
-        self.lost += sum(number not in seen for number in self.put)
-        self.doubled += sum(count - 1 for count in seen.values())
-
-
 def _call(peer: Peer, server: Server, cell: Cell, account: Account, seconds: float) -> Row:
-    role = "put" if cell.work == "enqueue" else "take"
-    jobs = [
-        partial(started, peer, server, role, cell.batch, account.numbers(RESERVED))
-        for _ in range(cell.processes)
-    ]
+    opened = partial(peer.connect, server.address)
+    works: list[Work] = [partial(measure.take, opened, cell.batch, None)] * cell.processes
+    if cell.work == "enqueue":
+        first = [account.numbers(RESERVED) for _ in range(cell.processes)]
+        works = [partial(measure.put, opened, cell.batch, n, None) for n in first]
     window: list[float] = []
-    (_, measured, end), found = together(jobs, seconds, lambda: window.append(_spent(server)))
-    calls = [call for made, _ in found for call in made]
-    if not peer.limit:
-        (account.put if role == "put" else account.taken).update(
-            number for _, _, numbers in calls for number in numbers
-        )
-    if role == "take":
-        end = min([end, *(returned for _, returned, numbers in calls if not numbers)])
-    count = sum(len(numbers) for _, returned, numbers in calls if measured <= returned <= end)
-    if not count:
-        raise Failed(f"{peer.name}: {cell}: no call returned in the measured time")
-    later = [(at, to, numbers) for at, to, numbers in calls if at >= measured and numbers]
-    every = max(1, sum(len(numbers) for _, _, numbers in later))
-    waits = [(to - at) / 1e6 for at, to, _ in later]
+    mark = lambda: window.append(_spent(server))  # noqa: E731
+    span, reports = run(works, seconds, WARM_UP, server.how, mark)
+    if not peer.limit and cell.work == "enqueue":
+        account.put.update(*measure.moved(reports))
+    elif not peer.limit:
+        account.taken.update(n for numbers in measure.moved(reports) for n in numbers)
+    empty = [op.returned for report in reports for op in report.ops if not op.messages]
+    end = min([span.end, *empty])
+    one = Figures.of(reports, span.measured, end)
+    if not one.rate:
+        raise BenchmarkFailed(problem=f"{peer.name}: {cell}: no call returned in time")
     more = {
-        "p50 ms": quantile(waits, 0.5),
-        "p99 ms": quantile(waits, 0.99),
-        "client µs": sum(used for _, used in found) / every * 1e6,
-        "server µs": (window[-1] - window[0]) / every * 1e6,
+        "p50 ms": one.p50_ms,
+        "p99 ms": one.p99_ms,
+        "client µs": one.cpu_us,
+        "server µs": (window[-1] - window[0]) / one.messages * 1e6,
     }
-    return Row(f"{peer.name}: {cell}", count / ((end - measured) / 1e9), more=more)
+    return Row(f"{peer.name}: {cell}", one.rate, more=more)
 
 
 def _fill(
@@ -168,8 +144,26 @@ def _fill(
     count = wanted - (len(account.put) - len(account.taken))
     if count > 0:
         first = account.numbers(count)
-        send(peer, server, first, count)
+        _send(peer, server, first, count)
         account.put.update(range(first, first + count))
+
+
+def _send(peer: Peer, server: Server, first: int, count: int) -> None:
+    once(partial(measure.fill, partial(peer.connect, server.address), first, count), server.how)
+
+
+@contextmanager
+def _worker(peer: Peer, server: Server, environment: Mapping[str, str]) -> Iterator[Running]:
+    """A process with the peer's own worker."""
+    how = How("spawn", {**server.environment, **environment}, handles_signals=True)
+    with started(partial(_handle, peer, server.address), how) as process:
+        process.told()
+        yield process
+
+
+def _handle(peer: Peer, address: str, worker: Worker) -> None:
+    worker.ready()
+    peer.work(address)
 
 
 def _work(
@@ -177,11 +171,13 @@ def _work(
 ) -> Row:
     """Let the peer's workers handle messages. Past ``most_seconds`` it stops, and what is not
     handled yet does not count as lost."""
-    send(peer, server, 0, messages)
+    _send(peer, server, 0, messages)
     with tempfile.TemporaryDirectory(prefix="fdbqueue-handled-") as directory, ExitStack() as stack:
         path = Path(directory) / "handled"
-        work = partial(started, peer, server, "work", environment={handled.FILE: str(path)})
-        workers = [stack.enter_context(work()) for _ in range(cell.processes)]
+        workers = [
+            stack.enter_context(_worker(peer, server, {handled.FILE: str(path)}))
+            for _ in range(cell.processes)
+        ]
         before, started_by = _spent(server), _used(workers)
         began = changed = time.monotonic()
         count = 0
@@ -197,7 +193,8 @@ def _work(
         rows = handled.read(path)
     times = sorted(at for _, at in rows)
     if len(times) < 20:
-        raise Failed(f"{peer.name}: its worker handled {len(times)} of {messages} messages")
+        problem = f"{peer.name}: its worker handled {len(times)} of {messages} messages"
+        raise BenchmarkFailed(problem=problem)
     distinct = {number for number, _ in rows}
     account.lost += 0 if stopped_early else messages - len(distinct)
     account.doubled += len(rows) - len(distinct)
@@ -219,13 +216,13 @@ def kill(peer: Peer, messages: int, kills: int) -> Row:
         tempfile.TemporaryDirectory(prefix="fdbqueue-handled-") as directory,
         ExitStack() as stack,
     ):
-        send(peer, server, 0, messages)
+        _send(peer, server, 0, messages)
         path = Path(directory) / "handled"
         environment = {handled.FILE: str(path), handled.PAUSE: str(PAUSE_SECONDS)}
 
         def start() -> ExitStack:
             one = stack.enter_context(ExitStack())
-            one.enter_context(started(peer, server, "work", environment=environment))
+            one.enter_context(_worker(peer, server, environment))
             return one
 
         workers = [start() for _ in range(4)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..clients import NAME, Client
 from .handled import record
-from .peer import NAME, Client, Peer
+from .peer import Peer
 
 
 class _LiteQueue(Client):
