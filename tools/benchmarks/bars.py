@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from fdbqueue.cli import terminal
 from . import measure
 from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark, known
 from .measure import Figures, Plan, WarmUp
+from .turns import in_turn, ratio
 
 DEPTHS = (1_000, 1_000_000)
 FEW = (1, 2, 4, 8)
@@ -50,12 +52,12 @@ def bars(
 
 def _runs(plans: Mapping[str, Plan], repeat: int) -> Runs:
     """Run all plans in turn, ``repeat`` times."""
-    found: dict[str, list[Figures]] = {name: [] for name in plans}
-    for n in range(repeat):
-        for name, plan in plans.items():
-            terminal.note(f"{name}, {n + 1} of {repeat} …")
-            found[name].append(measure.run(plan))
-    return found
+
+    def run(name: str) -> Figures:
+        terminal.note(f"{name} …")
+        return measure.run(plans[name])
+
+    return in_turn(repeat, {name: partial(run, name) for name in plans})
 
 
 def _middle(runs: Sequence[Figures], name: str) -> float:
@@ -64,8 +66,7 @@ def _middle(runs: Sequence[Figures], name: str) -> float:
 
 def _ratio(runs: Runs, one: str, other: str) -> float:
     """The median ratio of the rate of one to that of the other."""
-    pairs = zip(runs[one], runs[other], strict=True)
-    return median(a.rate / max(1e-9, b.rate) for a, b in pairs)
+    return ratio(*([each.rate for each in runs[name]] for name in (one, other)))
 
 
 def _filled(plan: Plan, rate: float = RATE) -> Plan:
@@ -103,10 +104,10 @@ def _dequeue(plan: Plan, repeat: int) -> Iterator[Row]:
     filled = _filled(plan)
     published = replace(filled, scheme="published staged")
     runs = _runs({"staged": filled, "published": published}, repeat)
-    staged, ratio = runs["staged"], _ratio(runs, "staged", "published")
+    staged, times = runs["staged"], _ratio(runs, "staged", "published")
     yield at_most("staged: commits per message", _middle(staged, "commits_per_message"), 2.3)
     yield at_most("staged: attempts per commit", _middle(staged, "attempts_per_success"), 1.1)
-    yield at_least("staged, receive and ack: rate to that of published staged pops", ratio, 2.0)
+    yield at_least("staged, receive and ack: rate to that of published staged pops", times, 2.0)
     yield at_most("staged: most to least served", _middle(staged, "most_to_least"), 1.5)
     yield at_most("staged: p99 to p50", _tails(staged), 10)
 
@@ -125,8 +126,8 @@ def _few(plan: Plan, repeat: int) -> Iterator[Row]:
 
 def _batches(plan: Plan, repeat: int) -> Iterator[Row]:
     runs = _runs({"1": _filled(plan), "100": replace(_filled(plan, 8 * RATE), batch=100)}, repeat)
-    ratio = _ratio(runs, "100", "1")
-    yield at_least("batches of 100: rate to that of single messages", ratio, 10)
+    times = _ratio(runs, "100", "1")
+    yield at_least("batches of 100: rate to that of single messages", times, 10)
 
 
 def _backlog(plan: Plan, repeat: int) -> Iterator[Row]:

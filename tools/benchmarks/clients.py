@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,13 +10,21 @@ NAME = "bench"
 PAYLOAD_BYTES = 100
 
 
-class Client(ABC):
-    """A connection of one process to a queue, which it creates if it does not exist."""
+class Client:
+    """A connection of one process to a queue, which it creates if it does not exist.
 
-    @abstractmethod
+    It has ``put``, ``enqueue`` or both.
+    """
+
     def put(self, payloads: Sequence[bytes]) -> None:
-        """Enqueue messages in one call; returns when they are as durable as the queue makes
-        them."""
+        """Enqueue messages in one call, if one takes several; returns when they are as durable as
+        the queue makes them."""
+        for payload in payloads:
+            self.enqueue(payload)
+
+    def enqueue(self, payload: bytes) -> None:
+        """As ``put``, for a single message."""
+        self.put([payload])
 
     def take(self, most: int) -> Sequence[bytes]:
         """Receive and settle up to ``most`` messages; nothing if the queue is empty."""

@@ -11,7 +11,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from multiprocessing import get_context
@@ -19,6 +20,7 @@ from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
+from unittest import mock
 
 from typer import Option
 
@@ -31,6 +33,7 @@ from fdbqueue.store.embedded.futures import Future
 from . import processes
 from .clients import payload, quantile
 from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark, known
+from .turns import in_turn, ratio
 
 VALUE = b"v" * 20
 SMALL, STEP = 1_000, 7_919
@@ -64,11 +67,11 @@ def engine(
     """
     if DEFAULT.engine is not Engine.EMBEDDED:
         raise terminal.CommandError("this measures the embedded engine, not a cluster")
-    groups: Mapping[str, Callable[[Path], Iterator[Row]]] = {
-        "single": lambda place: iter(processes.once(partial(_single, place, rounds, calls))),
+    groups: Mapping[str, Callable[[Path], Iterable[Row]]] = {
+        "single": lambda place: processes.once(partial(_single, place, rounds, calls)),
         "durable": lambda place: _durable(place, seconds),
         "processes": lambda place: _processes(place, seconds, slower_ms / 1_000),
-        "reads": lambda place: iter(processes.once(partial(_reads, place, rounds, calls, large))),
+        "reads": lambda place: processes.once(partial(_reads, place, rounds, calls, large)),
         "watches": lambda place: _watches(place, seconds),
     }
     for group in known("group", only.split(","), groups):
@@ -105,36 +108,29 @@ def _best(section: str, samples: Mapping[str, list[Measured]]) -> Iterator[Row]:
 
 
 def _single(place: Path, rounds: int, calls: int) -> list[Row]:
-    database = _opened(place / "single", "normal")
-    bare = _bare(place / "bare")
-    samples: dict[str, list[Measured]] = {"bindings": [], "bare_sqlite": [], "total": []}
+    database, bare = _opened(place / "single", "normal"), _bare(place / "bare")
 
     def set_one(of: Any, number: int) -> None:
         of[_key(number)] = VALUE
 
-    for _ in range(rounds):
-        capi, fdb.impl._FDBBase.capi = fdb.impl._FDBBase.capi, _Nothing()
-        try:
-            idle = fdb.impl.Database(1)
-            samples["bindings"].append(_per_call(calls, partial(set_one, idle)))
-            del idle
-        finally:
-            fdb.impl._FDBBase.capi = capi
-        samples["bare_sqlite"].append(_per_call(calls, partial(_set_bare, bare)))
+    def bindings() -> Measured:
+        with mock.patch.object(fdb.impl._FDBBase, "capi", _Nothing()):
+            return _per_call(calls, partial(set_one, fdb.impl.Database(1)))
+
+    def bare_sqlite() -> Measured:
+        found = _per_call(calls, partial(_set_bare, bare))
         bare.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        samples["total"].append(_per_call(calls, partial(set_one, database)))
-    rows = list(_best("single_set_us", samples))
-    bindings, sqlite, total = (row.figure for row in rows)
-    most = bindings + 2.5 * sqlite
-    return [
-        *rows,
-        at_most(
-            "a set: that of the bindings, and 2.5 of SQLite",
-            total,
-            most,
-            "µs",
-        ),
-    ]
+        return found
+
+    ways: dict[str, Callable[[], Measured]] = {
+        "bindings": bindings,
+        "bare_sqlite": bare_sqlite,
+        "total": partial(_per_call, calls, partial(set_one, database)),
+    }
+    rows = [*_best("single_set_us", in_turn(rounds, ways))]
+    most = rows[0].figure + 2.5 * rows[1].figure
+    bar = at_most("a set: that of the bindings, and 2.5 of SQLite", rows[2].figure, most, "µs")
+    return [*rows, bar]
 
 
 class _Nothing:
@@ -185,14 +181,12 @@ def _set_bare(bare: sqlite3.Connection, number: int) -> None:
 
 
 def _durable(place: Path, seconds: float) -> Iterator[Row]:
-    rates: dict[str, list[float]] = {"one_thread": [], "sixteen_threads": []}
-    for _ in range(TIMES):
-        for name, threads in zip(rates, (1, 16), strict=True):
-            rates[name].append(processes.once(partial(_commits, place / "full", threads, seconds)))
-    one, sixteen = (median(each) for each in rates.values())
-    for name, rate in zip(rates, (one, sixteen), strict=True):
-        yield Row(f"durable_commits_per_s {name}", rate)
-    yield at_least("durable commits: rate of sixteen threads to that of one", sixteen / one, 8)
+    commits = lambda threads: processes.once(partial(_commits, place / "full", threads, seconds))  # noqa: E731
+    ways = {"one_thread": partial(commits, 1), "sixteen_threads": partial(commits, 16)}
+    rates = in_turn(TIMES, ways)
+    yield from (Row(f"durable_commits_per_s {way}", median(rates[way])) for way in rates)
+    gain = ratio(rates["sixteen_threads"], rates["one_thread"])
+    yield at_least("durable commits: rate of sixteen threads to that of one", gain, 8)
 
 
 def _commits(store: Path, threads: int, seconds: float) -> float:
@@ -204,11 +198,8 @@ def _commits(store: Path, threads: int, seconds: float) -> float:
             db[b"%d/%d" % (n, counts[n] % 1000)] = b"v"
             counts[n] += 1
 
-    running = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
-    for each in running:
-        each.start()
-    for each in running:
-        each.join()
+    with ThreadPoolExecutor(threads) as pool:
+        [*pool.map(work, range(threads))]
     return sum(counts) / seconds
 
 
@@ -319,19 +310,19 @@ def _reads(place: Path, rounds: int, calls: int, large: int) -> list[Row]:
         "point": lambda db, size, number: db[_key(number * STEP % size)],
         "first": lambda db, size, number: db.get_range(b"", b"\xff", limit=1),
     }
-    samples: dict[str, list[Measured]] = {}
-    for _ in range(rounds):
-        for size, database in databases.items():
-            for way, read in ways.items():
-                spent = _per_call(calls, partial(read, database, size))
-                samples.setdefault(f"{way}_{size}", []).append(spent)
-    rows = list(_best("reads_us", samples))
-    figures = {row.name: row.figure for row in rows}
+    samples = in_turn(
+        rounds,
+        {
+            f"{way}_{size}": partial(_per_call, calls, partial(read, database, size))
+            for size, database in databases.items()
+            for way, read in ways.items()
+        },
+    )
+    rows = [*_best("reads_us", samples)]
     for way in ways:
-        ratio = figures[f"reads_us {way}_{large}"] / figures[f"reads_us {way}_{SMALL}"]
-        rows.append(
-            at_most(f"{way} read: cost in the large store to that in the small", ratio, 1.3)
-        )
+        times = min(samples[f"{way}_{large}"])[0] / min(samples[f"{way}_{SMALL}"])[0]
+        bar = at_most(f"{way} read: cost in the large store to that in the small", times, 1.3)
+        rows.append(bar)
     return rows
 
 

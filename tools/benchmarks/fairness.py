@@ -1,14 +1,12 @@
 """What keys cost, and what a key with a backlog costs the others.
 
-What is compared is measured in one process, in turn and in the same state of the store, so that
-other load on the machine affects both alike.
+What is compared is measured in the same state of the store.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from statistics import median, quantiles
@@ -25,16 +23,17 @@ from fdbqueue.values.model import NewMessage
 from . import processes
 from .clients import payload
 from .declare import Rounds, Row, at_least, at_most, benchmark, known
+from .turns import in_turn, ratio
 
-SLOTS = 10
+LIMITS = KeyLimits(window=1, concurrency=10)
 TENANTS = 100
 FILLED_AT_ONCE = 500
 PAUSE_SECONDS = 0.004
 """Between two messages of quiet keys: consumers keep up with several times as many."""
-ENQUEUE_BAR, THROUGHPUT_BAR, WAIT_BAR = 0.8, 0.6, 2.0
 STARTING_SECONDS = 0.5
-ALONE, BESIDE = "alone", "beside"
-WINDOW = 1
+PLAIN, BUSY = "enqueue", "enqueue to a backlog"
+THROUGH, KEYED = "throughput", "throughput with keys"
+ALONE, BESIDE = "p99 wait of quiet keys", "beside a noisy key"
 
 
 @benchmark("fairness")
@@ -57,97 +56,52 @@ def fairness(
         terminal.note(f"{group} …")
         with processes.scratch() as space:
             if group == "costs":
-                yield from processes.once(partial(_costs, space, backlog, calls, rounds))
+                found = processes.once(partial(_costs, space, backlog, calls, rounds))
+                yield from (Row(name, median(rates)) for name, rates in found.items())
+                busy, keyed = ratio(found[BUSY], found[PLAIN]), ratio(found[KEYED], found[THROUGH])
+                yield at_least(f"{BUSY} / without key", busy, 0.8)
+                yield at_least(f"{KEYED} / without", keyed, 0.6)
             else:
-                yield from _waits(space, backlog, calls, rounds)
+                processes.once(partial(_fill_waits, space, backlog))
+                ways = {name: partial(_wait, space, name, calls) for name in (ALONE, BESIDE)}
+                found = in_turn(rounds, ways)
+                yield from (Row(name, median(waits), "ms") for name, waits in found.items())
+                waits = ratio(found[BESIDE], found[ALONE])
+                yield at_most("wait beside a noisy key / without", waits, 2.0)
 
 
-def _costs(space: bytes, backlog: int, calls: int, rounds: int) -> list[Row]:
-    db, make = _makers(space)
-    plain, keyed = make(), make(keys=KeyLimits(concurrency=SLOTS))
-    fill(db, plain, (None for _ in range(backlog)))
-    fill(db, keyed, ("noisy" for _ in range(backlog)))
-    return [
-        *_compared(
-            rounds,
-            Row("enqueue", 0),
-            lambda: _enqueues(db, plain, None, calls),
-            Row("enqueue to a backlog", 0),
-            lambda: _enqueues(db, keyed, "noisy", calls),
-            at_least("enqueue to a backlog / without key", 0, ENQUEUE_BAR),
-        ),
-        *_compared(
-            rounds,
-            Row("throughput", 0),
-            lambda: _through(db, make(), lambda n: None, calls),
-            Row("throughput with keys", 0),
-            lambda: _through(db, make(), _tenant, calls),
-            at_least("throughput with keys / without", 0, THROUGHPUT_BAR),
-        ),
-    ]
+def _costs(space: bytes, backlog: int, calls: int, rounds: int) -> dict[str, list[float]]:
+    db, root = processes.opened(space)
+    names = map("q{}".format, count())
 
+    def through(key: Callable[[int], str | None]) -> float:
+        return _through(db, Queue.create(db, next(names), root=root), key, calls)
 
-def _waits(space: bytes, backlog: int, calls: int, rounds: int) -> list[Row]:
-    processes.once(partial(_fill_waits, space, backlog))
-    return _compared(
+    plain = Queue.create(db, "plain", root=root)
+    keyed = Queue.create(db, "keyed", root=root, keys=KeyLimits(concurrency=10))
+    _fill(db, plain, backlog, None)
+    _fill(db, keyed, backlog, "noisy")
+    return in_turn(
         rounds,
-        Row("p99 wait of quiet keys", 0, "ms"),
-        lambda: _wait(space, ALONE, calls),
-        Row("beside a noisy key", 0, "ms"),
-        lambda: _wait(space, BESIDE, calls),
-        at_most("wait beside a noisy key / without", 0, WAIT_BAR),
+        {
+            PLAIN: partial(_enqueues, db, plain, None, calls),
+            BUSY: partial(_enqueues, db, keyed, "noisy", calls),
+            THROUGH: partial(through, lambda n: None),
+            KEYED: partial(through, lambda n: f"tenant {n % TENANTS}"),
+        },
     )
 
 
 def _fill_waits(space: bytes, backlog: int) -> None:
     db, root = processes.opened(space)
     for name, noisy in ((ALONE, 0), (BESIDE, backlog)):
-        queue = Queue.create(db, name, root=root, keys=KeyLimits(window=WINDOW, concurrency=SLOTS))
-        fill(db, queue, ("noisy" for _ in range(noisy)))
+        _fill(db, Queue.create(db, name, root=root, keys=LIMITS), noisy, "noisy")
 
 
-def _makers(space: bytes) -> tuple[fdb.Database, Callable[..., Queue[bytes]]]:
-    """The store, and what makes queues in it."""
-    db, root = processes.opened(space)
-    names = (f"q{n}" for n in count())
-    return db, lambda **options: Queue.create(db, next(names), root=root, **options)
-
-
-def _compared(
-    rounds: int,
-    one: Row,
-    measure_one: Callable[[], float],
-    other: Row,
-    measure_other: Callable[[], float],
-    bar: Row,
-) -> list[Row]:
-    """Measure one and the other in turn; the figure of the bar is the ratio, by its median.
-
-    Every other round begins with the other: what one leaves to be done, such as a checkpoint, does
-    not always fall to the same.
-    """
-    runs: list[tuple[float, float]] = []
-    for n in range(rounds):
-        if n % 2:
-            second = measure_other()
-            runs.append((measure_one(), second))
-        else:
-            runs.append((measure_one(), measure_other()))
-    figures = [median(each) for each in zip(*runs, strict=True)]
-    figures.append(median(second / first for first, second in runs))
-    rows = zip((one, other, bar), figures, strict=True)
-    return [replace(row, figure=figure) for row, figure in rows]
-
-
-def _tenant(n: int) -> str:
-    return f"tenant {n % TENANTS}"
-
-
-def fill(db: fdb.Database, queue: Queue[bytes], keys: Iterable[str | None]) -> None:
-    """Enqueue a message for each of some keys."""
-    some = [NewMessage(payload(n), key=key) for n, key in enumerate(keys)]
-    for begin in range(0, len(some), FILLED_AT_ONCE):
-        queue.enqueue_many(db, some[begin : begin + FILLED_AT_ONCE])
+def _fill(db: fdb.Database, queue: Queue[bytes], messages: int, key: str | None) -> None:
+    for begin in range(0, messages, FILLED_AT_ONCE):
+        numbers = range(begin, min(begin + FILLED_AT_ONCE, messages))
+        queue.enqueue_many(db, [NewMessage(payload(n), key=key) for n in numbers])
 
 
 def _enqueues(db: fdb.Database, queue: Queue[bytes], key: str | None, calls: int) -> float:

@@ -14,24 +14,13 @@ from fdbqueue.queue.queue import Queue
 from fdbqueue.schema import once
 
 from . import processes
+from .client_counters import CONFLICT
 from .declare import Row, benchmark, counts
 
 WORKERS = 4
 TAKEN = 20
 STEP = 1_000
 KEPT_SECONDS = 3_600
-_CONFLICT = 1020
-
-
-class _Conflicts:
-    """Counts the conflicts of this process."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        once.on_retry(self.met)
-
-    def met(self, code: int) -> None:
-        self.count += code == _CONFLICT
 
 
 @benchmark("groups")
@@ -54,7 +43,9 @@ def groups(
         with processes.scratch() as space:
             processes.once(partial(_enqueue, space, count))
             for name in ("grouped", "alone"):
-                rate, conflicts = _end(space, name, count)
+                began = time.monotonic()
+                conflicts = sum(processes.together([partial(_work, space, name)] * WORKERS))
+                rate = count / (time.monotonic() - began)
                 yield Row(f"{name}, {count}", rate, more={"conflicts": conflicts})
             find = processes.once(partial(_find, space, count))
         yield Row(f"to ask how far it has come, {count}", find, "ms")
@@ -69,18 +60,18 @@ def _enqueue(space: bytes, count: int) -> None:
         alone.enqueue_many(db, some)
 
 
-def _end(space: bytes, name: str, count: int) -> tuple[float, int]:
-    began = time.monotonic()
-    conflicts = sum(processes.together([partial(_work, space, name)] * WORKERS))
-    return count / (time.monotonic() - began), conflicts
-
-
 def _work(space: bytes, name: str) -> int:
     db, root = processes.opened(space)
-    queue, conflicts = Queue(name, root), _Conflicts()
+    queue, conflicts = Queue(name, root), 0
+
+    def retry(code: int) -> None:
+        nonlocal conflicts
+        conflicts += code == CONFLICT
+
+    once.on_retry(retry)
     while held := queue.receive_many(db, TAKEN):
         queue.ack(db, held)
-    return conflicts.count
+    return conflicts
 
 
 def _find(space: bytes, count: int) -> float:

@@ -163,7 +163,10 @@ def put(opened: Opened, batch: int, first: int, metered: Metered, worker: Worker
         nonlocal following
         numbers = range(following, following + batch)
         following += batch
-        client.put([payload(n) for n in numbers])
+        if batch == 1:
+            client.enqueue(payload(numbers[0]))
+        else:
+            client.put([payload(n) for n in numbers])
         return numbers
 
     worker.repeat(enqueue, meter)
@@ -193,7 +196,7 @@ def _turns(every: Sequence[Opened], operations: int) -> list[float]:
     for _ in range(operations):
         for client, times in zip(clients, samples, strict=True):
             began = time.perf_counter()
-            client.put([payload(0)])
+            client.enqueue(payload(0))
             client.take(1)
             times.append(time.perf_counter() - began)
     kept = [sorted(times)[: int(0.95 * len(times))] for times in samples]

@@ -1,18 +1,15 @@
-"""What producers gain: threads that send single messages, beside single and batched enqueues.
-
-One process does all in turn, so that other load on the machine affects all alike.
-"""
+"""What producers gain: threads that send single messages, beside single and batched enqueues."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
+from itertools import count, product
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
@@ -23,8 +20,8 @@ from . import processes
 from .client_counters import Meter
 from .clients import payload
 from .declare import Rounds, Row, Seconds, benchmark, counts
+from .turns import in_turn
 
-Cost = tuple[float, float, float]
 BATCH = 100
 ENQUEUE, MANY = "enqueue", f"enqueue of {BATCH}"
 WAITING, STREAMING = "producer, each waits", "producer, nobody waits"
@@ -46,99 +43,64 @@ def producers(
       tools/bench producers --threads 1,16 --seconds 3
     """
     with processes.scratch() as space:
-        yield from processes.once(partial(_rows, space, counts(threads), seconds, rounds))
-
-
-def _rows(space: bytes, threads: Sequence[int], seconds: float, rounds: int) -> list[Row]:
-    db, root = processes.opened(space)
-    meter = Meter()
-    found: defaultdict[str, list[Cost]] = defaultdict(list)
-    for n in range(rounds):
-        for way, adding in WAYS.items():
-            for count in threads:
-                queue = Queue.open(db, f"{way} {count} {n}", root=root)
-                queue.enqueue_many(db, [payload(0)])  # What is learnt once is known then.
-                cost = _cost(db, queue, meter, count, partial(adding, queue, db), seconds)
-                found[f"{way}, {count}"].append(cost)
-                queue.delete(db)
-    rows = []
+        found = processes.once(partial(_measured, space, counts(threads), seconds, rounds))
     for name, costs in found.items():
         rate, cpu, shared = (median(each) for each in zip(*costs, strict=True))
-        rows.append(Row(name, rate, more={"CPU µs/message": cpu, "messages/commit": shared}))
-    return rows
+        yield Row(name, rate, more={"CPU µs/message": cpu, "messages/commit": shared})
+
+
+Cost = tuple[float, float, float]
+"""Messages a second, microseconds of processor time for each, and how many share a commit."""
+
+
+def _measured(
+    space: bytes, threads: list[int], seconds: float, rounds: int
+) -> dict[str, list[Cost]]:
+    db, root = processes.opened(space)
+    meter, numbers = Meter(), count()
+
+    def cost(way: str, threads: int) -> Cost:
+        queue = Queue.open(db, f"queue {next(numbers)}", root=root)
+        queue.enqueue_many(db, [payload(0)])  # What is learnt once is known then.
+        found = _cost(db, queue, meter, way, threads, seconds)
+        queue.delete(db)
+        return found
+
+    ways = product((ENQUEUE, MANY, WAITING, STREAMING), threads)
+    return in_turn(rounds, {f"{way}, {n}": partial(cost, way, n) for way, n in ways})
 
 
 def _cost(
-    db: fdb.Database,
-    queue: Queue[bytes],
-    meter: Meter,
-    threads: int,
-    adding: Callable[[], Any],
-    seconds: float,
+    db: fdb.Database, queue: Queue[bytes], meter: Meter, way: str, threads: int, seconds: float
 ) -> Cost:
-    """Let threads add messages for a while; the time ends when all are stored.
-
-    Returns messages a second, microseconds of processor time for each, and how many share a commit.
-    """
+    """Let threads add messages for a while; the time ends when all are stored."""
     done = [0] * threads
-    before = meter.now()
-    cpu, began = time.process_time(), time.monotonic()
-    with adding() as add:
+    before, cpu, began = meter.now(), time.process_time(), time.monotonic()
+    with ExitStack() as stack:
+        add = _adds(stack, db, queue, way)
 
         def work(thread: int) -> None:
             while time.monotonic() < began + seconds:
-                done[thread] += add(done[thread])
+                add(done[thread])
+                done[thread] += BATCH if way == MANY else 1
 
-        workers = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
-        for each in workers:
-            each.start()
-        for each in workers:
-            each.join()
-    took, used, count = time.monotonic() - began, time.process_time() - cpu, sum(done)
-    commits = (meter.now() - before).commits
-    if queue.depth(db).enqueued != count + 1:
+        with ThreadPoolExecutor(threads) as pool:
+            [*pool.map(work, range(threads))]
+    took, used, total = time.monotonic() - began, time.process_time() - cpu, sum(done)
+    if queue.depth(db).enqueued != total + 1:
         raise processes.BenchmarkFailed(problem="a message was lost or doubled")
-    return count / took, used / count * 1e6, count / commits
+    return total / took, used / total * 1e6, total / (meter.now() - before).commits
 
 
-Add = Callable[[int], int]
-"""Adds messages, given the number of the first; returns how many."""
-
-
-@contextmanager
-def _enqueue(queue: Queue[bytes], db: fdb.Database) -> Iterator[Add]:
-    def add(n: int) -> int:
-        queue.enqueue(db, payload(n))
-        return 1
-
-    yield add
-
-
-@contextmanager
-def _enqueue_many(queue: Queue[bytes], db: fdb.Database) -> Iterator[Add]:
-    yield lambda n: len(queue.enqueue_many(db, [payload(n + i) for i in range(BATCH)]))
-
-
-@contextmanager
-def _wait(queue: Queue[bytes], db: fdb.Database) -> Iterator[Add]:
-    with queue.producer(db) as producer:
-
-        def add(n: int) -> int:
-            producer.send(payload(n)).result()
-            return 1
-
-        yield add
-
-
-@contextmanager
-def _stream(queue: Queue[bytes], db: fdb.Database) -> Iterator[Add]:
-    with queue.producer(db) as producer:
-
-        def add(n: int) -> int:
-            producer.send(payload(n))
-            return 1
-
-        yield add
-
-
-WAYS = {ENQUEUE: _enqueue, MANY: _enqueue_many, WAITING: _wait, STREAMING: _stream}
+def _adds(
+    stack: ExitStack, db: fdb.Database, queue: Queue[bytes], way: str
+) -> Callable[[int], object]:
+    """What adds messages, given the number of the first."""
+    if way == ENQUEUE:
+        return lambda n: queue.enqueue(db, payload(n))
+    if way == MANY:
+        return lambda n: queue.enqueue_many(db, [payload(n + i) for i in range(BATCH)])
+    producer = stack.enter_context(queue.producer(db))
+    if way == STREAMING:
+        return lambda n: producer.send(payload(n))
+    return lambda n: producer.send(payload(n)).result()

@@ -22,6 +22,7 @@ from fdbqueue.store.binding import fdb
 from . import processes
 from .clients import payload
 from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark
+from .turns import in_turn, ratio
 
 TASKS = 64
 THREAD, ONE, MANY = "a thread", "one task", f"{TASKS} tasks"
@@ -45,11 +46,11 @@ def tasks(
       tools/bench aio --waiting 100 --seconds 3
     """
     with processes.scratch() as space:
-        rates: dict[str, float] = processes.once(partial(_rates, space, seconds, rounds))
-        for way, rate in rates.items():
-            yield Row(way, rate)
-        yield at_least("one task: rate to that of a thread", rates[ONE] / rates[THREAD], 0.8)
-        yield at_least(f"{MANY}: rate to that of a thread", rates[MANY] / rates[THREAD], 2.0)
+        rates = processes.once(partial(_rates, space, seconds, rounds))
+        yield from (Row(way, median(found)) for way, found in rates.items())
+        for way, bar in ((ONE, 0.8), (MANY, 2.0)):
+            times = ratio(rates[way], rates[THREAD])
+            yield at_least(f"{way}: rate to that of a thread", times, bar)
         idle = min(IDLE_SECONDS, 10 * seconds)
         waits: dict[str, float] = processes.once(partial(_waiting, space, waiting, idle))
     yield at_most("tasks that wait: share of a core", waits[IDLE], 0.01)
@@ -57,15 +58,12 @@ def tasks(
     yield at_most("tasks that wait: memory each", waits[MEMORY] / 1000, 30, "kB")
 
 
-def _rates(space: bytes, seconds: float, rounds: int) -> dict[str, float]:
+def _rates(space: bytes, seconds: float, rounds: int) -> dict[str, list[float]]:
     db, root = processes.opened(space)
     queue = Queue.open(db, "enqueued", root=root)
-    found: dict[str, list[float]] = {THREAD: [], ONE: [], MANY: []}
-    for _ in range(rounds):
-        found[THREAD].append(_blocking(db, queue, seconds))
-        for way, tasks in ((ONE, 1), (MANY, TASKS)):
-            found[way].append(asyncio.run(_enqueue(db, queue, tasks, seconds)))
-    return {way: median(rates) for way, rates in found.items()}
+    some = lambda tasks: asyncio.run(_enqueue(db, queue, tasks, seconds))  # noqa: E731
+    ways = {THREAD: partial(_blocking, db, queue, seconds), ONE: partial(some, 1)}
+    return in_turn(rounds, {**ways, MANY: partial(some, TASKS)})
 
 
 def _blocking(db: fdb.Database, queue: Queue[bytes], seconds: float) -> float:

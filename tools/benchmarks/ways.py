@@ -37,10 +37,10 @@ class Layer(Client):
         return self._queue.subscriptions.open(self._db, "wanted", selector=self._wanted)
 
     def put(self, payloads: Sequence[bytes]) -> None:
-        if len(payloads) == 1:
-            self._queue.enqueue(self._db, payloads[0])
-        else:
-            self._queue.enqueue_many(self._db, payloads)
+        self._queue.enqueue_many(self._db, payloads)
+
+    def enqueue(self, payload: bytes) -> None:
+        self._queue.enqueue(self._db, payload)
 
     def take(self, most: int) -> Sequence[bytes]:
         held, self._held = self._held, []

@@ -90,17 +90,16 @@ class _Procrastinate(Client):
     def __init__(self, address: str) -> None:
         import procrastinate
 
-        self.app: Any = procrastinate.App(
-            connector=procrastinate.SyncPsycopgConnector(conninfo=address)
-        )
+        connector = procrastinate.SyncPsycopgConnector(conninfo=address)
+        self.app: Any = procrastinate.App(connector=connector)
         self.app.open()
         self.task = self.app.task(name="record")(record)
 
+    def enqueue(self, payload: bytes) -> None:
+        self.task.defer(payload=payload.decode())
+
     def put(self, payloads: Sequence[bytes]) -> None:
-        if len(payloads) == 1:
-            self.task.defer(payload=payloads[0].decode())
-        else:
-            self.task.batch_defer(*({"payload": payload.decode()} for payload in payloads))
+        self.task.batch_defer(*({"payload": payload.decode()} for payload in payloads))
 
 
 class Procrastinate(_OnPostgres):
@@ -126,22 +125,22 @@ class Procrastinate(_OnPostgres):
 
 class _PgQueuer(Client):
     def __init__(self, address: str) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.queries = self.loop.run_until_complete(self.connect(address))
+        from pgqueuer import Queries
 
-    @staticmethod
-    async def connect(address: str) -> Any:
-        import psycopg
-        from pgqueuer import PsycopgDriver, Queries
-
-        connection = await psycopg.AsyncConnection.connect(address, autocommit=True)
-        return Queries(PsycopgDriver(connection))
+        self.runner = asyncio.Runner()
+        self.queries: Any = Queries(self.runner.run(_driver(address)))
 
     def put(self, payloads: Sequence[bytes]) -> None:
         count = len(payloads)
-        self.loop.run_until_complete(
-            self.queries.enqueue(["record"] * count, list(payloads), [0] * count)
-        )
+        enqueued = self.queries.enqueue(["record"] * count, list(payloads), [0] * count)
+        self.runner.run(enqueued)
+
+
+async def _driver(address: str) -> Any:
+    import psycopg
+    from pgqueuer import PsycopgDriver
+
+    return PsycopgDriver(await psycopg.AsyncConnection.connect(address, autocommit=True))
 
 
 class PgQueuer(_OnPostgres):
@@ -155,15 +154,14 @@ class PgQueuer(_OnPostgres):
     def serve(self, directory: Path) -> Iterator[Server]:
         with super().serve(directory) as server:
             client = _PgQueuer(server.address)
-            client.loop.run_until_complete(client.queries.install())
+            client.runner.run(client.queries.install())
             yield server
 
     def work(self, address: str) -> None:
         async def run() -> None:
             from pgqueuer import PgQueuer as Application
 
-            driver = (await _PgQueuer.connect(address)).driver
-            application: Any = Application(driver)
+            application: Any = Application(await _driver(address))
 
             async def handle(job: Any) -> None:
                 record(job.payload)

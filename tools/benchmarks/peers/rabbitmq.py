@@ -23,22 +23,16 @@ class _Channel(Client):
         self.channel.confirm_delivery()
         self.properties = pika.BasicProperties(delivery_mode=2)
 
-    def put(self, payloads: Sequence[bytes]) -> None:
-        for payload in payloads:
-            self.channel.basic_publish("", NAME, payload, self.properties, mandatory=True)
+    def enqueue(self, payload: bytes) -> None:
+        self.channel.basic_publish("", NAME, payload, self.properties, mandatory=True)
 
     def take(self, most: int) -> Sequence[bytes]:
-        taken: list[bytes] = []
-        tag = None
-        while len(taken) < most:
-            method, _, payload = self.channel.basic_get(NAME)
-            if method is None:
-                break
-            tag = method.delivery_tag
-            taken.append(payload)
-        if tag is not None:
-            self.channel.basic_ack(tag, multiple=True)
-        return taken
+        taken: list[Any] = []
+        while len(taken) < most and (found := self.channel.basic_get(NAME))[0] is not None:
+            taken.append(found)
+        if taken:
+            self.channel.basic_ack(taken[-1][0].delivery_tag, multiple=True)
+        return [payload for _, _, payload in taken]
 
 
 class RabbitMQ(Peer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,18 +50,17 @@ class _Stream(Client):
     def __init__(self, address: str) -> None:
         import redis
 
-        self.redis = _connect(address)
+        self.redis, self.me = _connect(address), str(os.getpid())
         try:
             self.redis.xgroup_create(NAME, GROUP, id="0", mkstream=True)
         except redis.ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
-        self.me = str(os.getpid())
+
+    def enqueue(self, payload: bytes) -> None:
+        self.redis.xadd(NAME, {"p": payload})
 
     def put(self, payloads: Sequence[bytes]) -> None:
-        if len(payloads) == 1:
-            self.redis.xadd(NAME, {"p": payloads[0]})
-            return
         with self.redis.pipeline(transaction=False) as pipeline:
             for payload in payloads:
                 pipeline.xadd(NAME, {"p": payload})
@@ -68,13 +68,8 @@ class _Stream(Client):
 
     def take(self, most: int) -> Sequence[bytes]:
         found = self.redis.xreadgroup(GROUP, self.me, {NAME: ">"}, count=most)
-        entries = [
-            entry
-            for stream in (
-                found.values() if isinstance(found, dict) else [each[1] for each in found or ()]
-            )
-            for entry in stream
-        ]
+        streams = found.values() if isinstance(found, dict) else [each[1] for each in found or ()]
+        entries = [entry for stream in streams for entry in stream]
         if entries:
             ids = [entry[0] for entry in entries]
             with self.redis.pipeline(transaction=False) as pipeline:
@@ -95,13 +90,13 @@ class _Rq(Client):
         import rq
 
         self.queue: Any = rq.Queue(NAME, connection=_connect(address))
-        self.data = rq.Queue.prepare_data
+
+    def enqueue(self, payload: bytes) -> None:
+        self.queue.enqueue(record, payload, result_ttl=0)
 
     def put(self, payloads: Sequence[bytes]) -> None:
-        if len(payloads) == 1:
-            self.queue.enqueue(record, payloads[0], result_ttl=0)
-            return
-        self.queue.enqueue_many([self.data(record, (each,), result_ttl=0) for each in payloads])
+        data = self.queue.prepare_data
+        self.queue.enqueue_many([data(record, (each,), result_ttl=0) for each in payloads])
 
 
 class Rq(_OnRedis):
@@ -126,9 +121,8 @@ class _Dramatiq(Client):
         dramatiq.set_broker(self.broker)
         self.actor: Any = dramatiq.actor(record, queue_name=NAME, broker=self.broker)
 
-    def put(self, payloads: Sequence[bytes]) -> None:
-        for payload in payloads:
-            self.actor.send(payload.decode())
+    def enqueue(self, payload: bytes) -> None:
+        self.actor.send(payload.decode())
 
 
 class Dramatiq(_OnRedis):
@@ -140,8 +134,6 @@ class Dramatiq(_OnRedis):
     works = True
 
     def work(self, address: str) -> None:
-        import threading
-
         import dramatiq
 
         dramatiq.Worker(_Dramatiq(address).broker, worker_threads=8).start()

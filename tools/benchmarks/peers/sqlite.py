@@ -18,13 +18,12 @@ class _LiteQueue(Client):
         # It asks for NORMAL, with which a crash of the machine loses the last commits.
         self.queue.conn.execute("PRAGMA synchronous = FULL")
 
+    def enqueue(self, payload: bytes) -> None:
+        self.queue.put(payload.decode())
+
     def put(self, payloads: Sequence[bytes]) -> None:
-        if len(payloads) == 1:
-            self.queue.put(payloads[0].decode())
-            return
         with self.queue.transaction(mode="IMMEDIATE"):
-            for payload in payloads:
-                self.queue.put(payload.decode())
+            super().put(payloads)
 
     def take(self, most: int) -> Sequence[bytes]:
         taken: list[bytes] = []
@@ -53,9 +52,8 @@ class _Huey(Client):
         self.huey: Any = SqliteHuey(NAME, filename=path, fsync=True, results=False, timeout=60)
         self.task = self.huey.task(name="record")(record)
 
-    def put(self, payloads: Sequence[bytes]) -> None:
-        for payload in payloads:
-            self.task(payload)
+    def enqueue(self, payload: bytes) -> None:
+        self.task(payload)
 
     def take(self, most: int) -> Sequence[bytes]:
         taken: list[bytes] = []
