@@ -1,27 +1,23 @@
-"""What blocks gain: batches beside blind sets of the same bytes, and beside a row for each message.
-
-One process does every operation in turn, so that other load on the machine affects all alike.
-"""
+"""What blocks gain: batches beside blind sets of the same bytes, and a row for each message."""
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from statistics import median
 from typing import Annotated
+from unittest import mock
 
 from typer import Option
 
 from fdbqueue.queue.queue import Queue
 from fdbqueue.schema.codec import blocks
-from fdbqueue.store import binding
-from fdbqueue.store.binding import DEFAULT, Engine, fdb
+from fdbqueue.store.binding import fdb
 
-from . import baselines, processes
+from . import processes
+from .baselines import set_blindly
 from .client_counters import Counts, Meter
 from .clients import payload
 from .declare import Row, at_least, at_most, benchmark
@@ -31,8 +27,6 @@ SETS, ENQUEUE, ENQUEUE_ROWS = "blind sets", "enqueue", "enqueue, a row each"
 TAKE, TAKE_ROWS = "receive and ack", "receive and ack, a row each"
 TAKE_BATCH, MUTATIONS = "receive and ack a batch", "mutations/message"
 ONE, ONE_ALONE = "receive and ack singly, from blocks", "receive and ack singly, from rows"
-KEYS, FILES = "bytes of keys and values", "bytes of the store's file"
-REMEMBERED_SECONDS, COMMITS_TO_FORGET = 11, 300
 
 
 @benchmark("blocks")
@@ -50,33 +44,23 @@ def measured(
       tools/bench blocks
       tools/bench blocks --rounds 10 --messages 100000
     """
-    with processes.scratch() as space:  # In a new store: a file does not shrink.
-        stored: dict[str, float] = processes.once(partial(_stored, space, messages))
+    with processes.scratch() as space:
+        stored: float = processes.once(partial(_stored, space, messages))
     with processes.scratch() as space:
         rows: list[Row] = processes.once(partial(_measured, space, rounds))
     yield from rows
-    yield from judge({row.name: row for row in rows}, stored)
-
-
-def judge(found: Mapping[str, Row], stored: Mapping[str, float]) -> Iterator[Row]:
-    """The figures that blocks promise."""
-
-    def at(operation: str, count: int = BATCH) -> Row:
-        return found[f"{operation}, {count}"]
-
+    found = {row.name: row for row in rows}
     for count, bar in ((BATCH, 1.2), (LARGE, 3.0)):
-        ratio = at(ENQUEUE, count).figure / at(SETS, count).figure
-        yield at_least(f"enqueue of {count}: rate to that of blind sets", ratio, bar)
-    single = at(ONE).figure / at(ONE_ALONE).figure
-    yield at_least("receive and ack one: rate from blocks to that from rows", single, 0.9)
-    yield at_most("receive and ack one: mutations", at(ONE_ALONE).more[MUTATIONS], 10)
-    taken = at(TAKE_BATCH).more[MUTATIONS] * BATCH
+        times = found[f"{ENQUEUE}, {count}"].figure / found[f"{SETS}, {count}"].figure
+        yield at_least(f"enqueue of {count}: rate to that of blind sets", times, bar)
+    single, alone = (found[f"{name}, {BATCH}"] for name in (ONE, ONE_ALONE))
+    times = single.figure / alone.figure
+    yield at_least("receive and ack one: rate from blocks to that from rows", times, 0.9)
+    yield at_most("receive and ack one: mutations", alone.more[MUTATIONS], 10)
+    taken = found[f"{TAKE_BATCH}, {BATCH}"].more[MUTATIONS] * BATCH
     yield at_most(f"receive and ack of {BATCH}: mutations", taken, 12)
-    for name, each in stored.items():
-        yield at_most(f"{name} to those of payloads", each, 1.3)
+    yield at_most("bytes of keys and values to those of payloads", stored, 1.3)
 
-
-# -- operations -----------------------------------------------------------------------------------
 
 Operation = tuple[Callable[[], object], Callable[[], object]]
 """What is done before, and what is measured."""
@@ -109,118 +93,70 @@ def _measured(space: bytes, rounds: int) -> list[Row]:
     ]
 
 
-def _operations(db: fdb.Database, root: fdb.Subspace) -> dict[tuple[str, int], Operation]:
+def _operations(db: fdb.Database, root: fdb.Subspace) -> Mapping[tuple[str, int], Operation]:
+    def queue(name: str) -> Queue[bytes]:
+        return Queue.open(db, name, root=root)
+
+    def nothing() -> None:
+        pass
+
+    def singly(given: Sequence[bytes]) -> None:
+        for each in given:
+            single.enqueue(db, each)
+
     found: dict[tuple[str, int], Operation] = {}
     for count in (BATCH, LARGE):
         given = [payload(n) for n in range(count)]
-        shared, alone = (
-            Queue.open(db, f"{kind} {count}", root=root) for kind in ("shared", "alone")
-        )
-        found[SETS, count] = _nothing, partial(_set, db, root, given)
-        found[ENQUEUE, count] = _nothing, partial(shared.enqueue_many, db, given)
-        found[ENQUEUE_ROWS, count] = _nothing, partial(_enqueue_rows, db, alone, given)
-        found[TAKE, count] = _nothing, partial(_take, db, shared, count)
-        again = partial(shared.enqueue_many, db, given)
-        found[TAKE_BATCH, count] = again, partial(_take_batch, db, shared, count)
-        found[TAKE_ROWS, count] = _nothing, partial(_take, db, alone, count)
+        shared, alone = queue(f"shared {count}"), queue(f"alone {count}")
+        fill = partial(shared.enqueue_many, db, given)
+        found[SETS, count] = nothing, partial(set_blindly, db, root, given)
+        found[ENQUEUE, count] = nothing, fill
+        found[ENQUEUE_ROWS, count] = nothing, partial(_enqueue_rows, db, alone, given)
+        found[TAKE, count] = nothing, partial(_take, db, shared, count)
+        found[TAKE_BATCH, count] = fill, partial(_take_batch, db, shared, count)
+        found[TAKE_ROWS, count] = nothing, partial(_take, db, alone, count)
     given = [payload(n) for n in range(BATCH)]
-    cut, single = (Queue.open(db, name, root=root) for name in ("cut", "single"))
-    fill = partial(cut.enqueue_many, db, given), partial(_enqueue_singly, db, single, given)
-    found[ONE, BATCH] = fill[0], partial(_take_singly, db, cut, BATCH)
-    found[ONE_ALONE, BATCH] = fill[1], partial(_take_singly, db, single, BATCH)
+    cut, single = queue("cut"), queue("single")
+    found[ONE, BATCH] = partial(cut.enqueue_many, db, given), partial(_take_singly, db, cut)
+    found[ONE_ALONE, BATCH] = partial(singly, given), partial(_take_singly, db, single)
     return found
 
 
-def _nothing() -> None:
-    pass
-
-
-def _set(db: fdb.Database, root: fdb.Subspace, given: Sequence[bytes]) -> None:
-    baselines.set_blindly(db, root, given)
-
-
 def _enqueue_rows(db: fdb.Database, queue: Queue[bytes], given: Sequence[bytes]) -> None:
-    shares = blocks.MIN_MESSAGES
-    blocks.MIN_MESSAGES = blocks.MAX_MESSAGES + 1
-    try:
+    with mock.patch.object(blocks, "MIN_MESSAGES", blocks.MAX_MESSAGES + 1):
         queue.enqueue_many(db, given)
-    finally:
-        blocks.MIN_MESSAGES = shares
-
-
-def _enqueue_singly(db: fdb.Database, queue: Queue[bytes], given: Sequence[bytes]) -> None:
-    for each in given:
-        queue.enqueue(db, each)
 
 
 def _take(db: fdb.Database, queue: Queue[bytes], count: int) -> None:
     held = queue.receive_many(db, count)
-    _check(len(held), count)
+    assert len(held) == count, f"{len(held)} messages instead of {count}"
     queue.ack(db, held)
 
 
 def _take_batch(db: fdb.Database, queue: Queue[bytes], count: int) -> None:
     batch = queue.receive_batch(db, count)
-    _check(len(batch.payloads), count)
+    found = len(batch.payloads)
+    assert found == count, f"{found} messages instead of {count}"
     queue.ack(db, batch)
 
 
-def _take_singly(db: fdb.Database, queue: Queue[bytes], count: int) -> None:
-    for _ in range(count):
+def _take_singly(db: fdb.Database, queue: Queue[bytes]) -> None:
+    for _ in range(BATCH):
         held = queue.receive(db)
-        if held is None:
-            raise processes.BenchmarkFailed(problem="a message is missing")
+        assert held is not None, "a message is missing"
         queue.ack(db, held)
 
 
-def _check(found: int, expected: int) -> None:
-    if found != expected:
-        raise processes.BenchmarkFailed(problem=f"{found} messages instead of {expected}")
-
-
-# -- storage --------------------------------------------------------------------------------------
-
-
-def _stored(space: bytes, messages: int) -> dict[str, float]:
-    before = _file_bytes()
+def _stored(space: bytes, messages: int) -> float:
+    """The bytes of the keys and values of a queue, to those of the payloads."""
     db, root = processes.opened(space)
     queue = Queue.open(db, "stored", root=root)
     given = [payload(n) for n in range(BATCH)]
     for _ in range(messages // BATCH):
         queue.enqueue_many(db, given)
-    payloads = messages // BATCH * sum(map(len, given))
-    found = {KEYS: _row_bytes(db, root) / payloads}
-    if before is not None:
-        _forget_commits(db, root)
-        found[FILES] = ((_file_bytes() or 0) - before) / payloads
-    return found
-
-
-def _row_bytes(db: fdb.Database, root: fdb.Subspace) -> int:
     total, every = 0, root.range()
     begin = every.start
     while found := db.get_range(begin, every.stop, limit=1_000):
         total += sum(len(kv.key) + len(kv.value) for kv in found)
         begin = found[-1].key + b"\x00"
-    return total
-
-
-def _forget_commits(db: fdb.Database, root: fdb.Subspace) -> None:
-    """Let the embedded engine forget what each commit of the last seconds wrote. It does so once in
-    some hundred commits, and uses the space again."""
-    time.sleep(REMEMBERED_SECONDS)
-    for n in range(COMMITS_TO_FORGET):
-        db[root.pack(("forget",))] = b"%d" % n
-
-
-def _file_bytes() -> int | None:
-    """How much of the file of an embedded store is in use, with all that is in the store."""
-    if DEFAULT.path is None or DEFAULT.engine is not Engine.EMBEDDED:
-        return None
-    binding.close(binding.open())
-    with closing(sqlite3.connect(f"file:{DEFAULT.path}?mode=ro", uri=True)) as file:
-        size, pages, free = (
-            file.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("page_size", "page_count", "freelist_count")
-        )
-    return int(size * (pages - free))
+    return total / (messages // BATCH * sum(map(len, given)))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from operator import add, sub
 from typing import Any
 
 from fdbqueue.store.binding import fdb
@@ -38,13 +39,10 @@ class Counts:
     written_bytes: int = 0
 
     def __sub__(self, other: Counts) -> Counts:
-        return Counts(*(a - b for a, b in zip(self.values(), other.values(), strict=True)))
+        return Counts(*map(sub, astuple(self), astuple(other)))
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(self.values(), other.values(), strict=True)))
-
-    def values(self) -> list[int]:
-        return list(asdict(self).values())
+        return Counts(*map(add, astuple(self), astuple(other)))
 
 
 class Meter:
@@ -58,7 +56,7 @@ class Meter:
         for name in ("get", "get_key", "get_read_version"):
             self._wrap(f"fdb_transaction_{name}", self._asked)
         for name in ("set", "clear", "clear_range", "atomic_op"):
-            self._wrap_write(f"fdb_transaction_{name}")
+            self._wrap(f"fdb_transaction_{name}", self._written)
         self._wrap("fdb_future_is_ready", self._waits)
         Future.at_hand = _AtHand(self._waits)  # type: ignore[assignment]
         ranged, rows = capi.fdb_transaction_get_range, capi.fdb_future_get_keyvalue_array
@@ -108,30 +106,24 @@ class Meter:
         """What has been counted so far."""
         return replace(self.counts)
 
-    def _wrap(self, name: str, before: Callable[[str], None]) -> None:
+    def _wrap(self, name: str, before: Callable[..., object]) -> None:
         function = getattr(self._capi, name)
 
         def counted(*args: Any) -> Any:
-            before(name)
+            before(name, *args)
             return function(*args)
 
         setattr(self._capi, name, counted)
 
-    def _wrap_write(self, name: str) -> None:
-        function = getattr(self._capi, name)
+    def _written(self, name: str, _: Any, key: bytes, length: int, *other: Any) -> None:
+        self.counts.written += 1
+        self.counts.written_bytes += length + (other[1] if other else 0)
 
-        def counted(transaction: Any, key: bytes, length: int, *other: Any) -> Any:
-            self.counts.written += 1
-            self.counts.written_bytes += length + (other[1] if other else 0)
-            return function(transaction, key, length, *other)
-
-        setattr(self._capi, name, counted)
-
-    def _asked(self, name: str) -> None:
+    def _asked(self, name: str, *_: Any) -> None:
         self._pending.request = True
         self.counts.rows += name == "fdb_transaction_get"
 
-    def _waits(self, _: str) -> None:
+    def _waits(self, *_: Any) -> None:
         if getattr(self._pending, "request", False):
             self._pending.request = False
             self.counts.round_trips += 1
@@ -151,11 +143,11 @@ class Meter:
 class _AtHand:
     """The ``at_hand`` of a future of the embedded engine, which tells when it is asked for."""
 
-    def __init__(self, asked: Callable[[str], None]) -> None:
+    def __init__(self, asked: Callable[[], object]) -> None:
         self._asked = asked
 
     def __get__(self, future: Any, _: object = None) -> bool:
-        self._asked("at_hand")
+        self._asked()
         return bool(vars(future).get("at_hand", True))
 
     def __set__(self, future: Any, at_hand: bool) -> None:

@@ -7,7 +7,7 @@ database.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -42,9 +42,8 @@ class Cost:
     """What one call asks of the store, with keys below the default root.
 
     The least of ``TIMES`` calls, since some do a chore besides. The name of the queue has five
-    letters. round_trips: waits for answers, the
-    commit's among them. read, written: keys. written_bytes: of these keys and their values.
-    shared: keys that every such call writes.
+    letters. round_trips: waits for answers, the commit's among them. read, written: keys.
+    written_bytes: of these keys and their values. shared: keys that every such call writes.
     """
 
     operation: str
@@ -79,43 +78,23 @@ def costs(as_json: AsJson = False) -> None:
     with processes.scratch() as space:
         found: tuple[list[Cost], list[Clash]] = processes.once(partial(_counted, space))
     if as_json:
-        names = "costs", "conflicts"
-        rows = ([asdict(each) for each in every] for every in found)
-        terminal.print_json(dict(zip(names, rows, strict=True)))
+        costs, clashes = ([asdict(each) for each in every] for every in found)
+        terminal.print_json({"costs": costs, "conflicts": clashes})
     else:
         print(tables(*found))
 
 
 def tables(costs: Sequence[Cost], clashes: Sequence[Clash]) -> str:
     """Both as tables of Markdown."""
-    heads = (
-        "one call",
-        "commits",
-        "waits",
-        "keys read",
-        "keys written",
-        "bytes",
-        "the same each time",
-    )
-    rows = [
-        [f"{each:,}" if type(each) is int else each for each in asdict(cost).values()]
-        for cost in costs
-    ]
+    counted = "commits", "waits", "keys read", "keys written", "bytes", "the same each time"
     others = list(dict.fromkeys(each.other for each in clashes))
-    fails = {(each.operation, each.other): each.fails for each in clashes}
-    return "\n".join(
-        [
-            *_table(heads, rows),
-            "",
-            *_table(
-                ("runs", *others),
-                [
-                    [name, *("again" if fails[name, other] else "" for other in others)]
-                    for name in dict.fromkeys(each.operation for each in clashes)
-                ],
-            ),
-        ]
-    )
+    conflicts: dict[str, list[str]] = {}
+    for each in clashes:
+        conflicts.setdefault(each.operation, []).append("again" if each.fails else "")
+    rows = [[name, *map("{:,}".format, counts)] for name, *counts in map(astuple, costs)]
+    lines = [*_table(("one call", *counted), rows), ""]
+    lines += _table(("runs", *others), [[name, *fails] for name, fails in conflicts.items()])
+    return "\n".join(lines)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -142,20 +121,13 @@ class _KeyMeter(Meter):
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
-        self.ends: list[bytes] = []
+        self.ends = 0
         super().__init__()
 
-    def _wrap_write(self, name: str) -> None:
-        super()._wrap_write(name)
-        function = getattr(self._capi, name)
-
-        def noted(transaction: Any, key: bytes, length: int, *other: Any) -> Any:
-            self.keys.append(key)
-            if name == "fdb_transaction_clear_range":
-                self.ends.append(other[0])
-            return function(transaction, key, length, *other)
-
-        setattr(self._capi, name, noted)
+    def _written(self, name: str, transaction: Any, key: bytes, *other: Any) -> None:
+        super()._written(name, transaction, key, *other)
+        self.keys.append(key)
+        self.ends += name == "fdb_transaction_clear_range"
 
 
 def _cost(
@@ -169,25 +141,18 @@ def _cost(
     keys: list[set[bytes]] = []
     for _ in range(TIMES + 1):
         given = prepare()
-        before = meter.now()
+        before, meter.ends = meter.now(), 0
         meter.keys.clear()
-        meter.ends.clear()
         act(given)
         counts = meter.now() - before
-        counts.written_bytes -= longer * len(meter.keys + meter.ends)
+        counts.written_bytes -= longer * (len(meter.keys) + meter.ends)
         found.append(counts)
         keys.append(set(meter.keys))
     # What is learnt once is known after the first.
-    least = Counts(*map(min, *(each.values() for each in found[1:])))
-    return Cost(
-        operation=name,
-        commits=least.commits,
-        round_trips=least.round_trips,
-        read=least.rows,
-        written=least.written,
-        written_bytes=least.written_bytes,
-        shared=sum(not _is_record(key) for key in set.intersection(*keys[1:])),
-    )
+    least = Counts(*map(min, *map(astuple, found[1:])))
+    shared = sum(not _is_record(key) for key in set.intersection(*keys[1:]))
+    asked = least.commits, least.round_trips, least.rows, least.written, least.written_bytes
+    return Cost(name, *asked, shared)
 
 
 def _is_record(key: bytes) -> bool:
@@ -224,7 +189,8 @@ def _operations(db: fdb.Database, root: fdb.Subspace) -> Iterator[Operation]:
     add = partial(takes.enqueue, db, given)
     yield "receive", add, lambda _: _found(takes.receive(db))
     yield "ack", held, lambda each: takes.ack(db, each)
-    yield "receive, with the ack of the last", lambda: (held(), add())[0], _next(db, takes)
+    both = lambda each: _found(takes.receive(db, ack=[each]))  # noqa: E731
+    yield "receive, with the ack of the last", lambda: (held(), add())[0], both
     yield "dequeue", add, lambda _: _found(_dequeue(db, takes))
     yield "extend", held, lambda each: takes.extend(db, each, 60)
     yield "release", held, lambda each: takes.release(db, each)
@@ -268,10 +234,6 @@ def _batches(db: fdb.Database, queue: Queue[bytes], count: int) -> Iterator[Oper
     yield f"ack, {text}", taken, lambda held: queue.ack(db, held)
     yield f"receive_batch, {text}", fill, lambda _: queue.receive_batch(db, count)
     yield f"ack of a batch, {text}", batch, lambda held: queue.ack(db, held)
-
-
-def _next(db: fdb.Database, queue: Queue[bytes]) -> Callable[[Delivery], object]:
-    return lambda held: _found(queue.receive(db, ack=[held]))
 
 
 def _nothing() -> None:
@@ -325,13 +287,11 @@ def _clashes(db: fdb.Database, root: fdb.Subspace) -> Iterator[Clash]:
     for operation in operations:
         for other in operations:
             if other != EMPTY:
-                queue = Queue.create(db, f"{operation} {other}", root=root)
-                yield Clash(operation, other, _fails(db, root, queue, operation, other))
+                yield Clash(operation, other, _fails(db, root, operation, other))
 
 
-def _fails(
-    db: fdb.Database, root: fdb.Subspace, queue: Queue[bytes], operation: str, other: str
-) -> bool:
+def _fails(db: fdb.Database, root: fdb.Subspace, operation: str, other: str) -> bool:
+    queue = Queue.create(db, f"{operation} {other}", root=root)
     if operation != EMPTY:
         queue.enqueue_many(db, [payload(0)] * BACKLOG)
     steps = _steps(db, queue)

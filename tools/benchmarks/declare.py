@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from typer import Exit, Option, Typer
@@ -14,16 +12,11 @@ from typer import Exit, Option, Typer
 from fdbqueue.cli import durations, terminal
 from fdbqueue.cli.main import STYLE
 from fdbqueue.cli.parameters import AsJson
-from fdbqueue.store.binding import DEFAULT
 
-KEYWORD = inspect.Parameter.KEYWORD_ONLY
 F = TypeVar("F", bound=Callable[..., Iterable["Row"]])
 
 Seconds = Annotated[float, durations.option("Duration of each run.", 0.1)]
 Rounds = Annotated[int, Option(metavar="N", min=1, help="Rounds, of which the median counts.")]
-JsonFile = Annotated[
-    Path | None, Option(metavar="FILE", help="Also write all rows to this file, as JSON.")
-]
 
 app = Typer(
     name="bench",
@@ -76,9 +69,9 @@ def _text(figure: float) -> str:
     return f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:.3g}"
 
 
-def at_least(name: str, figure: float, bar: float, unit: str = "") -> Row:
+def at_least(name: str, figure: float, bar: float) -> Row:
     """A row whose bar is the least that the figure may be."""
-    return Row(name, figure, unit, bar)
+    return Row(name, figure, "", bar)
 
 
 def at_most(name: str, figure: float, bar: float, unit: str = "") -> Row:
@@ -91,31 +84,28 @@ def benchmark(name: str) -> Callable[[F], F]:
     each row is printed as soon as it is known."""
 
     def declared(function: F) -> F:
-        def command(json_file: Path | None, as_json: bool, **options: Any) -> None:
+        def command(as_json: bool, **options: Any) -> None:
             rows = []
             for row in function(**options):
                 rows.append(row)
                 if not as_json:
                     print(row)
                     terminal.flush()
-            found = [row.to_json() for row in rows]
             if as_json:
-                terminal.print_json(found)
-            if json_file is not None:
-                store = DEFAULT.engine.name.lower()
-                json_file.write_text(json.dumps({"store": store, "rows": found}, indent=1) + "\n")
+                terminal.print_json([row.to_json() for row in rows])
             if not all(row.holds for row in rows):
                 raise Exit(1)
 
-        hints = get_type_hints(function, include_extras=True)
-        own = [
-            each.replace(annotation=hints[each.name])
-            for each in inspect.signature(function).parameters.values()
-        ]
-        for name_, default, kind in (("json_file", None, JsonFile), ("as_json", False, AsJson)):
-            own.append(inspect.Parameter(name_, KEYWORD, default=default, annotation=kind))
+        hints = {**get_type_hints(function, include_extras=True), "as_json": AsJson}
+        given = inspect.signature(function).parameters.values()
+        own = [each.replace(annotation=hints[each.name]) for each in given]
+        own.append(
+            inspect.Parameter(
+                "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson
+            )
+        )
         command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in own}
+        command.__annotations__ = hints
         command.__doc__ = function.__doc__
         app.command(name)(command)
         return function

@@ -39,7 +39,7 @@ def schemes(
     \b
     Examples:
       tools/bench schemes auto first --consumers 1,8 --seconds 2
-      tools/bench schemes --json-file bench.json
+      tools/bench schemes --json
     """
     wanted = known("scheme", names or (), SCHEMES)
     backlog = int((seconds + warm_up) * EXPECTED_RATE * min(batch, 10))

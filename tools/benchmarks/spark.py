@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from fdbqueue.values.model import NewMessage
 
 from . import processes
 from .declare import Rounds, Row, at_most, benchmark, known
-from .process_tree import cpu_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,9 +72,9 @@ class Setup:
         rates, costs = [], []
         for _ in range(self.runs):
             given = prepare()
-            spent = cpu_seconds() or 0.0
+            spent = processes.cpu_seconds(os.getpid())
             rates.append(run(given))
-            costs.append(((cpu_seconds() or 0.0) - spent) / self.rows * 1e6)
+            costs.append((processes.cpu_seconds(os.getpid()) - spent) / self.rows * 1e6)
         return Row(name, median(rates), "rows/s", bar, more={"CPU µs/row": median(costs)})
 
     def timed(self, name: str, bar: float, action: Callable[[], object]) -> Row:

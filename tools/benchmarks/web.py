@@ -20,7 +20,7 @@ from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 
 from .declare import Row, at_most, benchmark
-from .process_tree import cpu_seconds
+from .processes import cpu_seconds
 
 QUEUES, VIEWERS, CHANGES = 1_000, 10, 10
 LIMITS, WAITING = 10_000, 200
@@ -79,15 +79,13 @@ def _tenant(n: int) -> str:
 
 
 def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int) -> Iterator[Row]:
+    def rendered(name: str, path: str, times: int = 1) -> Row:
+        return at_most(name, median(_page(port, path) for _ in range(times)), RENDER_MS, "ms")
+
     _page(port, "/audit")  # its imports and templates
-    yield at_most("overview, nobody views", _page(port, "/"), RENDER_MS, "ms")
+    yield rendered("overview, nobody views", "/")
     time.sleep(1.5)  # until the look before is too old to be shown
-    yield at_most(
-        f"overview with {QUEUES:,} rows, nobody views",
-        _page(port, f"/?limit={QUEUES}"),
-        RENDER_MS,
-        "ms",
-    )
+    yield rendered(f"overview with {QUEUES:,} rows, nobody views", f"/?limit={QUEUES}")
     _page(port, "/queue?queue=queue-0")  # its template
     with closing(_connection(port)) as kept:
         times = [_answer(kept, "/queue?queue=queue-0") for _ in range(PAGES)]
@@ -99,30 +97,23 @@ def _measured(db: fdb.Database, queues: list[Queue[bytes]], pid: int, port: int)
         ("the last page", f"/limits?after_dimension=api&after={_tenant(LIMITS - 51)}"),
         ("one of them, too", f"/limits?dimension=api&limit={_tenant(0)}"),
     ):
-        times = [_page(port, path) for _ in range(5)]
-        yield at_most(f"{LIMITS:,} limits, {what}", median(times), RENDER_MS, "ms")
+        yield rendered(f"{LIMITS:,} limits, {what}", path, 5)
     viewers = [_Viewer(port) for _ in range(VIEWERS)]
     for viewer in viewers:
         viewer.seen("queue-0", 2)
     time.sleep(3)  # the first look at everything is over
-    times = [_page(port, "/") for _ in range(5)]
-    yield at_most(f"overview, {VIEWERS} viewers", median(times), RENDER_MS, "ms")
-    began = cpu_seconds(pid) or 0.0
-    time.sleep(SECONDS)
-    idle = ((cpu_seconds(pid) or 0.0) - began) / SECONDS
-    yield at_most(f"{VIEWERS} viewers, nothing moves", 100 * idle, 100 * CORE_SHARE, "% of a core")
-    began, started, late = (cpu_seconds(pid) or 0.0), time.monotonic(), 0.0
-    for n in range(CHANGES):
-        queue = queues[n * 7]
-        sent = time.monotonic()
-        queue.enqueue(db, b"x")
-        for viewer in viewers:
-            late = max(late, viewer.seen(queue.name, 3) - sent)
-        time.sleep(max(0.0, 1.0 - (time.monotonic() - sent)))
-    busy = ((cpu_seconds(pid) or 0.0) - began) / (time.monotonic() - started)
-    yield at_most(
-        f"{VIEWERS} viewers, a change a second", 100 * busy, 100 * CORE_SHARE, "% of a core"
-    )
+    yield rendered(f"overview, {VIEWERS} viewers", "/", 5)
+    for what, changed in (("nothing moves", []), ("a change a second", queues[: CHANGES * 7 : 7])):
+        began, started, late = cpu_seconds(pid), time.monotonic(), 0.0
+        for queue in changed:
+            sent = time.monotonic()
+            queue.enqueue(db, b"x")
+            for viewer in viewers:
+                late = max(late, viewer.seen(queue.name, 3) - sent)
+            time.sleep(max(0.0, 1.0 - (time.monotonic() - sent)))
+        time.sleep(0 if changed else SECONDS)
+        share = (cpu_seconds(pid) - began) / (time.monotonic() - started)
+        yield at_most(f"{VIEWERS} viewers, {what}", 100 * share, 100 * CORE_SHARE, "% of a core")
     yield at_most("the latest sight of a change", 1_000 * late, SHOWN_MS, "ms")
 
 

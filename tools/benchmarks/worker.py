@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from typing import Annotated, Any
@@ -23,8 +22,7 @@ from fdbqueue.store.binding import fdb
 
 from . import processes
 from .clients import payload, quantile
-from .declare import Row, at_most, benchmark
-from .process_tree import cpu_seconds
+from .declare import Row, at_most, benchmark, counts
 
 PAUSE_SECONDS, IDLE_SECONDS = 0.02, 10.0
 AT_ONCE = 500
@@ -63,11 +61,10 @@ def worker(
     times = [float(each) for each in handlers.split(",")]
     for batch in map(int, batches.split(",")):
         for ms in times[:1] if batch else times:
-            for count in map(int, workers.split(",")):
+            for count in counts(workers):
                 most = min(backlog, 160 * count) if ms >= 100 else backlog
-                run = _Backlog(most, count, ms, batch, refresh)
                 name = f"{ms:g} ms" + (f", batch={batch}" if batch else "")
-                yield run.row(f"{name}, processes: {count}")
+                yield _backlog(f"{name}, processes: {count}", most, count, ms, batch, refresh)
 
 
 def _latency(space: bytes, messages: int) -> Iterator[Row]:
@@ -75,9 +72,9 @@ def _latency(space: bytes, messages: int) -> Iterator[Row]:
     begun = get_context("fork").SimpleQueue()
     with processes.started(partial(_idle, space, begun)) as process:
         delays: list[float] = processes.once(partial(_send, space, begun, messages))
-        used = cpu_seconds(process.pid) or 0.0
+        used = processes.cpu_seconds(process.pid)
         time.sleep(IDLE_SECONDS)
-        idle = ((cpu_seconds(process.pid) or 0.0) - used) / IDLE_SECONDS
+        idle = (processes.cpu_seconds(process.pid) - used) / IDLE_SECONDS
     yield at_most("an idle worker: latency, p50", 1000 * quantile(delays, 0.5), P50_MS, "ms")
     yield at_most("an idle worker: latency, p99", 1000 * quantile(delays, 0.99), P99_MS, "ms")
     yield at_most("an idle worker: share of a core", 100 * idle, IDLE_PERCENT, "%")
@@ -110,67 +107,59 @@ def _send(space: bytes, begun: Any, messages: int) -> list[float]:
     return delays
 
 
-@dataclass(frozen=True)
-class _Backlog:
+def _backlog(name: str, messages: int, count: int, ms: float, batch: int, refresh: bool) -> Row:
     """Messages that wait before the workers may take them, until the last is acknowledged."""
+    handled = get_context("fork").Value("q", 0)
+    with processes.scratch() as space:
+        work = partial(_work, space, messages, ms, batch, refresh, handled)
+        lead = partial(_lead, space, messages, count)
+        took, *found = processes.together([lead, *[work] * count])
+    if handled.value != messages:
+        problem = f"{handled.value} messages were handled instead of {messages}"
+        raise processes.BenchmarkFailed(problem=problem)
+    retried, used = (sum(each) * 1000 / messages for each in zip(*found, strict=True))
+    more = {"processor ms/message": used, "conflicts/1000": retried}
+    return Row(name, messages / took, more=more)
 
-    messages: int
-    processes: int
-    ms: float
-    batch: int
-    refresh: bool
 
-    def row(self, name: str) -> Row:
-        handled = get_context("fork").Value("q", 0)
-        with processes.scratch() as space:
-            works = [partial(self._work, space, handled) for _ in range(self.processes)]
-            lead = partial(self._lead, space)
-            (took, *_), *found = processes.together([lead, *works])
-        count, retried, used = handled.value, *map(sum, zip(*found, strict=True))
-        if count != self.messages:
-            problem = f"{count} messages were handled instead of {self.messages}"
-            raise processes.BenchmarkFailed(problem=problem)
-        more = {
-            "processor ms/message": 1000 * used / count,
-            "conflicts/1000": 1000 * retried / count,
-        }
-        return Row(name, count / took, more=more)
+def _lead(space: bytes, messages: int, count: int) -> float:
+    """Enqueue while the queue is paused; returns the seconds until all are done."""
+    db, queue = _queue(space)
+    queue.admin.pause(db)
+    for begin in range(0, messages, AT_ONCE):
+        numbers = range(begin, min(begin + AT_ONCE, messages))
+        queue.enqueue_many(db, [payload(n) for n in numbers])
+    while len(queue.admin.consumers(db)) < count:
+        time.sleep(PAUSE_SECONDS)
+    time.sleep(1.0)  # until all of them sleep
+    began = time.monotonic()
+    queue.admin.resume(db)
+    while queue.depth(db).done < messages:
+        time.sleep(PAUSE_SECONDS)
+    return time.monotonic() - began
 
-    def _lead(self, space: bytes) -> tuple[float]:
-        """Enqueue while the queue is paused; returns the seconds until all are done."""
-        db, queue = _queue(space)
-        queue.admin.pause(db)
-        for begin in range(0, self.messages, AT_ONCE):
-            count = min(AT_ONCE, self.messages - begin)
-            queue.enqueue_many(db, [payload(n) for n in range(begin, begin + count)])
-        while len(queue.admin.consumers(db)) < self.processes:
+
+def _work(
+    space: bytes, messages: int, ms: float, batch: int, refresh: bool, handled: Any
+) -> tuple[int, float]:
+    """Handle messages until all are done; returns the conflicts, and the processor time."""
+    db, queue = _queue(space)
+    retried = 0
+
+    def retry(code: int) -> None:
+        nonlocal retried
+        retried += 1
+
+    def handle(given: Any) -> None:
+        with handled:
+            handled.value += len(given) if batch else 1
+        time.sleep(ms / 1000)
+
+    once.on_retry(retry)
+    worker = Worker(db)
+    more: dict[str, Any] = {} if refresh else {"refresh_after": None}
+    worker.add(queue, handle, run=Run(batch=batch or None), **more)
+    with worker:
+        while handled.value < messages or queue.depth(db).done < messages:
             time.sleep(PAUSE_SECONDS)
-        time.sleep(1.0)  # until all of them sleep
-        began = time.monotonic()
-        queue.admin.resume(db)
-        while queue.depth(db).done < self.messages:
-            time.sleep(PAUSE_SECONDS)
-        return (time.monotonic() - began,)
-
-    def _work(self, space: bytes, handled: Any) -> tuple[int, float]:
-        """Handle messages until all are done; returns the conflicts, and the processor time."""
-        db, queue = _queue(space)
-        retried = 0
-
-        def retry(code: int) -> None:
-            nonlocal retried
-            retried += 1
-
-        def handle(given: Any) -> None:
-            with handled:
-                handled.value += len(given) if self.batch else 1
-            time.sleep(self.ms / 1000)
-
-        once.on_retry(retry)
-        worker = Worker(db)
-        more: dict[str, Any] = {} if self.refresh else {"refresh_after": None}
-        worker.add(queue, handle, run=Run(batch=self.batch or None), **more)
-        with worker:
-            while handled.value < self.messages or queue.depth(db).done < self.messages:
-                time.sleep(PAUSE_SECONDS)
-        return retried, time.process_time()
+    return retried, time.process_time()

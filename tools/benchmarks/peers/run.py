@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,7 @@ from .. import measure
 from ..clients import Account
 from ..declare import Row
 from ..measure import Figures
-from ..process_tree import cpu_seconds
-from ..processes import BenchmarkFailed, How, Running, Work, Worker, once, run, started
+from ..processes import BenchmarkFailed, How, Running, Work, Worker, cpu_seconds, once, run, started
 from . import handled
 from .peer import Peer, Server
 
@@ -80,7 +80,9 @@ def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> It
             rates: dict[Cell, float] = {}
             for cell in calls:
                 if cell.work == "receive" and not peer.limit:
-                    _fill(peer, server, cell, rates, account, seconds)
+                    alike = [rate for like, rate in rates.items() if like.batch == cell.batch]
+                    wanted = max([LEAST_RATE, *alike]) * (seconds + WARM_UP) * HEADROOM
+                    _fill(peer, server, int(wanted), account)
                 row = _call(peer, server, cell, account, seconds)
                 rates[cell] = row.figure
                 yield row
@@ -89,8 +91,7 @@ def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> It
                 account.settle(once(rest, server.how))
     for cell in possible:
         if cell.work == "worker":
-            with _served(peer) as server:
-                yield _work(peer, server, cell, messages, 5 * seconds, account)
+            yield _work(peer, cell, messages, 5 * seconds, account)
     counts = {LOST: account.lost, DOUBLED: account.doubled}
     yield Row(f"{peer.name}: lost or doubled", sum(counts.values()), "", 0, True, counts)
 
@@ -130,18 +131,9 @@ def _call(peer: Peer, server: Server, cell: Cell, account: Account, seconds: flo
     return Row(f"{peer.name}: {cell}", one.rate, more=more)
 
 
-def _fill(
-    peer: Peer,
-    server: Server,
-    cell: Cell,
-    rates: dict[Cell, float],
-    account: Account,
-    seconds: float,
-) -> None:
-    """Enqueue more than consumers will take."""
-    alike = [rate for like, rate in rates.items() if like.batch == cell.batch]
-    wanted = int(max([LEAST_RATE, *alike]) * (seconds + WARM_UP) * HEADROOM)
-    count = wanted - (len(account.put) - len(account.taken))
+def _fill(peer: Peer, server: Server, messages: int, account: Account) -> None:
+    """Enqueue until the queue has so many."""
+    count = messages - (len(account.put) - len(account.taken))
     if count > 0:
         first = account.numbers(count)
         _send(peer, server, first, count)
@@ -153,10 +145,21 @@ def _send(peer: Peer, server: Server, first: int, count: int) -> None:
 
 
 @contextmanager
-def _worker(peer: Peer, server: Server, environment: Mapping[str, str]) -> Iterator[Running]:
-    """A process with the peer's own worker."""
-    how = How("spawn", {**server.environment, **environment}, handles_signals=True)
-    with started(partial(_handle, peer, server.address), how) as process:
+def _handled(
+    peer: Peer, messages: int, pause: float = 0.0
+) -> Iterator[tuple[Server, Path, Callable[[], AbstractContextManager[Running]]]]:
+    """A server with messages, the file of what is handled, and what starts a worker of the peer."""
+    with _served(peer) as server, tempfile.TemporaryDirectory(prefix="fdbqueue-peer-") as directory:
+        _send(peer, server, 0, messages)
+        path = Path(directory) / "handled"
+        environment = {handled.FILE: str(path), handled.PAUSE: str(pause)}
+        how = How("spawn", {**server.environment, **environment}, handles_signals=True)
+        yield server, path, partial(_worker, peer, server.address, how)
+
+
+@contextmanager
+def _worker(peer: Peer, address: str, how: How) -> Iterator[Running]:
+    with started(partial(_handle, peer, address), how) as process:
         process.told()
         yield process
 
@@ -166,44 +169,25 @@ def _handle(peer: Peer, address: str, worker: Worker) -> None:
     peer.work(address)
 
 
-def _work(
-    peer: Peer, server: Server, cell: Cell, messages: int, most_seconds: float, account: Account
-) -> Row:
+def _work(peer: Peer, cell: Cell, messages: int, most_seconds: float, account: Account) -> Row:
     """Let the peer's workers handle messages. Past ``most_seconds`` it stops, and what is not
     handled yet does not count as lost."""
-    _send(peer, server, 0, messages)
-    with tempfile.TemporaryDirectory(prefix="fdbqueue-handled-") as directory, ExitStack() as stack:
-        path = Path(directory) / "handled"
-        workers = [
-            stack.enter_context(_worker(peer, server, {handled.FILE: str(path)}))
-            for _ in range(cell.processes)
-        ]
-        before, started_by = _spent(server), _used(workers)
-        began = changed = time.monotonic()
-        count = 0
-        while (now := time.monotonic()) < changed + QUIET_SECONDS and count < messages:
-            time.sleep(0.05)
-            if (found := len(handled.read(path))) > count:
-                count, changed = found, now
-            if count and now > began + most_seconds:
-                break
-        stopped_early = count < messages and now <= changed + QUIET_SECONDS
-        used = _used(workers) - started_by
-        after = _spent(server)
+    with _handled(peer, messages) as (server, path, start), ExitStack() as stack:
+        workers = [stack.enter_context(start()) for _ in range(cell.processes)]
+        before, used = _spent(server), _used(workers)
+        in_time = _wait_for(path, messages, QUIET_SECONDS, most_seconds)
+        spent, used = _spent(server) - before, _used(workers) - used
         rows = handled.read(path)
     times = sorted(at for _, at in rows)
     if len(times) < 20:
         problem = f"{peer.name}: its worker handled {len(times)} of {messages} messages"
         raise BenchmarkFailed(problem=problem)
     distinct = {number for number, _ in rows}
-    account.lost += 0 if stopped_early else messages - len(distinct)
+    account.lost += messages - len(distinct) if in_time else 0
     account.doubled += len(rows) - len(distinct)
     low, high = len(times) // 10, len(times) * 9 // 10
     rate = (high - low) / ((times[high] - times[low]) / 1e9)
-    more = {
-        "client µs": used / len(rows) * 1e6,
-        "server µs": (after - before) / len(rows) * 1e6,
-    }
+    more = {"client µs": used / len(rows) * 1e6, "server µs": spent / len(rows) * 1e6}
     return Row(f"{peer.name}: {cell}", rate, more=more)
 
 
@@ -211,28 +195,17 @@ def kill(peer: Peer, messages: int, kills: int) -> Row:
     """Kill one of four workers of a peer twice a second (SIGKILL), and start another one for it;
     how many messages nobody has handled, how many were handled again, and the seconds from the last
     kill to the last message."""
-    with (
-        _served(peer) as server,
-        tempfile.TemporaryDirectory(prefix="fdbqueue-handled-") as directory,
-        ExitStack() as stack,
-    ):
-        _send(peer, server, 0, messages)
-        path = Path(directory) / "handled"
-        environment = {handled.FILE: str(path), handled.PAUSE: str(PAUSE_SECONDS)}
-
-        def start() -> ExitStack:
-            one = stack.enter_context(ExitStack())
-            one.enter_context(_worker(peer, server, environment))
-            return one
-
-        workers = [start() for _ in range(4)]
-        _wait_for(path, 1)
+    with _handled(peer, messages, PAUSE_SECONDS) as (_, path, start), ExitStack() as stack:
+        workers = [stack.enter_context(ExitStack()) for _ in range(4)]
+        for worker in workers:
+            worker.enter_context(start())
+        _wait_for(path, 1, PATIENCE_SECONDS)
         for n in range(kills):
             time.sleep(KILL_EVERY)
             workers[n % 4].close()  # kills its process, with all that it has started
-            workers[n % 4] = start()
+            workers[n % 4].enter_context(start())
         killed = time.monotonic()
-        _wait_for(path, messages)
+        _wait_for(path, messages, PATIENCE_SECONDS)
         rows = handled.read(path)
     numbers = Counter(number for number, _ in rows)
     last = max((at for _, at in rows), default=0) / 1e9 - killed
@@ -242,20 +215,25 @@ def kill(peer: Peer, messages: int, kills: int) -> Row:
     return Row(f"{peer.name}: not handled, {kills} kills", missing, "", more=more)
 
 
-def _wait_for(path: Path, messages: int) -> None:
-    """Wait until so many different messages have been handled, or none for a long time."""
-    count, changed = 0, time.monotonic()
-    while count < messages and time.monotonic() < changed + PATIENCE_SECONDS:
-        time.sleep(0.2)
+def _wait_for(path: Path, messages: int, patience: float, seconds: float = math.inf) -> bool:
+    """Wait until so many different messages have been handled, or none for ``patience`` seconds;
+    returns False if it took longer than ``seconds``."""
+    count, began = 0, time.monotonic()
+    changed = began
+    while count < messages and (now := time.monotonic()) < changed + patience:
+        if count and now > began + seconds:
+            return False
+        time.sleep(0.1)
         found = len({number for number, _ in handled.read(path)})
         if found > count:
             count, changed = found, time.monotonic()
+    return True
 
 
 def _used(workers: Sequence[Running]) -> float:
-    return sum(cpu_seconds(worker.pid) or 0.0 for worker in workers)
+    return sum(cpu_seconds(worker.pid) for worker in workers)
 
 
 def _spent(server: Server) -> float:
     """Seconds of processor time of the server so far; 0 without one."""
-    return 0.0 if server.pid is None else cpu_seconds(server.pid) or 0.0
+    return 0.0 if server.pid is None else cpu_seconds(server.pid)
