@@ -17,7 +17,7 @@ from tests.expected import agenda, consumer
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
-FRESH_MINUTES = 0.25
+FRESH_MINUTES = 0.5
 CORPUS = [
     line
     for line in (HERE / "corpus.txt").read_text().splitlines()

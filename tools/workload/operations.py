@@ -261,6 +261,14 @@ def browse(c: Client) -> None:
     c.do("browse", "watched", lambda n: c.marked(n, look), rows=20, size=2_000_000, browser=name)
 
 
+def _resumed(c: Client, queue: Queue) -> bool:
+    try:
+        queue.admin.resume(c.db)
+    except EXPECTED:
+        return False
+    return True
+
+
 def pause_and_resume(c: Client) -> None:
     """No row: whoever dies between the two would leave the queue paused."""
     name = c.random.choice(TAKEN)
@@ -271,6 +279,7 @@ def pause_and_resume(c: Client) -> None:
         try:
             world.sleep(c.random.random())
         finally:
-            queue.admin.resume(c.db)
+            while not _resumed(c, queue):
+                world.sleep(1.0)
 
     c.do("paused", name, both)
