@@ -1,8 +1,4 @@
-"""Write what type checkers see of ``fdbqueue.aio``, from the signatures of the blocking API.
-
-python tools/aio_stubs.py           write fdbqueue/aio/queues.pyi
-python tools/aio_stubs.py --check   fail if it is not up to date
-"""
+"""What type checkers see of ``fdbqueue.aio``, from the signatures of the blocking API."""
 
 from __future__ import annotations
 
@@ -197,7 +193,7 @@ def _class(original: type, made: type) -> Iterator[str]:
         if each.startswith("_") or each == "blocking" or given is None or not hasattr(made, each):
             continue
         if isinstance(given, classmethod):
-            yield from _function(each, given.__func__, decorator="@classmethod")
+            yield from _function(each, given.__func__, of_class=True)
         elif inspect.isfunction(given):
             twin = inspect.getattr_static(made, each)
             if (same := _same(original, each, given)) is not None:
@@ -215,43 +211,40 @@ def _class(original: type, made: type) -> Iterator[str]:
             yield f"    {SPECIAL.get(f'{name}.{each}', SPECIAL[each])}"
 
 
+class _Text(str):
+    """What a signature shows as it is."""
+
+    __repr__ = str.__str__
+
+
 def _function(
-    name: str, given: Any, *, plain: bool = False, decorator: str | None = None
+    name: str, given: Any, *, plain: bool = False, of_class: bool = False
 ) -> Iterator[str]:
     overloads = typing.get_overloads(given)
     for each in overloads or [given]:
-        function = each.__func__ if isinstance(each, classmethod) else each
         if overloads:
             yield "    @overload"
-        if decorator is not None:
-            yield f"    {decorator}"
-        first = "cls" if decorator == "@classmethod" else "self"
-        yield f"    {'def' if plain else 'async def'} {name}({_parameters(function, first)}"
+        if of_class:
+            yield "    @classmethod"
+        signature = inspect.signature(getattr(each, "__func__", each))
+        first, *others = signature.parameters.values()
+        own = first.replace(name="cls" if of_class else "self", annotation=first.empty)
+        if first.name == "self" and first.annotation is not first.empty:
+            own = _shown(first)
+        result = _exchanged(signature.return_annotation)
+        text = inspect.Signature([own, *map(_shown, others)], return_annotation=result)
+        yield f"    {'def' if plain else 'async def'} {name}{text}: ..."
 
 
-def _parameters(function: Any, first: str) -> str:
-    signature = inspect.signature(function)
-    found, named = [], False
-    for n, each in enumerate(signature.parameters.values()):
-        text, annotation = each.name, _exchanged(each.annotation)
-        if n == 0:
-            own = each.name == "self" and each.annotation is not inspect.Parameter.empty
-            found.append(f"{first}: {annotation}" if own else first)
-            continue
-        if each.kind is inspect.Parameter.KEYWORD_ONLY and not named:
-            named = True
-            found.append("*")
-        if each.kind is inspect.Parameter.VAR_KEYWORD:
-            text = f"**{text}"
-        default = " = ..." if each.default is not inspect.Parameter.empty else ""
-        found.append(f"{text}: {annotation}{default}")
-    return f"{', '.join(found)}) -> {_exchanged(signature.return_annotation)}: ..."
+def _shown(parameter: inspect.Parameter) -> inspect.Parameter:
+    default = parameter.default if parameter.default is parameter.empty else _Text("...")
+    return parameter.replace(annotation=_exchanged(parameter.annotation), default=default)
 
 
-def _exchanged(annotation: Any) -> str:
+def _exchanged(annotation: Any) -> _Text:
     if annotation is inspect.Parameter.empty:
-        return "Any"
+        return _Text("Any")
     text = annotation if isinstance(annotation, str) else repr(annotation)
     for old, new in EXCHANGED:
         text = re.sub(old, new, text)
-    return text
+    return _Text(text)

@@ -9,7 +9,7 @@ from fdbqueue.cli.main import run
 from .declare import app
 
 DECLARED = (
-    "bars", "schemes", "beside", "costs", "engine", "blocks", "producers", "tasks", "fairness",
+    "bars", "beside", "costs", "engine", "blocks", "producers", "tasks", "fairness",
     "groups", "worker", "spark", "web", "peers.command",
 )  # fmt: skip
 """The modules that declare benchmarks."""

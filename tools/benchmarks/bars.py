@@ -1,4 +1,4 @@
-"""The figures that the project promises. Ratios are between alternating runs."""
+"""The schemes beside each other, and the figures that the project promises."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from functools import partial
 from statistics import median
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from fdbqueue.cli import terminal
 
 from . import measure
-from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark, known
+from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark, counts, known
 from .measure import Figures, Plan, WarmUp
 from .turns import in_turn, ratio
+from .ways import SCHEMES
 
 DEPTHS = (1_000, 1_000_000)
 FEW = (1, 2, 4, 8)
@@ -23,6 +24,39 @@ RATE = 2_500
 """More messages per second than any scheme takes here, so that no queue runs empty."""
 
 Runs = Mapping[str, Sequence[Figures]]
+
+
+@benchmark("schemes")
+def schemes(
+    names: Annotated[
+        list[str] | None, Argument(metavar="SCHEME…", help="The schemes; by default all.")
+    ] = None,
+    consumers: Annotated[
+        str, Option(metavar="N,…", help="Numbers of consumer processes.")
+    ] = "1,2,4,8,16,32",
+    seconds: Seconds = 4.0,
+    warm_up: WarmUp = 1.0,
+) -> Iterator[Row]:
+    """Compare ways to dequeue, by number of consumers.
+
+    first, auto and staged are the ways to receive. "plain recipe"
+    and "published staged" are published recipes without leases: they lose what a crash interrupts.
+    Those that begin with "subscribed" have consumers of one subscription, which wants all messages.
+    """
+    wanted = known("scheme", names or (), SCHEMES)
+    for count in counts(consumers):
+        for name in wanted:
+            one = measure.run(_filled(Plan(name, count, 0, seconds, warm_up)))
+            more = {
+                "p50 ms": one.p50_ms,
+                "p99 ms": one.p99_ms,
+                "attempts": one.attempts_per_success,
+                "commits": one.commits_per_message,
+                "round trips": one.round_trips_per_message,
+                "CPU s/1000": one.cpu_us / 1e3,
+                "most:least": one.most_to_least,
+            }
+            yield Row(f"{name}, {count}", one.rate, more=more)
 
 
 @benchmark("bars")
@@ -39,11 +73,6 @@ def bars(
     """Measure every figure that fdbqueue promises.
 
     It takes some minutes, and holds a million messages for a while.
-
-    \b
-    Examples:
-      tools/bench bars
-      tools/bench bars --only enqueue,few --seconds 2 --repeat 1
     """
     plan = Plan("staged", consumers, 0, seconds, warm_up)
     for group in known("group", only.split(","), GROUPS):

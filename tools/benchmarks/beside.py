@@ -85,11 +85,6 @@ def beside(
     The commit is checked out into a temporary directory, and installed there into an environment of
     its own, which takes minutes. Each tree is measured by its own programs. Above 1, this tree is
     faster.
-
-    \b
-    Examples:
-      tools/bench beside HEAD~20
-      tools/bench beside HEAD~20 producers "blocks: enqueue"
     """
     with checked_out(commit) as tree:
         found = compare(program(tree), program(ROOT), rows or [], rounds, terminal.note)

@@ -37,13 +37,7 @@ def measured(
         Option(metavar="N", min=1_000, help="Messages in the queue whose storage is measured."),
     ] = 1_000_000,
 ) -> Iterator[Row]:
-    """Measure messages of 100 bytes that are enqueued together beside blind sets of the same bytes.
-
-    \b
-    Examples:
-      tools/bench blocks
-      tools/bench blocks --rounds 10 --messages 100000
-    """
+    """Measure messages that are enqueued together beside blind sets of the same bytes."""
     with processes.scratch() as space:
         stored: float = processes.once(partial(_stored, space, messages))
     with processes.scratch() as space:

@@ -69,11 +69,6 @@ def costs(as_json: AsJson = False) -> None:
     """Count what each operation reads, writes and waits for, and try which operations conflict.
 
     Prints the tables of docs/capacity.md, in Markdown: payloads of 100 bytes, on an open queue.
-
-    \b
-    Examples:
-      tools/bench costs
-      tools/bench costs --json
     """
     with processes.scratch() as space:
         found: tuple[list[Cost], list[Clash]] = processes.once(partial(_counted, space))

@@ -23,7 +23,7 @@ app = Typer(
     help="Measure how fast the store and its queues are.",
     epilog="A benchmark writes to its own subspace, away from all queues, and removes it at the "
     "end, even after Ctrl-C. It does load the store, so avoid busy hours. The exit code is 1 if a "
-    "bar does not hold.",
+    "bar does not hold. docs/benchmarks.md has examples.",
     add_completion=False,
     no_args_is_help=True,
     **STYLE,

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 from unittest import mock
@@ -30,12 +30,13 @@ from fdbqueue.store import binding
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.store.embedded.futures import Future
 
-from . import processes
-from .clients import payload, quantile
+from . import measure, processes
+from .clients import Client, payload, quantile
 from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark, known
 from .turns import in_turn, ratio
 
 VALUE = b"v" * 20
+WARM_UP = 0.1
 SMALL, STEP = 1_000, 7_919
 FIRES = 100
 TIMES = 3
@@ -58,13 +59,7 @@ def engine(
         float, Option(metavar="MS", min=0, help="How much longer each commit of processes takes.")
     ] = 0.0,
 ) -> Iterator[Row]:
-    """Measure the embedded engine, beside the bindings alone, and SQLite alone.
-
-    \b
-    Examples:
-      tools/bench engine
-      tools/bench engine --only processes --slower-ms 1
-    """
+    """Measure the embedded engine, beside the bindings alone, and SQLite alone."""
     if DEFAULT.engine is not Engine.EMBEDDED:
         raise terminal.CommandError("this measures the embedded engine, not a cluster")
     groups: Mapping[str, Callable[[Path], Iterable[Row]]] = {
@@ -214,7 +209,7 @@ def _processes(place: Path, seconds: float, slower: float) -> Iterator[Row]:
     slower: how many seconds longer a commit takes, as on another disk.
     """
     stores = count()
-    for work in WORKS:
+    for work in ("set", "put", "take"):
         found: dict[int, Measured] = {}
         for number in (1, 4):
             runs = [
@@ -231,9 +226,13 @@ def _processes(place: Path, seconds: float, slower: float) -> Iterator[Row]:
 def _run(store: Path, work: str, number: int, seconds: float, slower: float) -> Measured:
     """Messages a second that so many processes handle together, and processor time for each."""
     processes.once(partial(_fill, store, 100 + (int(6_000 * seconds) if work == "take" else 0)))
-    _, reports = processes.run([partial(_repeat, store, work, slower)] * number, seconds)
-    rate = sum(len(report.ops) for report in reports) / seconds
-    return rate, mean(report.cpu_seconds / max(1, len(report.ops)) * 1e6 for report in reports)
+    opened = partial(_Sets if work == "set" else _Singly, store, slower)
+    call: processes.Work = partial(measure.put, opened, 1, 0, None)
+    if work == "take":
+        call = partial(measure.take, opened, 1, None)
+    span, reports = processes.run([call] * number, seconds, WARM_UP)
+    figures = measure.Figures.of(reports, span.measured, span.end)
+    return figures.rate, figures.cpu_us
 
 
 def _fill(store: Path, backlog: int) -> None:
@@ -243,33 +242,31 @@ def _fill(store: Path, backlog: int) -> None:
         queue.enqueue(db, payload(0))
 
 
-def _repeat(store: Path, work: str, slower: float, worker: processes.Worker) -> None:
-    if slower:
-        _slow_down(slower)
-    db = _opened(store, "full")
-    call = partial(WORKS[work], db, Queue.open(db, "queue"), count())
-    for _ in range(10):
-        call()
-    worker.repeat(lambda: (call(), ())[1])
+class _Singly(Client):
+    """Single messages, each call a transaction."""
+
+    def __init__(self, store: Path, slower: float) -> None:
+        if slower:
+            _slow_down(slower)
+        self._db = _opened(store, "full")
+        self._queue = Queue.open(self._db, "queue")
+
+    def enqueue(self, payload: bytes) -> None:
+        self._queue.enqueue(self._db, payload)
+
+    def take(self, most: int) -> list[bytes]:
+        held = self._queue.receive(self._db, wait=10)
+        if held is None:
+            raise processes.BenchmarkFailed(problem="the backlog is too small")
+        self._queue.ack(self._db, held)
+        return [held.payload]
 
 
-def _set(db: fdb.Database, queue: Queue, numbers: Iterator[int]) -> None:
-    db[b"%d/%d" % (os.getpid(), next(numbers))] = payload(0)
+class _Sets(_Singly):
+    """Blind sets, which show what the engine gains by itself."""
 
-
-def _put(db: fdb.Database, queue: Queue, numbers: Iterator[int]) -> None:
-    queue.enqueue(db, payload(0))
-
-
-def _take(db: fdb.Database, queue: Queue, numbers: Iterator[int]) -> None:
-    held = queue.receive(db, wait=10)
-    if held is None:
-        raise processes.BenchmarkFailed(problem="the backlog is too small")
-    queue.ack(db, held)
-
-
-WORKS: Mapping[str, Callable[..., None]] = {"set": _set, "put": _put, "take": _take}
-"""What processes do; a blind set shows what the engine gains by itself."""
+    def enqueue(self, payload: bytes) -> None:
+        self._db[b"%d/%d" % (os.getpid(), int(payload))] = payload
 
 
 def _slow_down(seconds: float) -> None:

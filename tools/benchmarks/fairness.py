@@ -45,13 +45,7 @@ def fairness(
     calls: Annotated[int, Option(metavar="N", min=10, help="Messages of each measurement.")] = 300,
     rounds: Rounds = 9,
 ) -> Iterator[Row]:
-    """Measure what keys cost, and how long quiet keys wait beside one with a backlog.
-
-    \b
-    Examples:
-      tools/bench fairness
-      tools/bench fairness --only costs --rounds 3
-    """
+    """Measure what keys cost, and how long quiet keys wait beside one with a backlog."""
     for group in known("group", only.split(","), ("costs", "waits")):
         terminal.note(f"{group} …")
         with processes.scratch() as space:

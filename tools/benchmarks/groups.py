@@ -33,11 +33,6 @@ def groups(
 
     Four processes receive and acknowledge 20 messages in a transaction; beside them others do so
     with messages that stand alone.
-
-    \b
-    Examples:
-      tools/bench groups
-      tools/bench groups --messages 10000 --json
     """
     for count in counts(messages, 1_000_000):
         with processes.scratch() as space:

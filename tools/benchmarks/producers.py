@@ -35,13 +35,7 @@ def producers(
     seconds: Seconds = 1.0,
     rounds: Rounds = 3,
 ) -> Iterator[Row]:
-    """Measure threads that send single messages, beside single and batched enqueues.
-
-    \b
-    Examples:
-      tools/bench producers
-      tools/bench producers --threads 1,16 --seconds 3
-    """
+    """Measure threads that send single messages, beside single and batched enqueues."""
     with processes.scratch() as space:
         found = processes.once(partial(_measured, space, counts(threads), seconds, rounds))
     for name, costs in found.items():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BATCH, LEVELS, PARTITIONS = 2_000, 10, 10
+BATCH, LEVELS, PARTITIONS, PAYLOAD = 2_000, 10, 10, bytes(100)
 BROWSE_RATE, WRITE_RATE, CONSUME_RATE, IDLE_MS = 60_000, 30_000, 15_000, 50.0
 IDLE_RUNS = 50
 STREAM_BATCHES = 5
@@ -36,7 +36,7 @@ STREAM_BATCHES = 5
 class Setup:
     """A session, a store, the root of the queues, and how much to measure.
 
-    rows, size: messages in a queue, and the bytes of each payload.
+    rows: messages in a queue.
     runs: runs that count; several runs are preceded by a warm-up.
     """
 
@@ -44,7 +44,6 @@ class Setup:
     db: fdb.Database
     root: fdb.Subspace
     rows: int
-    size: int
     runs: int
 
     def queue(self, name: str) -> Queue:
@@ -54,12 +53,11 @@ class Setup:
     def filled(self, name: str) -> Queue:
         """Create a queue with all rows as messages."""
         queue = self.queue(name)
-        payload = bytes(self.size)
         for begin in range(0, self.rows, BATCH):
             numbers = range(begin, min(begin + BATCH, self.rows))
             queue.enqueue_many(
                 self.db,
-                [NewMessage(payload, priority=n % LEVELS, headers={"n": n}) for n in numbers],
+                [NewMessage(PAYLOAD, priority=n % LEVELS, headers={"n": n}) for n in numbers],
             )
         return queue
 
@@ -115,7 +113,7 @@ def _messages(setup: Setup) -> DataFrame:
 
     text = pa.string()
     schema = {"payload": pa.binary(), "priority": pa.int32(), "headers": pa.map_(text, text)}
-    row = {"payload": bytes(setup.size), "priority": 4, "headers": [("n", "1")]}
+    row = {"payload": PAYLOAD, "priority": 4, "headers": [("n", "1")]}
     one = pa.RecordBatch.from_pylist([row], schema=pa.schema(schema))
 
     def made(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -181,26 +179,17 @@ GROUPS: Mapping[str, Callable[[Setup], Iterator[Row]]] = {
 def measured(
     only: Annotated[str, Option(metavar="GROUP,…", help="Only browse, write or consume.")] = "",
     rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 300_000,
-    size: Annotated[
-        int, Option("--bytes", metavar="N", min=0, max=50_000, help="Size of each payload.")
-    ] = 100,
     repeat: Rounds = 3,
-    cores: Annotated[int, Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
 ) -> Iterator[Row]:
     """Measure the Spark data source.
 
     Needs fdbqueue[spark] and Java.
-
-    \b
-    Examples:
-      tools/bench spark
-      tools/bench spark --only browse --rows 1000000 --bytes 500
     """
     groups = known("group", only.split(","), GROUPS)
-    session = pipeline.local("fdbqueue-bench", master=f"local[{cores}]")
+    session = pipeline.local("fdbqueue-bench", master="local[2]")
     try:
         with processes.scratch() as space:
-            setup = Setup(session, *processes.opened(space), rows, size, repeat)
+            setup = Setup(session, *processes.opened(space), rows, repeat)
             for group in groups:
                 yield from GROUPS[group](setup)
     finally:

@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
 from fdbqueue import aio
-from fdbqueue.aio import driver
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 
@@ -26,7 +25,6 @@ from .turns import in_turn, ratio
 
 TASKS = 64
 THREAD, ONE, MANY = "a thread", "one task", f"{TASKS} tasks"
-IDLE, WOKEN, MEMORY = "share of a core", "tasks woken", "bytes a task"
 SETTLING_SECONDS, IDLE_SECONDS = 5.0, 10.0
 
 
@@ -38,13 +36,7 @@ def tasks(
         int, Option(metavar="N", min=1, help="Tasks that wait for a message.")
     ] = 1000,
 ) -> Iterator[Row]:
-    """Measure tasks of asyncio that enqueue beside a thread, and many that wait for a message.
-
-    \b
-    Examples:
-      tools/bench aio
-      tools/bench aio --waiting 100 --seconds 3
-    """
+    """Measure tasks of asyncio that enqueue beside a thread, and many that wait for a message."""
     with processes.scratch() as space:
         rates = processes.once(partial(_rates, space, seconds, rounds))
         yield from (Row(way, median(found)) for way, found in rates.items())
@@ -52,10 +44,9 @@ def tasks(
             times = ratio(rates[way], rates[THREAD])
             yield at_least(f"{way}: rate to that of a thread", times, bar)
         idle = min(IDLE_SECONDS, 10 * seconds)
-        waits: dict[str, float] = processes.once(partial(_waiting, space, waiting, idle))
-    yield at_most("tasks that wait: share of a core", waits[IDLE], 0.01)
-    yield at_most("tasks that wait: woken for one message", waits[WOKEN], 1)
-    yield at_most("tasks that wait: memory each", waits[MEMORY] / 1000, 30, "kB")
+        share, memory = processes.once(partial(_waiting, space, waiting, idle))
+    yield at_most("tasks that wait: share of a core", share, 0.01)
+    yield at_most("tasks that wait: memory each", memory / 1000, 30, "kB")
 
 
 def _rates(space: bytes, seconds: float, rounds: int) -> dict[str, list[float]]:
@@ -88,41 +79,29 @@ async def _enqueue(db: fdb.Database, queue: Queue[bytes], tasks: int, seconds: f
     return count / (time.monotonic() - began)
 
 
-def _waiting(space: bytes, tasks: int, seconds: float) -> dict[str, float]:
+def _waiting(space: bytes, tasks: int, seconds: float) -> tuple[float, float]:
+    """The share of a core that waiting tasks take together, and the bytes that each takes."""
     db, root = processes.opened(space)
-    return asyncio.run(_wait(db, Queue.open(db, "empty", root=root), tasks, seconds))
+    queue = aio.Queue.of(Queue.open(db, "empty", root=root))
 
+    async def wait() -> tuple[float, float]:
+        store = aio.Database(db)
+        await queue.receive(store)
+        gc.collect()
+        memory = _memory()
+        waiting = [asyncio.create_task(queue.receive(store, wait=3600)) for _ in range(tasks)]
+        await asyncio.sleep(min(SETTLING_SECONDS, seconds))
+        gc.collect()
+        memory = _memory() - memory
+        used = time.process_time()
+        await asyncio.sleep(seconds)
+        used = time.process_time() - used
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return used / seconds, memory / tasks
 
-async def _wait(
-    db: fdb.Database, queue: Queue[bytes], tasks: int, seconds: float
-) -> dict[str, float]:
-    store, twin = aio.Database(db), aio.Queue.of(queue)
-    await twin.receive(store)
-    gc.collect()
-    memory = _memory()
-    waiting = [asyncio.create_task(twin.receive(store, wait=3600)) for _ in range(tasks)]
-    await asyncio.sleep(min(SETTLING_SECONDS, seconds))
-    gc.collect()
-    memory = _memory() - memory
-    used = time.process_time()
-    await asyncio.sleep(seconds)
-    idle = (time.process_time() - used) / seconds
-    woken, end = set[Any](), driver.Waking._end
-
-    def count(self: driver.Waking) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            woken.update(getattr(each, "__self__", None) for each, _ in self._waiter._callbacks)
-        end(self)
-
-    driver.Waking._end = count  # type: ignore[method-assign]
-    await twin.enqueue(store, b"one")
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.sleep(0.2)  # Others may be woken after the one that has the message.
-    driver.Waking._end = end  # type: ignore[method-assign]
-    for each in waiting:
-        each.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-    return {IDLE: idle, WOKEN: len(woken & {*waiting}), MEMORY: memory / tasks}
+    return asyncio.run(wait())
 
 
 def _memory() -> int:

@@ -35,13 +35,7 @@ time of one queue's page on a kept connection."""
 
 @benchmark("web")
 def web() -> Iterator[Row]:
-    """Check the bars of the web pages, with 1,000 queues, 10,000 limits and ten viewers.
-
-    \b
-    Examples:
-      tools/bench web
-      tools/bench web --json
-    """
+    """Check the bars of the web pages, with 1,000 queues, 10,000 limits and ten viewers."""
     root = f"bench-web-{uuid.uuid4().hex}"
     db = fdbqueue.open(create=True)
     space = fdb.Subspace((root,))

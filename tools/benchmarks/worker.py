@@ -48,13 +48,7 @@ def worker(
     ] = "0,100",
     refresh: Annotated[bool, Option(help="Look for more urgent messages in a backlog.")] = True,
 ) -> Iterator[Row]:
-    """Measure a worker's latency, its idle cost, and how fast workers handle a backlog.
-
-    \b
-    Examples:
-      tools/bench worker
-      tools/bench worker --messages 0 --processes 1 --handlers 0,10 --no-refresh
-    """
+    """Measure a worker's latency, its idle cost, and how fast workers handle a backlog."""
     if messages:
         with processes.scratch() as space:
             yield from _latency(space, messages)

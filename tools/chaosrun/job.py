@@ -48,15 +48,9 @@ class Skewed(Clock):
 
 
 @dataclass(frozen=True)
-class Later(Clock):
+class Later(Skewed):
     """Both clocks a while ahead: what would lapse by then has lapsed."""
-
-    seconds: int
-
-    def wall_ms(self) -> int:
-        """The wall clock to be."""
-        return super().wall_ms() + self.seconds * 1000
 
     def versions_ahead(self) -> int:
         """How far the version to be is ahead."""
-        return self.seconds * 1_000_000
+        return self.skew_ms * 1000

@@ -134,7 +134,7 @@ class Run:
             "seconds": round(seconds, 1),
             **nemesis.counts,
         }
-        later = self._place(Later(600))
+        later = self._place(Later(600_000))
         final.drain(later, self.recorder)
         final.describe(later, self.recorder)
         place.db.clear_range_startswith(place.space.key())

@@ -11,10 +11,9 @@ from typer import Option
 
 from fdbqueue.cli import terminal
 
-from ..baselines import BlindSets, PlainRecipe
 from ..declare import Rounds, Row, Seconds, at_least, benchmark, known
 from ..processes import BenchmarkFailed
-from .foundationdb import FdbQueue, OnStore
+from .foundationdb import on_store
 from .peer import Missing, Peer
 from .postgres import PgQueuer, Procrastinate, SkipLocked
 from .rabbitmq import RabbitMQ
@@ -25,17 +24,8 @@ from .sqlite import Huey, LiteQueue
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
-        *(
-            peer
-            for server in (False, True)
-            for peer in (
-                FdbQueue(server=server),
-                OnStore("plain recipe", PlainRecipe, server=server),
-                OnStore("blind sets", BlindSets, limit=True, server=server),
-            )
-        ),
-        SkipLocked(), Procrastinate(), PgQueuer(), LiteQueue(), Huey(), RabbitMQ(), Streams(), Rq(),
-        Dramatiq(),
+        *on_store(server=False), *on_store(server=True), SkipLocked(), Procrastinate(), PgQueuer(),
+        LiteQueue(), Huey(), RabbitMQ(), Streams(), Rq(), Dramatiq(),
     )
 }  # fmt: skip
 """The order is that of the rows of the table."""
@@ -76,11 +66,6 @@ def peers(
 
     pip install litequeue huey 'psycopg[binary]' procrastinate pgqueuer redis rq
     dramatiq pika
-
-    \b
-    Examples:
-      tools/bench peers --only fdbqueue,litequeue --seconds 1 --repeat 1
-      tools/bench peers --work worker --kills 12 --messages 2000
     """
     works = known("work", work.split(","), ("enqueue", "receive", "worker"))
     cells = [cell for cell in CELLS if cell.work in works]

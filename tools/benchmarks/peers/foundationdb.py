@@ -13,6 +13,7 @@ from typing import Any
 
 import fdbqueue
 
+from ..baselines import BlindSets, PlainRecipe
 from ..clients import NAME, Client
 from ..ways import Layer
 from .handled import record
@@ -21,22 +22,14 @@ from .peer import Missing, Peer, Server, free_port
 ROOT = Path(__file__).resolve().parents[3]
 
 
-class OnStore(Peer):
-    """A queue on a store of fdbqueue; limit: a limit of the store."""
+class _OnStore(Peer):
+    """A queue on a store of fdbqueue."""
 
     durable = "each commit"
 
-    def __init__(
-        self,
-        title: str,
-        made: Callable[[Any, Any], Client],
-        *,
-        limit: bool = False,
-        server: bool = False,
-    ) -> None:
+    def __init__(self, title: str, made: Callable[[Any, Any], Client], server: bool) -> None:
         self._made = made
         self._server = server
-        self.limit = limit
         self.name = f"{title}, {'server' if server else 'embedded'}"
 
     def connect(self, address: str) -> Client:
@@ -76,16 +69,22 @@ def _queue(db: Any, _: Any) -> Layer:
     return Layer(db, fdbqueue.Queue.open(db, NAME, create=True))
 
 
-class FdbQueue(OnStore):
-    """This fdbqueue."""
-
+class _FdbQueue(_OnStore):
     works = True
-
-    def __init__(self, *, server: bool = False) -> None:
-        super().__init__("fdbqueue", _queue, server=server)
 
     def work(self, address: str) -> None:
         db = fdbqueue.open(address)
         worker = fdbqueue.Worker(db)
         worker.add(fdbqueue.Queue.open(db, NAME), record)
         worker.run()
+
+
+def on_store(*, server: bool) -> list[Peer]:
+    """The peers on a store: fdbqueue, a recipe, and a limit."""
+    sets = _OnStore("blind sets", BlindSets, server)
+    sets.limit = True
+    return [
+        _FdbQueue("fdbqueue", _queue, server),
+        _OnStore("plain recipe", PlainRecipe, server),
+        sets,
+    ]
