@@ -30,7 +30,7 @@ from ..errors import (
     TransactionTooSlow,
 )
 from ..store import binding, client, world
-from ..store.binding import fdb
+from ..store.binding import FAILURES, fdb
 from .keys import OnceKeys, QueueKeys
 from .keys.once import Minute, Record
 
@@ -252,7 +252,7 @@ class Operation(Generic[R]):
         while not operation.done:
             try:
                 operation.commit(body(operation.tr))
-            except fdb.FDBError as error:
+            except FAILURES as error:
                 operation.recover(error)
         return operation.result
 
@@ -357,14 +357,17 @@ class Operation(Generic[R]):
         """
         return self.keys.keep(self.db, _minute(self.tr), world.monotonic() + TRUSTED_SECONDS)
 
-    def recover(self, error: fdb.FDBError) -> None:
-        """Prepare the next attempt after an error; done if an earlier one has committed.
+    def recover(self, error: Exception) -> None:
+        """Prepare the next attempt after one of ``FAILURES``; done if an earlier one has committed.
 
         Raises, with nothing written, ``TransactionTooLarge``, ``TransactionTooSlow``,
-        ``OperationTimedOut``, and ``fdb.FDBError`` for an error that cannot be retried. Raises
+        ``OperationTimedOut``, and the error itself if it cannot be retried. Raises
         ``OutcomeUnknown`` if the store does not answer, or the record may have been removed.
         """
         while True:
+            if not isinstance(error, fdb.FDBError):
+                self._give_up(error)
+                return
             if error.code == _TOO_LARGE:
                 raise TransactionTooLarge(problem="the transaction has too many bytes") from None
             # Once unknown, always unknown: a later failure does not settle this one.
@@ -391,7 +394,7 @@ class Operation(Generic[R]):
             try:
                 self._look_back()
                 return
-            except fdb.FDBError as another:
+            except FAILURES as another:
                 error = another
 
     def _begin_again(self) -> None:
@@ -404,7 +407,7 @@ class Operation(Generic[R]):
     def _finish(self, result: R) -> None:
         self.result, self.done = result, True
 
-    def _give_up(self, last: fdb.FDBError) -> None:
+    def _give_up(self, last: Exception) -> None:
         """Done if an attempt has committed; raises if none has."""
         if self._unknown:
             for witness, result in self._witnesses:
@@ -418,7 +421,7 @@ class Operation(Generic[R]):
                     self._finish(self._results[self._number(value)])
             if self.done:
                 return
-        if last.code == _TIMED_OUT:
+        if isinstance(last, fdb.FDBError) and last.code == _TIMED_OUT:
             raise OperationTimedOut(seconds=self.keys.timeout) from last
         if self._too_old == MAX_TOO_OLD:
             raise TransactionTooSlow(times=self._too_old) from last
@@ -479,7 +482,7 @@ def run(
         try:
             result = body(operation.tr, *terms)
             operation.commit(result, wrote is None or wrote(result))
-        except fdb.FDBError as error:
+        except FAILURES as error:
             operation.recover(error)
     return operation.result
 
@@ -531,5 +534,5 @@ def _settle(
                 return None
             except fdb.FDBError as error:
                 tr.on_error(error).wait()
-    except fdb.FDBError:
+    except FAILURES:
         raise OutcomeUnknown(minutes=KEPT_MINUTES) from None

@@ -110,7 +110,7 @@ def _gather(access: Access, call: Call) -> list[Call]:
 def _ask_alone(call: Call, alone: Callable[[Call], Outcome]) -> None:
     try:
         call.outcome = alone(call)
-    except (QueueError, fdb.FDBError) as error:
+    except (QueueError, *FAILURES) as error:
         call.error = error
     call.done = True
 
@@ -137,10 +137,10 @@ def _ask_together(access: Access, group: Sequence[Call]) -> bool:
                 access.lead = lead or access.lead
                 return False  # Nothing was written: earlier attempts are known to have failed.
             operation.commit(found, bool(ack) or any(one or one is CLOSED for one in found))
-        except fdb.FDBError as error:
+        except FAILURES as error:
             try:
                 operation.recover(error)
-            except (QueueError, fdb.FDBError) as final:
+            except (QueueError, *FAILURES) as final:
                 access.lead = lead or access.lead
                 for one in group:
                     one.error, one.done = final, True

@@ -17,7 +17,7 @@ from ...schema import once
 from ...schema.codec.leases import expiries_end, new_claim
 from ...schema.scope import Scope
 from ...store import tasks, world
-from ...store.binding import fdb
+from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from .. import queue_supply
 from ..line import Demand, Ticket
@@ -112,7 +112,7 @@ def _ask(
             taken = found and type(found) is not Ticket and not ack
             wrote = bool(found or ack or closed)
             operation.commit(found, wrote, access.witness if taken else None)
-        except fdb.FDBError as error:
+        except FAILURES as error:
             operation.recover(error)
             if not operation.done:
                 access.lead = lead or access.lead
