@@ -42,6 +42,7 @@ from fdbqueue.errors import (
     SinkBehind,
     SinkUnfinished,
     TakenOver,
+    TransactionTooLarge,
     Unfinished,
     UnknownContentType,
 )
@@ -59,6 +60,8 @@ SHARED = (("db", "shared"), ("net", "shared"))
 """Limits that messages of ``MIXED``, ``TARGET`` and ``MADE`` share."""
 SOURCES = ("a", "b")
 """Names of imports, sinks and consumers of plans."""
+MOST_BYTES = 8_000_000
+"""Of payloads, beyond which a call may be refused as too large."""
 NAMELESS: dict[str, Any] = {"unique": None, "on_conflict": "keep", "max_delay": None}
 SUBSCRIPTIONS = ("takes", "takes exclusive", "takes closes", "browses", "browses exclusive")
 
@@ -84,10 +87,10 @@ def _put(c: Client, messages: list[NewMessage[bytes]]) -> None:
         c.ids.extend(ids[:10])
         return len(ids)
 
-    count = len(messages)
-    # It is to replace a message that a plan has.
-    may = (MessagePlanned,)
-    c.do("put", name, all_of_them, rows=count, size=size_of(messages), count=count, may=may)
+    count, size = len(messages), size_of(messages)
+    # It is to replace a message that a plan has; and a transaction holds 10 MB.
+    may = (MessagePlanned, TransactionTooLarge) if size > MOST_BYTES else (MessagePlanned,)
+    c.do("put", name, all_of_them, rows=count, size=size, count=count, may=may)
 
 
 def _any_queue(c: Client) -> str:

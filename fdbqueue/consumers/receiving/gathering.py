@@ -14,7 +14,7 @@ from ...errors import OperationTimedOut, QueueError
 from ...schema import once
 from ...schema.codec.leases import new_claim
 from ...store import world
-from ...store.binding import FAILURES, fdb
+from ...store.binding import FAILURES
 from ..line import Ticket
 from ..supply import CLOSED
 from . import attempt, returning_leader
