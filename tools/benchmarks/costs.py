@@ -184,8 +184,11 @@ def _operations(db: fdb.Database, root: fdb.Subspace) -> Iterator[Operation]:
     add = partial(takes.enqueue, db, given)
     yield "receive", add, lambda _: _found(takes.receive(db))
     yield "ack", held, lambda each: takes.ack(db, each)
-    both = lambda each: _found(takes.receive(db, ack=[each]))  # noqa: E731
-    yield "receive, with the ack of the last", lambda: (held(), add())[0], both
+    yield (
+        "receive, with the ack of the last",
+        lambda: (held(), add())[0],
+        lambda each: _found(takes.receive(db, ack=[each])),
+    )
     yield "dequeue", add, lambda _: _found(_dequeue(db, takes))
     yield "extend", held, lambda each: takes.extend(db, each, 60)
     yield "release", held, lambda each: takes.release(db, each)

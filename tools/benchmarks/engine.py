@@ -176,9 +176,13 @@ def _set_bare(bare: sqlite3.Connection, number: int) -> None:
 
 
 def _durable(place: Path, seconds: float) -> Iterator[Row]:
-    commits = lambda threads: processes.once(partial(_commits, place / "full", threads, seconds))  # noqa: E731
-    ways = {"one_thread": partial(commits, 1), "sixteen_threads": partial(commits, 16)}
-    rates = in_turn(TIMES, ways)
+    rates = in_turn(
+        TIMES,
+        {
+            name: partial(processes.once, partial(_commits, place / "full", threads, seconds))
+            for name, threads in (("one_thread", 1), ("sixteen_threads", 16))
+        },
+    )
     yield from (Row(f"durable_commits_per_s {way}", median(rates[way])) for way in rates)
     gain = ratio(rates["sixteen_threads"], rates["one_thread"])
     yield at_least("durable commits: rate of sixteen threads to that of one", gain, 8)

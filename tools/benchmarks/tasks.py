@@ -52,9 +52,14 @@ def tasks(
 def _rates(space: bytes, seconds: float, rounds: int) -> dict[str, list[float]]:
     db, root = processes.opened(space)
     queue = Queue.open(db, "enqueued", root=root)
-    some = lambda tasks: asyncio.run(_enqueue(db, queue, tasks, seconds))  # noqa: E731
-    ways = {THREAD: partial(_blocking, db, queue, seconds), ONE: partial(some, 1)}
-    return in_turn(rounds, {**ways, MANY: partial(some, TASKS)})
+    return in_turn(
+        rounds,
+        {
+            THREAD: lambda: _blocking(db, queue, seconds),
+            ONE: lambda: asyncio.run(_enqueue(db, queue, 1, seconds)),
+            MANY: lambda: asyncio.run(_enqueue(db, queue, TASKS, seconds)),
+        },
+    )
 
 
 def _blocking(db: fdb.Database, queue: Queue[bytes], seconds: float) -> float:

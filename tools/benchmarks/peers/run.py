@@ -111,8 +111,7 @@ def _call(peer: Peer, server: Server, cell: Cell, account: Account, seconds: flo
         first = [account.numbers(RESERVED) for _ in range(cell.processes)]
         works = [partial(measure.put, opened, cell.batch, n, None) for n in first]
     window: list[float] = []
-    mark = lambda: window.append(_spent(server))  # noqa: E731
-    span, reports = run(works, seconds, WARM_UP, server.how, mark)
+    span, reports = run(works, seconds, WARM_UP, server.how, lambda: window.append(_spent(server)))
     if not peer.limit and cell.work == "enqueue":
         account.put.update(*measure.moved(reports))
     elif not peer.limit:
