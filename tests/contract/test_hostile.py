@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import Message, NewMessage, Queue, Run, Selector, Worker
+from fdbqueue import Headers, Message, NewMessage, Queue, Run, Selector, Worker
 from fdbqueue.errors import CorruptData, InvalidSelector, QueueError
 from fdbqueue.schema.codec.dead_letters import DeadLetter
 from fdbqueue.schema.codec.delayed import Delayed
@@ -79,6 +79,43 @@ def test_a_payload_stays_what_it_is(db: fdb.Database, queue: Queue, payload: byt
     message = queue.receive(db, at_most_once=True)
     assert message is not None
     assert (message.payload, dict(message.headers)) == (payload, headers)
+    assert queue.admin.verify(db).ok
+
+
+class ItsOwnText(str):
+    """As the safe strings of templates are: its text is itself."""
+
+    def __str__(self) -> str:
+        return self
+
+
+class Hidden(str):
+    def __str__(self) -> str:
+        return "***"
+
+
+class Rounded(float):
+    def __float__(self) -> float:
+        return 7.0
+
+
+class Counted(int):
+    def __int__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("kind", [ItsOwnText, Hidden])
+def test_a_derived_value_is_what_it_is_and_not_what_it_shows(
+    db: fdb.Database, queue: Queue, kind: type[str]
+) -> None:
+    headers: Headers = {kind("text"): kind("a"), "float": Rounded(2.5), "int": Counted(3)}
+    queue.enqueue(db, b"x", headers=headers, key=kind("k"), unique=kind("u"))
+    delivery = queue.receive(db)
+    assert delivery is not None
+    message = delivery.message
+    assert message.headers == {"text": "a", "float": 2.5, "int": 3}
+    assert (message.key, message.unique) == ("k", "u")
+    queue.ack(db, delivery)
     assert queue.admin.verify(db).ok
 
 

@@ -20,12 +20,21 @@ VERSION = 1
 _VERSION = bytes([VERSION])
 
 
+_PLAIN: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (bytes, bytes.__bytes__),
+)
+"""How to make a plain value of one whose class is derived: in whatever way that shows itself."""
+
+
 def _exact(value: object) -> object:
     """A value of a class of the user's, or of numpy's, as one of the class that it is derived
     from."""
-    for kind in (str, int, float, bytes):
+    for kind, plain in _PLAIN:
         if isinstance(value, kind):
-            return kind(value)  # type: ignore[arg-type]
+            return plain(value)
     raise TypeError(f"a {type(value).__name__} cannot be stored")
 
 
