@@ -23,6 +23,8 @@ from .content import check_payload
 from .model import BYTES, Message, T
 
 MAX_CONTENT_TYPE = 200
+CONTENT_TYPES = f"a str of 1 to {MAX_CONTENT_TYPE} bytes, all printable"
+"""What a content type can be, in words."""
 JSON = "application/json"
 MAX_DEPTH = 100
 """In how many lists and dicts a value may be, so that any reader takes it."""
@@ -176,27 +178,26 @@ def find(serializer: type | Serializer | None) -> Serializer[Any] | None:
             problem="it must be a type, or have content_type, dumps and loads; bytes and JSON need "
             "none",
         )
-    content_type = serializer.content_type
-    if not isinstance(content_type, str) or not 0 < len(content_type.encode()) <= MAX_CONTENT_TYPE:
-        raise InvalidOptions(
-            option="serializer",
-            problem=f"its content_type must be a str of 1 to {MAX_CONTENT_TYPE} bytes",
-        )
+    if not is_content_type(serializer.content_type):
+        problem = f"its content_type must be {CONTENT_TYPES}"
+        raise InvalidOptions(option="serializer", problem=problem)
     return serializer
 
 
-def check_content_type(given: object) -> str:
-    """A content type; raises ``InvalidArgument``."""
-    if (
-        not isinstance(given, str)
-        or not 0 < len(given.encode(errors="replace")) <= MAX_CONTENT_TYPE
-    ):
-        raise InvalidArgument(
-            argument="content_type",
-            value=given,
-            problem=f"must be a str of 1 to {MAX_CONTENT_TYPE} bytes",
-        )
-    return given
+def is_content_type(given: object) -> bool:
+    """Whether messages can have a content type."""
+    return (
+        isinstance(given, str)
+        and given.isprintable()  # It can be encoded, then.
+        and 0 < len(given.encode()) <= MAX_CONTENT_TYPE
+    )
+
+
+def check_content_type(given: object) -> None:
+    """Raise ``InvalidArgument`` unless messages can have a content type."""
+    if not is_content_type(given):
+        problem = f"must be {CONTENT_TYPES}"
+        raise InvalidArgument(argument="content_type", value=given, problem=problem)
 
 
 def dumps(serializer: Serializer[Any] | None, value: object) -> tuple[bytes, str]:

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from fdbqueue import Depth, NewMessage, Queue
 from fdbqueue.errors import (
     CorruptData,
+    InvalidArgument,
     InvalidOptions,
     InvalidPayload,
     MissingPackage,
@@ -223,8 +224,21 @@ def test_a_message_is_read_by_its_own_content_type(db: Database, space: Subspace
         plain.value(messages[2])
 
 
+@pytest.mark.parametrize("given", ["", "x" * 201, "a\ud800", b"text/plain"])
+def test_what_is_no_content_type_is_refused(db: Database, queue: Queue, given: Any) -> None:
+    with pytest.raises(InvalidArgument, match="content_type"):
+        queue.enqueue_many(db, [NewMessage(b"x", content_type=given)])
+
+
 @pytest.mark.parametrize(
-    "serializer", ["json", object(), type("S", (Reversed,), {"content_type": ""})(), 5]
+    "serializer",
+    [
+        *("json", object(), 5),
+        *(
+            type("S", (Reversed,), {"content_type": given})()
+            for given in ("", "x" * 201, "a\ud800")
+        ),
+    ],
 )
 def test_an_unknown_serializer_is_refused(db: Database, space: Subspace, serializer: Any) -> None:
     with pytest.raises(InvalidOptions, match="serializer"):

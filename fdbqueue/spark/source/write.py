@@ -26,7 +26,7 @@ from ...errors import InvalidInput, InvalidOptions, SinkUnfinished
 from ...queue.streams.sinks import ANONYMOUS_DAYS
 from ...schema.codec.sinks import Attempt, SinkState
 from ...values.options import check_name
-from ...values.serializers import MAX_CONTENT_TYPE
+from ...values.serializers import CONTENT_TYPES, is_content_type
 from ..stores import SharedQueue
 from . import encoding
 from .encoding import Encoder
@@ -57,10 +57,8 @@ class Settings(Struct, frozen=True):
         options = Options(texts, {**WRITE, **SPARKS})
         name = options.text("id")
         content_type = options.text("contentType") or ""
-        if len(content_type) > MAX_CONTENT_TYPE or not content_type.isprintable():
-            raise InvalidOptions(
-                option="contentType", problem=f"use at most {MAX_CONTENT_TYPE} printable characters"
-            )
+        if content_type and not is_content_type(content_type):
+            raise InvalidOptions(option="contentType", problem=f"must be {CONTENT_TYPES}")
         return cls(
             Location.of(options),
             "" if name is None else check_name(name),
