@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..errors import QueueNotFound
 from ..schema import catalogue
 from ..schema.codec.atomic import pack_index
-from ..schema.codec.dead_letters import DeadLetter
+from ..schema.codec.dead_letters import DeadLetter, open_letter
 from ..schema.codec.envelopes import Envelope
 from ..schema.codec.lookup import DeadRecord
 from ..schema.keys import Kind
@@ -102,7 +102,7 @@ def read(
     room = BATCH_BYTES
     mode = scan.mode(limit)
     for kv in tr.snapshot.get_range(begin, records.stop, limit=limit, streaming_mode=mode):
-        letter = DeadLetter.unpack(kv.value)
+        letter = open_letter(kv.value, scope.lost(scope.keys.dead.parse(kv.key)[1]))
         message = StoredMessage(letter.position, letter.envelope)
         room -= len(kv.value) + message.envelope.chunk_bytes
         if room < 0 and rows:

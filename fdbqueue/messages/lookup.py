@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from ..errors import CorruptData
 from ..schema.codec import blocks
-from ..schema.codec.dead_letters import DeadLetter
-from ..schema.codec.delayed import Delayed
+from ..schema.codec.dead_letters import open_letter
+from ..schema.codec.delayed import open_delayed
 from ..schema.codec.envelopes import open_envelope
 from ..schema.codec.leases import Lease, unpack_until
 from ..schema.codec.lookup import DeadRecord, Place, PlannedPlace, Turn, pack_place, unpack_place
@@ -294,13 +294,13 @@ def parse(scope: Scope, place: Place, value: bytes) -> Found | None:
         case Position():
             return Found(place, StoredMessage(place, open_envelope(value)))
         case Due():
-            delayed = Delayed.unpack(value)
+            delayed = open_delayed(value, scope.lost(place.random))
             return Found(place, StoredMessage(delayed.position, delayed.envelope))
         case Turn():
-            delayed = Delayed.unpack(value)
+            delayed = open_delayed(value, scope.lost(place.random))
             return Found(place, StoredMessage(delayed.position, delayed.envelope, turn=place))
         case DeadRecord():
-            letter = DeadLetter.unpack(value)
+            letter = open_letter(value, scope.lost(place.random))
             message = StoredMessage(letter.position, letter.envelope)
             return Found(place, message, letter.death(scope.name, message.id))
         case PlannedPlace():

@@ -126,6 +126,11 @@ class Scope:
             return self.levels[priority]
         return self.options.level(priority)
 
+    def lost(self, random: bytes) -> Position:
+        """The position of a message of which nothing else can be read: in the least urgent
+        level."""
+        return Position(self.options.levels - 1, 0, random)
+
     def note_backlog(self, gate: Gate) -> None:
         """Note that a key or a limit has a backlog."""
         if len(self.waited) >= MAX_WAITED:

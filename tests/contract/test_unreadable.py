@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fdbqueue
-from fdbqueue import Queue
+from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import CorruptData
 from fdbqueue.schema.codec import pack
 from fdbqueue.schema.codec.envelopes import UNREADABLE
@@ -22,6 +22,8 @@ pytestmark = pytest.mark.queue()
 
 OTHER = b"\x63" + b"an envelope of another version"
 GARBAGE = b"\x01\xc1"
+ASTRAY = ("pointer astray", "slot astray")
+"""What is left of a message of which not even the id can be read."""
 UNKNOWN_FIELD = pack({1: b"x", 2: 4, 3: 0, 99: "what is this"})
 
 
@@ -144,6 +146,62 @@ def test_a_delayed_message_that_cannot_be_read_stops_nobody(
     assert found is not None
     assert found.payload == b"good"
     assert [letter.message.content_type for letter in queue.dead.list(db)] == [UNREADABLE]
+
+
+@pytest.mark.parametrize("stored", [OTHER, GARBAGE])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_message_that_waits_for_its_key_and_cannot_be_read_stops_nobody(
+    db: fdb.Database, queue: Queue, stored: bytes, last: bool
+) -> None:
+    # Given one that waits behind the message that is in hands
+    queue.enqueue_many(db, [NewMessage(b"held", key="k"), NewMessage(b"bad", key="k")])
+    if not last:
+        queue.enqueue(db, b"good", key="k")
+    held = queue.receive(db)
+    assert held is not None
+    spoil(db, queue, Kind.WAITING, stored)
+    assert UNREADABLE in {each.message.content_type for each in queue.messages(db, "waiting")}
+    # When that ends, those behind it come
+    queue.ack(db, held)
+    found = None if last else queue.receive(db)
+    if found is not None:
+        assert found.payload == b"good"
+        queue.ack(db, found)
+    # And it is a dead letter, and the key goes on as any other
+    assert queue.receive(db) is None
+    assert [letter.message.content_type for letter in queue.dead.list(db)] == [UNREADABLE]
+    queue.enqueue(db, b"next", key="k")
+    assert queue.receive(db) is not None
+    assert queue.keys["k"].state(db).waiting == 0
+
+
+@pytest.mark.parametrize("stored", [OTHER, GARBAGE])
+@pytest.mark.parametrize(("kind", "delay"), [(Kind.WAITING, 0), (Kind.DELAYED, 10)])
+def test_what_waits_and_cannot_be_read_can_be_purged(
+    db: fdb.Database, queue: Queue, stored: bytes, kind: Kind, delay: float
+) -> None:
+    queue.enqueue(db, b"ahead", key="k")
+    queue.enqueue(db, b"bad", key="k", delay=delay)
+    spoil(db, queue, kind, stored)
+    assert queue.purge(db, states=["ready", "delayed"]).taken == 2
+    assert queue.keys["k"].state(db).waiting == 0
+    assert {each.kind for each in queue.admin.verify(db).deviations} <= {"counter", *ASTRAY}
+
+
+@pytest.mark.parametrize("stored", [OTHER, GARBAGE])
+def test_a_dead_letter_that_cannot_be_read_is_shown_and_purged(
+    db: fdb.Database, queue: Queue, stored: bytes
+) -> None:
+    queue.enqueue(db, b"bad")
+    found = queue.receive(db)
+    assert found is not None
+    queue.reject(db, found, reason="no")
+    spoil(db, queue, Kind.DEAD, stored)
+    (letter,) = queue.dead.list(db)
+    assert (letter.message.content_type, letter.message.payload) == (UNREADABLE, stored)
+    assert queue.retry(db).taken == 0
+    assert queue.purge(db, states="dead").taken == 1
+    assert queue.dead.list(db) == []
 
 
 @pytest.mark.parametrize("stored", [OTHER, GARBAGE])

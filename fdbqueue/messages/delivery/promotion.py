@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import CorruptData
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.envelopes import Envelope, open_envelope
+from ...schema.codec.delayed import open_delayed
+from ...schema.codec.envelopes import Envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Position
@@ -87,13 +86,8 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
 
 
 def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelope]:
-    """A delayed message; an unreadable one goes to the least urgent level."""
-    try:
-        delayed = Delayed.unpack(value)
-        return delayed.position, delayed.envelope
-    except CorruptData:
-        random = scope.keys.delayed.parse(key)[1]
-        return Position(scope.options.levels - 1, 0, random), open_envelope(value)
+    delayed = open_delayed(value, scope.lost(scope.keys.delayed.parse(key)[1]))
+    return delayed.position, delayed.envelope
 
 
 def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[StoredMessage]) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...errors import QueueNotFound
 from ...schema import catalogue, changes, once
-from ...schema.codec.delayed import Delayed
+from ...schema.codec.delayed import open_delayed
 from ...schema.codec.envelopes import Envelope
 from ...schema.codec.slots import Backlog, Limited
 from ...schema.keys import RootKeys, SlotKeys, within
@@ -113,7 +113,7 @@ def ended(
     enqueues only where the backlog begins or ends, and with a change of the options of the queue
     whose message is next.
     """
-    with_gate = [each for each in messages if each.envelope.gate]
+    with_gate = [each for each in messages if each.turn or each.envelope.gate]
     return _free(tr, scope, with_gate, (True, ready))
 
 
@@ -145,10 +145,7 @@ def _free(
     found = []
     for gate, (stored, held, following) in reads.items():
         left = of_gate[gate]
-        slots, places = (
-            [n for n, row in some.items() if (row.value or b"").decode() in left.ids]
-            for some in held
-        )
+        slots, places = ([n for n, row in some.items() if row.value in left.ids] for some in held)
         for n in slots:
             gates.free(tr, scope, gate, n)
         for n in places:
@@ -212,10 +209,11 @@ def _owe(tr: fdb.Transaction, scope: Scope, gate: Gate, known: Backlog) -> None:
 
 @dataclass(slots=True)
 class _Left:
-    """What messages leave at a key or a limit as they end or are taken: their ids and levels, the
-    numbers of what they may hold there, and how many of them waited there."""
+    """What messages leave at a key or a limit as they end or are taken: their ids as they are
+    stored, their levels, the numbers of what they may hold there, and how many of them waited
+    there."""
 
-    ids: set[str] = field(default_factory=set)
+    ids: set[bytes] = field(default_factory=set)
     levels: set[int] = field(default_factory=set)
     slots: set[int] = field(default_factory=set)
     places: set[int] = field(default_factory=set)
@@ -231,9 +229,10 @@ def _leave(of_gate: Mapping[Gate, _Left], message: StoredMessage, ends: bool, re
     """Note what a message leaves at each of its gates; at those behind the one where it waits it
     has nothing. A dead letter has nothing either, but may still name slots."""
     envelope, turn = message.envelope, message.turn
-    for gate in envelope.gates:
+    # Of one that cannot be read only the gate where it waits is known.
+    for gate in envelope.gates or ((turn.gate,) if turn else ()):
         left = of_gate[gate]
-        left.ids.add(message.id)
+        left.ids.add(message.id.encode())
         left.levels.add(message.position.level)
         if turn is not None and turn.gate == gate:
             left.waited += 1
@@ -509,14 +508,12 @@ def _line(
     """Open the first ``count`` that wait, of rows that were read; those of a limit in their queues,
     in another round trip."""
     if isinstance(gate, str):
-        opened = [(kv.key, Delayed.unpack(kv.value)) for kv in rows[:count]]
-        return _Line(
-            [_Waiting(scope, key, key, one.position, one.envelope) for key, one in opened], rows
-        )
+        first = [_waiting(scope, kv.key, kv.key, kv.value) for kv in rows[:count]]
+        return _Line(first, rows)
     gone = 0
     while True:
         found = [_issued(tr, scope, kv) for kv in rows[:count]]
-        first: list[_Waiting] = []
+        first = []
         for kv, each in zip(rows, found, strict=False):
             value = None if each is None else each[2].value
             if each is None or value is None:
@@ -525,11 +522,16 @@ def _line(
                 del tr[kv.key]
                 gone += 1
                 continue
-            one = Delayed.unpack(value)
-            first.append(_Waiting(each[0], kv.key, each[1], one.position, one.envelope))
+            first.append(_waiting(each[0], kv.key, each[1], value))
         if len(first) == len(found):
             return _Line(first, rows, gone)
         rows = backlog.first(tr, scope.root.limits, gate, count + 1).to_list()
+
+
+def _waiting(scope: Scope, in_line: bytes, row: bytes, value: bytes) -> _Waiting:
+    _, _, random = scope.keys.waiting.parse(row)
+    one = open_delayed(value, scope.lost(random))
+    return _Waiting(scope, in_line, row, one.position, one.envelope)
 
 
 def _issued(
@@ -553,17 +555,24 @@ def _hand_over(
     line: _Line,
     waited: int = 0,
 ) -> list[Passed]:
-    """Let the first that wait become ready, as the permits last; returns them.
+    """Let the first that wait become ready, as the permits last; returns them. One that cannot be
+    read needs none: whoever is to take it makes a dead letter of it.
 
     waited: how many have ended while they waited, already removed.
     """
-    given = permits.give(some, [(each.scope, each.envelope.id or "") for each in line.first])
+    readable = [each for each in line.first if each.envelope.readable]
+    given = iter(permits.give(some, [(each.scope, each.envelope.id or "") for each in readable]))
     entries = []
-    for each, (slot, place) in zip(line.first, given, strict=False):
+    for each in line.first:
+        envelope = each.envelope
+        if envelope.readable:
+            numbers = next(given, None)
+            if numbers is None:
+                break
+            envelope = envelope.passed(gate, *numbers)
         for row in {each.in_line, each.row}:
             tr.add_read_conflict_key(row)
             del tr[row]
-        envelope = each.envelope.passed(gate, slot, place)
         entries.append(Passed(each.scope, gate, StoredMessage(each.position, envelope)))
     waited += line.gone
     if entries or waited or not line.rows:  # Some may have ended of which nobody saw the last.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ...errors import CorruptData
 from ...values.model import Death, Position
 from ...values.states import State
 from . import Stored
@@ -30,6 +31,15 @@ class DeadLetter(Stored, frozen=True):
         """How it died, in a queue."""
         attempts = self.envelope.attempts
         return Death(self.reason, self.died_at_ms, attempts, queue, message_id)
+
+
+def open_letter(value: bytes, otherwise: Position) -> DeadLetter:
+    """As ``DeadLetter.unpack``, but a value that cannot be read is kept, as the unreadable envelope
+    of a message that is ``otherwise``."""
+    try:
+        return DeadLetter.unpack(value)
+    except CorruptData as error:
+        return DeadLetter(otherwise, str(error), 0, value)
 
 
 class Kept(Stored, frozen=True):

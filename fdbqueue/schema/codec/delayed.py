@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ...errors import CorruptData
 from ...values.model import Position
 from . import Stored
 from .envelopes import Envelope, open_envelope
@@ -21,3 +22,12 @@ class Delayed(Stored, frozen=True):
     def envelope(self) -> Envelope:
         """Its envelope."""
         return open_envelope(self.packed)
+
+
+def open_delayed(value: bytes, otherwise: Position) -> Delayed:
+    """As ``Delayed.unpack``, but a value that cannot be read is kept, as the unreadable envelope of
+    a message that is ``otherwise``."""
+    try:
+        return Delayed.unpack(value)
+    except CorruptData:
+        return Delayed(otherwise, value)

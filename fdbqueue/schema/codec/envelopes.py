@@ -245,7 +245,7 @@ class Envelope(
 
     def passed(self, gate: Gate, slot: int | None, place: int | None) -> Envelope:
         """The envelope once it has passed a gate, with what it holds of that."""
-        if gate == self.gates[0]:
+        if gate == self.gate:
             return replace(self, slot=slot, window=place, slots=())
         return replace(self, slots=(*self.slots, slot))
 
