@@ -10,7 +10,6 @@ from typer import Option, Typer
 import fdbqueue
 
 from ...errors import QueueNotFound
-from ...queue.admin.inventory import inventory
 from .. import context, terminal
 from ..parameters import AnyQueueNames, AsJson, QueueName
 from . import audit
@@ -93,6 +92,8 @@ def keys(name: QueueName, as_json: AsJson = False) -> None:
     Examples:
       fdbq debug keys orders
     """
+    from ...queue.admin.inventory import inventory  # help and completion need no store
+
     db, queue = context.open_queue(name)
     found = list(inventory(db, queue))
     if as_json:
