@@ -282,6 +282,9 @@ class CorruptData(QueueError):
 
     text = "cannot read {what}: {problem}"
 
+    what: str
+    problem: str
+
 
 class UnknownContentType(QueueError):
     """Raised when no serializer reads a message's content type."""

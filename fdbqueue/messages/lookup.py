@@ -278,7 +278,7 @@ def described(found: Found, message: StoredMessage) -> MessageState:
 def point(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, place: Place) -> None:
     """Make the message's id lead to its place. Writes blindly."""
     message_id = message.id
-    if place == parse_id(message_id):
+    if isinstance(place, Position | Due) and place.to_id() == message_id:
         del tr[keys.moved(message_id)]
     else:
         tr[keys.moved(message_id)] = pack_place(place)

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ..errors import InvalidArgument
-from ..schema.codec.lookup import DeadRecord, Turn
+from ..errors import CorruptData, InvalidArgument
+from ..schema.codec.lookup import DeadRecord, Turn, unpack_id
 from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -278,10 +279,11 @@ def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[Gate,
     for gate in {turn.gate for turn in turns if turn}:
         every = keys.slot.under(gate)
         slots[gate] = tr.snapshot.get_range(every.start, every.stop)
-    reads = {
-        gate: [lookup.reads(tr.snapshot, keys, kv.value.decode()) for kv in held]
-        for gate, held in slots.items()
-    }
+    reads: dict[Gate, list[lookup.Reads]] = {gate: [] for gate in slots}
+    for gate, held in slots.items():
+        for kv in held:
+            with suppress(CorruptData):  # verify shows it
+                reads[gate].append(lookup.reads(tr.snapshot, keys, unpack_id(kv.value)))
     ahead: dict[Gate, list[Row]] = {}
     for gate, issued in reads.items():
         holders = (lookup.find(tr.snapshot, scope, each) for each in issued)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, TypedDict
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ..errors import InvalidArgument
 from .durations import Seconds
+from .options import MAX_LEVELS
 from .states import State
 from .text import excerpt
 
@@ -38,8 +39,8 @@ BYTES = "application/octet-stream"
 class Position(Struct, frozen=True, order=True, array_like=True, gc=False):
     """Where a message stands in its queue. Positions sort in delivery order."""
 
-    level: int
-    index: int
+    level: Annotated[int, Meta(ge=0, lt=MAX_LEVELS)]
+    index: Annotated[int, Meta(ge=0)]
     random: bytes
 
     def to_id(self) -> str:

@@ -12,10 +12,12 @@ import fdbqueue
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import CorruptData
 from fdbqueue.schema.codec import pack
-from fdbqueue.schema.codec.envelopes import UNREADABLE
+from fdbqueue.schema.codec.delayed import Delayed
+from fdbqueue.schema.codec.envelopes import UNREADABLE, Envelope
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from fdbqueue.values.model import Position
 from tests.schemes import forced
 
 pytestmark = pytest.mark.queue()
@@ -218,6 +220,64 @@ def test_a_lease_that_cannot_be_read_stops_nobody(
     assert found.payload == b"good"
     assert [lease.delivery.id for lease in queue.admin.leases(db)] == [found.id]
     assert "unreadable" in {deviation.kind for deviation in queue.admin.verify(db).deviations}
+
+
+# -- side records -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [OTHER, b"\xff", b"05-00"])
+@pytest.mark.parametrize("kind", [Kind.SLOT, Kind.UNIQUE, Kind.SCHEDULE, Kind.BACKLOG, Kind.DEDUP])
+def test_a_side_record_that_cannot_be_read_is_named_and_ends_no_verification(
+    db: fdb.Database, queue: Queue, kind: Kind, stored: bytes
+) -> None:
+    # Given messages of one key, of which all but the first wait, and a schedule
+    terms = NewMessage(b"a", key="k", unique="u", dedup_id="d")
+    queue.enqueue_many(db, [terms, NewMessage(b"b", key="k"), NewMessage(b"c", key="k")])
+    queue.schedules.set(db, "tick", every=60, payload=b"x")
+    # When a record beside them is spoilt
+    spoil(db, queue, kind, stored)
+    # Then verify tells, and all that can be repaired is
+    assert not queue.admin.verify(db).ok
+    queue.admin.repair(db)
+    # And messages come and go
+    found = queue.receive(db)
+    assert found is not None
+    queue.ack(db, found)
+    assert queue.receive(db) is not None
+    assert queue.purge(db).taken == 1
+
+
+@pytest.mark.parametrize("stored", [b"\xff", b"05-00"])
+def test_a_slot_that_cannot_be_read_stops_no_end_and_no_purge(
+    db: fdb.Database, queue: Queue, stored: bytes
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(2)])
+    found = queue.receive(db)
+    assert found is not None
+    spoil(db, queue, Kind.SLOT, stored)
+    queue.ack(db, found)
+    assert queue.purge(db).taken == 1
+
+
+@pytest.mark.parametrize("level", [-1, 256, 2**63])
+def test_a_level_that_no_queue_has_is_unreadable(
+    db: fdb.Database, queue: Queue, level: int
+) -> None:
+    queue.enqueue(db, b"bad", delay=10)
+    position = Position(level, 0, bytes(8))
+    for packed in (Envelope(b"", 4, 0), Envelope(b"", level, 0)):
+        spoil(db, queue, Kind.DELAYED, Delayed(position, packed.pack()).pack())
+        assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
+        position = Position(4, 0, bytes(8))
+    assert queue.purge(db, states="delayed").taken == 1
+
+
+def test_a_schedule_whose_tick_has_no_id_is_named(db: fdb.Database, queue: Queue) -> None:
+    queue.schedules.set(db, "tick", every=60, payload=b"x")
+    rows = queue._keys.kind(Kind.SCHEDULE)
+    _, progress = db.get_range(rows.start, rows.stop)
+    db[progress.key] = progress.value.replace(b"d-", b"e-")
+    assert "tick" in {each.subject for each in queue.admin.verify(db).deviations}
 
 
 # -- queues -----------------------------------------------------------------------------------

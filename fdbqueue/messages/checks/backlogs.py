@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
+from ...errors import CorruptData
 from ...schema.codec.atomic import pack_counters, unpack_counters
 from ...schema.codec.slots import Backlog, Paced
 from ...schema.keys import SlotKeys, within
@@ -30,13 +31,19 @@ def check(audit: Audit, keys: SlotKeys) -> None:
     waiting = Counter(gate for gate in places if isinstance(gate, str) is not of_limits)
     counts: dict[Gate, int] = {}
     backlogs: dict[Gate, Backlog] = {}
+    unreadable: set[Gate] = set()
     for kv in audit.whole(within(keys.backlog.prefix)):
         gate, *count = keys.backlog_count.parse(kv.key)
         if count:
             (counts[gate],) = unpack_counters(kv.value, 1)
-        else:
+            continue
+        try:
             backlogs[gate] = Backlog.unpack(kv.value)
-    for gate in sorted({*waiting, *counts, *backlogs}, key=named):
+        except CorruptData as error:
+            unreadable.add(gate)
+            repair = partial(_begin if waiting[gate] else _end, audit, gate)
+            audit.report("unreadable", named(gate), str(error), repair)
+    for gate in sorted({*waiting, *counts, *backlogs} - unreadable, key=named):
         wait, known, subject = waiting[gate], backlogs.get(gate), named(gate)
         if wait and known is None:
             begin = partial(_begin, audit, gate)

@@ -12,7 +12,7 @@ from functools import partial
 from ...errors import CorruptData, InvalidArgument
 from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import Lease
-from ...schema.codec.lookup import Known, Place, pack_place, unpack_place
+from ...schema.codec.lookup import Known, Place, check_id, pack_place, unpack_place
 from ...schema.keys import Kind, QueueKeys
 from ...values.limits import Gate
 from ...values.model import parse_id
@@ -171,8 +171,8 @@ def known(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.DEDUP, begin)
     for kv in rows:
         try:
-            parse_id(Known.unpack(kv.value).id)
-        except (CorruptData, InvalidArgument):
+            check_id(Known.unpack(kv.value).id)
+        except CorruptData:
             audit.report("unreadable", kv.key.hex(), "a value of kind dedup")
     return following
 

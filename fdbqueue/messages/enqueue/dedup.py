@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ...schema.codec.lookup import Known
+from ...schema.codec.lookup import Known, unpack_id
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 
@@ -47,7 +47,7 @@ def existing(found: Reads, now_ms: int) -> str | None:
             if known.until_ms > now_ms:
                 return known.id
     holder = None if found.unique is None else found.unique.value
-    return None if holder is None else holder.decode()
+    return None if holder is None else unpack_id(holder)
 
 
 def holder(found: Reads, now_ms: int) -> str | None:

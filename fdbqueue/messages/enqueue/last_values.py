@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ...schema.codec.envelopes import Envelope
+from ...schema.codec.lookup import unpack_id
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import HeaderValue, Position
@@ -54,7 +55,7 @@ def replace_older(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMe
         else:
             reads[latest] = tr.get(latest)
         newest[latest] = message
-    known = {latest: one.decode() for latest, read in reads.items() if (one := read.value)}
+    known = {latest: unpack_id(one) for latest, read in reads.items() if (one := read.value)}
     # One that was put off, and comes in again, may be the newest still.
     known = {latest: one for latest, one in known.items() if one != newest[latest].id}
     older = {latest: lookup.reads(tr, keys, known[latest]) for latest in known}

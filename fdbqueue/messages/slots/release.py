@@ -52,7 +52,7 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
         del tr[kv.key]
     for kv in slots:
         gate, n = keys.slot.parse(kv.key)
-        messages.append(_at(gate, kv.value.decode(), n))
+        messages.append(_at(gate, kv.value.decode(errors="replace"), n))
     hand_over.ended(tr, scope, messages, ready=False)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ...consumers import checks as waiting
+from ...errors import CorruptData
 from ...messages.checks import audit, rates, results, side_records, sinks
 from ...messages.checks import plans as auditplans
 from ...messages.checks import schedules as ticking
@@ -98,7 +99,11 @@ class _Verifier:
     def pages(self, check: Pages) -> int:
         begin, rows = b"", 0
         while True:
-            done, following = self.attempt(partial(_page, check, begin))
+            try:
+                done, following = self.attempt(partial(_page, check, begin))
+            except CorruptData as error:
+                self.unreadable(error)
+                return rows
             rows += done
             if not following:
                 return rows
@@ -109,6 +114,13 @@ class _Verifier:
             self.attempt(check)
         except audit.TooLong:
             self.unchecked.append(name)
+        except CorruptData as error:
+            self.unreadable(error)
+
+    def unreadable(self, error: CorruptData) -> None:
+        """A check has met a value that it needs, and ends."""
+        self.found.append(Deviation("unreadable", error.what, error.problem))
+        self.unchecked.append(f"what depends on {error.what}")
 
     def attempt(self, check: Callable[[Audit], bytes | None]) -> tuple[int, bytes | None]:
         def body(tr: fdb.Transaction, fix: bool) -> tuple[Audit, bytes | None]:

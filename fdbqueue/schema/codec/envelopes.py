@@ -13,7 +13,7 @@ from ...values import backoff
 from ...values.content import MAX_HEADER_BYTES
 from ...values.limits import Gate
 from ...values.model import BYTES, Death, HeaderValue, Message, Position
-from ...values.options import DEFAULT_PRIORITY, QueueOptions
+from ...values.options import DEFAULT_PRIORITY, MAX_LEVELS, QueueOptions
 from . import VERSION, Stored, decoder, unpack
 
 VALUE_LIMIT = 100_000
@@ -103,7 +103,7 @@ class Envelope(
     readable: ClassVar[bool] = True
 
     payload: bytes
-    priority: int
+    priority: Annotated[int, msgspec.Meta(ge=0, lt=MAX_LEVELS)]
     enqueued_at_ms: int
     headers: dict[str, HeaderValue] = {}  # noqa: RUF012
     attempts: int = 0

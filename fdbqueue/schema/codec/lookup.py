@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from ...errors import CorruptData
+from ...errors import CorruptData, InvalidArgument
 from ...values.limits import Gate
-from ...values.model import Due, Position
+from ...values.model import Due, Position, parse_id
 from . import Stored, pack, unpack
 
 
@@ -74,3 +74,20 @@ class Known(Stored, frozen=True):
 
     id: str
     until_ms: int
+
+
+def unpack_id(value: bytes) -> str:
+    """The id of a message, from a value that is nothing else. Raises ``CorruptData``."""
+    try:
+        return check_id(value.decode())
+    except UnicodeDecodeError as error:
+        raise CorruptData(what="an id", problem=str(error)) from None
+
+
+def check_id(stored: str) -> str:
+    """A stored id of a message; raises ``CorruptData`` if it is none."""
+    try:
+        parse_id(stored)
+    except InvalidArgument as error:
+        raise CorruptData(what="an id", problem=str(error)) from None
+    return stored

@@ -7,6 +7,7 @@ from typing import ClassVar
 from ...values.schedules import CatchUp, Overlap, Timing
 from . import Stored
 from .envelopes import Envelope
+from .lookup import check_id
 
 
 class Definition(Stored, frozen=True):
@@ -41,3 +42,11 @@ class Progress(Stored, frozen=True):
     fired: int = 0
     skipped: int = 0
     passed_ms: int = 0
+
+    @classmethod
+    def unpack(cls, value: bytes | None) -> Progress:
+        """What ``pack`` stored; raises ``CorruptData``."""
+        progress = super().unpack(value)
+        if progress.next_id:
+            check_id(progress.next_id)
+        return progress
