@@ -43,10 +43,10 @@ def pack_text(text: str) -> bytes:
 
 def parse_int(key: bytes, begin: int) -> tuple[int, int]:
     """The integer that begins there, and where it ends; raises ``CorruptData`` if none does."""
-    try:
-        end = begin + 1 + key[begin] - _ZERO
-    except IndexError:
-        raise CorruptData(what="a key", problem="it ends too soon") from None
+    size = key[begin] - _ZERO if begin < len(key) else -1
+    if not 0 <= size < len(INT_SIZES):
+        raise CorruptData(what="a key", problem=f"it has no integer at byte {begin}")
+    end = begin + 1 + size
     return int.from_bytes(key[begin + 1 : end], "big"), end
 
 

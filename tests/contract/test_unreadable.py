@@ -222,6 +222,20 @@ def test_a_lease_that_cannot_be_read_stops_nobody(
     assert "unreadable" in {deviation.kind for deviation in queue.admin.verify(db).deviations}
 
 
+@pytest.mark.parametrize(
+    "elements", [("a",), (4, "a"), (4, 1), (4, 1, b"a", b"b"), (4, 2**64, b"a")]
+)
+def test_a_key_of_somebody_else_among_the_ready_messages_is_named_and_nothing_hangs(
+    db: fdb.Database, queue: Queue, elements: tuple[object, ...]
+) -> None:
+    queue.enqueue(db, b"good")
+    db[fdb.tuple.pack((int(Kind.READY), *elements), queue._keys.prefix)] = b"foreign"
+    for act in (queue.receive, queue.peek, queue.admin.sweep):
+        with pytest.raises(CorruptData, match="a key"):
+            act(db)
+    assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
+
+
 # -- side records -----------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from types import NoneType
 from typing import Any
 
+from ...errors import CorruptData
 from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 from ...values.model import Position
@@ -154,10 +155,13 @@ class QueueKeys(SlotKeys):
         return self.levels[level].ready + pack_int(index)
 
     def parse_ready(self, key: bytes) -> Position:
-        """The position that a READY key names."""
+        """The position that a READY key names. Raises ``CorruptData``."""
         level, begin = parse_int(key, self.place_begin)
         index, begin = parse_int(key, begin)
-        return Position(level, index, parse_last_bytes(key, begin))
+        position = Position(level, index, parse_last_bytes(key, begin))
+        if self.ready(position) != key:  # Somebody else's, which would never be removed.
+            raise CorruptData(what="a key", problem=f"it is no position: {key.hex()}")
+        return position
 
     def ready_ids(self, keys: Iterable[bytes]) -> tuple[list[int], list[str]]:
         """The levels of READY keys, and the ids that name their positions, for many at once."""
