@@ -286,6 +286,21 @@ def test_a_level_that_no_queue_has_is_unreadable(
     assert queue.purge(db, states="delayed").taken == 1
 
 
+@pytest.mark.parametrize("stored", [b"\xff" * 8, b"\x01" * 9])
+@pytest.mark.parametrize("sort", [None, "n"])
+def test_a_tail_that_cannot_be_read_is_named(
+    db: fdb.Database, space: Any, sort: str | None, stored: bytes
+) -> None:
+    queue: Queue[bytes] = Queue.create(db, "tailed", root=space, sort=sort)
+    for _ in range(2):
+        queue.enqueue(db, b"a", headers={"n": 1})
+        assert queue.receive(db) is not None
+    spoil(db, queue, Kind.TAIL, stored)
+    with pytest.raises(CorruptData, match="the tail of a level"):
+        queue.enqueue(db, b"b", headers={"n": 1})
+    assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
+
+
 def test_a_schedule_whose_tick_has_no_id_is_named(db: fdb.Database, queue: Queue) -> None:
     queue.schedules.set(db, "tick", every=60, payload=b"x")
     rows = queue._keys.kind(Kind.SCHEDULE)

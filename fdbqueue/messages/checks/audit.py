@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ...errors import CorruptData
 from ...schema import catalogue, counters
 from ...schema.codec import blocks, sorting
-from ...schema.codec.atomic import pack_counters, pack_index, unpack_index
+from ...schema.codec.atomic import MAX_INDEX, pack_counters, pack_index, unpack_index
 from ...schema.codec.blocks import AnyRow
 from ...schema.codec.dead_letters import DeadLetter
 from ...schema.codec.delayed import Delayed
@@ -353,6 +353,15 @@ def ends(audit: Audit, begin: bytes) -> bytes:
 def _latest(audit: Audit) -> int:
     """No lease ends after this version."""
     return audit.scope.version(audit.tr) + int(MAX_LEASE_SECONDS * VERSIONS_PER_SECOND)
+
+
+def tails(audit: Audit, begin: bytes) -> bytes:
+    """Every level has an index to give."""
+    rows, following = audit.page(Kind.TAIL, begin)
+    for kv in rows:
+        if unpack_index(kv.value) > MAX_INDEX:
+            audit.report("unreadable", kv.key.hex(), "a value of kind tail")
+    return following
 
 
 # -- at one version ---------------------------------------------------------------------------

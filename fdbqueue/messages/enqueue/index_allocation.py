@@ -16,7 +16,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ...errors import CorruptData
 from ...schema import once
+from ...schema.codec.atomic import MAX_INDEX
 from ...schema.codec.envelopes import Envelope
 from ...schema.keys import LevelKeys, QueueKeys
 from ...schema.scope import Scope, StoredMessage
@@ -50,9 +52,17 @@ def reads(tr: fdb.Transaction, keys: QueueKeys, level: int) -> Reads:
     return Reads(snapshot.get_key(prepared.last), snapshot.get(prepared.tail))
 
 
+def behind(tail: fdb.Value) -> int:
+    """The index, or the number of arrival, behind TAIL. Raises ``CorruptData``."""
+    last = int.from_bytes(tail.value or b"", "little")
+    if last > MAX_INDEX:
+        raise CorruptData(what="the tail of a level", problem=f"no index is {last:,}")
+    return last + 1
+
+
 def next_index(level: LevelKeys, last: fdb.Key, tail: fdb.Value) -> int:
-    """The index of the next message of a level."""
-    following, key = int.from_bytes(tail.value or b"", "little") + 1, last.value
+    """The index of the next message of a level. Raises ``CorruptData``."""
+    following, key = behind(tail), last.value
     if key > level.ready:  # else the level has no ready message
         index, _ = parse_int(key, len(level.ready))
         if index >= following:

@@ -98,7 +98,7 @@ def _arrive(
 ) -> range:
     """The numbers of the next arrivals of a sorted level: TAIL has the last of them."""
     tail = keys.tail(level)
-    begin = int.from_bytes(end.tail.value or b"", "little") + 1
+    begin = index_allocation.behind(end.tail)
     once.attempt(tr).give(tr, keys, tail, begin, begin + count)
     tr.max(tail, pack_index(begin + count - 1))
     return range(begin, begin + count)

@@ -50,6 +50,7 @@ class _Verifier:
     def run(self) -> Verification:
         for kind in audit.HOLDERS:
             self.messages += self.pages(partial(_of_kind, kind))
+        self.pages(audit.tails)
         self.pages(audit.leases)
         self.pages(audit.expiries)
         self.pages(audit.ends)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _BYTES = 8
+MAX_INDEX = 2**62
+"""No queue comes so far: a higher index is damaged."""
 
 
 def pack_index(index: int) -> bytes:
