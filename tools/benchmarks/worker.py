@@ -7,6 +7,7 @@ time does not include the start of the processes.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -103,13 +104,15 @@ def _send(space: bytes, begun: Any, messages: int) -> list[float]:
 
 def _backlog(name: str, messages: int, count: int, ms: float, batch: int, refresh: bool) -> Row:
     """Messages that wait before the workers may take them, until the last is acknowledged."""
-    handled = get_context("fork").Value("q", 0)
+    # One for each process, so that none waits for another to count.
+    handled = get_context("fork").RawArray("q", count)
     with processes.scratch() as space:
-        work = partial(_work, space, messages, ms, batch, refresh, handled)
-        lead = partial(_lead, space, messages, count)
-        took, *found = processes.together([lead, *[work] * count])
-    if handled.value != messages:
-        problem = f"{handled.value} messages were handled instead of {messages}"
+        works = [
+            partial(_work, space, messages, ms, batch, refresh, handled, n) for n in range(count)
+        ]
+        took, *found = processes.together([partial(_lead, space, messages, count), *works])
+    if sum(handled) != messages:
+        problem = f"{sum(handled)} messages were handled instead of {messages}"
         raise processes.BenchmarkFailed(problem=problem)
     retried, used = (sum(each) * 1000 / messages for each in zip(*found, strict=True))
     more = {"processor ms/message": used, "conflicts/1000": retried}
@@ -134,26 +137,27 @@ def _lead(space: bytes, messages: int, count: int) -> float:
 
 
 def _work(
-    space: bytes, messages: int, ms: float, batch: int, refresh: bool, handled: Any
+    space: bytes, messages: int, ms: float, batch: int, refresh: bool, handled: Any, mine: int
 ) -> tuple[int, float]:
     """Handle messages until all are done; returns the conflicts, and the processor time."""
     db, queue = _queue(space)
-    retried = 0
+    retried, counting = 0, threading.Lock()
 
     def retry(code: int) -> None:
         nonlocal retried
         retried += 1
 
     def handle(given: Any) -> None:
-        with handled:
-            handled.value += len(given) if batch else 1
-        time.sleep(ms / 1000)
+        with counting:
+            handled[mine] += len(given) if batch else 1
+        if ms:
+            time.sleep(ms / 1000)
 
     once.on_retry(retry)
     worker = Worker(db)
     more: dict[str, Any] = {} if refresh else {"refresh_after": None}
     worker.add(queue, handle, run=Run(batch=batch or None), **more)
     with worker:
-        while handled.value < messages or queue.depth(db).done < messages:
+        while sum(handled) < messages or queue.depth(db).done < messages:
             time.sleep(PAUSE_SECONDS)
     return retried, time.process_time()
