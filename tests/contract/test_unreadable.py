@@ -14,7 +14,7 @@ from fdbqueue.errors import CorruptData
 from fdbqueue.schema.codec import pack
 from fdbqueue.schema.codec.delayed import Delayed
 from fdbqueue.schema.codec.envelopes import UNREADABLE, Envelope
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import Kind, within
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
@@ -299,6 +299,39 @@ def test_a_tail_that_cannot_be_read_is_named(
     with pytest.raises(CorruptData, match="the tail of a level"):
         queue.enqueue(db, b"b", headers={"n": 1})
     assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
+
+
+def test_limits_that_cannot_be_read_are_named_and_replaced(db: fdb.Database, queue: Queue) -> None:
+    limits = queue.keys["k"], queue.limits["api", "stripe"]
+    for each in limits:
+        each.set(db, concurrency=2)
+    shared = within(queue._scope(db.create_transaction()).root.limits.limits.prefix)
+    for every in (queue._keys.kind(Kind.LIMITS), shared):
+        db[db.get_range(every.start, every.stop, limit=1)[0].key] = OTHER
+    queue.enqueue(db, b"a", limits={"api": "open"})
+    found = [each for each in queue.admin.verify(db).deviations if each.kind == "unreadable"]
+    assert {each.subject for each in found} == {"k", "api/stripe"}
+    for each in limits:
+        each.set(db, concurrency=3)
+    assert queue.admin.verify(db).ok
+
+
+@pytest.mark.parametrize("kind", ["slot", "waiting"])
+def test_a_place_at_a_limit_that_cannot_be_read_is_corrected_from_its_queue(
+    db: fdb.Database, queue: Queue, kind: str
+) -> None:
+    queue.limits["api", "stripe"].set(db, concurrency=1)
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, limits={"api": "stripe"}) for n in range(2)])
+    every = within(getattr(queue._scope(db.create_transaction()).root.limits, kind).prefix)
+    db[db.get_range(every.start, every.stop, limit=1)[0].key] = OTHER
+    assert not queue.admin.verify(db).ok
+    queue.admin.repair(db)
+    assert queue.admin.verify(db).ok
+    for n in range(2):
+        found = queue.receive(db)
+        assert found is not None
+        assert found.payload == b"%d" % n
+        queue.ack(db, found)
 
 
 def test_a_schedule_whose_tick_has_no_id_is_named(db: fdb.Database, queue: Queue) -> None:

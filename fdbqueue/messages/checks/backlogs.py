@@ -7,7 +7,7 @@ from functools import partial
 
 from ...errors import CorruptData
 from ...schema.codec.atomic import pack_counters, unpack_counters
-from ...schema.codec.slots import Backlog, Paced
+from ...schema.codec.slots import Backlog, Paced, unpack_limits
 from ...schema.keys import SlotKeys, within
 from ...values.limits import Gate
 from ..slots import backlog, gates, hand_over, limits, permits, rates
@@ -24,6 +24,12 @@ def check(audit: Audit, keys: SlotKeys) -> None:
 
     keys: those of the queue, or of the limits of its root.
     """
+    for kv in audit.whole(within(keys.limits.prefix)):
+        try:
+            unpack_limits(kv.value)
+        except CorruptData as error:
+            (gate,) = keys.limits.parse(kv.key)
+            audit.report("unreadable", named(gate), str(error))
     of_limits = keys is not audit.scope.keys
     rows = audit.whole(within(keys.waiting.prefix))
     places = (keys.waiting.parse(kv.key)[0] for kv in rows)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVarTuple
 
+from ...errors import CorruptData
 from ...schema.codec.delayed import Delayed
 from ...schema.codec.slots import Limited, Paced
 from ...schema.keys import KindKeys, within
@@ -45,8 +46,11 @@ def _compare(
     rest, name = dict(known), audit.scope.name
     for row, holder in _below_root(audit, within(kind.prefix)):
         one = kind.parse(row)
-        message_id = rest.pop(one, None) if holder.queue == name else None
-        if message_id is None:
+        message_id = rest.pop(one, None) if holder is None or holder.queue == name else None
+        if holder is None:
+            known_here = partial(_set, audit, row, message_id) if message_id else None
+            audit.report("unreadable", _subject(one, one[0]), "who it is of", known_here)
+        elif message_id is None:
             detail = f"message {holder.id} of queue {holder.queue} is gone"
             audit.report(
                 finding, _subject(one, one[0]), detail, partial(_clear, audit, row, one[0])
@@ -91,11 +95,16 @@ def _set_timer(audit: Audit, row: bytes, gate: Gate) -> None:
     audit.tr[row] = b""
 
 
-def _below_root(audit: Audit, every: slice) -> Iterator[tuple[bytes, Limited]]:
-    """The rows of this queue's messages, and of those of queues that are gone."""
+def _below_root(audit: Audit, every: slice) -> Iterator[tuple[bytes, Limited | None]]:
+    """The rows of this queue's messages, and of those of queues that are gone; and those that
+    cannot be read."""
     there: dict[str, bool] = {audit.scope.name: False}
     for kv in audit.whole(every):
-        holder = Limited.unpack(kv.value)
+        try:
+            holder = Limited.unpack(kv.value)
+        except CorruptData:
+            yield bytes(kv.key), None
+            continue
         if holder.queue not in there:
             entry = audit.scope.root.name(holder.queue)
             there[holder.queue] = audit.tr.snapshot.get(entry).present()

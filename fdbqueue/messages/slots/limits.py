@@ -6,8 +6,10 @@ A limit that queues share has but its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
+from ...errors import CorruptData
 from ...schema.codec import pack
 from ...schema.codec.slots import unpack_limits
 from ...schema.scope import Scope
@@ -46,10 +48,7 @@ def change(
     Raises ``InvalidOptions``.
     """
     row = scope.keys.limits(key)
-    own = unpack_limits(tr.get(row).value)
-    own.update(changes)
-    for name in dropped:
-        own.pop(name, None)  # type: ignore[misc]
+    own = _changed(tr.get(row).value, changes, dropped)
     limits = _merged(scope, own)
     if changes.keys() & {"weight", "window"} and "weight" in own:
         check_weight("weight", limits.weight, limits.window)
@@ -65,14 +64,22 @@ def change_shared(
 ) -> None:
     """As ``change``, for a limit that queues share, given the key of its LIMITS row. Raises
     ``InvalidOptions``."""
-    own = unpack_limits(tr.get(row).value)
-    own.update(changes)
-    for name in dropped:
-        own.pop(name, None)  # type: ignore[misc]
+    own = _changed(tr.get(row).value, changes, dropped)
     if own:
         tr[row] = pack(own)
     else:
         del tr[row]
+
+
+def _changed(stored: bytes | None, changes: OwnLimits, dropped: Iterable[str]) -> OwnLimits:
+    """Own limits after a change, which replaces what cannot be read."""
+    own: OwnLimits = {}
+    with suppress(CorruptData):
+        own = unpack_limits(stored)
+    own.update(changes)
+    for name in dropped:
+        own.pop(name, None)  # type: ignore[misc]
+    return own
 
 
 def _merged(scope: Scope, own: OwnLimits) -> KeyLimits:
