@@ -477,7 +477,7 @@ def change_options(c: Client) -> None:
         "set options",
         MIXED,
         lambda n: c.place.mixed.set_options(c.db, **changes) and None,
-        changes=str(changes),
+        changes=list(changes),
     )
 
 
