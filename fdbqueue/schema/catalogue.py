@@ -250,13 +250,13 @@ def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, frozenset[Noted
     what = f"queue {name!r}"
     try:
         stored: Any = json.loads(value)
-        found = int(stored["format"])
+        found = stored["format"]
         if found != FORMAT_VERSION:
             raise CorruptData(what=what, problem=f"its format is {found}, not {FORMAT_VERSION}")
         identity, given = str(stored["identity"]), stored["options"]
         kind = stored.get("serializer")
         serializer = None if kind is None else Declared(*map(str, kind))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None
     noted = frozenset(use for use in get_args(Noted) if stored.get(use) is True)
     return identity, parse(given, what), noted, serializer

@@ -92,7 +92,7 @@ def _parse(name: str, value: bytes) -> Definition:
     what = f"subscription {name!r}"
     try:
         stored = json.loads(value)
-        found = int(stored["format"])
+        found = stored["format"]
         if found != FORMAT_VERSION:
             raise CorruptData(what=what, problem=f"its format is {found}, not {FORMAT_VERSION}")
         selector = stored["selector"]
@@ -103,5 +103,5 @@ def _parse(name: str, value: bytes) -> Definition:
             bool(stored["exclusive"]),
             bool(stored["auto_close"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None

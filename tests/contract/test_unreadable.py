@@ -26,6 +26,7 @@ OTHER = b"\x63" + b"an envelope of another version"
 GARBAGE = b"\x01\xc1"
 ASTRAY = ("pointer astray", "slot astray")
 """What is left of a message of which not even the id can be read."""
+UNREADABLE_JSON = [b'{"format": 99}', b"buy milk", b'{"format": Infinity}', b"[" * 50_000]
 UNKNOWN_FIELD = pack({1: b"x", 2: 4, 3: 0, 99: "what is this"})
 
 
@@ -356,7 +357,7 @@ def afresh(queue: Queue) -> Queue:
     return fresh
 
 
-@pytest.mark.parametrize("stored", [b'{"format": 99}', b"buy milk"])
+@pytest.mark.parametrize("stored", UNREADABLE_JSON)
 def test_a_queue_that_cannot_be_read_hides_no_other_and_can_be_deleted(
     db: fdb.Database, space: fdb.Subspace, queue: Queue, stored: bytes
 ) -> None:
@@ -385,12 +386,13 @@ def test_levels_that_cannot_be_read_are_no_queue(db: fdb.Database, queue: Queue)
         afresh(queue).enqueue(db, b"a")
 
 
+@pytest.mark.parametrize("stored", UNREADABLE_JSON)
 def test_a_subscription_that_cannot_be_read_disables_itself_alone(
-    db: fdb.Database, queue: Queue
+    db: fdb.Database, queue: Queue, stored: bytes
 ) -> None:
     queue.subscriptions.open(db, "audit", mode="browse")
     queue.subscriptions.open(db, "eu", selector="region = 'eu'")
-    spoil(db, queue, Kind.SUBSCRIPTION, b'{"format": 99}')
+    spoil(db, queue, Kind.SUBSCRIPTION, stored)
 
     here = afresh(queue)
     here.enqueue(db, b"a", headers={"region": "eu"})
