@@ -120,3 +120,20 @@ def test_the_most_urgent_of_many_that_are_due_comes_first(
     first = queue.receive(db)
     assert first is not None
     assert first.payload == b"urgent"
+
+
+def test_who_receives_goes_on_behind_what_newer_messages_have_replaced(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    clock = StillClock()
+    queue = Queue.create(db, "newest", root=space, clock=clock, last_value="n")
+    queue.enqueue_many(db, [NewMessage(b"old", headers={"n": n}) for n in range(101)])
+    old = queue.receive_many(db, 101)
+    queue.enqueue_many(db, [NewMessage(b"new", headers={"n": n}) for n in range(101)])
+    queue.release(db, old, delay=10)
+    assert len(queue.receive_many(db, 200)) == 101
+    queue.enqueue(db, b"other", headers={"n": -1}, delay=11)
+    clock.seconds += 20
+    received = queue.receive(db)
+    assert received is not None
+    assert received.payload == b"other"

@@ -39,6 +39,8 @@ PATIENCE = 600.0
 """Seconds after which what is left is stuck."""
 PAUSE_SECONDS = 5.0
 """How long to wait where nothing can be taken, and something is left."""
+LOOKED_SECONDS = 60.0
+"""Within so long, by any clock, somebody has looked at each queue."""
 DUE_MS = 2_000
 """Longer than it takes to ask a queue."""
 OF_THE_DEAD = ("request of the dead", "consumer dead")
@@ -194,10 +196,10 @@ def _orphans(place: Place, name: str) -> dict[str, int]:
     keys: QueueKeys = place.queues[name]._keys
 
     found = {kind.name: _count(place, keys.kind(kind)) for kind in ORPHANS}
-    # What an extension leaves behind is removed when it is due.
-    every, now_ms = keys.kind(Kind.EXPIRY), world.time() * 1000
+    # What an extension leaves behind is removed by who looks once it is due.
+    every, since_ms = keys.kind(Kind.EXPIRY), (world.time() - LOOKED_SECONDS) * 1000
     ends = [unpack_expiry(kv.value)[0] for kv in place.db.get_range(every.start, every.stop)]
-    found["EXPIRY"] = sum(end < now_ms for end in ends)
+    found["EXPIRY"] = sum(end < since_ms for end in ends)
     found["LEADER"] = _count(place, slice(keys.line.led, keys.line.leader + b"\0"))
     return {kind: number for kind, number in found.items() if number}
 

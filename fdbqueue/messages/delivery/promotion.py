@@ -67,7 +67,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
             fresh.append(message)
     ready = time_to_live.expire(tr, scope, State.DELAYED, expired)
     ready += time_to_live.reject_unreadable(tr, scope, State.DELAYED, unreadable)
-    _return(tr, scope, resting)
+    returned = _return(tr, scope, resting)
     plain = len(fresh)
     fresh = last_values.remaining(tr, scope, REPLACE_DELAYED, fresh)  # Some were put off.
     fresh += ticks.fire(tr, scope, ticking)
@@ -77,7 +77,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
         lookup.point(tr, scope.keys, message, message.place)
     last_values.replace_older(tr, scope, added)
     # One that waits for a slot is not ready.
-    ready += len(resting) + sum(each.turn is None for each in added)
+    ready += returned + sum(each.turn is None for each in added)
     size = sum(weight(message.envelope) for message in (*fresh, *resting, *expired))
     # The next tick takes as much room as the one that comes.
     size += sum(weight(message.envelope) for message, _ in ticking)
@@ -90,9 +90,11 @@ def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelop
     return delayed.position, delayed.envelope
 
 
-def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[StoredMessage]) -> None:
+def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[StoredMessage]) -> int:
+    """Put back what was ready before, unless a newer one has its last value; returns how many."""
     resting = last_values.remaining(tr, scope, REPLACE_DELAYED, resting)
     requeue.put_back(tr, scope, resting)
     for message in resting:
         lookup.point(tr, scope.keys, message, message.position)
     transitions.record(tr, scope, PROMOTE, resting)
+    return len(resting)
