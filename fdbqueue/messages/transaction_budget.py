@@ -19,10 +19,12 @@ _OVERHEAD = 1_000
 
 
 def weight(envelope: Envelope) -> int:
-    """About how many bytes it takes to move a message with its chunks."""
+    """About how many bytes it takes to move a message with its chunks, at most: another queue may
+    compress no payloads."""
     texts = (text for header in envelope.headers.items() for text in header)
     size = sum(len(text) for text in texts if type(text) is str)
-    return len(envelope.payload) + envelope.chunk_bytes + size + _OVERHEAD
+    payload = max(envelope.size, len(envelope.payload) + envelope.chunk_bytes)
+    return payload + size + _OVERHEAD
 
 
 def fitting(items: Iterable[tuple[T, Envelope]], room: int) -> Iterator[tuple[T, Envelope]]:

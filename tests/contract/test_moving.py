@@ -144,3 +144,13 @@ def test_a_message_that_moves_keeps_its_properties(
     assert told(move(world)) == before
     assert world.queue.admin.verify(db).ok
     assert world.other.admin.verify(db).ok
+
+
+def test_messages_that_are_larger_where_they_go_move_in_as_many_steps_as_it_takes(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    small = Queue.create(db, "small", root=space, compression="zlib")
+    large = Queue.create(db, "large", root=space)
+    small.enqueue_many(db, [bytes(80_000)] * 150)
+    assert small.move(db, large).taken == 150
+    assert large.depth(db).ready == 150
