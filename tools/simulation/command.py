@@ -202,7 +202,7 @@ class _Apart:
         if at_once:
             os.kill(self.child, signal.SIGKILL)
         used = os.wait4(self.child, 0)[2]
-        shutil.rmtree(self.directory)
+        shutil.rmtree(self.directory, ignore_errors=True)
         told = {"problems": ["the run died"], **json.loads(self.text or "{}")}
         seconds = used.ru_utime + used.ru_stime
         return {**told, "seed": self.settings.seed, "processor": seconds}
