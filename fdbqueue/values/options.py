@@ -383,6 +383,11 @@ def check_name(name: object) -> str:
     return name
 
 
+def check_behind(name: object) -> str | None:
+    """A name to continue behind, if any; raises ``InvalidArgument``."""
+    return None if name is None else check_name(name)
+
+
 def check_queue_name(name: object) -> str:
     """A name of a queue, which people tell from others by its looks; raises ``InvalidArgument``."""
     text = check_name(name)

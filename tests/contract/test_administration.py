@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fdbqueue import Depth, Queue, survey
@@ -126,3 +128,15 @@ def test_verify_finds_what_somebody_else_wrote_into_a_queue(
     db[fdb.tuple.pack(stray, queue._keys.prefix)] = b"not ours"
     (found,) = queue.admin.verify(db).deviations
     assert found.kind == "stray key"
+
+
+@pytest.mark.parametrize("name", ["\ud800", "", "\n", 7])
+def test_lists_go_on_behind_names_only(db: Database, queue: Queue, name: Any) -> None:
+    for list_ in (
+        queue.schedules.list,
+        queue.groups.list,
+        queue.keys.waiting,
+        queue.keys.limited,
+    ):
+        with pytest.raises(InvalidArgument):
+            list_(db, after=name)

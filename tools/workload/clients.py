@@ -30,7 +30,9 @@ class Interrupted(Exception):
 
 
 class Client:
-    """One thread of a process."""
+    """One thread of a process. expected: what its operations may raise by rights."""
+
+    expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, place: Place, recorder: Recorder, who: str, seed: int) -> None:
         self.place, self.recorder, self.who = place, recorder, who
@@ -96,7 +98,7 @@ class Client:
         except Exception as error:
             # Whatever a library has made of an interruption on its way.
             told = Interrupted() if self.interrupted else error
-            if not isinstance(told, (*EXPECTED, Interrupted, *may)):
+            if not isinstance(told, (*self.expected, Interrupted, *may)):
                 raise
             self.recorder.end(self.who, n, error=f"{type(told).__name__}: {told}")
             if isinstance(error, StoreFull):

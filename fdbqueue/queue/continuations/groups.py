@@ -22,7 +22,7 @@ from ...values.content import check_count, check_headers
 from ...values.durations import Seconds
 from ...values.groups import Group, Then, ThenOn
 from ...values.model import Enqueued, NewMessage, T
-from ...values.options import check_name
+from ...values.options import check_behind, check_name
 from ...values.schedules import check_choice
 from ..enqueue import MAX_BATCH, Enqueuing
 from ..handle import Handle, Transactor
@@ -211,7 +211,8 @@ class Groups:
         """
         check_count("limit", limit, MAX_LISTED)
         queue = self._queue
-        return queue._read(tr, lambda tr: inspection.page(tr, queue._scope(tr), limit, after))
+        begin = check_behind(after)
+        return queue._read(tr, lambda tr: inspection.page(tr, queue._scope(tr), limit, begin))
 
     def forget(self, tr: Transactor, name: str) -> bool:
         """Forget a group; returns whether there was one. Its messages stay, and no callback comes.

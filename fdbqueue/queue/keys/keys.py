@@ -11,7 +11,7 @@ from ...schema import catalogue
 from ...store.binding import fdb
 from ...values.content import check_count
 from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
-from ...values.options import check_key_limit, check_name, check_rate
+from ...values.options import check_behind, check_key_limit, check_name, check_rate
 from ..handle import Handle, Transactor
 
 MAX_LISTED = 10_000
@@ -40,7 +40,7 @@ class Keys:
         conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
         check_count("limit", limit, MAX_LISTED)
-        queue = self._queue
+        queue, after = self._queue, check_behind(after)
         return queue._read(tr, lambda tr: inspection.backlogs(tr, queue._scope(tr), limit, after))
 
     def limited(
@@ -52,7 +52,7 @@ class Keys:
     ) -> dict[str, OwnLimits]:
         """The keys that have limits of their own, by name, with these limits; as ``waiting``."""
         check_count("limit", limit, MAX_LISTED)
-        queue = self._queue
+        queue, after = self._queue, check_behind(after)
         return queue._read(tr, lambda tr: inspection.own_limits(tr, queue._scope(tr), limit, after))
 
 

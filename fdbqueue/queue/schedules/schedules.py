@@ -18,7 +18,7 @@ from ...values.backoff import check_delay
 from ...values.content import check_count
 from ...values.durations import Seconds
 from ...values.model import Headers, NewMessage
-from ...values.options import DEFAULT_PRIORITY, check_name
+from ...values.options import DEFAULT_PRIORITY, check_behind, check_name
 from ...values.schedules import CatchUp, Overlap, Schedule, Timing
 from ..enqueue import Enqueuing
 from ..handle import Transactor
@@ -126,7 +126,8 @@ class Schedules:
         """
         check_count("limit", limit, MAX_LISTED)
         queue = self._queue
-        return queue._read(tr, lambda tr: changes.page(tr, queue._scope(tr), limit, after))
+        begin = check_behind(after)
+        return queue._read(tr, lambda tr: changes.page(tr, queue._scope(tr), limit, begin))
 
     def pause(self, tr: Transactor, name: str) -> Schedule:
         """Let no more ticks come; those of the meantime are left out. Raises
