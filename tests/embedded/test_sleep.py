@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fdbqueue.store.binding import fdb
-from fdbqueue.store.embedded.storage import open_stores, versions, watches
+from fdbqueue.store.embedded import open_stores
+from fdbqueue.store.embedded.storage import versions, watches
 from fdbqueue.store.embedded.storage.versions import SLEEPERS, TOUCHED, Shared
 from tests.embedded.test_processes import Worker
 from tests.patience import DEADLINE, eventually

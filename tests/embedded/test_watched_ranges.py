@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdbqueue.store.binding import fdb
-from fdbqueue.store.embedded.storage import open_stores, watches
+from fdbqueue.store.embedded import open_stores
+from fdbqueue.store.embedded.storage import watches
 from fdbqueue.store.embedded.storage.versions import ANNOUNCED, RANGES, TOUCHED, slot_of
 from tests.embedded.test_processes import Worker
 from tests.patience import eventually

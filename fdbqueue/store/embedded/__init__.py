@@ -29,7 +29,7 @@ from .errors import (
     StoreFull,
     StoreMisplaced,
 )
-from .storage.open_stores import first_bytes
+from .open_stores import first_bytes
 
 if TYPE_CHECKING:
     from . import faults

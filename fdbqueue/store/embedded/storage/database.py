@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from ... import world
+from .. import open_stores
 from ..codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
 from ..errors import EngineError, StoreError
 from ..helpers import closer, finisher
@@ -23,7 +24,6 @@ from ..options import (
 )
 from ..timers import timers
 from ..transactions.commit_requests import CommitRequest
-from . import open_stores
 from .checkpoint import Checkpointer
 from .commit import Committer
 from .file import StoreFile

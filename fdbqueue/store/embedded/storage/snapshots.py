@@ -22,6 +22,7 @@ from ..errors import EngineError
 from ..timers import timers
 from . import sampling
 from .file import StoreFile, store_error
+from .known import Known, remember
 from .rows import SIZES, Row
 from .versions import ANNOUNCED, FLOOR, TICK_AFTER, TURN, Clock
 
@@ -49,6 +50,7 @@ class Snapshot:
     """The state of the store at one moment; several transactions may read it."""
 
     __slots__ = (
+        "_known",
         "_lock",
         "_path",
         "_table",
@@ -59,7 +61,7 @@ class Snapshot:
         "users",
     )
 
-    def __init__(self, cursor: sqlite3.Cursor, file: StoreFile, now: float) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, file: StoreFile, known: Known, now: float) -> None:
         self.cursor: sqlite3.Cursor | None = cursor
         self._path = file.path
         self._table = file.table
@@ -69,16 +71,22 @@ class Snapshot:
         self.expires = 0.0
         cursor.execute("BEGIN")
         self.newest: int = cursor.execute(_NEWEST).fetchone()[0]
+        self._known = known.at(self.newest)
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
         with self._lock:
             if self.cursor is None:
                 raise Fault(TOO_OLD)
+            known = self._known
+            if key in known:
+                return known[key]
             try:
-                return self._table.get(self.cursor, key)
+                value = self._table.get(self.cursor, key)
             except sqlite3.Error as error:
                 raise store_error(self._path, error) from error
+            remember(known, key, value)
+            return value
 
     def edge(self, begin: bytes, end: bytes, last: bool) -> bytes | None:
         """The first or last key of a range."""
@@ -174,6 +182,7 @@ class Snapshots:
 
     Attributes:
         current: the newest snapshot, which the next transaction may share, or None.
+        known: what the snapshots and commits of this process share of what they read.
     """
 
     def __init__(self, file: StoreFile, clock: Clock) -> None:
@@ -186,6 +195,7 @@ class Snapshots:
         self.current: Snapshot | None = None
         # In order of their beginning.
         self._open: dict[Snapshot, None] = {}
+        self.known = Known()
         self._released: deque[Snapshot] = deque()
         self._kept: deque[Snapshot] = deque()
         # Cursors, each on a connection of its own.
@@ -333,7 +343,7 @@ class Snapshots:
             self._close(next(iter(self._open)))
         try:
             cursor = self._pool.pop() if self._pool else self._file.connect().cursor()
-            snapshot = Snapshot(cursor, self._file, now)
+            snapshot = Snapshot(cursor, self._file, self.known, now)
         except sqlite3.Error as error:
             raise store_error(self._file.path, error) from error
         self._open[snapshot] = None

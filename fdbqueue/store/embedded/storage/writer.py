@@ -18,6 +18,7 @@ from ..transactions.commit_requests import CommitRequest
 from . import rows, sampling
 from .conflicts import RecentCommits, encode, has_ranges
 from .file import StoreFile, store_error
+from .known import Values
 from .snapshots import Snapshots
 from .versions import (
     ANNOUNCED,
@@ -168,14 +169,17 @@ class Writer:
         if not accepted:
             cursor.execute("ROLLBACK")
             return accepted
+        known = self._snapshots.known
+        values = known.after(recent.newest)
         try:
-            record = _store(cursor, accepted, version, self._file.table)
+            record = _store(cursor, accepted, version, self._file.table, values)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
             # A checkpoint has started the log over since the snapshot was taken.
             _begin(cursor)
-            record = _store(cursor, accepted, version, self._file.table)
+            values = known.after(recent.newest)
+            record = _store(cursor, accepted, version, self._file.table, values)
         self._groups += 1
         # Also after the first: many processes make only a few.
         if self._groups % _TRIM_EVERY == 1:
@@ -194,6 +198,7 @@ class Writer:
         if words[SLEEPERS]:
             shared.wake()
         recent.append(version, accepted[0].writes if len(accepted) == 1 else record)
+        known.learn(version, values)
         words[FLOOR] = version
         for request in accepted:
             request.version = version
@@ -217,21 +222,31 @@ def _begin(cursor: sqlite3.Cursor) -> None:
 
 
 def _store(
-    cursor: sqlite3.Cursor, accepted: list[CommitRequest], version: int, table: rows.Table
+    cursor: sqlite3.Cursor,
+    accepted: list[CommitRequest],
+    version: int,
+    table: rows.Table,
+    values: Values,
 ) -> bytes:
     """Apply requests, and add their line to the log; returns the line."""
     for request in accepted:
         if request.plain:
             if request.clears:
                 cursor.executemany(rows.CLEAR, request.clears)
+                for (key,) in request.clears:
+                    if key in values:
+                        values[key] = None
             if request.rows:
                 cursor.executemany(rows.SET, request.rows)
-            for mutation in request.changes:
-                _change(cursor, *mutation, table=table)
+                for key, value, _ in request.rows:
+                    if key in values:
+                        values[key] = value
+            for op, key, operand in request.changes:
+                _change(cursor, op, key, operand, table, values)
             if request.sampled:
                 sampling.note(cursor, request.sampled)
         else:
-            _apply(cursor, request, table)
+            _apply(cursor, request, table, values)
             request.record = encode(request.writes)
     record = accepted[0].record
     if len(accepted) > 1:
@@ -259,33 +274,49 @@ def _slots(request: CommitRequest) -> Iterable[int]:
     return slots
 
 
-def _apply(cursor: sqlite3.Cursor, request: CommitRequest, table: rows.Table) -> None:
+def _apply(
+    cursor: sqlite3.Cursor, request: CommitRequest, table: rows.Table, values: Values
+) -> None:
     """Apply mutations of any type one by one."""
     for op, key, operand in request.mutations:
         if op == atomic.CLEAR_RANGE and operand is not None:
             cursor.execute(rows.CLEAR_RANGE, (key, operand))
             sampling.note_clear_range(cursor, key, operand)
+            values.clear()
             continue
-        value = _change(cursor, op, key, operand, table)
+        value = operand
+        if op not in (atomic.SET, atomic.CLEAR_RANGE):
+            value = _change(cursor, op, key, operand, table, values)
+        else:
+            _put(cursor, key, value)
+            if key in values:
+                values[key] = value
         if sampling.chosen(key):
             sampling.note(cursor, [(key, None if value is None else len(key) + len(value))])
 
 
 def _change(
-    cursor: sqlite3.Cursor, op: int, key: bytes, operand: bytes | None, table: rows.Table
+    cursor: sqlite3.Cursor,
+    op: int,
+    key: bytes,
+    operand: bytes | None,
+    table: rows.Table,
+    values: Values,
 ) -> bytes | None:
-    """Apply a mutation of one key; returns its new value.
+    """Apply an atomic operation; returns the new value.
 
     Not as a function that SQLite calls: that would swallow what a signal handler raises in it.
     """
-    value = operand
-    if op not in (atomic.SET, atomic.CLEAR_RANGE):
-        old = table.get(cursor, key)
-        value = atomic.apply(op, old, operand)
-        if value == old:
-            return value
+    old = values[key] if key in values else table.get(cursor, key)
+    # However long it is, and however many there are: the same transaction may change it again.
+    value = values[key] = atomic.apply(op, old, operand)
+    if value != old:
+        _put(cursor, key, value)
+    return value
+
+
+def _put(cursor: sqlite3.Cursor, key: bytes, value: bytes | None) -> None:
     if value is None:
         cursor.execute(rows.CLEAR, (key,))
     else:
         cursor.execute(rows.SET, (key, value, rows.checksum(key, value)))
-    return value

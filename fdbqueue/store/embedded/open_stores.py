@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import Any
 
-from ... import world
+from .. import world
 
 stores: dict[str, Any] = {}
 """Open stores by their real paths; guarded by the lock."""
