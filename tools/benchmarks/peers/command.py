@@ -13,19 +13,19 @@ from fdbqueue.cli import terminal
 
 from ..declare import Rounds, Row, Seconds, at_least, benchmark, known
 from ..processes import BenchmarkFailed
-from .foundationdb import on_store
+from .foundationdb import ON_STORES
 from .peer import Missing, Peer
-from .postgres import PgQueuer, Procrastinate, SkipLocked
-from .rabbitmq import RabbitMQ
-from .redis import Dramatiq, Rq, Streams
+from .postgres import PGQUEUER, PROCRASTINATE, SKIP_LOCKED
+from .rabbitmq import RABBITMQ
+from .redis import DRAMATIQ, RQ, STREAMS
 from .run import CELLS, kill, live
-from .sqlite import Huey, LiteQueue
+from .sqlite import HUEY, LITEQUEUE
 
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
-        *on_store(server=False), *on_store(server=True), SkipLocked(), Procrastinate(), PgQueuer(),
-        LiteQueue(), Huey(), RabbitMQ(), Streams(), Rq(), Dramatiq(),
+        *ON_STORES, SKIP_LOCKED, PROCRASTINATE, PGQUEUER, LITEQUEUE, HUEY, RABBITMQ, STREAMS, RQ,
+        DRAMATIQ,
     )
 }  # fmt: skip
 """The order is that of the rows of the table."""
@@ -85,7 +85,7 @@ def peers(
     yield from medians.values()
     yield from judge({name: row.figure for name, row in medians.items()})
     for peer in chosen if kills else ():
-        if peer.works:
+        if peer.work:
             yield kill(peer, messages, kills)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,74 +17,71 @@ from ..baselines import BlindSets, PlainRecipe
 from ..clients import NAME, Client
 from ..ways import Layer
 from .handled import record
-from .peer import Missing, Peer, Server, free_port
+from .peer import Missing, Peer, Server, Store, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-class _OnStore(Peer):
-    """A queue on a store of fdbqueue."""
+class _Embedded(Store):
+    @contextmanager
+    def served(self, directory: Path) -> Iterator[Server]:
+        store = f"embedded:{directory}/store.fdbq"
+        yield Server(store, environment={"FDBQUEUE_STORE": store})
 
-    durable = "each commit"
 
-    def __init__(self, title: str, made: Callable[[Any, Any], Client], server: bool) -> None:
-        self._made = made
-        self._server = server
-        self.name = f"{title}, {'server' if server else 'embedded'}"
+class _Cluster(Store):
+    """A server of one process, by tools/fdbserver."""
 
-    def connect(self, address: str) -> Client:
-        return self._made(fdbqueue.open(address), fdbqueue.fdb.Subspace((NAME,)))
-
-    def check(self) -> None:
-        if self._server and not os.environ.get("FDB_BIN"):
-            self.program("fdbserver")
+    @property
+    def programs(self) -> Sequence[str]:  # type: ignore[override]
+        return () if os.environ.get("FDB_BIN") else ("fdbserver",)
 
     @contextmanager
-    def serve(self, directory: Path) -> Iterator[Server]:
-        if not self._server:
-            store = f"embedded:{directory}/store.fdbq"
-            yield Server(store, environment={"FDBQUEUE_STORE": store})
-            return
-        with tempfile.TemporaryDirectory(prefix="fdb-") as home:
-            environment = {**os.environ, "FDB_DIR": home, "FDB_PORT": str(free_port())}
-            script = str(ROOT / "tools" / "fdbserver")
-            started = subprocess.run(
-                [script, "start"], check=False, env=environment, capture_output=True, text=True
+    def served(self, directory: Path) -> Iterator[Server]:
+        home = directory / "fdb"
+        environment = {**os.environ, "FDB_DIR": str(home), "FDB_PORT": str(free_port())}
+
+        def tell(what: str) -> str:
+            command = [str(ROOT / "tools" / "fdbserver"), what]
+            done = subprocess.run(
+                command, check=False, env=environment, capture_output=True, text=True
             )
-            try:
-                if started.returncode:
-                    raise Missing(f"tools/fdbserver start: {started.stderr[-300:]}")
-                told = subprocess.run(
-                    [script, "env"], env=environment, capture_output=True, text=True, check=True
-                ).stdout
-                exports = shlex.split(told.replace("export ", ""))
-                client = dict(export.split("=", 1) for export in exports)
-                pid = int((Path(home) / "pid").read_text())
-                yield Server(client["FDBQUEUE_STORE"], pid, client)
-            finally:
-                subprocess.run([script, "reset"], env=environment, capture_output=True, check=False)
+            if done.returncode:
+                raise Missing(f"tools/fdbserver {what}: {done.stderr[-300:]}")
+            return done.stdout
+
+        try:
+            tell("start")
+            exports = shlex.split(tell("env").replace("export ", ""))
+            client = dict(export.split("=", 1) for export in exports)
+            yield Server(client["FDBQUEUE_STORE"], int((home / "pid").read_text()), client)
+        finally:
+            tell("reset")
+
+
+def _connect(made: Callable[[Any, Any], Client], address: str) -> Client:
+    return made(fdbqueue.open(address), fdbqueue.fdb.Subspace((NAME,)))
 
 
 def _queue(db: Any, _: Any) -> Layer:
     return Layer(db, fdbqueue.Queue.open(db, NAME, create=True))
 
 
-class _FdbQueue(_OnStore):
-    works = True
-
-    def work(self, address: str) -> None:
-        db = fdbqueue.open(address)
-        worker = fdbqueue.Worker(db)
-        worker.add(fdbqueue.Queue.open(db, NAME), record)
-        worker.run()
+def _work(address: str) -> None:
+    db = fdbqueue.open(address)
+    worker = fdbqueue.Worker(db)
+    worker.add(fdbqueue.Queue.open(db, NAME), record)
+    worker.run()
 
 
-def on_store(*, server: bool) -> list[Peer]:
-    """The peers on a store: fdbqueue, a recipe, and a limit."""
-    sets = _OnStore("blind sets", BlindSets, server)
-    sets.limit = True
+def _on(where: str, store: Store) -> list[Peer]:
+    """fdbqueue, a recipe, and a limit."""
+    recipe, sets = partial(_connect, PlainRecipe), partial(_connect, BlindSets)
     return [
-        _FdbQueue("fdbqueue", _queue, server),
-        _OnStore("plain recipe", PlainRecipe, server),
-        sets,
+        Peer(f"fdbqueue, {where}", partial(_connect, _queue), store, work=_work),
+        Peer(f"plain recipe, {where}", recipe, store),
+        Peer(f"blind sets, {where}", sets, store, limit=True),
     ]
+
+
+ON_STORES = [*_on("embedded", _Embedded()), *_on("server", _Cluster())]

@@ -1,4 +1,4 @@
-"""What a queue does to take part in the comparison."""
+"""What a queue does to take part in the comparison, and how its server is started."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ..clients import Client
 from ..processes import How
@@ -34,7 +35,7 @@ class Server:
 
     address: str
     pid: int | None = None
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables for the processes of the clients."""
 
     @property
@@ -43,28 +44,112 @@ class Server:
         return How("spawn", self.environment)
 
 
-class Peer:
-    """One queue, with its server if it has one.
+class Store:
+    """Where a peer keeps its messages: a path."""
 
-    A peer runs in other processes, too, and so can be pickled.
+    programs: Sequence[str] = ()
+
+    @contextmanager
+    def served(self, directory: Path) -> Iterator[Server]:
+        """Serve until the end of the block, with the data in an empty directory."""
+        yield Server(str(directory / "data"))
+
+
+@dataclass(frozen=True)
+class Daemon(Store):
+    """A server of its own. Its words may name {directory}, {port} and {other}, another port.
+
+    ready: raises while nobody can connect. before, after: commands that run then. user: for which
+    root starts it, if it must not be root.
     """
+
+    command: str
+    address: str
+    ready: Callable[[str], object]
+    before: str = ""
+    after: str = ""
+    user: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def programs(self) -> Sequence[str]:  # type: ignore[override]
+        """Those that the machine must have."""
+        return [each.split()[0] for each in (self.before, self.command, self.after) if each]
+
+    @contextmanager
+    def served(self, directory: Path) -> Iterator[Server]:
+        ports = {"port": str(free_port()), "other": str(free_port())}
+
+        def named(text: str) -> str:
+            return text.format(directory=directory, **ports)
+
+        def words(command: str) -> list[str]:
+            name, *given = named(command).split()
+            return [program(name), *given]
+
+        user = self.user if os.geteuid() == 0 else None
+        if user:
+            shutil.chown(directory, user)
+        own = {name: named(text) for name, text in self.environment.items()}
+        how: dict[str, Any] = {"cwd": directory, "user": user, "env": {**os.environ, **own}}
+        if self.before:
+            subprocess.run(words(self.before), check=True, capture_output=True, **how)
+        log, address = directory / "log", named(self.address)
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                words(self.command), stdout=output, stderr=output, start_new_session=True, **how
+            )
+        try:
+            _wait(process, log, lambda: self.ready(address))
+            yield Server(address, process.pid)
+        finally:
+            if self.after:
+                subprocess.run(words(self.after), check=False, capture_output=True, **how)
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], log: Path, ready: Callable[[], object]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            ready()
+            return
+        except Exception as error:  # whatever a client raises while its server starts
+            if process.poll() is not None or time.monotonic() > deadline:
+                tail = log.read_text(errors="replace")[-500:]
+                raise Missing(f"the server did not start: {error}\n{tail}") from error
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One queue. It runs in other processes, too, and so can be pickled."""
 
     name: str
     client: Callable[[str], Client]
-    durable: str
+    """A connection of this process to an address."""
+    store: Store
+    durable: str = "each commit"
     """When an acknowledged message survives a crash of the machine."""
-    packages: tuple[str, ...] = ()
+    packages: Sequence[str] = ()
     """Modules that it imports, as they are installed by pip."""
-    programs: tuple[str, ...] = ()
-    enqueues_batches = True
+    prepare: Callable[[str], object] | None = None
+    """Makes what clients need, where connecting does not."""
+    work: Callable[[str], object] | None = None
+    """Runs its own worker, if it has one, in this process until it is killed. Its handler passes
+    each payload to ``handled.record``."""
+    enqueues_batches: bool = True
     """Whether one call enqueues several messages."""
-    receives_batches = True
+    receives_batches: bool = True
     """Whether one call receives several messages."""
-    takes = True
+    takes: bool = True
     """Whether a program can receive and acknowledge without the peer's own worker."""
-    works = False
-    """Whether the peer has a worker of its own."""
-    limit = False
+    limit: bool = False
     """Whether this is a limit of the store rather than a queue, so that nothing can be lost."""
 
     def check(self) -> None:
@@ -72,32 +157,16 @@ class Peer:
         for package in self.packages:
             if find_spec(package) is None:
                 raise Missing(f"pip install {package}")
-        for program in self.programs:
-            self.program(program)
+        for name in self.store.programs:
+            program(name)
 
-    @staticmethod
-    def program(name: str) -> str:
-        """The path of a program of the machine; raises ``Missing``."""
-        found = shutil.which(name, path=os.pathsep.join(PLACES)) or shutil.which(name)
-        if found is None:
-            raise Missing(f"{name} is not installed")
-        return found
 
-    @contextmanager
-    def serve(self, directory: Path) -> Iterator[Server]:
-        """Start the peer with its data in a directory, which is empty; stop it at the end."""
-        yield Server(str(directory / "data"))
-
-    def connect(self, address: str) -> Client:
-        """A connection of this process."""
-        return self.client(address)
-
-    def work(self, address: str) -> None:
-        """Run the peer's own worker in this process until it is killed.
-
-        Its handler passes each payload to ``handled.record``.
-        """
-        raise NotImplementedError
+def program(name: str) -> str:
+    """The path of a program of the machine; raises ``Missing``."""
+    found = shutil.which(name, path=os.pathsep.join(PLACES)) or shutil.which(name)
+    if found is None:
+        raise Missing(f"{name} is not installed")
+    return found
 
 
 def free_port() -> int:
@@ -105,41 +174,3 @@ def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
-
-
-@contextmanager
-def running(
-    command: Sequence[str],
-    ready: Callable[[], bool],
-    log: Path,
-    *,
-    directory: Path | None = None,
-    user: str | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Iterator[int]:
-    """Run a server until the end of the block; yields its process id once it is ready."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=directory,
-            user=user,
-            env=environment,
-        )
-        try:
-            deadline = time.monotonic() + START_SECONDS
-            while not ready():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    tail = log.read_text(errors="replace")[-500:]
-                    raise Missing(f"{command[0]} did not start:\n{tail}")
-                time.sleep(0.05)
-            yield process.pid
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()

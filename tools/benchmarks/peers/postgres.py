@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from ..clients import NAME, Client
 from .handled import record
-from .peer import Peer, Server, running
-
-OWNER = "postgres"
+from .peer import Daemon, Peer
 
 
-class _OnPostgres(Peer):
-    durable = "each commit"
-    programs = ("initdb", "postgres")
+def _ready(address: str) -> None:
+    import psycopg
 
-    @contextmanager
-    def serve(self, directory: Path) -> Iterator[Server]:
-        import psycopg
+    psycopg.connect(address).close()
 
-        # PostgreSQL refuses to run as root.
-        user = OWNER if os.geteuid() == 0 else None
-        data = directory / "data"
-        data.mkdir()
-        if user:
-            shutil.chown(data, OWNER)
-            shutil.chown(directory, OWNER)
-        create = [self.program("initdb"), "-D", str(data), "-U", OWNER, "-A", "trust"]
-        subprocess.run(create, check=True, cwd=directory, user=user, capture_output=True)
-        address = f"host={directory} user={OWNER} dbname=postgres"
 
-        def ready() -> bool:
-            try:
-                psycopg.connect(address).close()
-            except psycopg.OperationalError:
-                return False
-            return True
-
-        serve = [self.program("postgres"), "-D", str(data), "-k", str(directory), "-h", ""]
-        log = directory / "log"
-        with running(serve, ready, log, directory=directory, user=user) as pid:
-            yield Server(address, pid)
+POSTGRES = Daemon(
+    "postgres -D {directory}/data -k {directory} -c listen_addresses=",
+    "host={directory} user=postgres dbname=postgres",
+    _ready,
+    before="initdb -D {directory}/data -U postgres -A trust",
+    user="postgres",
+)
 
 
 class _Table(Client):
@@ -80,12 +56,6 @@ class _Table(Client):
         return [bytes(row[1]) for row in rows]
 
 
-class SkipLocked(_OnPostgres):
-    name = "PostgreSQL, SKIP LOCKED"
-    client = _Table
-    packages = ("psycopg",)
-
-
 class _Procrastinate(Client):
     def __init__(self, address: str) -> None:
         import procrastinate
@@ -102,25 +72,16 @@ class _Procrastinate(Client):
         self.task.batch_defer(*({"payload": payload.decode()} for payload in payloads))
 
 
-class Procrastinate(_OnPostgres):
-    name = "procrastinate"
-    client = _Procrastinate
-    packages = ("procrastinate", "psycopg")
-    takes = False
-    works = True
+def _apply_schema(address: str) -> None:
+    _Procrastinate(address).app.schema_manager.apply_schema()
 
-    @contextmanager
-    def serve(self, directory: Path) -> Iterator[Server]:
-        with super().serve(directory) as server:
-            _Procrastinate(server.address).app.schema_manager.apply_schema()
-            yield server
 
-    def work(self, address: str) -> None:
-        import procrastinate
+def _work_on_jobs(address: str) -> None:
+    import procrastinate
 
-        app: Any = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=address))
-        app.task(name="record")(record)
-        app.run_worker(delete_jobs="successful")
+    app: Any = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=address))
+    app.task(name="record")(record)
+    app.run_worker(delete_jobs="successful")
 
 
 class _PgQueuer(Client):
@@ -143,30 +104,42 @@ async def _driver(address: str) -> Any:
     return PsycopgDriver(await psycopg.AsyncConnection.connect(address, autocommit=True))
 
 
-class PgQueuer(_OnPostgres):
-    name = "pgqueuer"
-    client = _PgQueuer
-    packages = ("pgqueuer", "psycopg")
-    takes = False
-    works = True
+def _install(address: str) -> None:
+    client = _PgQueuer(address)
+    client.runner.run(client.queries.install())
 
-    @contextmanager
-    def serve(self, directory: Path) -> Iterator[Server]:
-        with super().serve(directory) as server:
-            client = _PgQueuer(server.address)
-            client.runner.run(client.queries.install())
-            yield server
 
-    def work(self, address: str) -> None:
-        async def run() -> None:
-            from pgqueuer import PgQueuer as Application
+def _work_on_entries(address: str) -> None:
+    async def run() -> None:
+        from pgqueuer import PgQueuer as Application
 
-            application: Any = Application(await _driver(address))
+        application: Any = Application(await _driver(address))
 
-            async def handle(job: Any) -> None:
-                record(job.payload)
+        async def handle(job: Any) -> None:
+            record(job.payload)
 
-            application.entrypoint("record")(handle)
-            await application.run()
+        application.entrypoint("record")(handle)
+        await application.run()
 
-        asyncio.run(run())
+    asyncio.run(run())
+
+
+SKIP_LOCKED = Peer("PostgreSQL, SKIP LOCKED", _Table, POSTGRES, packages=("psycopg",))
+PROCRASTINATE = Peer(
+    "procrastinate",
+    _Procrastinate,
+    POSTGRES,
+    packages=("procrastinate", "psycopg"),
+    prepare=_apply_schema,
+    work=_work_on_jobs,
+    takes=False,
+)
+PGQUEUER = Peer(
+    "pgqueuer",
+    _PgQueuer,
+    POSTGRES,
+    packages=("pgqueuer", "psycopg"),
+    prepare=_install,
+    work=_work_on_entries,
+    takes=False,
+)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from ..clients import NAME, Client
-from .peer import Peer, Server, free_port, running
+from .peer import Daemon, Peer
 
 
 class _Channel(Client):
@@ -35,45 +31,26 @@ class _Channel(Client):
         return [payload for _, _, payload in taken]
 
 
-class RabbitMQ(Peer):
-    name = "RabbitMQ, quorum queue"
-    client = _Channel
-    enqueues_batches = False
-    durable = "each confirm"
-    packages = ("pika",)
-    programs = ("rabbitmq-server", "rabbitmqctl")
-
-    @contextmanager
-    def serve(self, directory: Path) -> Iterator[Server]:
-        port, distribution = free_port(), free_port()
-        environment = {
-            **os.environ,
-            "HOME": str(directory),
-            "RABBITMQ_NODENAME": f"bench{port}@localhost",
-            "RABBITMQ_NODE_PORT": str(port),
+RABBITMQ = Peer(
+    "RabbitMQ, quorum queue",
+    _Channel,
+    Daemon(
+        "rabbitmq-server",
+        "amqp://guest:guest@127.0.0.1:{port}/%2F",
+        _Channel,
+        after="rabbitmqctl stop",  # The script may leave its node behind.
+        environment={
+            "HOME": "{directory}",
+            "RABBITMQ_NODENAME": "bench{port}@localhost",
+            "RABBITMQ_NODE_PORT": "{port}",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-            "RABBITMQ_DIST_PORT": str(distribution),
-            "RABBITMQ_MNESIA_BASE": str(directory / "data"),
-            "RABBITMQ_LOG_BASE": str(directory / "logs"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
-        }
-        (directory / "plugins").write_text("[].\n")
-        address = f"amqp://guest:guest@127.0.0.1:{port}/%2F"
-
-        def ready() -> bool:
-            try:
-                _Channel(address).connection.close()
-            except Exception:  # whatever pika raises while the node starts
-                return False
-            return True
-
-        command = [self.program("rabbitmq-server")]
-        try:
-            with running(command, ready, directory / "log", environment=environment) as pid:
-                yield Server(address, pid)
-        finally:
-            # The script may have left its node behind.
-            subprocess.run(
-                [self.program("rabbitmqctl"), "stop"],
-                env=environment, capture_output=True, check=False,
-            )  # fmt: skip
+            "RABBITMQ_DIST_PORT": "{other}",
+            "RABBITMQ_MNESIA_BASE": "{directory}/data",
+            "RABBITMQ_LOG_BASE": "{directory}/logs",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": "{directory}/none",
+        },
+    ),
+    "each confirm",
+    ("pika",),
+    enqueues_batches=False,
+)

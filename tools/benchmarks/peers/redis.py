@@ -4,46 +4,29 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from ..clients import NAME, Client
 from .handled import record
-from .peer import Peer, Server, running
+from .peer import Daemon, Peer
 
 GROUP = "consumers"
-
-
-class _OnRedis(Peer):
-    durable = "within a second"
-    programs = ("redis-server",)
-
-    @contextmanager
-    def serve(self, directory: Path) -> Iterator[Server]:
-        import redis
-
-        socket = directory / "redis.sock"
-        command = [
-            self.program("redis-server"), "--port", "0", "--unixsocket", str(socket), "--dir",
-            str(directory), "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
-        ]  # fmt: skip
-
-        def ready() -> bool:
-            try:
-                return bool(redis.Redis(unix_socket_path=str(socket)).ping())
-            except redis.ConnectionError:
-                return False
-
-        with running(command, ready, directory / "log") as pid:
-            yield Server(f"unix://{socket}", pid)
 
 
 def _connect(address: str) -> Any:
     import redis
 
-    return redis.Redis.from_url(address)
+    connection: Any = redis.Redis.from_url(address)
+    connection.ping()
+    return connection
+
+
+REDIS = Daemon(
+    "redis-server --port 0 --unixsocket {directory}/redis.sock --dir {directory} --appendonly yes",
+    "unix://{directory}/redis.sock",
+    _connect,
+)
 
 
 class _Stream(Client):
@@ -79,12 +62,6 @@ class _Stream(Client):
         return [entry[1][b"p"] for entry in entries]
 
 
-class Streams(_OnRedis):
-    name = "Redis streams"
-    client = _Stream
-    packages = ("redis",)
-
-
 class _Rq(Client):
     def __init__(self, address: str) -> None:
         import rq
@@ -99,17 +76,10 @@ class _Rq(Client):
         self.queue.enqueue_many([data(record, (each,), result_ttl=0) for each in payloads])
 
 
-class Rq(_OnRedis):
-    name = "RQ"
-    client = _Rq
-    packages = ("redis", "rq")
-    takes = False
-    works = True
+def _work_on_jobs(address: str) -> None:
+    import rq
 
-    def work(self, address: str) -> None:
-        import rq
-
-        rq.Worker([NAME], connection=_connect(address)).work(logging_level="WARNING")
+    rq.Worker([NAME], connection=_connect(address)).work(logging_level="WARNING")
 
 
 class _Dramatiq(Client):
@@ -125,16 +95,23 @@ class _Dramatiq(Client):
         self.actor.send(payload.decode())
 
 
-class Dramatiq(_OnRedis):
-    name = "Dramatiq"
-    client = _Dramatiq
-    enqueues_batches = receives_batches = False
-    packages = ("redis", "dramatiq")
-    takes = False
-    works = True
+def _act(address: str) -> None:
+    import dramatiq
 
-    def work(self, address: str) -> None:
-        import dramatiq
+    dramatiq.Worker(_Dramatiq(address).broker, worker_threads=8).start()
+    threading.Event().wait()
 
-        dramatiq.Worker(_Dramatiq(address).broker, worker_threads=8).start()
-        threading.Event().wait()
+
+WITHIN = "within a second"
+STREAMS = Peer("Redis streams", _Stream, REDIS, WITHIN, ("redis",))
+RQ = Peer("RQ", _Rq, REDIS, WITHIN, ("redis", "rq"), work=_work_on_jobs, takes=False)
+DRAMATIQ = Peer(
+    "Dramatiq",
+    _Dramatiq,
+    REDIS,
+    WITHIN,
+    ("redis", "dramatiq"),
+    work=_act,
+    enqueues_batches=False,
+    takes=False,
+)

@@ -54,7 +54,7 @@ class Cell:
         return {
             "enqueue": self.batch == 1 or peer.enqueues_batches,
             "receive": peer.takes and (self.batch == 1 or peer.receives_batches),
-            "worker": peer.works,
+            "worker": peer.work is not None,
         }[self.work]
 
 
@@ -87,7 +87,7 @@ def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> It
                 rates[cell] = row.figure
                 yield row
             if peer.takes and not peer.limit:
-                rest = partial(measure.rest, partial(peer.connect, server.address))
+                rest = partial(measure.rest, partial(peer.client, server.address))
                 account.settle(once(rest, server.how))
     for cell in possible:
         if cell.work == "worker":
@@ -100,12 +100,14 @@ def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> It
 def _served(peer: Peer) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="fdbqueue-peer-") as directory:
         os.chmod(directory, 0o755)  # A server may run as another user.
-        with peer.serve(Path(directory)) as server:
+        with peer.store.served(Path(directory)) as server:
+            if peer.prepare is not None:
+                peer.prepare(server.address)
             yield server
 
 
 def _call(peer: Peer, server: Server, cell: Cell, account: Account, seconds: float) -> Row:
-    opened = partial(peer.connect, server.address)
+    opened = partial(peer.client, server.address)
     works: list[Work] = [partial(measure.take, opened, cell.batch, None)] * cell.processes
     if cell.work == "enqueue":
         first = [account.numbers(RESERVED) for _ in range(cell.processes)]
@@ -140,7 +142,7 @@ def _fill(peer: Peer, server: Server, messages: int, account: Account) -> None:
 
 
 def _send(peer: Peer, server: Server, first: int, count: int) -> None:
-    once(partial(measure.fill, partial(peer.connect, server.address), first, count), server.how)
+    once(partial(measure.fill, partial(peer.client, server.address), first, count), server.how)
 
 
 @contextmanager
@@ -165,6 +167,7 @@ def _worker(peer: Peer, address: str, how: How) -> Iterator[Running]:
 
 def _handle(peer: Peer, address: str, worker: Worker) -> None:
     worker.ready()
+    assert peer.work is not None
     peer.work(address)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..clients import NAME, Client
 from .handled import record
-from .peer import Peer
+from .peer import Peer, Store
 
 
 class _LiteQueue(Client):
@@ -37,14 +37,6 @@ class _LiteQueue(Client):
         return [row[0].encode() for row in self.queue.conn.execute(ready)]
 
 
-class LiteQueue(Peer):
-    name = "litequeue"
-    client = _LiteQueue
-    receives_batches = False
-    durable = "each commit"
-    packages = ("litequeue",)
-
-
 class _Huey(Client):
     def __init__(self, path: str) -> None:
         from huey import SqliteHuey
@@ -65,14 +57,17 @@ class _Huey(Client):
         return [task.args[0] for task in self.huey.pending()]
 
 
-class Huey(Peer):
-    name = "huey, at most once"
-    client = _Huey
-    enqueues_batches = receives_batches = False
-    durable = "each commit"
-    packages = ("huey",)
-    works = True
+def _consume(address: str) -> None:
+    _Huey(address).huey.create_consumer(workers=1, periodic=False, initial_delay=0.01).run()
 
-    def work(self, address: str) -> None:
-        client = _Huey(address)
-        client.huey.create_consumer(workers=1, periodic=False, initial_delay=0.01).run()
+
+LITEQUEUE = Peer("litequeue", _LiteQueue, Store(), packages=("litequeue",), receives_batches=False)
+HUEY = Peer(
+    "huey, at most once",
+    _Huey,
+    Store(),
+    packages=("huey",),
+    work=_consume,
+    enqueues_batches=False,
+    receives_batches=False,
+)
