@@ -89,7 +89,6 @@ def test_what_cannot_be_measured_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (("groups", "--messages", "100"), ["grouped, 100", "alone, 100", "to ask how far"]),
         (
             ("producers", "--threads", "4", "--rounds", "1", *SHORT),
             ["enqueue, 4", "enqueue of 100, 4", "producer, each waits, 4", "producer, nobody"],

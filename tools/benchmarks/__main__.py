@@ -10,7 +10,7 @@ from .declare import app
 
 DECLARED = (
     "bars", "beside", "costs", "engine", "blocks", "producers", "tasks", "fairness",
-    "groups", "worker", "spark", "web", "peers.command",
+    "worker", "spark", "web", "peers.command",
 )  # fmt: skip
 """The modules that declare benchmarks."""
 

@@ -29,7 +29,6 @@ BENCHMARKS: Mapping[str, Sequence[str]] = {
     "blocks": ("bench", "blocks", "--rounds", "10", "--messages", "2000"),
     "aio": ("bench", "aio", "--rounds", "1", "--waiting", "10"),
     "fairness": ("bench", "fairness", "--only", "costs", "--backlog", "2000", "--rounds", "1"),
-    "groups": ("bench", "groups", "--messages", "2000"),
     "spark": ("bench", "spark", "--rows", "60000", "--repeat", "1"),
     "engine": ("bench_engine", "--rounds", "3", "--large", "20000", "--seconds", "1"),
     "worker": ("bench_worker", "--messages", "0", "--backlog", "2000", "--handlers", "0,1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -45,16 +46,110 @@ def mutant(plant: Callable[[], None]) -> Callable[[], None]:
     return plant
 
 
+def _blind(*places: tuple[Any, str]) -> None:
+    """Let functions, of modules or classes, add no read conflict."""
+    for owner, name in places:
+        setattr(owner, name, _without_conflicts(getattr(owner, name)))
+
+
+def _without_conflicts(function: Callable[..., Any]) -> Callable[..., Any]:
+    def blind(first: Any, *given: Any, **named: Any) -> Any:
+        tr = (
+            first if isinstance(first, fdb.Transaction) else getattr(first, "_tr", None) or first.tr
+        )
+        muted = ("add_read_conflict_key", "add_read_conflict_range")
+        vars(tr).update(dict.fromkeys(muted, lambda *range: None))
+        try:
+            return function(first, *given, **named)
+        finally:
+            for name in muted:
+                vars(tr).pop(name, None)
+
+    return blind
+
+
+BLIND: dict[str, list[tuple[Any, str]]] = {
+    # Two may take one message.
+    "takes_blindly": [
+        (lease, "take_one"),
+        (batch, "_remove"),
+        (scan, "conflicting"),
+        (scan, "watch"),
+    ],
+    # A queue is told to be empty although a message comes meanwhile.
+    "says_empty_blindly": [(scan, "rely_on_emptiness"), (scan, "conflicting")],
+    # One of many leases is settled by two, or lapses as it is.
+    "settles_blindly": [(lease_rows, "conflict"), (lease_rows, "_remove_spans")],
+    # A lease lapses as it is settled or extended.
+    "lapses_blindly": [(lease_expiry, "return_expired"), (lease_rows, "conflict")],
+    # An enqueue does not conflict with a cursor that passes its index: FENCE.
+    "enqueues_behind_cursors": [(index_allocation, "_begin")],
+    # A subscription passes what comes in while it reads.
+    "reads_levels_blindly": [
+        (cursors.CursorScan, "_exclude"),
+        (cursors.CursorScan, "rely_on_ends"),
+    ],
+    # A commit that comes late does not conflict with what was found out about it: ONCE.
+    "records_blindly": [(once.Operation, "commit")],
+    # Two messages get one slot.
+    "gives_slots_twice": [(permits.Permits, "take")],
+    # A message waits though the last slot becomes free meanwhile.
+    "waits_beside_free_slots": [(permits.Permits, "rely")],
+    # A slot is handed to a message that is cancelled meanwhile, or gets another.
+    "hands_over_blindly": [(hand_over, "_hand_over")],
+    # The last two of a group end at once, and neither ends the group.
+    "counts_members_blindly": [(members, "_rely_on_another")],
+    # A plan takes what another takes at once.
+    "plans_blindly": [(planning, "_remove")],
+    # Who joins a line does not see its leader leave, and a leader not who joins.
+    "leads_blindly": [(leader, "lead"), (leader, "hand_over"), (line, "remove")],
+}
+"""Functions, of modules or classes, that add no read conflict."""
+LEFT_OUT: dict[str, tuple[Any, str, object]] = {
+    # What a dead consumer held never returns.
+    "keeps_expired_leases": (lease_expiry, "_over", ()),
+    # The end of a message lets out none that waits for its slot.
+    "keeps_slots": (hand_over, "ended", 0),
+    # What is kept of the rate of a key that rests stays for ever.
+    "needs_a_sweep": (rates, "tidy", 0),
+    # What returns behind a cursor stays behind it.
+    "leaves_cursors_ahead": (requeue, "take_cursors_back", None),
+    # What becomes ready wakes nobody who sleeps: a lost wake-up.
+    "tells_nobody": (changes, "announce", None),
+    # A guard that leaves or takes no more hands its role to nobody.
+    "leaves_no_guard": (wakeups, "_hand_over", None),
+    # A large payload stays when its message ends.
+    "keeps_chunks": (payloads, "remove", None),
+    # An id leads to where its message was.
+    "keeps_a_stale_place": (lookup, "point", None),
+    # A new message replaces none of its value.
+    "keeps_older_values": (last_values, "replace_older", None),
+    # Requests of processes that were killed stay in their line.
+    "believes_in_the_dead": (line, "alive", True),
+    # A message that is taken frees no place in the window of its key.
+    "keeps_windows": (hand_over, "taken", 0),
+    # A message that ends while it waits keeps its turn at a limit that queues share.
+    "keeps_turns": (backlog, "forget", None),
+    # What has failed too often is gone.
+    "loses_dead_letters": (dead_letters, "add", 0),
+    # An index that was passed may be given again: TAIL.
+    "uses_indexes_again": (cursors, "fence", None),
+}
+"""Functions that do nothing, and return so much."""
+
+
+def _left_out(module: Any, name: str, value: object) -> None:
+    setattr(module, name, lambda *given, **named: value)
+
+
+TABLE |= {name: partial(_blind, *places) for name, places in BLIND.items()}
+TABLE |= {name: partial(_left_out, *step) for name, step in LEFT_OUT.items()}
+
+
 @mutant
 def forgets_outcomes() -> None:
     """After an unknown outcome an operation is repeated, also where it has committed."""
     vars(once)["Operation"]._look_back = lambda operation: None
-
-
-@mutant
-def keeps_expired_leases() -> None:
-    """What a dead consumer held never returns."""
-    vars(lease_expiry)["_over"] = lambda tr, scope, reads: []
 
 
 @mutant
@@ -69,12 +164,6 @@ def miscounts() -> None:
         return found
 
     vars(transitions)["_tally"] = wrong
-
-
-@mutant
-def keeps_slots() -> None:
-    """The end of a message lets out none that waits for its slot."""
-    vars(hand_over)["ended"] = lambda tr, scope, messages, ready: 0
 
 
 @mutant
@@ -111,12 +200,6 @@ def moves_without_attempts() -> None:
 
 
 @mutant
-def needs_a_sweep() -> None:
-    """What is kept of the rate of a key that rests stays for ever."""
-    vars(rates)["tidy"] = lambda tr, scope, keys, rested: 0
-
-
-@mutant
 def holds_a_lock() -> None:
     """A thread that begins a session of its process holds a lock over the transaction."""
 
@@ -125,67 +208,6 @@ def holds_a_lock() -> None:
             return session._run(lambda tr: sessions.start(tr, session._root, session._clock))
 
     vars(process_session)["ProcessSession"]._begin = held
-
-
-# -- conflicts that are missing --------------------------------------------------------------------
-
-
-def _blind(*places: tuple[Any, str]) -> None:
-    """Let functions, of modules or classes, add no read conflict."""
-    for owner, name in places:
-        setattr(owner, name, _without_conflicts(getattr(owner, name)))
-
-
-def _without_conflicts(function: Callable[..., Any]) -> Callable[..., Any]:
-    def blind(first: Any, *given: Any, **named: Any) -> Any:
-        tr = (
-            first if isinstance(first, fdb.Transaction) else getattr(first, "_tr", None) or first.tr
-        )
-        muted = ("add_read_conflict_key", "add_read_conflict_range")
-        vars(tr).update(dict.fromkeys(muted, lambda *range: None))
-        try:
-            return function(first, *given, **named)
-        finally:
-            for name in muted:
-                vars(tr).pop(name, None)
-
-    return blind
-
-
-@mutant
-def takes_blindly() -> None:
-    """Two may take one message."""
-    _blind((lease, "take_one"), (batch, "_remove"), (scan, "conflicting"), (scan, "watch"))
-
-
-@mutant
-def says_empty_blindly() -> None:
-    """A queue is told to be empty although a message comes meanwhile."""
-    _blind((scan, "rely_on_emptiness"), (scan, "conflicting"))
-
-
-@mutant
-def settles_blindly() -> None:
-    """One of many leases is settled by two, or lapses as it is."""
-    _blind((lease_rows, "conflict"), (lease_rows, "_remove_spans"))
-
-
-@mutant
-def lapses_blindly() -> None:
-    """A lease lapses as it is settled or extended."""
-    _blind((lease_expiry, "return_expired"), (lease_rows, "conflict"))
-
-
-@mutant
-def enqueues_behind_cursors() -> None:
-    """An enqueue does not conflict with a cursor that passes its index: FENCE."""
-    _blind((index_allocation, "_begin"))
-
-
-@mutant
-def reads_levels_blindly() -> None:
-    """A subscription passes what comes in while it reads."""
-    _blind((cursors.CursorScan, "_exclude"), (cursors.CursorScan, "rely_on_ends"))
 
 
 @mutant
@@ -215,96 +237,9 @@ def knows_options_blindly() -> None:
 
 
 @mutant
-def records_blindly() -> None:
-    """A commit that comes late does not conflict with what was found out about it: ONCE."""
-    _blind((once.Operation, "commit"))
-
-
-@mutant
-def gives_slots_twice() -> None:
-    """Two messages get one slot."""
-    _blind((permits.Permits, "take"))
-
-
-@mutant
-def waits_beside_free_slots() -> None:
-    """A message waits though the last slot becomes free meanwhile."""
-    _blind((permits.Permits, "rely"))
-
-
-@mutant
-def hands_over_blindly() -> None:
-    """A slot is handed to a message that is cancelled meanwhile, or gets another."""
-    _blind((hand_over, "_hand_over"))
-
-
-@mutant
-def counts_members_blindly() -> None:
-    """The last two of a group end at once, and neither ends the group."""
-    _blind((members, "_rely_on_another"))
-
-
-@mutant
-def plans_blindly() -> None:
-    """A plan takes what another takes at once."""
-    _blind((planning, "_remove"))
-
-
-@mutant
-def leads_blindly() -> None:
-    """Who joins a line does not see its leader leave, and a leader not who joins."""
-    _blind((leader, "lead"), (leader, "hand_over"), (line, "remove"))
-
-
-# -- steps that are left out -----------------------------------------------------------------------
-
-
-@mutant
-def leaves_cursors_ahead() -> None:
-    """What returns behind a cursor stays behind it."""
-    vars(requeue)["take_cursors_back"] = lambda tr, scope, messages: None
-
-
-@mutant
-def tells_nobody() -> None:
-    """What becomes ready wakes nobody who sleeps: a lost wake-up."""
-    vars(changes)["announce"] = lambda tr, scope, messages: None
-
-
-@mutant
-def leaves_no_guard() -> None:
-    """A guard that leaves or takes no more hands its role to nobody."""
-    vars(wakeups)["_hand_over"] = lambda tr, keys, consumer, sleepers: None
-
-
-@mutant
-def keeps_chunks() -> None:
-    """A large payload stays when its message ends."""
-    vars(payloads)["remove"] = lambda tr, keys, envelope: None
-
-
-@mutant
-def keeps_a_stale_place() -> None:
-    """An id leads to where its message was."""
-    vars(lookup)["point"] = lambda tr, keys, message, place: None
-
-
-@mutant
-def keeps_older_values() -> None:
-    """A new message replaces none of its value."""
-    vars(last_values)["replace_older"] = lambda tr, scope, added: None
-
-
-@mutant
 def returns_what_was_replaced() -> None:
     """A message returns though a newer one of its value has come."""
     vars(last_values)["remaining"] = lambda tr, scope, transition, messages: list(messages)
-
-
-@mutant
-def believes_in_the_dead() -> None:
-    """Requests of processes that were killed stay in their line."""
-    vars(line)["alive"] = lambda version, index, request: True
 
 
 @mutant
@@ -342,33 +277,6 @@ def counts_backlogs_twice() -> None:
     """Of those that wait, each is counted twice."""
     count = backlog.count
     vars(backlog)["count"] = lambda tr, keys, gate, change: count(tr, keys, gate, 2 * change)
-
-
-@mutant
-def keeps_windows() -> None:
-    """A message that is taken frees no place in the window of its key."""
-    vars(hand_over)["taken"] = lambda tr, scope, messages: 0
-
-
-@mutant
-def keeps_turns() -> None:
-    """A message that ends while it waits keeps its turn at a limit that queues share."""
-    vars(backlog)["forget"] = lambda tr, scope, turn: None
-
-
-@mutant
-def loses_dead_letters() -> None:
-    """What has failed too often is gone."""
-    vars(dead_letters)["add"] = lambda tr, scope, source, messages: 0
-
-
-@mutant
-def uses_indexes_again() -> None:
-    """An index that was passed may be given again: TAIL."""
-    vars(cursors)["fence"] = lambda tr, keys, level, index: None
-
-
-# -- what is wrong with a message ------------------------------------------------------------------
 
 
 @mutant

@@ -242,8 +242,6 @@ CHECKS: tuple[Callable[[View], Iterator[Violation]], ...] = (
     at_most_once,
     ordering.sorted_batches,
     ordering.fifo,
-    ordering.priority,
-    ordering.empties,
     cursors,
     selectors,
     delays,

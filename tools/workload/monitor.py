@@ -21,9 +21,14 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-QUEUES = ("first", "staged", "auto")
-"""Those that are received from in the order of the queue, and by nobody else than the history
-tells: not by selectors, and not by workers."""
+QUEUES: dict[str, list[str | None]] = {
+    "first": [None],
+    "staged": [None],
+    "auto": [None],
+    "filtered": ["eu", "us"],
+}
+"""Those that are received from in their order, and by nobody else than the history tells, such as
+workers; of one that is taken from by selectors, by what these select."""
 
 
 class Put(NamedTuple):
@@ -141,8 +146,9 @@ def judged(history: Iterable[Any]) -> list[str]:
     gone = {one.what["process"]: one.began for one in history if one.name == "killed"}
     return [
         f"order: {queue}: {each}"
-        for queue in QUEUES
-        for each in _of_queue([one for one in operations if one.queue == queue], gone)
+        for queue, regions in QUEUES.items()
+        for region in regions
+        for each in _of_queue([one for one in operations if one.queue == queue], gone, region)
     ]
 
 
@@ -156,12 +162,13 @@ def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
-def _of_queue(operations: list[Any], gone: dict[str, int]) -> list[str]:
+def _of_queue(operations: list[Any], gone: dict[str, int], region: str | None) -> list[str]:
     puts = [
         Put(tag, level, one.began, one.ended if one.error is None and one.ended else math.inf, now)
         for one in operations
         if one.name == "enqueue"
-        for tag, level, delay, waits, _ in one.what["messages"]
+        for tag, level, delay, waits, at in one.what["messages"]
+        if region in (None, at)
         for now in [not delay and waits is None]
     ]
     doubts: list[tuple[float, float]] = []
@@ -177,7 +184,8 @@ def _of_queue(operations: list[Any], gone: dict[str, int]) -> list[str]:
     )
     takes = []
     for one in operations:
-        if one.name in ("receive", "dequeue") and one.error is None and one.ended:
+        told = one.name in ("receive", "dequeue") and one.error is None and one.ended
+        if told and region in (None, one.what.get("region", region)):
             sure = not _touches(one, doubts)
             for tag, _, _, attempt, _, again in one.result:
                 first, final = attempt == 1 and not again, one.name == "dequeue"

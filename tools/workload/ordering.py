@@ -1,9 +1,10 @@
-"""Order in real time: what must have been delivered before, or must have been there.
+"""Order in a level, in real time: what must have been delivered before.
 
-The argument of all three checks is one: a message whose enqueue had returned before, and that
-nobody had asked for until after, stood in the queue all the while. It is used only where a message
-reached its first consumer at its first attempt: else somebody else had it for a while; and where
-nobody was under way meanwhile who may have had it and did not tell (``View.disturbed``).
+What is more urgent, and what is empty, is the matter of the monitor. A message whose enqueue had
+returned before, and that nobody had asked for until after, stood in the queue all the while. It is
+used only where a message reached its first consumer at its first attempt: else somebody else had it
+for a while; and where nobody was under way meanwhile who may have had it and did not tell
+(``View.disturbed``).
 """
 
 from __future__ import annotations
@@ -116,39 +117,7 @@ def fifo(view: View) -> Iterator[Violation]:
         level = standing.get((_group(told.queue, told.region), told.level))
         before = level and level.throughout(told.operation.began, one.ended)
         if before:
-            yield _overtaken(view, "fifo", told, one, before)
-
-
-def priority(view: View) -> Iterator[Violation]:
-    """Nothing is taken while something more urgent stands in the queue."""
-    standing = _standing(view)
-    for told, one in _taken(view):
-        for level in range(told.level):
-            more = standing.get((_group(told.queue, told.region), level))
-            before = more and more.throughout(one.began, one.ended)
-            if before:
-                yield _overtaken(view, "priority", told, one, before)
-
-
-def empties(view: View) -> Iterator[Violation]:
-    """Nobody is told that a queue is empty in which a message stood all the while."""
-    standing = _standing(view)
-    groups: dict[Group, list[Standing]] = defaultdict(list)
-    for (group, _), each in standing.items():
-        groups[group].append(each)
-    for one in view.empties:
-        assert one.ended is not None
-        if view.paused(one) or view.disturbed(one):
-            continue
-        for each in groups[_group(one.queue, one.what.get("region", ""))]:
-            there = each.throughout(one.began, one.ended)
-            if there:
-                takers = [taken.operation for taken in view.taken[one.queue, there.tag]]
-                operations = [there.operation, one, *takers]
-                yield violation("false empty", f"{one.queue}: {there.tag} was there", operations)
-
-
-def _overtaken(view: View, kind: str, told: Told, one: Taken, before: Told) -> Violation:
-    takers = [taken.operation for taken in view.taken[before.queue, before.tag]]
-    operations = [before.operation, told.operation, one.operation, *takers]
-    return violation(kind, f"{told.queue}: {told.tag} was taken before {before.tag}", operations)
+            takers = [taken.operation for taken in view.taken[before.queue, before.tag]]
+            operations = [before.operation, told.operation, one.operation, *takers]
+            text = f"{told.queue}: {told.tag} was taken before {before.tag}"
+            yield violation("fifo", text, operations)

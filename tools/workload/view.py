@@ -113,10 +113,8 @@ class View:
     given: dict[tuple[str, str], list[Operation]] = field(default_factory=lambda: defaultdict(list))
     """By queue and tag: what may have given the message back."""
     effects: dict[tuple[str, str], int] = field(default_factory=dict)
-    empties: list[Operation] = field(default_factory=list)
     silent: list[Operation] = field(default_factory=list)
     """Calls that may have been given messages, and did not tell."""
-    pauses: list[Operation] = field(default_factory=list)
     killed: dict[str, int] = field(default_factory=dict)
     """By process: when it was no more."""
     options: dict[str, list[Operation]] = field(default_factory=lambda: defaultdict(list))
@@ -133,12 +131,7 @@ class View:
         }
         for one in self.operations:
             self._sort(one)
-        self._paused_spans = self._spans(self.pauses)
         self._silent_spans = self._spans(self.silent)
-
-    def paused(self, one: Operation) -> bool:
-        """Whether its queue may have been paused at some instant of an operation."""
-        return self._touches(self._paused_spans, one)
 
     def disturbed(self, one: Operation) -> bool:
         """Whether at some instant of an operation a message may have been in hands unknown.
@@ -147,12 +140,9 @@ class View:
         as if it never had them: for as long as it lasts, and for a lease where it was killed, any
         message of its queue may be out of the queue. Whoever takes the next one then is right.
         """
-        return self._touches(self._silent_spans, one)
-
-    @staticmethod
-    def _touches(spans: dict[str, Spans], one: Operation) -> bool:
         end = math.inf if one.ended is None else one.ended
-        return one.queue in spans and spans[one.queue].touch(one.began, end)
+        spans = self._silent_spans.get(one.queue)
+        return spans is not None and spans.touch(one.began, end)
 
     def _spans(self, operations: Iterable[Operation]) -> dict[str, Spans]:
         spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -200,8 +190,6 @@ class View:
                         self.given[one.queue, tag].append(one)
             case "effect of":
                 self.effects[one.queue, what["tag"]] = what["count"]
-            case "paused":
-                self.pauses.append(one)
             case "killed":
                 self.killed[what["process"]] = one.began
             case "options":
@@ -230,10 +218,7 @@ class View:
             )
 
     def _take(self, one: Operation) -> None:
-        certain, rows = self.came(one)
-        # Who died before the answer was told nothing.
-        if certain and not rows and one.ended is not None:
-            self.empties.append(one)
+        _, rows = self.came(one)
         if one.name == "receive" and not one.ok:
             self.silent.append(one)
         for row in rows or ():
