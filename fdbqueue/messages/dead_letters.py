@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from ..errors import QueueNotFound
 from ..schema import catalogue
-from ..schema.codec.atomic import pack_index
 from ..schema.codec.dead_letters import DeadLetter, open_letter
 from ..schema.codec.envelopes import Envelope
 from ..schema.codec.lookup import DeadRecord
@@ -31,10 +30,10 @@ from ..values.states import (
     REDRIVE,
     State,
 )
-from . import lookup, payloads, transitions
+from . import lookup, payloads, place, transitions
 from .delivery import results, scan
 from .delivery.scan import BATCH_BYTES
-from .enqueue import append, index_allocation, last_values, level_order
+from .enqueue import append, last_values, level_order
 
 _DEAD_LETTER = {
     State.LEASED: DEAD_LETTER,
@@ -77,8 +76,7 @@ def add(
         tr[lookup.key(scope.keys, record)] = letter.pack()
         lookup.point(tr, scope.keys, message, record)
         if message.turn is not None:  # It was never ready, so nothing keeps its index.
-            level, index = message.position.level, message.position.index
-            tr.max(scope.keys.tail(level), pack_index(index))
+            place.leave(tr, scope.keys.levels[message.position.level], message.position.index)
     dead = [message for message, _ in messages]
     return let_out + transitions.record(tr, scope, _DEAD_LETTER[source], dead)
 
@@ -143,7 +141,7 @@ def redrive(
     values = [last_values.value(scope, message.envelope) for _, message in records]
     newest = [None if value is None else tr.get(keys.latest(value)) for value in values]
     ends = {
-        level: index_allocation.reads(tr, keys, level)
+        level: place.reads(tr, keys, level)
         for level in {message.position.level for _, message in records}
     }
     taken: set[str] = set()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ..schema import counters
-from ..schema.codec.atomic import pack_index
 from ..schema.codec.delayed import Delayed
 from ..schema.codec.envelopes import Envelope
 from ..schema.codec.lookup import Turn
@@ -15,9 +14,9 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
 from ..values.states import PROMOTE, PUT_OFF, State
-from . import lookup, transitions
+from . import lookup, place, transitions
 from .delivery import promotion, requeue, scan
-from .enqueue import delayed_row, level_order
+from .enqueue import delayed_row
 from .lookup import Found
 from .slots import hand_over
 
@@ -72,25 +71,25 @@ def _change(
     tr: fdb.Transaction, scope: Scope, found: Found, envelope: Envelope, due_ms: int | None
 ) -> bool:
     """``change`` of one, which has left its place; returns whether it is delayed and due."""
-    old, place = found.message, found.place
+    old, stands = found.message, found.place
     level = scope.level(envelope.priority)
-    waits = isinstance(place, Turn)  # Else it leaves the window of its key.
+    waits = isinstance(stands, Turn)  # Else it leaves the window of its key.
     envelope = replace(envelope, id=old.id, window=envelope.window if waits else None)
     new = StoredMessage(replace(old.position, level=level), envelope, turn=old.turn)
     if due_ms and old.envelope.gates and old.position.index:
         return _put_outside(tr, scope, found, replace(new, envelope=envelope.outside()), due_ms)
-    if isinstance(place, Turn):
-        tr[lookup.key(scope.keys, place)] = Delayed(new.position, envelope.pack()).pack()
+    if isinstance(stands, Turn):
+        tr[lookup.key(scope.keys, stands)] = Delayed(new.position, envelope.pack()).pack()
         counters.shift(tr, scope.keys, State.READY, old.position.level, level, old.envelope.size)
         counters.resize(tr, scope.keys, level, envelope.size - old.envelope.size)
         return False
     if level != old.position.level and old.position.index:
-        (new,) = level_order.assign(tr, scope, [(level, envelope)])
+        (new,) = place.assign(tr, scope, [(level, envelope)])
         # No other message may take its index while it is away.
-        tr.max(scope.keys.tail(level), pack_index(new.position.index))
-    if isinstance(place, Due):
+        place.leave(tr, scope.keys.levels[level], new.position.index)
+    if isinstance(stands, Due):
         counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
-        return _put(tr, scope, new, place.due_ms if due_ms is None else due_ms)
+        return _put(tr, scope, new, stands.due_ms if due_ms is None else due_ms)
     transitions.record(tr, scope, PUT_OFF, [old])
     counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
     if due_ms:

@@ -28,9 +28,9 @@ from ..values.states import (
     State,
     Transition,
 )
-from . import dead_letters, editing, inspection, lookup, payloads, transitions
+from . import dead_letters, editing, inspection, lookup, payloads, place, transitions
 from .delivery import cancellation, lease, scan
-from .enqueue import admission, index_allocation, level_order
+from .enqueue import admission
 from .enqueue.admission import Draft
 from .lookup import Found
 from .transaction_budget import PAGE_BYTES, weight
@@ -97,9 +97,9 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
     if kind is not Kind.READY:
         every = keys.kind(kind)
         return [(every.start, every.stop)]
-    ends = [index_allocation.reads(tr, keys, level) for level in range(scope.options.levels)]
+    ends = [place.reads(tr, keys, level) for level in range(scope.options.levels)]
     return [
-        (keys.ready_level(level).start, level_order.end(scope, level, reads))
+        (keys.ready_level(level).start, place.end(scope, level, reads))
         for level, reads in enumerate(ends)
     ]
 

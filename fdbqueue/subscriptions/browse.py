@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from ..messages.delivery import scan
+from ..messages.place import fence
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
 from ..values.model import Position
 from .acquire import Found, enough
-from .cursors import CursorScan, behind, fence, put
+from .cursors import CursorScan, behind, put
 
 PAGE = 100
 """How many messages one transaction reads without a subscription."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from ..messages import place
 from ..messages.checks.audit import Audit
-from ..schema.codec.atomic import pack_index, unpack_index
+from ..schema.codec.atomic import unpack_index
 from ..schema.keys import Kind
 
 
@@ -27,6 +28,6 @@ def cursors(audit: Audit, begin: bytes) -> bytes:
         elif level is not None and kv.value > keys.place_after(unpack_index(tails[level].value)):
             index = keys.parse_place(kv.value)
             detail = f"in level {level} it is at {index}, beyond TAIL"
-            raised = partial(audit.tr.max, keys.tail(level), pack_index(index))
+            raised = partial(place.leave, audit.tr, keys.levels[level], index)
             audit.report("tail behind cursor", name, detail, raised)
     return following

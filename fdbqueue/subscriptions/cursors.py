@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..messages.delivery import scan
-from ..schema.codec.atomic import pack_index
+from ..messages.place import fence
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
@@ -148,12 +148,6 @@ def put(
     """
     tr[keys.cursor(subscription, level)] = place
     fence(tr, keys, level, index)
-
-
-def fence(tr: fdb.Transaction, keys: QueueKeys, level: int, index: int) -> None:
-    """Allow no more enqueues at indexes up to ``index``. Writes blindly."""
-    tr.max(keys.tail(level), pack_index(index))
-    tr.add_write_conflict_range(keys.fence(level, 0), keys.fence(level, index + 1))
 
 
 def behind(keys: QueueKeys, position: Position) -> bytes:

@@ -14,6 +14,7 @@ from itertools import chain
 
 from ..errors import InvalidArgument
 from ..messages.delivery import scan
+from ..messages.place import fence
 from ..messages.streams.planning import Limits
 from ..schema.codec.envelopes import open_envelope
 from ..schema.keys import LOWEST, QueueKeys
@@ -86,7 +87,7 @@ def advance(
         passed.ended = True
     for level, position in last.items():
         passed.places[level] = cursors.behind(scope.keys, position)
-        cursors.fence(tr, scope.keys, level, position.index)
+        fence(tr, scope.keys, level, position.index)
     return passed
 
 
@@ -101,7 +102,7 @@ def begin(tr: fdb.Transaction, scope: Scope, start: StartPosition) -> dict[int, 
         return {}
     found = start.find(tr, scope)
     for level, (_, index) in found.items():
-        cursors.fence(tr, scope.keys, level, index)
+        fence(tr, scope.keys, level, index)
     return {level: cursor for level, (cursor, _) in found.items()}
 
 

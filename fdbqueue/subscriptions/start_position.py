@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ..errors import InvalidArgument
-from ..messages.enqueue import index_allocation
+from ..messages import place
 from ..schema.scope import Scope
 from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
@@ -60,10 +60,10 @@ class StartPosition(Struct, frozen=True):
                 argument=self.argument, value=self.name, problem="the queue has no such level"
             )
         levels = range(scope.options.levels) if position is None else (position.level,)
-        ends = {level: index_allocation.reads(tr, keys, level) for level in levels}
+        ends = {level: place.reads(tr, keys, level) for level in levels}
         found = {}
         for level, end in ends.items():
-            following = index_allocation.next_index(keys.levels[level], *end)
+            following = place.next_index(keys.levels[level], *end)
             if position is not None and position.index < following:
                 found[level] = keys.place(position), position.index
             else:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.messages.enqueue import index_allocation
+from fdbqueue.messages import place
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
@@ -133,7 +133,7 @@ def test_a_leap_that_nobody_needs_any_more_is_forgotten(
         return Position.from_id(queue.enqueue(db.create_transaction(), b"long")).index - last
 
     assert begin() > 1, "it begins with the leap"
-    monkeypatch.setattr(index_allocation, "_HALVED_VERSIONS", 1)
+    monkeypatch.setattr(place, "_HALVED_VERSIONS", 1)
     queue.enqueue(db, b"so that the version moves on")
     assert begin() == 1
 

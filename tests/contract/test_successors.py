@@ -209,7 +209,7 @@ def test_a_successor_that_cannot_be_enqueued_fails_its_message_and_no_neighbour(
 
     # When they are acknowledged together
     with Worker(db, 6, prefetch=0).add(orders, handle):
-        eventually(lambda: orders.depth(db).leased + orders.depth(db).ready == 0)
+        eventually(lambda: orders.depth(db).done + len(orders.dead.list(db)) == 6)
     # Then the two have failed, with the reason, and no part of what follows them has come
     assert orders.depth(db) == Depth(enqueued=6, done=4, dead=2)
     reasons = {each.message.payload: each.death.reason for each in orders.dead.list(db)}

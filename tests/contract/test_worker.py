@@ -210,7 +210,7 @@ def test_a_handler_says_when_to_try_again_or_that_it_never_will(db: Database, qu
 def test_a_handler_may_drop_a_message(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     with Worker(db, 1).add(queue, Failing(99, lambda: Reject("poison", drop=True))):
-        eventually(lambda: not queue.depth(db).leased and not queue.depth(db).ready)
+        eventually(lambda: (depth := queue.depth(db)).leased + depth.ready == 0)
     assert queue.dead.list(db) == []
     assert queue.depth(db).dead == 0
     assert queue.depth(db).enqueued == 1

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fdbqueue.consumers import leader, line, promotion, sessions, wakeups
-from fdbqueue.messages import dead_letters, delayed, lookup, payloads, transitions
+from fdbqueue.messages import dead_letters, delayed, lookup, payloads, place, transitions
 from fdbqueue.messages.delivery import (
     batch,
     lease,
@@ -17,11 +17,10 @@ from fdbqueue.messages.delivery import (
     lease_extension,
     lease_rows,
     redelivery,
-    requeue,
     scan,
 )
 from fdbqueue.messages.delivery import promotion as due_messages
-from fdbqueue.messages.enqueue import index_allocation, last_values
+from fdbqueue.messages.enqueue import last_values
 from fdbqueue.messages.groups import members
 from fdbqueue.messages.schedules import ticks
 from fdbqueue.messages.slots import backlog, hand_over, permits, rates
@@ -83,7 +82,7 @@ BLIND: dict[str, list[tuple[Any, str]]] = {
     # A lease lapses as it is settled or extended.
     "lapses_blindly": [(lease_expiry, "return_expired"), (lease_rows, "conflict")],
     # An enqueue does not conflict with a cursor that passes its index: FENCE.
-    "enqueues_behind_cursors": [(index_allocation, "_begin")],
+    "enqueues_behind_cursors": [(place, "behind")],
     # A subscription passes what comes in while it reads.
     "reads_levels_blindly": [
         (cursors.CursorScan, "_exclude"),
@@ -113,7 +112,7 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     # What is kept of the rate of a key that rests stays for ever.
     "needs_a_sweep": (rates, "tidy", 0),
     # What returns behind a cursor stays behind it.
-    "leaves_cursors_ahead": (requeue, "take_cursors_back", None),
+    "leaves_cursors_ahead": (place, "take_cursors_back", None),
     # What becomes ready wakes nobody who sleeps: a lost wake-up.
     "tells_nobody": (changes, "announce", None),
     # A guard that leaves or takes no more hands its role to nobody.

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ...errors import CorruptData
 from ...schema import catalogue, counters
 from ...schema.codec import blocks, sorting
-from ...schema.codec.atomic import MAX_INDEX, pack_counters, pack_index, unpack_index
+from ...schema.codec.atomic import MAX_INDEX, pack_counters, unpack_index
 from ...schema.codec.blocks import AnyRow
 from ...schema.codec.dead_letters import DeadLetter
 from ...schema.codec.delayed import Delayed
@@ -34,7 +34,7 @@ from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Depth, Deviation, Position
 from ...values.options import MAX_LEASE_SECONDS
-from .. import lookup
+from .. import lookup, place
 from ..delivery import lease_rows
 
 PAGE_ROWS = 500
@@ -209,7 +209,7 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
                 "tail too low",
                 subject,
                 f"its index {position.index} could be used again",
-                partial(audit.tr.max, keys.tail(position.level), pack_index(position.index)),
+                partial(place.leave, audit.tr, keys.levels[position.level], position.index),
             )
         if chunks is not None:
             stored = sum(len(kv.value) for kv in chunks)
@@ -230,7 +230,7 @@ def _sorted(audit: Audit, position: Position, envelope: Envelope, tail: fdb.Valu
     if sorting.length(value) != sorting.length(wanted) or repr(value) != repr(wanted):
         audit.report("out of order", subject, f"it is sorted by {value!r}, not {wanted!r}")
     if unpack_index(tail.value) < arrival:
-        raised = partial(audit.tr.max, audit.scope.keys.tail(position.level), pack_index(arrival))
+        raised = partial(place.leave, audit.tr, audit.scope.keys.levels[position.level], arrival)
         audit.report("tail too low", subject, f"its arrival {arrival} could be used again", raised)
 
 

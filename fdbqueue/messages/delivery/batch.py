@@ -23,6 +23,7 @@ from ...store.client import pack_bytes, pack_int
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Delivery, Message, Position
 from ...values.states import LEASE
+from .. import place
 from . import lease, lease_rows
 from .lease_extension import Extended
 from .lease_rows import Held, WholeRow
@@ -398,7 +399,6 @@ def _lease(
     for claim, named in zip(claims, places, strict=True):
         tr.set(keys.expiry_prefix + packed + pack_bytes(claim), ends + b"".join(named))
     for level, total in totals.items():
-        # As ``scan.remove``: its index is never used again.
-        tr.max(levels[level].tail, tops[level].to_bytes(8, "little"))
+        place.leave(tr, levels[level], tops[level])
         tr.add(levels[level].count, counters.operand(total))
     return taken

@@ -51,7 +51,7 @@ from ...store.client import pack_bytes, pack_int
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Delivery, LeasedMessage
 from ...values.states import LEASE
-from .. import payloads, transitions
+from .. import payloads, place, transitions
 from . import lease_rows, limits, scan
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ def take_one(
         if block is None:
             return None
         key, value = block.key(block.first), block.left[block.first]
-    position, place, envelope = keys.parse_ready(key), key[keys.place_begin :], open_envelope(value)
+    position, where, envelope = keys.parse_ready(key), key[keys.place_begin :], open_envelope(value)
     if not envelope.simple(now_ms):
         return None
     tr.add_read_conflict_range(keys.ready_begin, kv.key + b"\x00")
@@ -137,16 +137,15 @@ def take_one(
     version += clock.versions_ahead() + int(seconds * VERSIONS_PER_SECOND)
     wall_ms = now_ms + int(seconds * 1000)
     given = (version, wall_ms, terms.consumer, value, begun, claim, envelope.plain)
-    tr.set(keys.lease_prefix + place, Lease(position, *given).pack())
+    tr.set(keys.lease_prefix + where, Lease(position, *given).pack())
     expiry = keys.expiry_prefix + pack_int(version) + pack_bytes(claim)
-    tr.set(expiry, wall_ms.to_bytes(8, "little") + place)
+    tr.set(expiry, wall_ms.to_bytes(8, "little") + where)
     prepared, total = levels[position.level], _LEASED - envelope.size * counters.BYTE
-    # As ``scan.remove``: its index is never used again.
-    tr.max(prepared.tail, position.index.to_bytes(8, "little"))
+    place.leave(tr, prepared, position.index)
     operand = (total % counters.MODULUS).to_bytes(counters.OPERAND_BYTES, "little")
     tr.add(prepared.count, operand)
     message = envelope.message(position, envelope.payload)
-    return [Delivery(message, claim + place, message.attempts + 1, wall_ms, begun)]
+    return [Delivery(message, claim + where, message.attempts + 1, wall_ms, begun)]
 
 
 def assign(
@@ -183,13 +182,13 @@ def _assign(
             packed, plain = message.envelope.pack(), message.envelope.plain
             given = (*until, terms.consumer, packed, begun, claim, plain, len(some))
             lease = Lease(message.position, *given)
-            place = lease.place
-            places.append(place)
-            leases.append((claim + place, lease))
+            where = lease.place
+            places.append(where)
+            leases.append((claim + where, lease))
             run.append(packed)
             if n == len(some) or not _share(message, some[n]):
                 row = pack_block(run) if len(run) > 1 else packed
-                tr[keys.lease_prefix + place] = replace(lease, envelope=row).pack()
+                tr[keys.lease_prefix + where] = replace(lease, envelope=row).pack()
                 run = []
         tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
         if terms.in_line:
@@ -249,7 +248,7 @@ def collect(
     """
     keys = scope.keys
     ends = unpack_until(tr.get(keys.until(claim)).value)
-    tokens = [claim + place for place in ends]
+    tokens = [claim + where for where in ends]
     alone = lease_rows.alone_at(tr, keys, lease_key(keys, tokens[0])) if len(tokens) == 1 else None
     leases: Iterable[Lease | None] = (alone,)
     if alone is None:

@@ -10,8 +10,8 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Position
 from ...values.states import PROMOTE, REPLACE_DELAYED, State
-from .. import lookup, time_to_live, transitions
-from ..enqueue import append, index_allocation, last_values
+from .. import lookup, place, time_to_live, transitions
+from ..enqueue import append, last_values
 from ..schedules import ticks
 from ..transaction_budget import SIDE_BYTES, fitting, weight
 from . import requeue
@@ -45,7 +45,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
     names = {envelope.schedule for _, envelope in candidates} - {None}
     schedules = {name: ticks.reads(tr, scope, name) for name in names if name}
     levels = {position.level for (_, position), _ in candidates}
-    ends = {level: index_allocation.reads(tr, scope.keys, level) for level in levels}
+    ends = {level: place.reads(tr, scope.keys, level) for level in levels}
     now_ms = scope.now_ms(tr)
     fresh, resting, expired, unreadable, ticking = [], [], [], [], []
     for ((key, _), _), value in zip(candidates, values, strict=True):

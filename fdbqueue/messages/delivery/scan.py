@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 from ...schema import once
 from ...schema.codec import blocks
-from ...schema.codec.atomic import pack_index
 from ...schema.codec.blocks import Block, open_block
 from ...schema.codec.envelopes import open_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Position
-from .. import payloads
+from .. import payloads, place
 
 BATCH_BYTES = 8_000_000
 """The most envelopes and payloads of a batch; a transaction takes 10,000,000 bytes."""
@@ -176,7 +175,7 @@ def remove(
         for key, value in block.rows(len(some) if cut else blocks.MAX_MESSAGES):
             tr[key] = value
     for level, index in passed.items():
-        tr.max(keys.tail(level), pack_index(index))
+        place.leave(tr, keys.levels[level], index)
 
 
 @transactional

@@ -15,9 +15,9 @@ from ...store import world
 from ...store.binding import fdb, transactional
 from ...values.content import check_payload
 from ...values.model import RANDOM_BYTES, Due, OnConflict, Position
-from .. import delayed, payloads
+from .. import delayed, payloads, place
 from ..groups import members
-from . import append, bounds, dedup, index_allocation, last_values, level_order, unique_keys
+from . import append, bounds, dedup, last_values, level_order, unique_keys
 
 
 class Draft(Struct, frozen=True):
@@ -100,7 +100,7 @@ def admit(
         level_order.check(scope.options, draft.envelope.headers, draft.envelope.gate)
     now_ms = scope.now_ms(tr)
     levels = {scope.level(draft.envelope.priority) for draft in drafts if draft.due_ms is None}
-    ends = {level: index_allocation.reads(tr, scope.keys, level) for level in levels}
+    ends = {level: place.reads(tr, scope.keys, level) for level in levels}
     known = {
         n: dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
         for n, draft in enumerate(drafts)
@@ -197,8 +197,7 @@ def _admit_plain(tr: fdb.Transaction, scope: Scope, given: Plain) -> Admitted:
     """``admit`` in a queue that stores nothing else about such messages."""
     by_priority = {each: scope.level(each) for each in dict.fromkeys(given.priorities)}
     ends = {
-        level: index_allocation.reads(tr, scope.keys, level)
-        for level in dict.fromkeys(by_priority.values())
+        level: place.reads(tr, scope.keys, level) for level in dict.fromkeys(by_priority.values())
     }
     levels = [by_priority[each] for each in given.priorities]
     ids = append.append_packed(tr, scope, levels, given.sizes, given.packed, ends)
@@ -223,7 +222,7 @@ def _put(
     tr: fdb.Transaction,
     scope: Scope,
     drafts: Sequence[Draft],
-    ends: Mapping[int, index_allocation.Reads],
+    ends: Mapping[int, place.Reads],
 ) -> Iterator[StoredMessage]:
     """Put messages where they belong; yields them with their positions, in their order."""
     stored = [payloads.store(tr, scope, each.envelope) for each in drafts]

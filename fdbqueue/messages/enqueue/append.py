@@ -11,9 +11,9 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Position
 from ...values.states import ENQUEUE, Transition
-from .. import transitions
+from .. import place, transitions
 from ..slots import taking
-from . import index_allocation, last_values, level_order
+from . import last_values
 
 
 @transactional
@@ -22,7 +22,7 @@ def append(
     scope: Scope,
     entries: Sequence[tuple[int, Envelope]],
     transition: Transition = ENQUEUE,
-    reads: Mapping[int, index_allocation.Reads] | None = None,
+    reads: Mapping[int, place.Reads] | None = None,
 ) -> list[StoredMessage]:
     """Put messages, given as (level, envelope), behind all others of their level, in their order;
     in a sorted level, among them. In a queue that keeps last values, the caller then lets them
@@ -47,7 +47,7 @@ def append(
     packed = [b"" if envelope.gate else envelope.pack() for _, envelope in entries]
     alike = scope.options.sort is None  # Others may come in between them.
     runs = list(_runs(entries, packed)) if alike else [[n] for n in range(len(entries))]
-    placed = level_order.assign(tr, scope, [entries[run[0]] for run in runs], reads)
+    placed = place.assign(tr, scope, [entries[run[0]] for run in runs], reads)
     alone = [message for run, message in zip(runs, placed, strict=True) if len(run) == 1]
     taken = iter(found.take(alone) if found else alone)
     added: dict[int, StoredMessage] = {}
@@ -73,7 +73,7 @@ def append_packed(
     levels: Sequence[int],
     sizes: Sequence[int],
     packed: Sequence[bytes],
-    reads: Mapping[int, index_allocation.Reads],
+    reads: Mapping[int, place.Reads],
 ) -> list[str]:
     """As ``append``, for messages that have nothing beside their envelopes, in a queue without a
     history; returns their ids.
@@ -88,16 +88,16 @@ def append_packed(
     for level, run in runs.items():
         tallies[level] = len(run), sum([sizes[n] for n in run])
         rows = list(_rows(run, packed))
-        places = index_allocation.reserve(tr, keys, level, len(rows), reads[level])
-        for row, place in zip(rows, places, strict=True):
+        places = place.behind(tr, keys, level, len(rows), reads[level])
+        for row, first in zip(rows, places, strict=True):
             if len(row) == 1:
-                tr[keys.ready(place)] = packed[row[0]]
-                found[row[0]] = place.to_id()
+                tr[keys.ready(first)] = packed[row[0]]
+                found[row[0]] = first.to_id()
                 continue
-            tr[keys.ready(blocks.placed(place, len(row) - 1))] = blocks.pack_block(
+            tr[keys.ready(blocks.placed(first, len(row) - 1))] = blocks.pack_block(
                 [packed[n] for n in row]
             )
-            for n, message_id in zip(row, blocks.ids(place, range(len(row))), strict=True):
+            for n, message_id in zip(row, blocks.ids(first, range(len(row))), strict=True):
                 found[n] = message_id
     new = (
         StoredMessage(Position.from_id(message_id), Envelope.unpack(value))

@@ -11,8 +11,8 @@ from ...schema.codec.lookup import Turn
 from ...schema.counters import BYTE, OPERAND_BYTES, unit
 from ...store.binding import fdb
 from ...values.states import ENQUEUE
+from .. import place
 from ..slots import backlog, taking
-from . import index_allocation
 from .admission import Draft
 
 _ENQUEUED = unit(ENQUEUE)
@@ -44,13 +44,13 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
     size, ends, found = len(envelope.payload), None, None
     if known is not None and type(priority) is int and 0 <= priority < len(known.levels):
         # Issued before it is sure that the options are still these, so that nothing waits for that.
-        ends = index_allocation.reads(tr, keys, number := known.levels[priority])
+        ends = place.reads(tr, keys, number := known.levels[priority])
         found = None if key is None else taking.read(tr, known, key)
     scope = entry.scope(tr, ends and ends.last)
     if size > scope.plain_bytes:
         return None
     if ends is None or scope is not known:
-        ends = index_allocation.reads(tr, keys, number := scope.level(priority))
+        ends = place.reads(tr, keys, number := scope.level(priority))
         found = None if key is None else taking.read(tr, scope, key)
     if envelope.keep_result_ms is not None and "results" not in scope.noted:
         return None
@@ -58,8 +58,8 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
     if len(packed) > INLINE_LIMIT:
         return None
     level = keys.levels[number]
-    position, place = index_allocation.take(tr, keys, level, number, ends)
-    message_id = f"{level.label}{position.index:012x}-{position.random.hex()}"
+    (position,) = place.behind(tr, keys, number, 1, ends)
+    message_id = position.to_id()
     waits = False
     if found is not None and key is not None:
         once.change(tr, keys)
@@ -77,7 +77,7 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
         tr.set(keys.mortal(envelope.expires_at_ms, message_id), b"")
     if waits:
         return message_id
-    tr.set(level.ready + place, packed)
+    tr.set(keys.ready(position), packed)
     tr.add(keys.change, changes.ONE)
     if scope.index is not None:
         changes.announce_to_subscriptions(tr, scope, [envelope.properties(position)])

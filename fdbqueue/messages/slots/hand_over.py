@@ -26,7 +26,7 @@ from ...store.binding import fdb, transactional
 from ...store.clocks import Clock
 from ...values.limits import Allowed, Gate, Limit
 from ...values.model import Position
-from ..enqueue import index_allocation
+from .. import place
 from ..transaction_budget import SIDE_BYTES, weight
 from . import backlog, gates, limits, next_gate, permits, rates
 from .next_gate import Passed
@@ -141,7 +141,7 @@ def _free(
         reads[gate] = _read(tr, scope, gate, left, following=gate in scope.waited and room >= 0)
     # Where the next that wait probably go.
     levels = {level for gate in of_gate.keys() & scope.waited for level in of_gate[gate].levels}
-    behind = {level: index_allocation.reads(tr, keys, level) for level in levels}
+    behind = {level: place.reads(tr, keys, level) for level in levels}
     found = []
     for gate, (stored, held, following) in reads.items():
         left = of_gate[gate]

@@ -9,8 +9,7 @@ from ...schema import changes
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate
-from .. import lookup
-from ..enqueue import index_allocation
+from .. import lookup, place
 from .taking import Way
 
 
@@ -32,7 +31,7 @@ def onward(
     tr: fdb.Transaction,
     scope: Scope,
     passed: Sequence[Passed],
-    behind: Mapping[int, index_allocation.Reads] | None = None,
+    behind: Mapping[int, place.Reads] | None = None,
 ) -> int:
     """Let messages that have passed a gate go on: each waits at the next one that has no slot for
     it, or becomes ready. Returns how many became ready in the queue.
@@ -58,7 +57,7 @@ def make_ready(
     tr: fdb.Transaction,
     scope: Scope,
     entries: Sequence[tuple[Scope, StoredMessage]],
-    behind: Mapping[int, index_allocation.Reads] | None = None,
+    behind: Mapping[int, place.Reads] | None = None,
 ) -> None:
     """Put messages behind all others of their levels, as an enqueue does.
 
@@ -71,10 +70,10 @@ def make_ready(
     for of, those in of_queue.values():
         ends = dict(behind or {}) if of.name == scope.name else {}
         for level in {each.position.level for each in those} - ends.keys():
-            ends[level] = index_allocation.reads(tr, of.keys, level)
+            ends[level] = place.reads(tr, of.keys, level)
         issued.append((of, [(each.position.level, each.envelope) for each in those], ends))
     for of, comes, ends in issued:
-        messages = index_allocation.assign(tr, of, comes, ends)
+        messages = place.assign(tr, of, comes, ends)
         for message in messages:
             tr[of.keys.ready(message.position)] = message.envelope.pack()
             lookup.point(tr, of.keys, message, message.position)

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema.codec import blocks
-from ...schema.codec.atomic import pack_index
 from ...schema.codec.blocks import Block
 from ...schema.codec.delayed import Delayed
 from ...schema.codec.envelopes import Envelope
@@ -24,9 +23,8 @@ from ...store.binding import fdb, transactional
 from ...store.client import pack_int
 from ...values.model import Position
 from ...values.states import LEASE, State
-from .. import lookup, time_to_live, transitions
+from .. import lookup, place, time_to_live, transitions
 from ..delivery import limits as queue_limits
-from ..enqueue import index_allocation
 from ..slots import backlog
 from ..transaction_budget import STEP_BYTES
 from . import plans, ready_rows
@@ -107,12 +105,9 @@ class Taken:
 
 def ends(tr: fdb.Transaction, scope: Scope) -> dict[int, int]:
     """The index behind all messages that are ready now, by level. One round trip, snapshot."""
-    ends = {
-        level: index_allocation.reads(tr, scope.keys, level)
-        for level in range(scope.options.levels)
-    }
+    ends = {level: place.reads(tr, scope.keys, level) for level in range(scope.options.levels)}
     levels = scope.keys.levels
-    return {level: index_allocation.next_index(levels[level], *end) for level, end in ends.items()}
+    return {level: place.next_index(levels[level], *end) for level, end in ends.items()}
 
 
 @transactional
@@ -357,8 +352,7 @@ def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
     for level, span in taken.spans.items():
         tr.add_read_conflict_range(span.keys.start, span.keys.stop)
         tr.clear_range(span.keys.start, span.keys.stop)
-        # As in ``scan.remove``: the index is never used again.
-        tr.max(scope.keys.tail(level), pack_index(span.last.index))
+        place.leave(tr, scope.keys.levels[level], span.last.index)
         block = span.block
         if block is not None:
             for n in range(block.first, blocks.number(span.last) + 1):

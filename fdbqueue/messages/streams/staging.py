@@ -32,8 +32,8 @@ from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE
-from .. import transitions
-from ..enqueue import admission, bounds, index_allocation
+from .. import place, transitions
+from ..enqueue import admission, bounds
 from ..enqueue.admission import Draft
 from .packing import parts, runs
 
@@ -192,8 +192,8 @@ def page(
     limits = _limits(scope, share)
     load = _Load(limits)
     pieces = _pieces(tr, scope.keys, sink, found, attempts, limits.rows)
-    for place, unit in _units(pieces):
-        first = found.place[2] if place == found.place[:2] else 0
+    for piece, unit in _units(pieces):
+        first = found.place[2] if piece == found.place[:2] else 0
         end = 0
         for run in unit:
             begin, end = end, end + run.messages
@@ -201,7 +201,7 @@ def page(
             for each in run.alone if cut else [run]:
                 if begin >= first:
                     if not load.takes(each):
-                        return Page(load.runs, (*place, begin))
+                        return Page(load.runs, (*piece, begin))
                     load.add(each)
                 begin += each.messages
     return Page(load.runs, None)
@@ -326,9 +326,9 @@ def _units(
     pieces: Iterator[tuple[tuple[int, int], bytes]],
 ) -> Iterator[tuple[tuple[int, int], list[StagedRun]]]:
     """The runs of each piece, or of a row in several pieces, with the place of the first piece."""
-    for place, piece in pieces:
+    for where, piece in pieces:
         others = islice(pieces, parts(piece) - 1)
-        yield place, runs([piece, *(other for _, other in others)])
+        yield where, runs([piece, *(other for _, other in others)])
 
 
 def _pieces(
@@ -402,12 +402,12 @@ def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> No
     levels: dict[int, list[StagedRun]] = {}
     for run in taken:
         levels.setdefault(run.level, []).append(run)
-    ends = {level: index_allocation.reads(tr, keys, level) for level in levels}
+    ends = {level: place.reads(tr, keys, level) for level in levels}
     for level, some in levels.items():
         rows = list(_rows(some))
-        places = index_allocation.reserve(tr, keys, level, len(rows), ends[level])
-        for place, (messages, value) in zip(places, rows, strict=True):
-            last = blocks.placed(place, messages - 1) if messages > 1 else place
+        places = place.behind(tr, keys, level, len(rows), ends[level])
+        for first, (messages, value) in zip(places, rows, strict=True):
+            last = blocks.placed(first, messages - 1) if messages > 1 else first
             tr[keys.ready(last)] = value
     tallies = {
         level: (sum(run.messages for run in some), sum(run.size for run in some))

@@ -1,0 +1,250 @@
+"""Places: where a message comes to stand, and why an enqueue conflicts with nothing.
+
+By arrival, as in FoundationDB's queue recipe, a new message takes the index behind all others of
+its level. It follows the last one that a snapshot read sees, and random bytes tell apart messages
+that took the same index at the same time. TAIL is an addition: the highest index ever removed, so
+that indexes never repeat, even after the queue ran empty.
+
+A cursor of a subscription that passes an index aborts an enqueue in flight at that index (FENCE).
+A long transaction would be aborted again and again, so each retry *leaps*: it takes an index
+further ahead, which no cursor reaches soon. Gaps are harmless, and a transaction that begins after
+the commit sees the key and goes behind it.
+
+With the option ``sort``, all messages of a level have one index, and the value of a header stands
+in their positions, before the number of their arrival (``codec/sorting``). Such a message may come
+in where a cursor has passed, as may one that returns to its old position. Either takes back the
+cursors of the subscriptions that want it, and so needs no FENCE. Everything else works with
+positions and the order of keys, and needs not know which order it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..errors import CorruptData
+from ..schema import once
+from ..schema.codec import sorting
+from ..schema.codec.atomic import MAX_INDEX, pack_index
+from ..schema.codec.envelopes import Envelope
+from ..schema.keys import LevelKeys, QueueKeys
+from ..schema.scope import Scope, StoredMessage
+from ..store import world
+from ..store.binding import fdb
+from ..store.client import pack_int, parse_int
+from ..store.clocks import VERSIONS_PER_SECOND
+from ..values.model import RANDOM_BYTES, Position
+
+FIRST_LEAP = 16
+MAX_LEAP = 65_536
+_VERSIONS_PER_INDEX = 1_000
+"""A message a millisecond: more than others enqueue beside a transaction that takes long."""
+_HALVED_VERSIONS = 2 * VERSIONS_PER_SECOND
+"""After how long half of a leap is remembered that nobody needed meanwhile."""
+_MAX_HALVINGS = 16
+MAX_REMEMBERED = 1_000
+"""Levels of queues whose last leap a process remembers."""
+
+
+class Reads(NamedTuple):
+    """The reads of the end of a level, issued and not awaited."""
+
+    last: fdb.Key
+    tail: fdb.Value
+
+
+def reads(tr: fdb.Transaction, keys: QueueKeys, level: int) -> Reads:
+    """Issue snapshot reads of the end of a level, without waiting for them."""
+    prepared, snapshot = keys.levels[level], tr.snapshot
+    return Reads(snapshot.get_key(prepared.last), snapshot.get(prepared.tail))
+
+
+def _behind(tail: fdb.Value) -> int:
+    """The index, or the number of arrival, behind TAIL. Raises ``CorruptData``."""
+    last = int.from_bytes(tail.value or b"", "little")
+    if last > MAX_INDEX:
+        raise CorruptData(what="the tail of a level", problem=f"no index is {last:,}")
+    return last + 1
+
+
+def next_index(level: LevelKeys, last: fdb.Key, tail: fdb.Value) -> int:
+    """The index of the next message of a level. Raises ``CorruptData``."""
+    following, key = _behind(tail), last.value
+    if key > level.ready:  # else the level has no ready message
+        index, _ = parse_int(key, len(level.ready))
+        if index >= following:
+            return index + 1
+    return following
+
+
+def leap(retries: int, versions: int) -> int:
+    """How many indexes a transaction skips.
+
+    retries: how often it was retried. versions: how long the last attempt took, by the database's
+        version: about as many messages arrive during the next one.
+    """
+    if not retries:
+        return 0
+    return min(MAX_LEAP, max(FIRST_LEAP << (retries - 1), versions // _VERSIONS_PER_INDEX))
+
+
+class _Leap(NamedTuple):
+    """A leap that a transaction of this process needed.
+
+    version: when. top: the last index that was taken with it.
+    """
+
+    size: int
+    version: int
+    top: int
+
+
+_NONE = _Leap(0, 0, 0)
+
+
+class _Leaps(dict[bytes, _Leap]):
+    """The last leaps of this process, by the key of TAIL of the level."""
+
+
+def _ahead(tr: fdb.Transaction, tail: bytes, following: int) -> int:
+    """The index to begin at, instead of the one behind the last.
+
+    A retry leaps. Later transactions of the same process begin with a leap, or each would fail
+    once; as they overlap, each goes ahead of the one before, which usually commits first. The
+    package's own operations are brief and need no leap before their first retry; it would only lead
+    cursors towards the others.
+    """
+    tried, version = once.attempt(tr), once.version(tr)
+    if tried.brief:
+        return following + leap(tried.retries, tried.before)
+    leaps = world.remembered(_Leaps)
+    known = leaps.get(tail, _NONE)
+    halvings = (version - known.version) // _HALVED_VERSIONS
+    size = last = known.size >> halvings if 0 <= halvings < _MAX_HALVINGS else 0
+    if tried.retries:
+        size = max(leap(tried.retries, tried.before), min(MAX_LEAP, 2 * last))
+    if not size:
+        leaps.pop(tail, None)
+        return following
+    begin = min(max(following, known.top if last else 0) + size, following + MAX_LEAP)
+    if len(leaps) >= MAX_REMEMBERED:
+        leaps.clear()
+    leaps[tail] = _Leap(size, version, begin) if tried.retries else known._replace(top=begin)
+    return begin
+
+
+def end(scope: Scope, level: int, found: Reads) -> bytes:
+    """Where the READY keys of a level end now: later messages come behind, unless it is sorted."""
+    keys = scope.keys
+    if scope.options.sort is None:
+        return keys.ready_end(level, next_index(keys.levels[level], *found))
+    return max(bytes(keys.ready_level(level).start), bytes(found.last.value) + b"\x00")
+
+
+def assign(
+    tr: fdb.Transaction,
+    scope: Scope,
+    entries: Sequence[tuple[int, Envelope]],
+    ends: Mapping[int, Reads] | None = None,
+) -> list[StoredMessage]:
+    """Give messages, as (level, envelope), new positions in the order of their level; writes none
+    of them.
+
+    ends: the reads of the levels' ends, if they have been issued; else one round trip of snapshot
+        reads.
+
+    Adds a read conflict on the FENCE keys of the indexes. Only cursors that pass them write these.
+    In a sorted level, a move of a cursor in flight fails that reads such a message's gap, or whose
+    subscription wants it. Enqueues conflict with nothing else.
+    """
+    header, keys = scope.options.sort, scope.keys
+    counts = Counter(level for level, _ in entries)
+    ends = ends or {level: reads(tr, keys, level) for level in counts}
+    if header is None:
+        following = {
+            level: iter(behind(tr, keys, level, count, ends[level]))
+            for level, count in counts.items()
+        }
+        return [StoredMessage(next(following[level]), envelope) for level, envelope in entries]
+    arrivals = {
+        level: iter(_arrive(tr, keys, level, count, ends[level])) for level, count in counts.items()
+    }
+    placed = [
+        StoredMessage(
+            sorting.position(level, envelope.headers.get(header), next(arrivals[level])), envelope
+        )
+        for level, envelope in entries
+    ]
+    take_cursors_back(tr, scope, placed)
+    return placed
+
+
+def behind(
+    tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: Reads
+) -> list[Position]:
+    """``count`` positions behind all others of a level, at consecutive indexes; as ``assign`` in
+    the order of arrival."""
+    prepared, tried = keys.levels[level], once.attempt(tr)
+    begin = following = next_index(prepared, *end)
+    # What a transaction has given once, nobody else has taken.
+    leaps = tried.retries or (not tried.brief and world.remembered(_Leaps))
+    if leaps and prepared.tail not in tried.given:
+        begin = _ahead(tr, prepared.tail, following)
+    tried.give(tr, keys, prepared.tail, begin, begin + count)
+    # In every transaction: a cursor that passes one of these indexes aborts this enqueue, and
+    # nothing else does. Nobody writes a key between two of FENCE.
+    fence, last = prepared.fence, begin + count - 1
+    tr.add_read_conflict_range(fence + pack_int(begin), fence + pack_int(last) + b"\x00")
+    randoms = world.urandom(RANDOM_BYTES * count)
+    return [
+        Position(level, index, randoms[n : n + RANDOM_BYTES])
+        for index, n in enumerate(range(0, len(randoms), RANDOM_BYTES), begin)
+    ]
+
+
+def _arrive(tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: Reads) -> range:
+    """The numbers of the next arrivals of a sorted level: TAIL has the last of them."""
+    prepared = keys.levels[level]
+    begin = _behind(end.tail)
+    once.attempt(tr).give(tr, keys, prepared.tail, begin, begin + count)
+    leave(tr, prepared, begin + count - 1)
+    return range(begin, begin + count)
+
+
+def leave(tr: fdb.Transaction, level: LevelKeys, index: int) -> None:
+    """Note that a message has left its READY key, or takes no one: its index is never given
+    again. Writes blindly."""
+    tr.max(level.tail, pack_index(index))
+
+
+def fence(tr: fdb.Transaction, keys: QueueKeys, level: int, index: int) -> None:
+    """Let a cursor pass all indexes up to ``index``: no enqueue may take them any more, and those
+    in flight fail. Writes blindly."""
+    leave(tr, keys.levels[level], index)
+    tr.add_write_conflict_range(keys.fence(level, 0), keys.fence(level, index + 1))
+
+
+def take_cursors_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) -> None:
+    """Move the cursor of each subscription that wants such a message back to it.
+
+    For messages that become ready where cursors may have passed. Writes blindly: BYTE_MIN leaves a
+    cursor that is not ahead. The scope's read conflict on META covers the list of subscriptions,
+    and a new cursor starts at the beginning.
+    """
+    skipping = [definition for definition in scope.subscriptions if definition.skips]
+    if not skipping:
+        return
+    keys, now_ms = scope.keys, scope.now_ms(tr)
+    lowest: dict[tuple[str, int], bytes] = {}
+    for each in messages:
+        position = each.position
+        message = each.envelope.properties(position)
+        for definition in skipping:
+            # A message that never matches would only be skipped again.
+            if definition.timed or definition.matches(message, now_ms):
+                cursor = (definition.name, position.level)
+                place = keys.place(position)
+                lowest[cursor] = min(place, lowest.get(cursor, place))
+    for (name, level), place in lowest.items():
+        tr.byte_min(keys.cursor(name, level), place)
