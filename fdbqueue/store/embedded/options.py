@@ -75,10 +75,27 @@ class Options:
     timeout = 0.0
     write_system_keys = False
 
+    def __init__(self) -> None:
+        self._having: dict[int, Options] = {}
+
+    def having(self, option: int, value: bytes | None) -> Options:
+        """A copy with an option set; one for all that set the same.
+
+        Raises:
+            Fault: as ``set``.
+        """
+        found = self._having.get(option) if value is None else None
+        if found is None:
+            found = self.copy()
+            found.set(option, value)
+            if value is None:
+                self._having[option] = found
+        return found
+
     def copy(self) -> Options:
         """A copy that may be changed."""
         copied = Options()
-        vars(copied).update(vars(self))
+        vars(copied).update(vars(self), _having={})
         return copied
 
     def set(self, option: int, value: bytes | None) -> None:

@@ -177,10 +177,8 @@ class Transaction:
                     self.fail_all(codes.TIMED_OUT)
                 if option == READ_YOUR_WRITES_DISABLE and (self.read_anything or self.writes):
                     raise Fault(codes.INVALID_OPERATION)
-                options = self.options.copy()
-                options.set(option, value)
-                self.options = options
-                if options.changed:
+                self.options = self.options.having(option, value)
+                if self.options.changed:
                     self.plain = False
                 if option == TIMEOUT:
                     self.restart_timeout()
@@ -193,10 +191,8 @@ class Transaction:
         """Go back to the defaults and to the options that persist."""
         self.options = self.database.options
         if self.persistent:
-            options = self.options.copy()
             for option, value in self.persistent:
-                options.set(option, value)
-            self.options = options
+                self.options = self.options.having(option, value)
         if self.options.changed:
             self.plain = False
         if self.options.timeout:
