@@ -15,14 +15,17 @@ def test_groups_on_the_command_line(db: fdb.Database, fdbq: Fdbq, name: str) -> 
     assert delivery is not None
     queue.ack(db, delivery)
 
-    # They are listed and shown
+    # They are listed, and each alone
     (first, second) = fdbq.ok("group", "list", name, "--json").json
     assert (first["group"], first["left"], second["left"]) == ("one", 1, 2)
     assert "--after one" in fdbq.ok("group", "list", name, "--max", "1").err
-    shown = fdbq.ok("group", "show", name, "one", "--json").json
-    assert (shown["state"], shown["done"], shown["then_queue"]) == ("running", 1, name)
-    assert "1 of 2" in fdbq.ok("group", "show", name, "one").out
-    assert fdbq("group", "show", name, "none").code == 1
+    (shown,) = fdbq.ok("group", "list", name, "two", "--json").json
+    assert (shown["group"], shown["done"], shown["then_queue"]) == ("two", 0, name)
+    shown = fdbq.ok("group", "list", name, "one").out
+    assert f"a message in {name}, when all are done" in shown
+    assert "two" not in shown
+    assert fdbq("group", "list", name, "none").code == 1
+    assert fdbq("group", "list", name, "two", "--after", "one").code == 2
 
     # And forgotten
     assert "would forget" in fdbq.ok("group", "forget", name, "one", "--dry-run").out

@@ -10,7 +10,7 @@ import fdbqueue
 
 from ...errors import NotFound
 from .. import context, json_schema, listings, terminal
-from ..parameters import Change, ListOutput, Output, Page, QueueName, grouped
+from ..parameters import Change, ListOutput, Page, QueueName, grouped
 
 if TYPE_CHECKING:
     from ...values.groups import Group
@@ -19,34 +19,44 @@ LISTED = 100
 
 app = Typer(
     name="group",
-    help="List, show and forget groups, after whose last message another one comes.",
+    help="List and forget groups, after whose last message another one comes.",
     no_args_is_help=True,
 )
-
-Name = Annotated[str, Argument(metavar="GROUP", help="The name of the group.")]
 
 
 @app.command("list")
 @grouped
-def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
-    """List the groups of a queue. Without --max, the first 100 are listed.
+def list_(
+    name: QueueName,
+    group: Annotated[str | None, Argument(metavar="GROUP", help="Only this group.")] = None,
+    *,
+    page: Page,
+    output: ListOutput,
+) -> None:
+    """List the groups of a queue and how far each has come, or one group.
+
+    Without --max, the first 100 are listed.
 
     \b
-    Example:
+    Examples:
       fdbq group list parts
+      fdbq group list parts load-17 --watch 5
     """
+    if group is not None and page.after is not None:
+        raise terminal.CommandError("--after continues a list: leave out GROUP")
     db, queue = context.open_queue(name)
     limit = page.limit or LISTED
 
     def look() -> listings.View:
-        found = queue.groups.list(db, min(limit + 1, 1_000), after=page.after)
+        if group is None:
+            found = queue.groups.list(db, min(limit + 1, 1_000), after=page.after)
+        else:
+            found = [_known(db, queue, group)]
+        now_ms = fdbqueue.Clock().wall_ms()
         shown = found[:limit]
         return listings.table(
-            ["group", "state", "left", "of", "dead", "failed"],
-            [
-                (each.name, each.state, each.left, each.total, each.dead, each.failed)
-                for each in shown
-            ],
+            ["group", "state", "left", "of", "done", "dead", "failed", "created", "ended", "then"],
+            [_row(each, now_ms) for each in shown],
             [_json(each) for each in shown],
             f"queue {name} has no groups",
             listings.more("group", limit, shown[-1].name) if len(found) > limit else None,
@@ -55,42 +65,34 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     listings.show(look, output)
 
 
-@app.command()
-@grouped
-def show(name: QueueName, group: Name, *, output: Output) -> None:
-    """Show how far a group has come.
+def _known(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, name: str) -> Group:
+    """The group of that name; raises ``NotFound``."""
+    found = queue.groups.get(db, name)
+    if found is None:
+        raise NotFound(kind="group", queue=queue.name, name=name)
+    return found
 
-    \b
-    Examples:
-      fdbq group show parts load-17
-      fdbq group show parts load-17 --watch 5
-    """
-    db, queue = context.open_queue(name)
 
-    def look() -> listings.View:
-        found = queue.groups.get(db, group)
-        if found is None:
-            raise NotFound(kind="group", queue=name, name=group)
-        now_ms = fdbqueue.Clock().wall_ms()
-        times = [("created", found.created_ms), ("ended", found.ended_ms)]
-        fields = [
-            ("group", found.name),
-            ("state", found.state),
-            ("left", f"{found.left:,} of {found.total:,}"),
-            *(("done", found.done), ("dead", found.dead), ("failed", found.failed)),
-            ("then", f"a message in {found.queue}, when all are {found.then_on}"),
-            *([("callback", found.callback_id)] if found.callback_id else []),
-            *((what, f"{terminal.age(now_ms - at)} ago") for what, at in times if at is not None),
-            *([("tried again", _until(found.retry_ms - now_ms))] if found.retry_ms else []),
-        ]
-        return listings.fields(fields, _json(found))
-
-    listings.show(look, output)
+def _row(group: Group, now_ms: int) -> tuple[object, ...]:
+    then = f"a message in {group.queue}, when all are {group.then_on}"
+    if group.callback_id is not None:
+        then = f"{group.callback_id} in {group.queue}"
+    elif group.retry_ms is not None:
+        then = f"{then}; tried again {_until(group.retry_ms - now_ms)}"
+    ended = "" if group.ended_ms is None else f"{terminal.age(now_ms - group.ended_ms)} ago"
+    counts = (group.left, group.total, group.done, group.dead, group.failed)
+    created = f"{terminal.age(now_ms - group.created_ms)} ago"
+    return (group.name, group.state, *counts, created, ended, then)
 
 
 @app.command()
 @grouped
-def forget(name: QueueName, group: Name, *, change: Change) -> None:
+def forget(
+    name: QueueName,
+    group: Annotated[str, Argument(metavar="GROUP", help="The name of the group.")],
+    *,
+    change: Change,
+) -> None:
     """Forget a group. Its messages stay, and the message that would follow does not come.
 
     \b
@@ -98,8 +100,7 @@ def forget(name: QueueName, group: Name, *, change: Change) -> None:
       fdbq group forget parts load-17 --yes
     """
     db, queue = context.open_queue(name)
-    if queue.groups.get(db, group) is None:
-        raise NotFound(kind="group", queue=name, name=group)
+    _known(db, queue, group)
     if not change.dry_run:
         change.confirm(f"Forget group {group!r} of queue {name!r}?")
         queue.groups.forget(db, group)
