@@ -61,7 +61,7 @@ def drafts(
             headers = check_headers(headers)
         priorities.append(priority)
         sizes.append(len(payload))
-        envelope = Envelope(payload, priority, now_ms, headers or {}, content_type=content_type)
+        envelope = Envelope(payload, now_ms, priority, headers or {}, content_type=content_type)
         packed.append(envelope.pack())
     return plain
 

@@ -38,7 +38,7 @@ SHORT = 250
 # -- what is stored -----------------------------------------------------------------------------
 
 STORED = Envelope(
-    b"hello", 4, 1_795_703_951_091, {"a": 1, "b": None, "c": "x", "d": 1.5}, 1, last_error="no"
+    b"hello", 1_795_703_951_091, 7, {"a": 1, "b": None, "c": "x", "d": 1.5}, 1, last_error="no"
 ).pack()
 MODULES = [
     importlib.import_module(module.name)

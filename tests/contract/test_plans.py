@@ -579,7 +579,7 @@ def test_leases_that_no_plan_has_come_back_with_one_that_cannot_be_read(
     queue.enqueue_many(db, [b"%d" % n for n in range(9)])
     run = queue.streams.plans.planner("stream")
     until = run.next(db, run.begin(db))
-    bad = Envelope(b"4", 4, 0).pack()[:9]
+    bad = Envelope(b"4", 0).pack()[:9]
     for kv in leased_rows(db, queue):
         db[kv.key] = kv.value.replace(bad, b"\x63" + bad[1:])
     del db[queue._keys.plan("stream", until.batch)]

@@ -117,7 +117,7 @@ def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
 
 
 def test_payloads_elsewhere_bound_a_page_too() -> None:
-    bare = Envelope(b"", 4, 0)
+    bare = Envelope(b"", 0)
     large = replace(bare, chunk_bytes=900)
     envelopes = [large, bare, large, large]
     assert table_scan.fitting(envelopes, 2_000) == 3

@@ -280,7 +280,7 @@ def test_a_level_that_no_queue_has_is_unreadable(
 ) -> None:
     queue.enqueue(db, b"bad", delay=10)
     position = Position(level, 0, bytes(8))
-    for packed in (Envelope(b"", 4, 0), Envelope(b"", level, 0)):
+    for packed in (Envelope(b"", 0), Envelope(b"", 0, level)):
         spoil(db, queue, Kind.DELAYED, Delayed(position, packed.pack()).pack())
         assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
         position = Position(4, 0, bytes(8))

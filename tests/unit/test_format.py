@@ -81,7 +81,7 @@ DUE = Due(1_700_000_060_000, POSITION.random)
 CLAIM = bytes(range(16))
 TOKEN = QUEUE.token(CLAIM, QUEUE.ready(POSITION))
 CONSUMER = bytes(range(16, 32))
-PLAIN = Envelope(b"tea", 4, 1_700_000_000_000)
+PLAIN = Envelope(b"tea", 1_700_000_000_000)
 PACKED = PLAIN.pack()
 FULL = Envelope(
     payload=b"tea",
@@ -114,7 +114,6 @@ FULL = Envelope(
 )
 CHUNKED = Envelope(
     b"",
-    4,
     1_700_000_000_000,
     compression="zlib",
     raw_size=500_000,
@@ -376,7 +375,7 @@ VECTORS: dict[str, Vector] = {
     "CHANGE, of a subscription": Vector(
         QUEUE.changes("europe"), pack_index(12), None, (unpack_index, 12)
     ),
-    "ONCE": Vector(QUEUE.once(28, CLAIM), pack_index(0), None, (unpack_index, 0)),
+    "ONCE": Vector(QUEUE.once(28, CLAIM[:12]), pack_index(0), None, (unpack_index, 0)),
     "LEADER": Vector(QUEUE.line.led, pack_index(95_000_000), None, (unpack_index, 95_000_000)),
     "LINE": Vector(EUROPE.led, pack_index(95_000_000), (QUEUE.parse_line, ("europe", None, None))),
     "LINE, leader": Vector(EUROPE.leader, CLAIM, (QUEUE.parse_line, ("europe", None, None))),

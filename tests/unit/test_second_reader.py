@@ -25,6 +25,7 @@ from .test_codec import envelopes, positions
 # -- the second reader ------------------------------------------------------------------------
 
 FIELDS: dict[str, tuple[str, Any]] = {
+    "r": ("priority", 4),
     "h": ("headers", {}),
     "a": ("attempts", 0),
     "i": ("id", None),
@@ -54,7 +55,7 @@ FIELDS: dict[str, tuple[str, Any]] = {
     "M": ("former_limits", None),
     "S": ("slots", []),
 }
-REQUIRED = {"p": "payload", "r": "priority", "t": "enqueued_at_ms"}
+REQUIRED = {"p": "payload", "t": "enqueued_at_ms"}
 
 
 def value(stored: bytes) -> Any:

@@ -227,7 +227,7 @@ class Stager:
         if self._options.ordered:
             level_order.check(self._options, checked, None)
         kind = self._content_type
-        packed = Envelope(payload, priority, self._now_ms, checked, content_type=kind).pack()
+        packed = Envelope(payload, self._now_ms, priority, checked, content_type=kind).pack()
         self._size += size
         self._packer.add_plain(self._levels[priority], size, packed)
         if len(self._packer.pieces) >= FLUSH_PIECES:

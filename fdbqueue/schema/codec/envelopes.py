@@ -14,7 +14,7 @@ from ...values.content import MAX_HEADER_BYTES
 from ...values.limits import Gate
 from ...values.model import BYTES, Death, HeaderValue, Message, Position
 from ...values.options import DEFAULT_PRIORITY, MAX_LEVELS, QueueOptions
-from . import VERSION, Stored, decoder, unpack
+from . import VERSION, Stored, decoder, encode, unpack
 
 VALUE_LIMIT = 100_000
 ENVELOPE_ROOM = 9_500
@@ -36,8 +36,8 @@ UNREADABLE = "application/vnd.fdbqueue.unreadable"
 
 _NAMES = {
     "payload": "p",
-    "priority": "r",
     "enqueued_at_ms": "t",
+    "priority": "r",
     "headers": "h",
     "attempts": "a",
     "id": "i",
@@ -68,6 +68,8 @@ _NAMES = {
     "slots": "S",
 }
 """The names of fields as they are stored: a field costs two bytes and its value."""
+_BEGIN = [bytes([VERSION, 0x80 + fields]) for fields in range(16)]
+"""How an envelope with so few fields begins."""
 _Limits = Annotated[Mapping[str, str], msgspec.Meta(min_length=1)]
 
 
@@ -103,8 +105,8 @@ class Envelope(
     readable: ClassVar[bool] = True
 
     payload: bytes
-    priority: Annotated[int, msgspec.Meta(ge=0, lt=MAX_LEVELS)]
     enqueued_at_ms: int
+    priority: Annotated[int, msgspec.Meta(ge=0, lt=MAX_LEVELS)] = DEFAULT_PRIORITY
     headers: dict[str, HeaderValue] = {}  # noqa: RUF012
     attempts: int = 0
     id: str | None = None
@@ -144,6 +146,13 @@ class Envelope(
             except InvalidOptions as error:
                 raise CorruptData(what=cls.kind, problem=str(error)) from None
         return envelope
+
+    def pack(self) -> bytes:
+        """The stored form."""
+        stored = encode(self)
+        # msgspec begins each such map with three bytes, where one is enough for most.
+        fields = stored[2]
+        return _BEGIN[fields] + stored[3:] if fields < len(_BEGIN) else super().pack()
 
     @property
     def size(self) -> int:
@@ -327,5 +336,5 @@ def open_envelope(value: bytes) -> Envelope:
         return Envelope.unpack(value)
     except CorruptData as error:
         return Unreadable(
-            value, DEFAULT_PRIORITY, 0, last_error=str(error), content_type=UNREADABLE
+            value, 0, DEFAULT_PRIORITY, last_error=str(error), content_type=UNREADABLE
         )
