@@ -217,7 +217,7 @@ class QueueReplaced(QueueNotFound):
 class QueueExists(QueueError):
     """Raised when a queue to be created already exists."""
 
-    text = "queue {name!r} already exists"
+    text = "queue {name!r} already exists: open it, or choose another name"
 
 
 class OptionsMismatch(QueueError):
@@ -231,10 +231,10 @@ class NotFound(QueueError):
     """Raised when a part of a queue does not exist, was removed, or has ended; ``kind`` is
     "subscription", "schedule", "group" or "plan of a consumer"."""
 
-    text = "queue {queue!r} has no {kind} {name!r}: it was never there, or has ended"
-
-
-# -- subscriptions ----------------------------------------------------------------------------
+    text = (
+        "queue {queue!r} has no {kind} {name!r}: it was never there, or has ended; list those that "
+        "there are"
+    )
 
 
 # -- streams ----------------------------------------------------------------------------------
@@ -298,7 +298,10 @@ class UnknownContentType(QueueError):
 class UnknownJob(QueueError):
     """Raised when a worker does not know the job of a message; the attempt has failed."""
 
-    text = "the message is of job {name!r}, and queue {queue!r} has here the jobs {known}"
+    text = (
+        "the message is of job {name!r}, and queue {queue!r} has here the jobs {known}: import the "
+        "module that defines it before the worker starts"
+    )
 
 
 # -- operations -------------------------------------------------------------------------------
@@ -312,7 +315,10 @@ class LeaseLost(QueueError):
     that were to be settled together; ``message_id`` is the first.
     """
 
-    text = "the lease of message {message_id} is gone: it expired or was settled already"
+    text = (
+        "the lease of message {message_id} is gone: it expired or was settled already; drop what "
+        "belongs to this delivery, as the message may be delivered again"
+    )
 
     message_id: str
     lost: tuple[str, ...]
@@ -330,7 +336,8 @@ class QueueFull(QueueError):
 
     text = (
         "queue {queue!r} is full: it holds {messages:,} messages and {size:,} ready bytes (at most "
-        "{bounds}), and cannot take {new_messages:,} more of {new_bytes:,} bytes"
+        "{bounds}), and cannot take {new_messages:,} more of {new_bytes:,} bytes: wait until "
+        "consumers have taken some, or change its bounds"
     )
 
 
@@ -342,7 +349,8 @@ class ProducerFull(QueueError, TimeoutError):
 
     text = (
         "the producer is full: it holds {messages:,} messages (at most {max_messages:,}) of "
-        "{size:,} bytes (at most {max_bytes:,}) that are not stored yet"
+        "{size:,} bytes (at most {max_bytes:,}) that are not stored yet: send the message "
+        "later, or let it hold more"
     )
 
     messages: int
@@ -353,7 +361,7 @@ class ProducerClosed(QueueError):
     """Raised when a message is sent to a closed producer, and set on one that it had not begun to
     store when its time to close was over. The message is not stored."""
 
-    text = "the producer is closed: the message is not stored"
+    text = "the producer is closed: the message is not stored; send it by another one"
 
 
 class Unfinished(QueueError, TimeoutError):
@@ -383,7 +391,7 @@ class NoResult(QueueError):
 class ResultPending(NoResult):
     """Raised when a message has not ended yet; ``state`` is where it is."""
 
-    text = "message {message_id} is not done yet: it is {state}"
+    text = "message {message_id} is not done yet: it is {state}; ask again, or wait for it"
 
 
 class SinkBehind(QueueError):
@@ -406,8 +414,8 @@ class SinkUnfinished(QueueError):
 
     sink: str
     text = (
-        "{published:,} of {rows:,} rows of sink {sink!r} are enqueued, and the rest is kept: "
-        "{problem}"
+        "{published:,} of {rows:,} rows of sink {sink!r} are enqueued, and the rest is kept; "
+        "publish the batch again to continue: {problem}"
     )
 
 
@@ -472,7 +480,9 @@ class OperationTimedOut(QueueError, TimeoutError):
         option ended the operation.
     """
 
-    text = "the operation did not end in time, and nothing was written"
+    text = (
+        "the operation did not end in time, and nothing was written: repeat it, or give it longer"
+    )
 
 
 class OutcomeUnknown(QueueError):
@@ -483,7 +493,7 @@ class OutcomeUnknown(QueueError):
 
     text = (
         "the outcome of a commit is unknown, and its record, kept for {minutes} minutes, is gone: "
-        "the operation happened once or not at all"
+        "the operation happened once or not at all; look for its effect before you repeat it"
     )
 
 

@@ -222,9 +222,24 @@ class Queue(Twin, Generic[T]):
     async def receive(
         self, tr: Transactor, *, at_most_once: Literal[True], **terms: Unpack[Receiving]
     ) -> Message | None: ...
+    @overload
     async def receive_batch(
-        self, tr: Transactor, max_messages: int, **terms: Unpack[Receiving]
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        at_most_once: Literal[False] = ...,
+        **terms: Unpack[Receiving],
     ) -> Batch[T]: ...
+    @overload
+    async def receive_batch(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        at_most_once: Literal[True],
+        **terms: Unpack[Receiving],
+    ) -> builtins.list[Message]: ...
     @overload
     async def receive_many(
         self,

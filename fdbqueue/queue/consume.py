@@ -188,18 +188,40 @@ def _lease(
     return past_backlog(queue, tr, lambda: receiving.receive(tr, queue._access, demand, wait, done))
 
 
+@overload
 def receive_batch(
     queue: Enqueuing[T],
     tr: Transactor,
     max_messages: int,
+    *,
+    at_most_once: Literal[False] = False,
     **terms: Unpack[Receiving],
-) -> Batch[T]:
+) -> Batch[T]: ...
+@overload
+def receive_batch(
+    queue: Enqueuing[T],
+    tr: Transactor,
+    max_messages: int,
+    *,
+    at_most_once: Literal[True],
+    **terms: Unpack[Receiving],
+) -> list[Message]: ...
+def receive_batch(
+    queue: Enqueuing[T],
+    tr: Transactor,
+    max_messages: int,
+    *,
+    at_most_once: bool = False,
+    **terms: Unpack[Receiving],
+) -> Batch[T] | list[Message]:
     """Lease up to ``max_messages`` first messages to the caller, to be settled together.
 
     The batch is empty, and false, if the queue is. Messages that were enqueued together cost next
     to nothing each, until they are looked at. Arguments, round trips, conflicts and errors as
-    ``receive_many``.
+    ``receive_many``; with ``at_most_once`` so is the answer, since there is nothing to settle.
     """
+    if at_most_once:
+        return _remove(queue, tr, max_messages, **terms)
     found = _lease(queue, tr, max_messages, **terms)
     db = None if isinstance(tr, fdb.Transaction) else tr
     return Batch(queue, db, found, queue._serializer)

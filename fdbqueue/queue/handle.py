@@ -112,7 +112,7 @@ def checked(given: Delivery | Sequence[Delivery]) -> Sequence[Held]:
     """What is to be settled, of deliveries; raises ``InvalidArgument`` for anything else."""
     if isinstance(given, Together):
         return given.held
-    if isinstance(given, Delivery | bytes) or not isinstance(given, Collection):
+    if isinstance(given, Delivery | bytes | str) or not isinstance(given, Collection):
         given = (given,)
     for each in given:
         match each:
@@ -123,8 +123,8 @@ def checked(given: Delivery | Sequence[Delivery]) -> Sequence[Held]:
             case bytes():
                 value, problem = "a token", "get the delivery of a token by Queue.admin.delivery"
             case _:
-                value = getattr(each, "id", type(each).__name__)
-                problem = f"is a {type(each).__name__}; give the Delivery that receive returned"
+                value = each
+                problem = f"give the Delivery that receive returned, not {type(each).__name__}"
         raise InvalidArgument(argument="delivery", value=value, problem=problem)
     return given
 

@@ -120,6 +120,8 @@ class Queue(Enqueuing[T]):
         # Changes of the catalogue are recorded beside the queues: a queue may be gone by then.
         declared = Declared.of(queue._serializer)
         composed(tr, keys.once, catalogue.create, keys, name, wanted, declared)
+        if not isinstance(tr, fdb.Transaction):
+            queue._db = tr
         return queue
 
     @classmethod

@@ -21,7 +21,7 @@ from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.content import check_count
 from ..values.durations import Seconds
-from ..values.model import Message, Progress
+from ..values.model import NOT_AN_ID, Message, Progress
 from ..values.selector import Selector
 from ..values.states import State
 from .handle import Handle, Transactor, finished
@@ -288,7 +288,7 @@ def _select(
             problem = "give ids or a condition, not both"
             raise InvalidArgument(argument="match", value=match, problem=problem)
         if isinstance(ids, bytes) or not isinstance(ids, Iterable):
-            raise InvalidArgument(argument="ids", value=ids, problem="not a message id")
+            raise InvalidArgument(argument="ids", value=ids, problem=NOT_AN_ID)
         wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
         if isinstance(tr, fdb.Transaction):
             return _named_in(queue, tr, verb, wanted, states)

@@ -149,6 +149,15 @@ FAILURES = (fdb.FDBError, embedded.StoreError, embedded.EngineError)
 """How a store says that it failed, whichever it is: the disk under an embedded one may be full."""
 
 
+class Database(fdb.Database):
+    """A database of the bindings that knows its store; what ``open`` returns."""
+
+    store: Store
+
+    def __repr__(self) -> str:
+        return f"Database({str(self.store)!r})"
+
+
 def open(
     store: str | os.PathLike[str] | None = None,
     *,
@@ -180,7 +189,9 @@ def open(
             log.warning("created a new store: %s", visible(f"{chosen.path}{location.near(chosen)}"))
     else:
         db = _open_cluster(chosen, limit)
-    _described[id(db)] = chosen
+    db.__class__ = Database  # The bindings make it, and give the same to who opens it again.
+    assert isinstance(db, Database)
+    db.store = chosen
     unnamed = chosen == Store(Engine.EMBEDDED, location.default_store()) and store is None
     log.info("fdbqueue uses %s%s", chosen, ", as no other is named" if unnamed else "")
     return db
@@ -192,7 +203,7 @@ creates = True
 
 def describe(db: fdb.Database) -> Store:
     """The store that a database from ``open`` is; the default one for any other."""
-    return _described.get(id(db), DEFAULT)
+    return db.store if isinstance(db, Database) else DEFAULT
 
 
 def close(db: fdb.Database) -> None:
@@ -207,11 +218,6 @@ def close(db: fdb.Database) -> None:
         paths = [path for path, each in impl.open_databases.items() if each is db]
     for path in paths:
         embedded.close_store(path)
-    _described.pop(id(db), None)
-
-
-# The bindings keep every database until it is closed, so ids stay valid.
-_described: dict[int, Store] = {}
 
 
 def _open_embedded(store: Store) -> fdb.Database:

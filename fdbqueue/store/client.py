@@ -67,7 +67,7 @@ def require(db: object) -> None:
 
 def begin(db: fdb.Database) -> fdb.Transaction:
     """A new transaction; those of tenants are the bindings' own."""
-    if type(db) is not fdb.Database:
+    if not isinstance(db, fdb.Database):
         require(db)
         return db.create_transaction()
     found = c_void_p()

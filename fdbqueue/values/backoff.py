@@ -133,6 +133,7 @@ def check_delay(argument: str, given: object, low: float = 0.0) -> float:
     delay = durations.within(given, low, MAX_DELAY_SECONDS)
     if delay is None:
         problem = f"must be {low:g} to {MAX_DELAY_SECONDS:,.0f} seconds (ten years)"
+        problem += durations.as_text(given)
         raise InvalidArgument(argument=argument, value=given, problem=problem)
     return delay
 

@@ -50,6 +50,11 @@ def within(given: object, low: float, high: float) -> float | None:
     return float(found) if number and low <= found <= high else None
 
 
+def as_text(given: object) -> str:
+    """For an error about a text: how durations are written."""
+    return ', or a text such as "90s" or "1h30m"' if isinstance(given, str) else ""
+
+
 def limit(argument: str, given: object) -> float | None:
     """As ``patience``; None is no limit."""
     return None if given is None else patience(argument, given)
@@ -59,5 +64,7 @@ def patience(argument: str, given: object) -> float:
     """How long to wait, in seconds: 0 or more. Raises ``InvalidArgument``."""
     found = within(given, 0, sys.float_info.max)
     if found is None:
-        raise InvalidArgument(argument=argument, value=given, problem="must be 0 seconds or more")
+        raise InvalidArgument(
+            argument=argument, value=given, problem=f"must be 0 seconds or more{as_text(given)}"
+        )
     return found

@@ -36,6 +36,9 @@ BYTES = "application/octet-stream"
 """The content type of payloads of bytes."""
 
 
+NOT_AN_ID = "not a message id, which is a str such as '05-000000000001-83ca4e58174f03bb'"
+
+
 class Position(Struct, frozen=True, order=True, array_like=True, gc=False):
     """Where a message stands in its queue. Positions sort in delivery order."""
 
@@ -57,7 +60,7 @@ class Position(Struct, frozen=True, order=True, array_like=True, gc=False):
                 return position
         except (ValueError, AttributeError, TypeError):
             pass
-        raise InvalidArgument(argument="id", value=message_id, problem="not a message id")
+        raise InvalidArgument(argument="id", value=message_id, problem=NOT_AN_ID)
 
 
 class Due(NamedTuple):
@@ -82,7 +85,7 @@ def parse_id(message_id: str) -> Position | Due:
             return due
     except ValueError:
         pass
-    raise InvalidArgument(argument="id", value=message_id, problem="not a message id")
+    raise InvalidArgument(argument="id", value=message_id, problem=NOT_AN_ID)
 
 
 OnConflict = Literal["keep", "replace", "debounce"]

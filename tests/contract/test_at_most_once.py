@@ -32,6 +32,16 @@ def test_several_messages_are_dequeued_in_order(db: Database, queue: Queue) -> N
     assert queue.admin.verify(db).ok
 
 
+def test_a_batch_of_what_nobody_can_settle_is_a_list_of_messages(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, PAYLOADS)
+    taken = queue.receive_batch(db, 8, at_most_once=True)
+    taken += queue.receive_batch(db, 8, at_most_once=True, match="priority = 4")
+    assert [message.payload for message in taken] == PAYLOADS[:16]
+    assert queue.depth(db) == Depth(ready=4, enqueued=20, done=16, ready_bytes=8)
+
+
 @pytest.mark.parametrize("plan", [[CONFLICT], [UNKNOWN_COMMITTED], [UNKNOWN_LOST]])
 def test_a_dequeue_whose_outcome_is_unknown_loses_nothing_and_takes_nothing_twice(
     db: Database, queue: Queue, plan: list[str | None]

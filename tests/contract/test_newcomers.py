@@ -59,8 +59,18 @@ def test_a_text_that_is_no_duration_is_refused(
     db: fdb.Database, space: fdb.Subspace, wrong: str
 ) -> None:
     queue = Queue.create(db, "orders", root=space)
-    with pytest.raises(InvalidArgument, match="delay="):
+    with pytest.raises(InvalidArgument, match=r'delay=.* or a text such as "90s"'):
         queue.enqueue(db, b"x", delay=wrong)
+    with pytest.raises(InvalidArgument, match=r'wait=.* or a text such as "90s"'):
+        queue.receive(db, wait=wrong)
+
+
+def test_an_id_as_bytes_is_shown_what_an_id_is(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue: Any = Queue.create(db, "orders", root=space)
+    given = queue.enqueue(db, b"x").encode()
+    for call in (queue.get, queue.cancel, lambda db, given: queue.cancel(db, [given])):
+        with pytest.raises(InvalidArgument, match=r"not a message id, which is a str such as '05-"):
+            call(db, given)
 
 
 def test_a_full_queue_says_which_and_what_its_bounds_are(
@@ -101,12 +111,15 @@ def test_a_misspelt_argument_is_told_the_one_that_was_meant(
 
 
 def test_what_is_shown_is_short_and_names_the_store(db: fdb.Database, space: fdb.Subspace) -> None:
+    created = Queue.create(db, "orders", root=space)
     queue = Queue.open(db, "orders", root=space)
+    assert repr(created) == repr(queue)
     queue.enqueue(db, b"x" * 1_000)
     delivery = queue.receive(db)
     assert delivery is not None
-    for each in (queue, delivery, delivery.message):
+    for each in (db, queue, delivery, delivery.message):
         assert len(repr(each)) < 200
     assert str(describe(db)) in repr(queue)
+    assert str(describe(db)) in repr(db)
     assert delivery.id in repr(delivery)
     assert delivery.id in repr(delivery.message)

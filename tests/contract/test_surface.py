@@ -173,13 +173,10 @@ def test_what_is_no_delivery_cannot_be_settled_and_is_told_why(db: Database, que
     queue.enqueue(db, b"a")
     (message,) = queue.peek(db)
     wrong: list[tuple[Any, str]] = [
-        (
-            message,
-            f"delivery='{message.id}': is a Message; give the Delivery that receive returned",
-        ),
+        (message, rf"'{message.id}', .*: give the Delivery that receive returned, not Message"),
         (None, "there is no delivery: receive returned None"),
         (b"token", "get the delivery of a token by Queue.admin.delivery"),
-        ("some id", "delivery='str': is a str"),
+        ("some id", "delivery='some id': give the Delivery that receive returned, not str"),
     ]
     for given, told in wrong:
         for settle in (queue.ack, queue.release, queue.extend):
