@@ -298,10 +298,7 @@ class UnknownContentType(QueueError):
 class UnknownJob(QueueError):
     """Raised when a worker does not know the job of a message; the attempt has failed."""
 
-    text = (
-        "the message is of job {name!r}, and queue {queue!r} has here the jobs {known}: import the "
-        "module that defines it before the worker starts"
-    )
+    text = "the message is of {job}, and queue {queue!r} has here the jobs {known}: {remedy}"
 
 
 # -- operations -------------------------------------------------------------------------------

@@ -199,8 +199,15 @@ class Jobs:
         message = found.message if isinstance(found, Delivery) else found
         name = message.headers.get(HEADER)
         if name not in self.jobs:
-            known = ", ".join(sorted(self.jobs))
-            raise UnknownJob(name=name, queue=self._queue.name, known=known)
+            raise UnknownJob(
+                name=name,
+                queue=self._queue.name,
+                known=", ".join(sorted(self.jobs)),
+                job="no job" if name is None else f"job {name!r}",
+                remedy="enqueue it by a job"
+                if name is None
+                else "import the module that defines it before the worker starts",
+            )
         return self.jobs[str(name)]
 
     def __call__(self, *given: Any) -> object:

@@ -194,6 +194,9 @@ class Worker:
         """
         if self._runtime is not None:
             raise InvalidArgument(argument="queue", value=queue, problem="the worker runs already")
+        if not isinstance(queue, Queue):
+            problem = "must be a Queue of fdbqueue"
+            raise InvalidArgument(argument="queue", value=queue, problem=problem)
         for given, group in ((take, Take), (run, Run), (fail, Fail)):
             if not isinstance(given, group):
                 argument = group.__name__.lower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -239,6 +240,25 @@ def test_back_pressure_has_an_end(db: Database, space: Subspace) -> None:
     assert queue.depth(db).enqueued == 4
 
 
+def test_blocked_producers_are_logged_once(
+    db: Database, space: Subspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"bounded-{uuid.uuid4().hex}" for _ in range(2)]
+    bounds = BLOCKING["bounds"]
+    queues = [Queue.create(db, name, root=space, bounds=bounds) for name in names]
+    for queue in queues:
+        queue.enqueue_many(db, [b"a"] * 4)
+    for room in (0, 0.1, 0.1):
+        for queue in queues:
+            with pytest.raises(QueueFull):
+                queue.enqueue(db, b"b", room=room)
+    told = [each.getMessage() for each in caplog.records if each.name == "fdbqueue.producer"]
+    assert len(told) == len(names)
+    for name, text in zip(names, told, strict=True):
+        assert "waiting for room" in text
+        assert f"queue '{name}' is full" in text
+
+
 def test_a_producer_waits_for_room_to_the_end_of_its_time(
     db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +269,9 @@ def test_a_producer_waits_for_room_to_the_end_of_its_time(
     monkeypatch.setattr(
         back_pressure,
         "world",
-        SimpleNamespace(monotonic=lambda: sum(slept), random=world.random),
+        SimpleNamespace(
+            monotonic=lambda: sum(slept), random=world.random, remembered=world.remembered
+        ),
     )
     monkeypatch.setattr(back_pressure, "tasks", SimpleNamespace(sleep=slept.append))
     with pytest.raises(QueueFull):

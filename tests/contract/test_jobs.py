@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 import pytest
@@ -54,9 +55,12 @@ def test_a_job_may_write_in_the_transaction_that_ends_its_message(
     assert db[space.pack(("assam",))] == b"noted"
 
 
-@pytest.mark.parametrize("headers", [{"job": "bake"}, None])
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [({"job": "bake"}, r"of job 'bake'.*import the module"), (None, r"of no job.*enqueue it by a")],
+)
 def test_a_message_of_an_unknown_job_has_failed(
-    db: Database, teas: Queue[Any], headers: Any
+    db: Database, teas: Queue[Any], headers: Any, told: str
 ) -> None:
     @teas.job(name="brew")
     def brew(tea: str) -> None: ...
@@ -67,6 +71,7 @@ def test_a_message_of_an_unknown_job_has_failed(
     reason = teas.dead.list(db)[0].death.reason
     assert "UnknownJob" in reason
     assert "has here the jobs brew" in reason
+    assert re.search(told, reason)
 
 
 def test_what_is_wrong_with_a_job_is_said(db: Database, teas: Queue[Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, NewMessage, Queue, describe
+from fdbqueue import Bounds, NewMessage, Queue, Worker, describe
 from fdbqueue.errors import InvalidArgument, QueueFull
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -87,6 +87,12 @@ def test_a_full_queue_says_which_and_what_its_bounds_are(
         queue.enqueue(db, b"x")
         with pytest.raises(QueueFull, match=rf"queue 'orders\d+' is full: .*{shown}"):
             queue.enqueue(db, b"xx")
+
+
+@pytest.mark.parametrize("given", [None, "orders"], ids=repr)
+def test_a_worker_is_told_that_it_needs_a_queue(db: fdb.Database, given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=f"queue={given!r}: must be a Queue"):
+        Worker(db).add(given, print)
 
 
 def test_a_misspelt_argument_is_told_the_one_that_was_meant(
