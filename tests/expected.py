@@ -5,8 +5,3 @@ from __future__ import annotations
 import pytest
 
 agenda = pytest.mark.xfail(strict=True, reason="One end: settle, the agenda, work with a budget")
-
-consumer = pytest.mark.xfail(
-    strict=True,
-    reason="One way for a consumer: one request, one machine, one combiner, one worker",
-)

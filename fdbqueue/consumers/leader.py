@@ -23,8 +23,9 @@ from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
 
-LEADS_SECONDS = 2.0
-"""How long a dead leader can keep others waiting before one of them takes over."""
+LEADS_SECONDS, ASLEEP_SECONDS = 2.0, 10.0
+"""How long a dead leader can keep others waiting before one of them takes over: one that serves the
+line, and one that sleeps until there is a message."""
 CROWD = 3
 """A leader that has served this many others expects more of them soon."""
 AWAY = b"\x01"
@@ -32,6 +33,7 @@ AWAY = b"\x01"
 serve the line when it asks for the next one."""
 
 _LEADS_VERSIONS = int(LEADS_SECONDS * VERSIONS_PER_SECOND)
+_ASLEEP_VERSIONS = int(ASLEEP_SECONDS * VERSIONS_PER_SECOND)
 
 
 class Step(Enum):
@@ -73,7 +75,7 @@ def versions_left(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> int:
     More than a leader's time would be a version of another cluster.
     """
     versions = unpack_index(led) - scope.version(tr)
-    return versions if 0 < versions <= _LEADS_VERSIONS else 0
+    return versions if 0 < versions <= _ASLEEP_VERSIONS else 0
 
 
 def lead(
@@ -91,17 +93,18 @@ def lead(
         tr.add_read_conflict_key(line.led)
         return False
     tr[line.leader] = claim
-    _prolong(tr, scope, line)
+    _prolong(tr, scope, line, _LEADS_VERSIONS)
     return True
 
 
-def renew(tr: fdb.Transaction, scope: Scope, line: LineKeys, led: bytes | None) -> bool:
-    """Renew the leader's time if half of it is over; returns whether it was renewed. Consumers that
-    join meanwhile must try again."""
-    if versions_left(tr, scope, led) > _LEADS_VERSIONS // 2:
-        return False
-    _prolong(tr, scope, line)
-    return True
+def renew(
+    tr: fdb.Transaction, scope: Scope, line: LineKeys, led: bytes | None, *, asleep: bool = False
+) -> None:
+    """Renew the leader's time if half of it is over, or if it was asleep and is not any more.
+    Consumers that join meanwhile must try again."""
+    most = _ASLEEP_VERSIONS if asleep else _LEADS_VERSIONS
+    if not most // 2 < versions_left(tr, scope, led) <= most:
+        _prolong(tr, scope, line, most)
 
 
 def away(leader: bytes | None) -> bool:
@@ -142,5 +145,5 @@ def leave_expired(tr: fdb.Transaction, line: LineKeys) -> None:
     leave(tr, line)
 
 
-def _prolong(tr: fdb.Transaction, scope: Scope, line: LineKeys) -> None:
-    tr[line.led] = pack_index(scope.version(tr) + _LEADS_VERSIONS)
+def _prolong(tr: fdb.Transaction, scope: Scope, line: LineKeys, versions: int) -> None:
+    tr[line.led] = pack_index(scope.version(tr) + versions)

@@ -282,6 +282,18 @@ def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
     return gone
 
 
+def keep_alive(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef) -> bool:
+    """A sign of life of a consumer without a session; False if it was evicted. Conflicts with
+    that."""
+    key = scope.keys.consumer(b"", consumer.id)
+    value, at = tr.get(key).value, sessions.now(tr, scope.clock)
+    if value is None:
+        return False
+    renewed = replace(ConsumerRecord.unpack(value), version=at.version, wall_ms=at.wall_ms)
+    tr[key] = renewed.pack()
+    return True
+
+
 def remove(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
     """Remove a consumer; a guard hands over. Conflicts as ``wakeups.withdraw``."""
     del tr[keys.consumer(consumer.session, consumer.id)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -79,9 +80,17 @@ def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
     ]
 
 
-def wait(watches: Sequence[Watch], seconds: float) -> bool:
+def wait(
+    watches: Sequence[Watch],
+    seconds: float,
+    beat: Callable[[], bool] = lambda: True,
+    every: float = math.inf,
+) -> bool:
     """Wait until a watch fires, for at most ``seconds``; returns whether one did. One that fails
-    counts as fired after a while: the sleeper fetches again, and loses nothing."""
+    counts as fired after a while: the sleeper fetches again, and loses nothing.
+
+    beat: called every so many seconds meanwhile; the wait ends if it returns False.
+    """
     ended, fired = tasks.Event(), tasks.Event()
 
     def end(watch: Watch) -> None:
@@ -92,9 +101,15 @@ def wait(watches: Sequence[Watch], seconds: float) -> bool:
     until = world.monotonic() + seconds
     for watch in watches:
         watch.on_ready(end)
-    woken = ended.wait(seconds)
-    if woken and not fired.is_set():
-        fired.wait(max(0.0, min(UNWATCHED_SECONDS, until - world.monotonic())))
-    for watch in watches:
-        watch.cancel()
+    try:
+        left = seconds
+        while not (woken := ended.wait(min(every, left))):
+            left = until - world.monotonic()
+            if left <= 0 or not beat():
+                break
+        if woken and not fired.is_set():
+            fired.wait(max(0.0, min(UNWATCHED_SECONDS, until - world.monotonic())))
+    finally:
+        for watch in watches:
+            watch.cancel()
     return woken

@@ -7,6 +7,7 @@ transaction with a time limit, repeated, finds out the state.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections import deque
 from collections.abc import Callable
@@ -65,7 +66,8 @@ def monotonic() -> float:
 
 
 class Connection:
-    """Asks the store every ``interval`` seconds, between ``start`` and ``stop``.
+    """Asks the store every ``interval`` seconds, between ``start`` and ``stop``; every second while
+    it does not answer.
 
     A context manager does both. A worker has one of its own; producers and services may have one::
 
@@ -182,7 +184,9 @@ class Connection:
             while not asking.stopped:
                 self.asked_at = self._now()
                 self.check()
-                self._ask.wait(min(self.interval, self.lost_after / 3))
+                # Where it may be cut off, it asks more often.
+                most = math.inf if self.usable else INTERVAL_SECONDS
+                self._ask.wait(min(self.interval, self.lost_after * 2 / 3, most))
                 self._ask = tasks.Event()
         finally:
             asking.ended.set()

@@ -34,7 +34,7 @@ from ..values.verdicts import Reject, Retry, Snooze, text
 from . import tracing
 from .attempt import MAX_SLOW, TRANSACTION_SECONDS
 from .consumer import QueueConsumer
-from .fetcher import AFTER_FAILURE, POLL_SECONDS, SOON_SECONDS
+from .fetcher import AFTER_FAILURE, POLL_SECONDS, RETRY_SECONDS, SOON_SECONDS
 from .handlers import Handler
 from .health import Loop
 from .state import State
@@ -313,7 +313,7 @@ class Browser:
         # What was handled last is not behind the cursor, and the other consumer goes on with it.
         self._stands_by, self._holds, self._handled = True, False, None
         self._loop.took()
-        self._wait(POLL_SECONDS)
+        self._wait(RETRY_SECONDS)
 
     def _outage(self, error: BaseException) -> None:
         log.warning("cannot browse %s: %s", self.subscription.name, error)

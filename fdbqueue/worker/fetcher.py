@@ -24,14 +24,15 @@ from .state import State
 
 log = logging.getLogger("fdbqueue.worker")
 
-POLL_SECONDS = 5.0
-"""How often a worker fetches by itself, which heals what a dead consumer was told."""
+POLL_SECONDS, RETRY_SECONDS = 25.0, 5.0
+"""How often a worker fetches by itself, which heals what a dead consumer was told; and how long it
+waits at most after a failure, or while another holds its subscription."""
 SOON_SECONDS = 0.02
 """How long to wait at least for what becomes ready by itself: clocks may disagree about it."""
 TURN_SECONDS = 0.1
 """How long to wait at most before a fetcher looks whether it is its turn."""
 AFTER_FAILURE = backoff.store(
-    {"wait": "wait_exponential_jitter", "multiplier": 0.1, "max": POLL_SECONDS, "jitter": 0.1}
+    {"wait": "wait_exponential_jitter", "multiplier": 0.1, "max": RETRY_SECONDS, "jitter": 0.1}
 )
 
 

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("fdbqueue.worker")
 
-SHUTDOWN_SECONDS = 30.0
+SHUTDOWN_SECONDS, ASKING_SECONDS = 30.0, 10.0
 
 
 class Worker:
@@ -94,7 +94,8 @@ class Worker:
         self.shutdown = patience("shutdown", shutdown)
         self.metrics = metrics
         self.health = health
-        self.connection = Connection(db)
+        # Heartbeats ask more often, and have it ask at once if they fail.
+        self.connection = Connection(db, interval=ASKING_SECONDS)
         self._buffers: list[Buffer] = []
         self._browsed: list[Browsed] = []
         self._stops = 0

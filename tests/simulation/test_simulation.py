@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from simulation import mutants
 
-from tests.expected import agenda, consumer
+from tests.expected import agenda
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
@@ -81,7 +81,6 @@ def idle() -> list[str]:
     return problems
 
 
-@consumer
 def test_idle_consumers_ask_the_store_at_most_every_ten_seconds(idle: list[str]) -> None:
     assert not [one for one in idle if one.startswith("idle: ")]
 

@@ -58,7 +58,8 @@ class Scheduler:
             done += 1
             if not done % OVER_AFTER and over():
                 return
-        self.now_ns = max(self.now_ns, until_ns)
+        if not over():
+            self.now_ns = max(self.now_ns, until_ns)
 
     def ident(self) -> int:
         """A number that no strand has."""

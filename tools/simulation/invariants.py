@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from workload.place import Place
 
+from fdbqueue.consumers.receiving.waiting import BEAT_SECONDS
 from fdbqueue.schema.keys import Kind
 
 if TYPE_CHECKING:
@@ -30,13 +31,12 @@ STAYS = {
     Kind.PLANNER: 1,
 }
 """How many rows of each kind a queue keeps without messages, at most."""
-UNTIL_ONE_MACHINE = (".0", "connection", "fetcher")
-"""The ends of the names of threads that ask too often until "One way for a consumer: one request,
-one machine, one combiner, one worker": who waits in line, and two of a worker."""
 UNTIL_THE_AGENDA = (Kind.RESULT, Kind.RESULT_END, Kind.DEDUP)
 """What stays until "One end: settle, the agenda, work with a budget"."""
 BEATS = "extender"
 """In the name of the thread of a worker that gives signs of life."""
+IN_LINE = ".0"
+"""The end of the name of a consumer that stands in line, and gives signs of life by itself."""
 ASKING_SECONDS = 10.0
 
 
@@ -46,16 +46,14 @@ def purge(place: Place) -> None:
         queue.purge(place.db, states="dead")
 
 
-def asked(seam: Seam, seconds: float, *, known: bool) -> list[str]:
-    """Who has asked the store too often in so many seconds without messages.
-
-    known: whether those count who are known to.
-    """
-    spared = () if known else UNTIL_ONE_MACHINE
+def asked(seam: Seam, seconds: float) -> list[str]:
+    """Who has asked the store too often in so many seconds without messages, beside signs of
+    life."""
+    beats = seconds / BEAT_SECONDS
     return [
         f"idle: {name} asks the store every {seconds / count:.1f} s"
         for name, count in sorted(seam.asked.items())
-        if BEATS not in name and count > seconds / ASKING_SECONDS and not name.endswith(spared)
+        if BEATS not in name and count - beats * name.endswith(IN_LINE) > seconds / ASKING_SECONDS
     ]
 
 

@@ -340,7 +340,7 @@ class Run:
         self._advance(self.scheduler.now_ns + int(SETTLE_SECONDS * SECOND), lambda: False)
         self.seam.asked.clear()
         self._advance(self.scheduler.now_ns + int(seconds * SECOND), lambda: False)
-        asked = invariants.asked(self.seam, seconds, known=self.settings.known)
+        asked = invariants.asked(self.seam, seconds)
         working.stops = True
         world.enter(self.hub.world)
         self.place.queues["auto"].enqueue(self.place.db, b"the end")

@@ -16,7 +16,7 @@ from msgspec import Struct
 from ...errors import QueueError
 from ...messages import next_event
 from ...schema import once
-from ...schema.codec.consumers import ConsumerRef
+from ...schema.codec.consumers import ConsumerRef, Request
 from ...schema.codec.leases import new_claim
 from ...schema.scope import Scope
 from ...store import tasks, world
@@ -39,7 +39,8 @@ LOOKS = 8
 """How often a consumer that expects its answer soon looks for it, before it trusts a watch: looking
 costs less than being woken."""
 MIN_NAP_SECONDS = 0.0005
-RENEW_SECONDS = leader.LEADS_SECONDS / 2
+BEAT_SECONDS, LOOK_SECONDS = leader.ASLEEP_SECONDS / 2, 25.0
+"""How often a leader that sleeps gives signs of life, and how often it looks at all."""
 MAX_ROUNDS = 8
 LINGER_SECONDS = 0.004
 LEAD_SECONDS = 0.05
@@ -110,7 +111,7 @@ class _Round(Struct, frozen=True):
     demand: int = 0
     wrote: bool = False
     signal: watching.Signal | None = None
-    patience: float = RENEW_SECONDS
+    patience: float = LOOK_SECONDS
     away: bool = False
     resume: Resume | None = None
 
@@ -189,8 +190,8 @@ class _Waiter:
         return float("inf") if self.deadline is None else self.deadline - world.monotonic()
 
     def _sleep(self, seconds: float) -> None:
-        """Wait for the watch, at least until the leader must have renewed its time."""
-        patience = max(seconds, self.leader_left)
+        """Wait for the watch, at least until a leader that is awake must have renewed its time."""
+        patience = max(seconds, min(leader.LEADS_SECONDS, self.leader_left))
         if self.watch is not None and not self.leads:
             watching.wait((self.watch,), max(0.0, min(patience, self._left())))
 
@@ -281,7 +282,23 @@ class _Waiter:
                 tasks.sleep(LINGER_SECONDS)
             if played.signal is not None:
                 watches = watching.arm(self.db, played.signal, self.access.once.timeout)
-                watching.wait(watches, max(0.0, min(self._left(), played.patience)))
+                seconds = max(0.0, min(self._left(), played.patience))
+                watching.wait(watches, seconds, self._gives_a_sign, BEAT_SECONDS)
+
+    def _gives_a_sign(self) -> bool:
+        """Whether it still leads, and has said that it lives."""
+        return self._run(self._beat, wrote=lambda _: False)
+
+    def _beat(self, tr: fdb.Transaction) -> bool:
+        scope, me = self.access.scope(tr), self.ticket.claim
+        leads, led = tr.get(self.line.leader), tr.snapshot.get(self.line.led)
+        request = tr.get(self.line.request(self.ticket.index, me))
+        self.supply.enter(tr, scope)
+        if leads.value != me or request.value is None:
+            return False
+        leader.renew(tr, scope, self.line, led.value, asleep=True)
+        line.keep_alive(tr, scope, self.line, self.ticket, Request.unpack(request.value))
+        return registry.keep_alive(tr, scope, _listed(self.access, self.ticket))
 
     def _round(
         self, tr: fdb.Transaction, *, answered: bool, done: bool, overdue: bool = False
@@ -316,12 +333,13 @@ class _Waiter:
             crowd=0 if overdue else self.crowd,
             exhausted=served.exhausted,
         )
-        signal, patience = None, RENEW_SECONDS
+        signal, patience = None, LOOK_SECONDS
         if step in (Step.LEAVE, Step.HAND_OVER):
             fulfilment.stop_leading(tr, scope, supply, others, served.returning[-1:], led.value)
             self._leave_list(tr, served)
         else:
-            if leader.renew(tr, scope, self.line, led.value) and mine is not None:
+            leader.renew(tr, scope, self.line, led.value, asleep=step is Step.WAIT)
+            if mine is not None:
                 line.keep_alive(tr, scope, self.line, self.ticket, mine.request)
             if step is Step.WAIT:
                 # The leader sleeps for the line, so it has waited as long as the first request.
@@ -329,7 +347,7 @@ class _Waiter:
                 registry.evict_waiters(tr, scope)
                 signal = wakeups.register(tr, scope, _listed(self.access, self.ticket), since=first)
                 following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
-                patience = RENEW_SECONDS if following is None else min(following, RENEW_SECONDS)
+                patience = LOOK_SECONDS if following is None else min(following, LOOK_SECONDS)
         return _Round(
             step,
             answer,
