@@ -39,7 +39,8 @@ pytestmark = pytest.mark.queue(backoff=None)
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for waiting in (browser, fetcher):
-        monkeypatch.setattr(waiting, "POLL_SECONDS", 0.05)
+        for seconds in ("POLL_SECONDS", "RETRY_SECONDS"):
+            monkeypatch.setattr(waiting, seconds, 0.05)
     monkeypatch.setattr(runtime, "HURRY_SECONDS", 0.1)
 
 
