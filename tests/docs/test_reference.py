@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from fdbqueue import Queue
+from tests.docs.test_pages import PAGES
+from tests.unit.test_commands import ALL
 from tools.reference import pages
+
+METHOD = re.compile(r"`(?:Queue|queue)\.(\w+)(?:\.(\w+))?")
+COMMAND = re.compile(r"`fdbq ([a-z]+)(?: ([a-z]+))?")
+GROUPS = {path.rpartition(" ")[0] for path in ALL}
 
 
 @pytest.mark.parametrize(
@@ -14,3 +22,27 @@ from tools.reference import pages
 )
 def test_a_page_is_up_to_date(page: Path, wanted: str) -> None:
     assert page.read_text() == wanted, "run: python tools/reference.py"
+
+
+def is_there(name: str, part: str) -> bool:
+    """Whether a queue has a method or a part of this name, and that one of the other."""
+    of_part = not part or hasattr(getattr(Queue("orders"), name, None), part)
+    return hasattr(Queue, name) and of_part
+
+
+def is_a_command(first: str, second: str) -> bool:
+    """Whether there is a command or a group that begins with these words."""
+    whole = f"fdbq {first} {second}".strip()
+    run = whole.startswith("fdbq worker ")  # which may leave out its verb
+    return whole in {*ALL, *GROUPS} or f"fdbq {first}" in ALL or run
+
+
+def test_what_pages_call_is_there() -> None:
+    missing = [
+        f"{page.name}: {found[0]}"
+        for page in PAGES
+        for pattern, known in ((METHOD, is_there), (COMMAND, is_a_command))
+        for found in pattern.finditer(page.read_text())
+        if not known(found[1], found[2] or "")
+    ]
+    assert missing == []
