@@ -26,7 +26,10 @@ GOOD = {
     ),
     "it waits for its time": ([A._replace(stands=False), B], [Take("b", 3, 4), Take("a", 9, 10)]),
     "it was out before": ([A, B], [Take("b", 3, 4), Take("a", 9, 10, first=False)]),
-    "of the same level in any order": ([A, Put("b", 0, 3, 4)], [Take("b", 5, 6), Take("a", 7, 8)]),
+    "of the same level, put in at once": (
+        [A, Put("b", 0, 1, 4)],
+        [Take("b", 5, 6), Take("a", 7, 8)],
+    ),
     "it came back": ([A, B], [Take("a", 3, 4, final=False), Take("b", 5, 6), Take("a", 7, 8)]),
     "somebody may have had it": ([A, B], [Take("b", 3, 4, judged=False), Take("a", 9, 10)]),
 }
@@ -40,6 +43,14 @@ BAD = {
     "less urgent first, with one more urgent value after another": (
         [A, Put("b", 0, 3, 4), C],
         [Take("c", 5, 9), Take("a", 7, 10), Take("b", 11, 12)],
+    ),
+    "of the same level, the later first": (
+        [A, Put("b", 0, 3, 4)],
+        [Take("b", 5, 6), Take("a", 7, 8)],
+    ),
+    "of one call, the later first": (
+        [A, Put("b", 0, 1, 2, after="a")],
+        [Take("b", 5, 6), Take("a", 7, 8)],
     ),
     "before it was put in": ([A._replace(began=5, ended=6)], [Take("a", 1, 2)]),
     "twice": ([A], [Take("a", 3, 4), Take("a", 5, 6)]),

@@ -16,7 +16,9 @@ from fdbqueue.messages.delivery import (
     lease_expiry,
     lease_extension,
     lease_rows,
+    limits,
     redelivery,
+    results,
     scan,
 )
 from fdbqueue.messages.delivery import promotion as due_messages
@@ -24,13 +26,14 @@ from fdbqueue.messages.enqueue import last_values
 from fdbqueue.messages.groups import members
 from fdbqueue.messages.schedules import ticks
 from fdbqueue.messages.slots import backlog, hand_over, permits, rates
-from fdbqueue.messages.streams import planning
+from fdbqueue.messages.streams import planning, staging
 from fdbqueue.schema import catalogue, changes, once
 from fdbqueue.schema.codec import blocks, envelopes
 from fdbqueue.schema.codec.envelopes import Envelope
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import cursors
+from fdbqueue.values import schedules
 from fdbqueue.values.model import Due
 from fdbqueue.values.options import QueueOptions
 from fdbqueue.worker import session as process_session
@@ -131,6 +134,10 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     "keeps_turns": (backlog, "forget", None),
     # What has failed too often is gone.
     "loses_dead_letters": (dead_letters, "add", 0),
+    # How an attempt has ended is not kept.
+    "loses_results": (results, "put", None),
+    # What was taken does not count in the rate of its queue.
+    "takes_beyond_the_rate": (limits, "_set", None),
     # An index that was passed may be given again: TAIL.
     "uses_indexes_again": (cursors, "fence", None),
 }
@@ -252,6 +259,27 @@ def owes_nothing() -> None:
     """What one transaction cannot let out is forgotten: a step that stops at its bound."""
     vars(hand_over)["_owe"] = lambda tr, scope, gate, known: None
     vars(hand_over)["STEP_ROWS"] = 2
+
+
+@mutant
+def ticks_twice() -> None:
+    """One tick in ten comes again."""
+    step = schedules.step
+
+    def again(timing: Any, catch_up: Any, due_ms: int, now_ms: int) -> schedules.Step:
+        found = step(timing, catch_up, due_ms, now_ms)
+        return found._replace(next_ms=due_ms) if world.random.random() < 0.1 else found
+
+    vars(schedules)["step"] = again
+
+
+@mutant
+def publishes_twice() -> None:
+    """What a sink has published counts as not published yet."""
+    ended = staging._ended
+    vars(staging)["_ended"] = lambda tr, keys, sink, found: replace(
+        ended(tr, keys, sink, found), done=found.done
+    )
 
 
 @mutant

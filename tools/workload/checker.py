@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from . import monitor, ordering, replay
+from . import monitor, replay, sources
 from .history import Operation
 from .place import BROWSERS, MAX_ATTEMPTS, MAX_SKEW_MS, REGIONS
 from .view import UNDONE, View
@@ -220,10 +220,25 @@ def lost_attempts(view: View) -> Iterator[Violation]:
             yield violation("attempts lost", f"{queue}: {of_tag}")
 
 
+def batches(view: View) -> Iterator[Violation]:
+    """The messages of one delivery are in order."""
+    for one in view.operations:
+        if one.name == "receive" and one.queue in monitor.QUEUES and one.result:
+            told = [(row[1], view.told.get((one.queue, row[0]))) for row in one.result]
+            ids = [name for name, known in told if known is not None and known.in_order]
+            if ids != sorted(ids):
+                yield violation("batch out of order", f"{one.queue}: {ids}", [one])
+
+
 def order(view: View) -> Iterator[Violation]:
     """The history is that of priority queues, says a monitor of its own."""
     for found in monitor.judged(view.operations):
         yield violation("order", found)
+
+
+def once(view: View) -> Iterator[Violation]:
+    """What a schedule and a sink bring comes once, and no faster than the rate."""
+    yield from sources.checks(view.operations, view.skew_ms)
 
 
 def orphans(view: View) -> Iterator[Violation]:
@@ -240,8 +255,7 @@ def orphans(view: View) -> Iterator[Violation]:
 CHECKS: tuple[Callable[[View], Iterator[Violation]], ...] = (
     conservation,
     at_most_once,
-    ordering.sorted_batches,
-    ordering.fifo,
+    batches,
     cursors,
     selectors,
     delays,
@@ -251,5 +265,6 @@ CHECKS: tuple[Callable[[View], Iterator[Violation]], ...] = (
     replay.legal,
     counters,
     limits,
+    once,
     orphans,
 )

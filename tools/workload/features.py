@@ -63,6 +63,8 @@ SOURCES = ("a", "b")
 MOST_BYTES = 8_000_000
 """Of payloads, beyond which a call may be refused as too large."""
 NAMELESS: dict[str, Any] = {"unique": None, "on_conflict": "keep", "max_delay": None}
+KEPT_SECONDS = 600.0
+"""Longer than any process stands still, and than clocks are wrong."""
 SUBSCRIPTIONS = ("takes", "takes exclusive", "takes closes", "browses", "browses exclusive")
 
 
@@ -285,6 +287,23 @@ def settle_with_verdicts(c: Client) -> None:
     verdicts = {one.id: verdict() for one in held if c.random.random() < 0.5}
     size = sum(len(one.payload) for one in held)
     c.do("settle", name, lambda n: queue.settle(c.db, held, verdicts), rows=len(held), size=size)
+
+
+@operation(0.5)
+def end_with_a_result(c: Client) -> None:
+    """It is found for as long as it is kept, whatever clocks say that are wrong by some seconds."""
+    queue, db = c.place.mixed, c.db
+    headers: dict[str, Any] = {"region": "kept", "n": 0}
+
+    def both(n: int) -> None:
+        queue.enqueue(db, b"", headers=headers, keep_result=KEPT_SECONDS)
+        one = queue.receive(db, match="region = 'kept'")
+        if one is not None:
+            queue.ack(db, one, result=one.id.encode())
+            found = queue.result(db, one.id)
+            assert found == one.id.encode(), f"the result of {one.id} is {found!r}"
+
+    c.do("end with a result", MIXED, both, rows=250, size=250 * c.place.largest)
 
 
 @operation(1)

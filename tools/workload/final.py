@@ -13,7 +13,7 @@ from fdbqueue.schema.codec.leases import unpack_expiry
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store import world
 
-from . import groups
+from . import groups, sources
 from .clients import row
 from .features import tidy
 from .history import Recorder
@@ -83,6 +83,7 @@ def drain(place: Place, recorder: Recorder) -> None:
     wait for. Nobody sweeps; whoever receives tidies."""
     deadline = world.monotonic() + PATIENCE
     tidy(place)
+    sources.tidy(place)
     for browser in BROWSERS:
         look_to_the_end(place, browser)
     while True:
@@ -93,6 +94,9 @@ def drain(place: Place, recorder: Recorder) -> None:
             while found := sum(_take(place, recorder, name, region) for region in regions):
                 taken += found
             _nothing_due(place, queue)
+        while found := sources.drain(place, recorder, DRAINER):
+            taken += found
+        _nothing_due(place, place.sourced)
         for queue in (place.mixed, place.target, place.made):
             while held := queue.receive_many(place.db, 200):
                 queue.ack(place.db, held)

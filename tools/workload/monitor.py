@@ -1,10 +1,11 @@
-"""A monitor of priority queues with distinct values, after the idea of arXiv 2410.04581.
+"""A monitor of queues and priority queues with distinct values, after the idea of arXiv 2410.04581.
 
 It shares no code with the layer, the checkers, or what records a history, and takes n log n steps.
 A history is linearizable as a priority queue only if it has none of these:
 
 - a value that is taken before its put begins, or twice for good, or that nobody has put;
 - a value that is taken while something more urgent is certainly in the queue, all the time;
+- a value that is taken while one of its level, which was put in before it, is certainly there;
 - the answer "empty" while something is certainly in the queue, all the time.
 
 A value is *certainly in the queue* from the end of its put until somebody begins to take it. It may
@@ -16,8 +17,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
@@ -33,13 +34,15 @@ workers; of one that is taken from by selectors, by what these select."""
 
 class Put(NamedTuple):
     """A value is put in. level: 0 for the most urgent. ended: infinite if nobody knows whether it
-    was. stands: whether it can be taken from its end on: it does not wait for a time or a slot."""
+    was. stands: whether it can be taken from its end on: it does not wait for a time or a slot.
+    after: a value of its level that the same call has put in before it."""
 
     value: str
     level: int
     began: float
     ended: float
     stands: bool = True
+    after: str | None = None
 
 
 class Take(NamedTuple):
@@ -59,7 +62,7 @@ def violations(puts: Iterable[Put], takes: Iterable[Take]) -> list[str]:
     """What shows that a history is not that of a priority queue."""
     put = {one.value: one for one in puts}
     takes = list(takes)
-    found, certain = [], []
+    found = []
     first: dict[str, Take] = {}
     outs = Counter(one.value for one in takes if one.value is not None and one.final)
     for one in takes:
@@ -73,9 +76,13 @@ def violations(puts: Iterable[Put], takes: Iterable[Take]) -> list[str]:
         if one.value not in first or one.began < first[one.value].began:
             first[one.value] = one
     found += [f"{value} was taken {count} times" for value, count in outs.items() if count > 1]
-    for value, taken in first.items():
-        if value in put and put[value].stands and taken.first:
-            certain.append((put[value].ended, taken.began, put[value].level))
+    stood = {
+        value: (put[value], taken.began)
+        for value, taken in first.items()
+        if value in put and put[value].stands and taken.first
+    }
+    found += _overtaken(put, takes, stood)
+    certain = [(one.ended, until, one.level) for one, until in stood.values()]
     times, most_urgent = _steps(certain)
     asked: list[tuple[int, int, float, Take]] = []
     for one in takes:
@@ -85,6 +92,32 @@ def violations(puts: Iterable[Put], takes: Iterable[Take]) -> list[str]:
             begin, end = bisect_left(times, one.began), bisect_right(times, one.ended)
             asked.append((end, begin, level, one))
     return found + _covered(sorted(asked, key=lambda each: each[:3]), most_urgent)
+
+
+def _overtaken(
+    put: Mapping[str, Put], takes: Iterable[Take], stood: Mapping[str, tuple[Put, float]]
+) -> Iterator[str]:
+    """What was taken before a value of its level that was put in before it. stood: when somebody
+    began to take a value first."""
+    levels: defaultdict[int, list[tuple[float, float, str]]] = defaultdict(list)
+    for one, until in stood.values():
+        levels[one.level].append((one.ended, until, one.value))
+    for each in levels.values():
+        each.sort()
+        last = -math.inf, ""
+        for n, (ended, until, value) in enumerate(each):
+            last = max(last, (until, value))
+            each[n] = ended, *last
+    for taken in takes:
+        mine = put.get(taken.value or "")
+        if mine is not None and mine.stands and taken.judged:
+            n = bisect_left(levels[mine.level], (mine.began,))
+            before = [levels[mine.level][n - 1][1:]] if n else []
+            if mine.after is not None and mine.after in stood:
+                before.append((stood[mine.after][1], mine.after))
+            for until, value in before:
+                if until > taken.ended:
+                    yield f"{mine.value} was taken before {value}, which was put in before it"
 
 
 def _steps(certain: Iterable[tuple[float, float, int]]) -> tuple[list[float], list[float]]:
@@ -163,14 +196,16 @@ def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _of_queue(operations: list[Any], gone: dict[str, int], region: str | None) -> list[str]:
-    puts = [
-        Put(tag, level, one.began, one.ended if one.error is None and one.ended else math.inf, now)
-        for one in operations
-        if one.name == "enqueue"
-        for tag, level, delay, waits, at in one.what["messages"]
-        if region in (None, at)
-        for now in [not delay and waits is None]
-    ]
+    puts = []
+    for one in operations:
+        ended = one.ended if one.error is None and one.ended else math.inf
+        before: dict[int, str] = {}
+        for tag, level, delay, waits, at in one.what["messages"] if one.name == "enqueue" else ():
+            if region in (None, at):
+                now = not delay and waits is None
+                puts.append(Put(tag, level, one.began, ended, now, before.get(level)))
+                if now:
+                    before[level] = tag
     doubts: list[tuple[float, float]] = []
     for one in operations:
         if one.name in ("receive", "dequeue") and (one.error is not None or one.ended is None):

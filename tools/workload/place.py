@@ -35,6 +35,8 @@ TAKEN = ("first", "staged", "auto")
 MIXED, TARGET, MADE = "mixed", "target", "made"
 """The queue whose options change and whose messages have every property, where they go, and one
 that is deleted and made anew."""
+SOURCED, SCHEDULE, TICK_SECONDS, BURST = "sourced", "ticks", 2.0, 3
+"""The queue that a schedule and a sink fill, and the burst of its rate, one a second."""
 TARGETS: list[dict[str, Any]] = [
     {},
     {"sort": "n"},
@@ -74,6 +76,7 @@ class Place:
         for name, scheme in SCHEMES.items():
             self.queues[name]._entry.force(scheme)
         self.callbacks, self.made = self._handle(CALLBACKS), self._handle(MADE)
+        self.sourced = self._handle(SOURCED)
         self.any = {name: self._handle(name) for name in (MIXED, TARGET)}
         self.mixed, self.target = self.any.values()
         self._filters: dict[str, Subscription] = {}
@@ -86,7 +89,7 @@ class Place:
     def taken_from(self) -> list[Queue]:
         """All queues that there are, but that of the callbacks, which nobody takes."""
         made = [self.made] if MADE in list_queues(self.db, root=self.root) else []
-        return [*self.queues.values(), *self.any.values(), *made]
+        return [*self.queues.values(), *self.any.values(), self.sourced, *made]
 
     @property
     def every(self) -> list[Queue]:
@@ -109,6 +112,7 @@ class Place:
             CALLBACKS: {},
             **{name: terms | options for name, options in QUEUES.items()},
             TARGET: {"levels": 2, **self.fixed},
+            SOURCED: {"lease": LEASE, "max_attempts": None, "rate": f"1/s, burst {BURST}"},
             MIXED: {
                 "levels": 4,
                 "keys": KeyLimits(concurrency=2),
@@ -120,6 +124,8 @@ class Place:
             name: Queue.create(self.db, name, root=self.root, **options)
             for name, options in queues.items()
         }
+        schedules = made[SOURCED].schedules
+        schedules.set(self.db, SCHEDULE, every=TICK_SECONDS, catch_up="all")
         for limit in LIMITS:
             made[CALLBACKS].limits[limit].set(self.db, concurrency=3)
         for browser, selector in BROWSERS.items():

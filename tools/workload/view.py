@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .clients import Interrupted
 from .history import Operation
-from .place import LEASE, MAX_SKEW_MS
+from .place import MAX_SKEW_MS
 
 STORE = "store"
 NOTHING_WRITTEN = ("LeaseLost", "StoreFull")
 """Errors that promise that nothing of the operation was written."""
 UNDONE = ("reject", "cancel")
 """Operations that end a message, after which it is not done."""
-LEASE_NS = int(LEASE * 1e9)
 
 
 @dataclass(slots=True)
@@ -74,23 +70,6 @@ class Taken:
         return math.inf if self.operation.ended is None else self.operation.ended
 
 
-class Spans:
-    """Intervals of time, searched by whether any of them touches another one."""
-
-    def __init__(self, spans: Iterable[tuple[float, float]] = ()) -> None:
-        self._begins: list[float] = []
-        self._ends: list[float] = []
-        for begin, end in spans:
-            self._begins.append(begin)
-            self._ends.append(end)
-        self._begins.sort()
-        self._ends.sort()
-
-    def touch(self, begin: float, end: float) -> bool:
-        """Whether more of them have begun by the end than were over at the beginning."""
-        return bisect_right(self._begins, end) > bisect_left(self._ends, begin)
-
-
 def _taken(row: list[Any], operation: Operation) -> Taken:
     tag, identity, level, attempt, region, redelivered = row
     return Taken(tag, identity, level, attempt, region, redelivered, operation)
@@ -113,10 +92,6 @@ class View:
     given: dict[tuple[str, str], list[Operation]] = field(default_factory=lambda: defaultdict(list))
     """By queue and tag: what may have given the message back."""
     effects: dict[tuple[str, str], int] = field(default_factory=dict)
-    silent: list[Operation] = field(default_factory=list)
-    """Calls that may have been given messages, and did not tell."""
-    killed: dict[str, int] = field(default_factory=dict)
-    """By process: when it was no more."""
     options: dict[str, list[Operation]] = field(default_factory=lambda: defaultdict(list))
     """By queue: changes of its options, in the order in which they began."""
     finals: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -131,33 +106,6 @@ class View:
         }
         for one in self.operations:
             self._sort(one)
-        self._silent_spans = self._spans(self.silent)
-
-    def disturbed(self, one: Operation) -> bool:
-        """Whether at some instant of an operation a message may have been in hands unknown.
-
-        A call that fails after it was given messages, or whose process is killed, gives them back
-        as if it never had them: for as long as it lasts, and for a lease where it was killed, any
-        message of its queue may be out of the queue. Whoever takes the next one then is right.
-        """
-        end = math.inf if one.ended is None else one.ended
-        spans = self._silent_spans.get(one.queue)
-        return spans is not None and spans.touch(one.began, end)
-
-    def _spans(self, operations: Iterable[Operation]) -> dict[str, Spans]:
-        spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for one in operations:
-            spans[one.queue].append((one.began, self.over(one)))
-        return {queue: Spans(each) for queue, each in spans.items()}
-
-    def over(self, one: Operation) -> float:
-        """Since when an operation has no consequence any more."""
-        if one.ended is not None:
-            # What an interrupted commit has left, another thread may still finish.
-            late = one.error is not None and one.error.startswith(Interrupted.__name__)
-            return one.ended + LEASE_NS * late
-        killed = self.killed.get(one.who.rpartition(".")[0])
-        return math.inf if killed is None else killed + LEASE_NS
 
     def came(self, one: Operation) -> tuple[bool | None, Any]:
         """Whether an operation committed (None: nobody knows), and its result."""
@@ -190,8 +138,6 @@ class View:
                         self.given[one.queue, tag].append(one)
             case "effect of":
                 self.effects[one.queue, what["tag"]] = what["count"]
-            case "killed":
-                self.killed[what["process"]] = one.began
             case "options":
                 self.options[one.queue].append(one)
             case "final":
@@ -219,8 +165,6 @@ class View:
 
     def _take(self, one: Operation) -> None:
         _, rows = self.came(one)
-        if one.name == "receive" and not one.ok:
-            self.silent.append(one)
         for row in rows or ():
             taken = _taken(row, one)
             self.taken[one.queue, taken.tag].append(taken)

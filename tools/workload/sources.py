@@ -1,0 +1,152 @@
+"""A queue that a schedule and a sink fill, and that consumers and a plan empty.
+
+Each message has a number: the time of its tick, or its batch and row. So it shows what comes twice
+or never, and what comes faster than the rate of the queue allows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from fdbqueue import NewMessage
+from fdbqueue.errors import BatchLost, SinkBehind, SinkUnfinished, TakenOver
+
+from .clients import Client
+from .history import Operation, Recorder
+from .operations import operation
+from .place import BURST, SCHEDULE, SOURCED, TICK_SECONDS, Place
+from .violations import Violation, violation
+
+STREAM = "stream"
+BATCH = 7
+"""Rows of a batch of the sink."""
+RATE = 1.0
+
+
+def _numbers(found: Iterable[Any]) -> list[list[str]]:
+    """The number and the id of messages."""
+    return [[str(each.headers.get("row") or each.headers["tick"]), each.id] for each in found]
+
+
+@operation(1.5)
+def take_what_sources_bring(c: Client) -> None:
+    held: list[Any] = []
+
+    def take(n: int) -> list[list[str]]:
+        held.extend(c.place.sourced.receive_many(c.db, 10, wait=c.random.choice([0.0, 3.0])))
+        return _numbers(each.message for each in held)
+
+    c.do("taken", SOURCED, take, rows=10, size=10_000)
+    if held:
+        ids = [each.id for each in held]
+        c.do("settled", SOURCED, lambda n: c.place.sourced.ack(c.db, held), rows=10, ids=ids)
+
+
+@operation(0.5)
+def fill_by_a_sink(c: Client) -> None:
+    sink = c.place.sourced.streams.sink(STREAM)
+
+    def publish(n: int) -> None:
+        batch = sink.state(c.db).done + 1
+        stager = sink.stage(c.db, batch)
+        for row in range(BATCH):
+            stager.add(NewMessage(b"", headers={"row": f"{batch}:{row}"}))
+        sink.publish(c.db, batch, [stager.finish()], room=1.0)
+
+    may = (SinkBehind, SinkUnfinished, BatchLost)
+    c.do("published", SOURCED, publish, rows=4 * BATCH, size=10_000, may=may)
+
+
+@operation(0.5)
+def take_by_a_plan(c: Client) -> None:
+    planner, may = c.place.sourced.streams.plans.planner(STREAM), (TakenOver, BatchLost)
+
+    def read(n: int) -> list[Any]:
+        since, ends = planner.begin(c.db), planner.ends(c.db)
+        until = planner.next(c.db, since, messages=10, ends=ends)
+        pieces = planner.pieces(c.db, since, until, 2)
+        pages = [page for piece in pieces for page in planner.read(c.db, piece)]
+        found.extend([until] if until != since else [])
+        told = [(each.envelope.headers, each.id) for page in pages for each in page]
+        return [[str(headers.get("row") or headers["tick"]), name] for headers, name in told]
+
+    found: list[Any] = []
+    rows = c.do("taken", SOURCED, read, rows=40, size=10_000, may=may, plans=True)
+    if found and rows:
+        ids = [name for _, name in rows]
+        done = planner.acknowledge
+        c.do("settled", SOURCED, lambda n: done(c.db, found[0]), rows=40, ids=ids, may=may)
+
+
+def tidy(place: Place) -> None:
+    """Let nothing more come, and all be taken."""
+    queue = place.sourced
+    queue.schedules.delete(place.db, SCHEDULE)
+    queue.set_options(place.db, rate=None)
+    for consumer in queue.streams.plans.list(place.db):
+        queue.streams.plans.release(place.db, consumer.name)
+        queue.streams.plans.forget(place.db, consumer.name)
+    queue.streams.sink(STREAM).finish(place.db)
+    queue.streams.sink(STREAM).forget(place.db)
+
+
+def drain(place: Place, recorder: Recorder, who: str) -> int:
+    """Take some that is left."""
+    held = place.sourced.receive_many(place.db, 100)
+    if held:
+        rows = _numbers(each.message for each in held)
+        n = recorder.begin(who, "taken", SOURCED, drains=True)
+        recorder.end(who, n, result=rows)
+        place.sourced.ack(place.db, held)
+        recorder.note(who, "settled", SOURCED, ids=[name for _, name in rows])
+    return len(held)
+
+
+# -- what must hold --------------------------------------------------------------------------------
+
+
+def checks(operations: Iterable[Operation], skew_ms: float) -> Iterator[Violation]:
+    """Everything comes once, none is left out, and no more are taken than the rate allows."""
+    mine = [one for one in operations if one.queue == SOURCED and one.ok]
+    taken = [one for one in mine if one.name == "taken"]
+    over = {name: one for one in mine if one.name == "settled" for name in one.what["ids"]}
+    ids: dict[str, set[str]] = defaultdict(set)
+    for one in taken:
+        for number, name in one.result:
+            ids[number].add(name)
+            if name in over and (over[name].ended or 0) < one.began:
+                yield violation("taken after its end", f"{number}, {name}", [over[name], one])
+    for number, names in ids.items():
+        if len(names) > 1:
+            yield violation("came twice", f"{number}: {sorted(names)}")
+    for numbers, of in _series(ids):
+        if numbers and len(numbers) != numbers[-1] - numbers[0] + 1:
+            missing = {*range(round(numbers[0]), round(numbers[-1]))} - {*map(round, numbers)}
+            yield violation("never came", f"{of}: {sorted(missing)}")
+    yield from _too_fast([one for one in taken if one.result and len(one.what) == 0], skew_ms)
+
+
+def _series(ids: Iterable[str]) -> Iterator[tuple[list[int], str]]:
+    """The numbers of each source, which follow each other."""
+    number: Callable[[str], int] = lambda tick: round(  # noqa: E731
+        datetime.fromisoformat(tick).timestamp() / TICK_SECONDS
+    )
+    rows = [tuple(map(int, each.split(":"))) for each in ids if each.count(":") == 1]
+    yield sorted(batch * BATCH + row for batch, row in rows), "rows"
+    yield sorted(number(each) for each in ids if each.count(":") != 1), "ticks"
+
+
+def _too_fast(taken: list[Operation], skew_ms: float) -> Iterator[Violation]:
+    spare = BURST + 2 * RATE * skew_ms / 1e3
+    ordered = sorted(taken, key=lambda one: one.ended or 0)
+    for first in ordered:
+        count = 0
+        for one in ordered:
+            if one.began >= first.began:
+                count += len(one.result)
+                if count > spare + RATE * ((one.ended or 0) - first.began) / 1e9:
+                    yield violation("faster than its rate", f"{count}", [first, one])
+                    return
