@@ -18,14 +18,13 @@ from fdbqueue.store.binding import fdb
 
 from . import processes
 from .baselines import set_blindly
-from .client_counters import Counts, Meter
 from .clients import payload
 from .declare import Row, at_least, at_most, benchmark
 
 BATCH, LARGE = 100, 800
 SETS, ENQUEUE, ENQUEUE_ROWS = "blind sets", "enqueue", "enqueue, a row each"
 TAKE, TAKE_ROWS = "receive and ack", "receive and ack, a row each"
-TAKE_BATCH, MUTATIONS = "receive and ack a batch", "mutations/message"
+TAKE_BATCH = "receive and ack a batch"
 ONE, ONE_ALONE = "receive and ack singly, from blocks", "receive and ack singly, from rows"
 
 
@@ -47,12 +46,8 @@ def measured(
     for count, bar in ((BATCH, 1.2), (LARGE, 3.0)):
         times = found[f"{ENQUEUE}, {count}"].figure / found[f"{SETS}, {count}"].figure
         yield at_least(f"enqueue of {count}: rate to that of blind sets", times, bar)
-    single, alone = (found[f"{name}, {BATCH}"] for name in (ONE, ONE_ALONE))
-    times = single.figure / alone.figure
+    times = found[f"{ONE}, {BATCH}"].figure / found[f"{ONE_ALONE}, {BATCH}"].figure
     yield at_least("receive and ack one: rate from blocks to that from rows", times, 0.9)
-    yield at_most("receive and ack one: mutations", alone.more[MUTATIONS], 10)
-    taken = found[f"{TAKE_BATCH}, {BATCH}"].more[MUTATIONS] * BATCH
-    yield at_most(f"receive and ack of {BATCH}: mutations", taken, 12)
     yield at_most("bytes of keys and values to those of payloads", stored, 1.3)
 
 
@@ -62,29 +57,16 @@ Operation = tuple[Callable[[], object], Callable[[], object]]
 
 def _measured(space: bytes, rounds: int) -> list[Row]:
     db, root = processes.opened(space)
-    meter = Meter()
     seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
-    written: defaultdict[tuple[str, int], Counts] = defaultdict(Counts)
     operations = _operations(db, root)
     for n in range(rounds + 1):
         for name, (prepare, act) in operations.items():
             prepare()
-            before, began = meter.now(), time.perf_counter()
+            began = time.perf_counter()
             act()
             if n:  # What is learnt once is known then.
                 seconds[name].append(time.perf_counter() - began)
-                written[name] += meter.now() - before
-    return [
-        Row(
-            f"{name}, {count}",
-            count / median(took),
-            more={
-                MUTATIONS: written[name, count].written / count / rounds,
-                "bytes/message": written[name, count].written_bytes / count / rounds,
-            },
-        )
-        for (name, count), took in seconds.items()
-    ]
+    return [Row(f"{name}, {n}", n / median(took)) for (name, n), took in seconds.items()]
 
 
 def _operations(db: fdb.Database, root: fdb.Subspace) -> Mapping[tuple[str, int], Operation]:

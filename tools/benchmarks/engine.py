@@ -55,9 +55,6 @@ def engine(
     calls: Annotated[int, Option("--count", metavar="N", min=1, help="Calls in a round.")] = 3_000,
     large: Annotated[int, Option(metavar="N", min=1, help="Keys in the large store.")] = 1_000_000,
     seconds: Seconds = 4.0,
-    slower_ms: Annotated[
-        float, Option(metavar="MS", min=0, help="How much longer each commit of processes takes.")
-    ] = 0.0,
 ) -> Iterator[Row]:
     """Measure the embedded engine, beside the bindings alone, and SQLite alone."""
     if DEFAULT.engine is not Engine.EMBEDDED:
@@ -65,7 +62,7 @@ def engine(
     groups: Mapping[str, Callable[[Path], Iterable[Row]]] = {
         "single": lambda place: processes.once(partial(_single, place, rounds, calls)),
         "durable": lambda place: _durable(place, seconds),
-        "processes": lambda place: _processes(place, seconds, slower_ms / 1_000),
+        "processes": lambda place: _processes(place, seconds),
         "reads": lambda place: processes.once(partial(_reads, place, rounds, calls, large)),
         "watches": lambda place: _watches(place, seconds),
     }
@@ -205,20 +202,16 @@ def _commits(store: Path, threads: int, seconds: float) -> float:
 # -- several processes ----------------------------------------------------------------------------
 
 
-def _processes(place: Path, seconds: float, slower: float) -> Iterator[Row]:
+def _processes(place: Path, seconds: float) -> Iterator[Row]:
     """Rates of one and four processes, durable.
 
     The bound of a gain is what four gain if they keep all cores busy at the cost that they have.
-
-    slower: how many seconds longer a commit takes, as on another disk.
     """
     stores = count()
     for work in ("set", "put", "take"):
         found: dict[int, Measured] = {}
         for number in (1, 4):
-            runs = [
-                _run(place / f"{next(stores)}", work, number, seconds, slower) for _ in range(TIMES)
-            ]
+            runs = [_run(place / f"{next(stores)}", work, number, seconds) for _ in range(TIMES)]
             rate, used = (median(each) for each in zip(*runs, strict=True))
             found[number] = rate, used
             yield Row(f"processes fdbqueue {work} {number}", rate, more={"µs": used})
@@ -227,10 +220,10 @@ def _processes(place: Path, seconds: float, slower: float) -> Iterator[Row]:
         yield Row(f"four processes that {work}: gain", gain, "", more={"bound": bound})
 
 
-def _run(store: Path, work: str, number: int, seconds: float, slower: float) -> Measured:
+def _run(store: Path, work: str, number: int, seconds: float) -> Measured:
     """Messages a second that so many processes handle together, and processor time for each."""
     processes.once(partial(_fill, store, 100 + (int(6_000 * seconds) if work == "take" else 0)))
-    opened = partial(_Sets if work == "set" else _Singly, store, slower)
+    opened = partial(_Sets if work == "set" else _Singly, store)
     call: processes.Work = partial(measure.put, opened, 1, 0, None)
     if work == "take":
         call = partial(measure.take, opened, 1, None)
@@ -249,9 +242,7 @@ def _fill(store: Path, backlog: int) -> None:
 class _Singly(Client):
     """Single messages, each call a transaction."""
 
-    def __init__(self, store: Path, slower: float) -> None:
-        if slower:
-            _slow_down(slower)
+    def __init__(self, store: Path) -> None:
         self._db = _opened(store, "full")
         self._queue = Queue.open(self._db, "queue")
 
@@ -271,28 +262,6 @@ class _Sets(_Singly):
 
     def enqueue(self, payload: bytes) -> None:
         self._db[b"%d/%d" % (os.getpid(), int(payload))] = payload
-
-
-def _slow_down(seconds: float) -> None:
-    """Let each commit of SQLite in this process take longer."""
-
-    class Cursor(sqlite3.Cursor):
-        def execute(self, statement: str, *given: Any) -> Cursor:
-            before = self.connection.total_changes
-            super().execute(statement, *given)
-            done = not self.connection.in_transaction
-            if done and (statement == "COMMIT" or self.connection.total_changes > before):
-                time.sleep(seconds)
-            return self
-
-    class Connection(sqlite3.Connection):
-        def cursor(self, *_: Any) -> Any:
-            return super().cursor(Cursor)
-
-        def execute(self, *given: Any) -> Any:
-            return self.cursor().execute(*given)
-
-    sqlite3.connect = partial(sqlite3.connect, factory=Connection)  # type: ignore[assignment]
 
 
 # -- reads ----------------------------------------------------------------------------------------

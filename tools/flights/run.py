@@ -13,7 +13,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import fdbqueue
 from fdbqueue import Queue, fdb
@@ -113,21 +112,17 @@ def _run(
         process.start()
     began = time.monotonic()
     try:
-        with _progress() as bars:
-            shown = {name: bars.add_task(name, total=len(flights)) for name in ("enqueued", "done")}
-            while (depth := queue.depth(db)).done < len(flights):
-                for name, bar in shown.items():
-                    bars.update(bar, completed=getattr(depth, name))
-                if told.poll(LOOK_SECONDS) and victim.is_alive():
-                    victim.kill()
-                    victim.join()
-                    _step(
-                        f"Killed a worker (SIGKILL): it held {told.recv()} messages and had "
-                        f"written their effects, but not committed; they come back in "
-                        f"{LEASE_SECONDS:g} s"
-                    )
-                if any(each.exitcode for each in running if each is not victim):
-                    raise SystemExit("demo: a process has failed, see above")
+        while queue.depth(db).done < len(flights):
+            if told.poll(LOOK_SECONDS) and victim.is_alive():
+                victim.kill()
+                victim.join()
+                _step(
+                    f"Killed a worker (SIGKILL): it held {told.recv()} messages and had "
+                    f"written their effects, but not committed; they come back in "
+                    f"{LEASE_SECONDS:g} s"
+                )
+            if any(each.exitcode for each in running if each is not victim):
+                raise SystemExit("demo: a process has failed, see above")
         return time.monotonic() - began
     finally:
         for process in running:
@@ -187,14 +182,3 @@ def _claims(claims: dict[str, bool]) -> bool:
         mark = "[bold green]  ok    [/]" if holds else "[bold red]  WRONG [/]"
         console.print(f"{mark}{claim}", soft_wrap=True)
     return all(claims.values())
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("  {task.description:<10}"),
-        BarColumn(bar_width=36),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
