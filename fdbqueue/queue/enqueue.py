@@ -142,11 +142,11 @@ class Enqueuing(Handle, Generic[T]):
         self, sharing: Sharing, db: fdb.Database, message: NewMessage[T], room: Seconds
     ) -> str:
         """Enqueue one message beside other tasks of an event loop."""
-        given = drafts((message,), self._clock.now_ms(db), self._serializer)
+        given = draft(message, self._clock.now_ms(db), self._serializer)
 
         def attempt(resuming: bool) -> str:
             if resuming:
-                return self._attempt(db, given, resuming)[0]
+                return self._attempt(db, [given], resuming)[0]
             return sharing.enqueue(db, given)
 
         return back_pressure.patiently(attempt, room)
@@ -174,11 +174,10 @@ class Enqueuing(Handle, Generic[T]):
     ) -> Enqueued:
         """``Queue.enqueue_many`` without a group."""
         given = drafts(messages, self._clock.now_ms(tr), self._serializer)
-        count, _ = admission.counted(given)
-        if not 0 < count <= MAX_BATCH:
+        if not 0 < len(given) <= MAX_BATCH:
             raise InvalidArgument(
                 argument="messages",
-                value=count,
+                value=len(given),
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
         return self._admit(tr, given, room)
@@ -186,7 +185,7 @@ class Enqueuing(Handle, Generic[T]):
     def _admit(
         self,
         tr: Transactor,
-        given: admission.Plain | Sequence[admission.Draft],
+        given: Sequence[admission.Draft],
         room: Seconds,
     ) -> Enqueued:
         """``enqueue_many`` of valid messages."""
@@ -196,11 +195,11 @@ class Enqueuing(Handle, Generic[T]):
     def _attempt(
         self,
         tr: Transactor,
-        given: admission.Plain | Sequence[admission.Draft],
+        given: Sequence[admission.Draft],
         resuming: bool = False,
     ) -> Enqueued:
         """``_admit`` without waiting for room. ``resuming``: as in ``admission.admit``."""
-        _, ready = admission.counted(given)
+        ready = sum([draft.due_ms is None for draft in given])
 
         def put(tr: fdb.Transaction) -> admission.Admitted:
             scope = self._scope(tr)

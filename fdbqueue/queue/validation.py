@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import Any, get_args
 
 from ..errors import InvalidArgument
-from ..messages.enqueue.admission import Draft, Plain
-from ..schema.codec.envelopes import INLINE_LIMIT, PLAIN_INLINE_LIMIT, Envelope
+from ..messages.enqueue.admission import Draft
+from ..schema.codec.envelopes import INLINE_LIMIT, Envelope
 from ..values import backoff
 from ..values.backoff import MAX_DELAY_SECONDS, check_delay
 from ..values.content import check_headers, check_payload
 from ..values.durations import Seconds
 from ..values.model import BYTES, NewMessage, OnConflict
-from ..values.options import DEFAULT_PRIORITY, MAX_LEVELS, check_attempts, check_name
-from ..values.serializers import JSON, Serializer, check_content_type, dumps
+from ..values.options import MAX_PAYLOAD, check_attempts, check_name
+from ..values.serializers import Serializer, check_content_type, dumps
 
 MAX_LIMITS = 5
 """The most limits of a message: each is read and written at once when it comes in."""
@@ -39,44 +39,14 @@ def check_terms(given: Mapping[str, object], known: type) -> None:
 
 def drafts(
     messages: Iterable[NewMessage | Any], now_ms: int, serializer: Serializer[Any] | None
-) -> Plain | list[Draft]:
-    """Valid messages, packed if all of them are plain. Raises what ``draft`` raises."""
-    plain, rest = Plain([], [], []), iter(messages)
-    priorities, sizes, packed = plain
-    for message in rest:
-        payload, priority, headers, bare = message, DEFAULT_PRIORITY, None, True
-        content_type = None
-        if isinstance(message, NewMessage):
-            payload, priority, headers = message.payload, message.priority, message.headers
-            if bare := _bare(message):
-                content_type = message.content_type
-        if bare and content_type is None:
-            content_type = BYTES
-            if serializer is not None or type(payload) is not bytes:
-                payload, content_type = dumps(serializer, payload)
-        if content_type is None or type(payload) is not bytes or len(payload) > PLAIN_INLINE_LIMIT:
-            first = draft(message, now_ms, serializer)
-            return [*plain.drafts(), first, *(draft(each, now_ms, serializer) for each in rest)]
-        if headers is not None:
-            headers = check_headers(headers)
-        priorities.append(priority)
-        sizes.append(len(payload))
-        envelope = Envelope(payload, now_ms, priority, headers or {}, content_type=content_type)
-        packed.append(envelope.pack())
-    return plain
-
-
-def _bare(message: NewMessage) -> bool:
-    """Whether a message has but a payload, a priority and headers."""
-    return (
-        (type(message.priority) is int and 0 <= message.priority < MAX_LEVELS)
-        and (type(message.delay) in (float, int) and not message.delay)
-        and (message.at is None and message.ttl is None and message.ttl_ends_at is None)
-        and (message.max_attempts is None and message.backoff is None)
-        and (message.dedup_id is None and message.unique is None and message.key is None)
-        and (message.content_type in (None, BYTES, JSON) and message.on_conflict == "keep")
-        and (message.max_delay is None and message.keep_result is None and message.limits is None)
-    )
+) -> list[Draft]:
+    """Valid messages. Raises what ``draft`` raises."""
+    return [
+        Draft(Envelope(each, now_ms))
+        if serializer is None and type(each) is bytes and len(each) <= MAX_PAYLOAD
+        else draft(each, now_ms, serializer)
+        for each in messages
+    ]
 
 
 def check_inline(argument: str, envelope: Envelope) -> None:

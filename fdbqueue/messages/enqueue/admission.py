@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,22 +39,6 @@ class Draft(Struct, frozen=True):
         return [(kind, name) for kind, name in named if name is not None]
 
 
-class Plain(NamedTuple):
-    """Messages that are to come in at once and have nothing beside their envelopes.
-
-    For each its priority, which is an int, the size of its payload, at most ``INLINE_LIMIT``, and
-    its envelope, packed.
-    """
-
-    priorities: list[int]
-    sizes: list[int]
-    packed: list[bytes]
-
-    def drafts(self) -> list[Draft]:
-        """The same messages one by one."""
-        return [Draft(Envelope.unpack(each)) for each in self.packed]
-
-
 class Admitted(Struct, frozen=True):
     """The ids of messages in the order of their drafts, how many of them are new, and how many
     replaced what a waiting message said."""
@@ -65,16 +48,9 @@ class Admitted(Struct, frozen=True):
     replaced: int = 0
 
 
-def counted(given: Plain | Sequence[Draft]) -> tuple[int, int]:
-    """How many messages these are, and how many of them come in at once."""
-    if isinstance(given, Plain):
-        return len(given.packed), len(given.packed)
-    return len(given), sum(draft.due_ms is None for draft in given)
-
-
 @transactional
 def admit(
-    tr: fdb.Transaction, scope: Scope, given: Plain | Sequence[Draft], resuming: bool = False
+    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resuming: bool = False
 ) -> Admitted:
     """Let messages in, in their order, except those that are there already.
 
@@ -85,12 +61,12 @@ def admit(
     ``InvalidArgument``, ``PayloadTooLarge`` and ``QueueFull``, and where a header orders the queue
     what ``level_order.check`` raises, before anything is written.
     """
-    if not isinstance(given, Plain):
-        drafts = given
-    elif max(given.sizes) > scope.plain_bytes:
-        drafts = given.drafts()
-    else:
-        return _admit_plain(tr, scope, given)
+    if all(
+        each.due_ms is None and each.dedup_id is None and each.envelope.plain for each in drafts
+    ):
+        sizes = [len(draft.envelope.payload) for draft in drafts]
+        if max(sizes) <= scope.plain_bytes:
+            return _admit_bare(tr, scope, [draft.envelope for draft in drafts], sizes)
     if any(draft.envelope.keep_result_ms is not None for draft in drafts):
         catalogue.note(tr, scope, "results")
     catalogue.note_limits(tr, scope, [draft.envelope for draft in drafts])
@@ -193,14 +169,13 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) ->
     return Admitted(admit(tr, scope, [again]).ids, 0, 1)
 
 
-def _admit_plain(tr: fdb.Transaction, scope: Scope, given: Plain) -> Admitted:
+def _admit_bare(
+    tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope], sizes: Sequence[int]
+) -> Admitted:
     """``admit`` in a queue that stores nothing else about such messages."""
-    by_priority = {each: scope.level(each) for each in dict.fromkeys(given.priorities)}
-    ends = {
-        level: place.reads(tr, scope.keys, level) for level in dict.fromkeys(by_priority.values())
-    }
-    levels = [by_priority[each] for each in given.priorities]
-    ids = append.append_packed(tr, scope, levels, given.sizes, given.packed, ends)
+    levels = [scope.level(each.priority) for each in envelopes]
+    ends = {level: place.reads(tr, scope.keys, level) for level in dict.fromkeys(levels)}
+    ids = append.append_packed(tr, scope, levels, sizes, [each.pack() for each in envelopes], ends)
     return Admitted(ids, len(ids))
 
 

@@ -14,38 +14,12 @@ from ...errors import (
     TransactionTooLarge,
     TransactionTooSlow,
 )
-from ...messages.enqueue.admission import Draft, Plain
-from ...messages.transaction_budget import weight
 from ...store.binding import FAILURES
 
 S = TypeVar("S")
 
 PARTIAL = (InvalidInput, QueueFull, TransactionTooLarge, TransactionTooSlow, CorruptData)
 """Errors that a part of a batch may have caused; nothing of it was written."""
-_ENVELOPE_BYTES = 1_000
-"""What a message takes in memory besides its bytes."""
-
-
-def size(given: Plain | Sequence[Draft]) -> int:
-    """How many bytes a message takes, in memory and in a transaction."""
-    if isinstance(given, Plain):
-        return len(given.packed[0]) + _ENVELOPE_BYTES
-    return weight(given[0].envelope)
-
-
-def together(batch: Sequence[Plain | list[Draft]]) -> Plain | list[Draft]:
-    """The messages of a batch, each given alone, as those of one call."""
-    plain = [given for given in batch if isinstance(given, Plain)]
-    if len(plain) == len(batch):
-        return Plain(
-            [each.priorities[0] for each in plain],
-            [each.sizes[0] for each in plain],
-            [each.packed[0] for each in plain],
-        )
-    every: list[Draft] = []
-    for given in batch:
-        every += given.drafts() if isinstance(given, Plain) else given
-    return every
 
 
 def store(

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from ...errors import ProducerClosed, ProducerFull
-from ...messages.enqueue.admission import Draft, Plain
+from ...messages.enqueue.admission import Draft
 from ...messages.transaction_budget import STEP_BYTES
 from ...store import tasks, world
 
@@ -27,13 +27,13 @@ LINGER_SECONDS = 0.02
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """One message that was sent: ``given`` holds it alone, and takes ``size`` bytes.
+    """One message that was sent, which takes ``size`` bytes.
 
     at: when it was taken in, in seconds of the monotonic clock. refused: whether the producer was
     closed while its sender waited for room.
     """
 
-    given: Plain | list[Draft]
+    given: Draft
     size: int
     future: Future[str] = field(default_factory=Future)
     at: float = 0.0

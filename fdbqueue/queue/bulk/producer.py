@@ -25,8 +25,9 @@ from ...errors import (
     QueueError,
     Unfinished,
 )
-from ...messages.enqueue.admission import Draft, Plain
 from ...messages.enqueue.back_pressure import ROOM_SECONDS
+from ...messages.transaction_budget import weight
+from ...schema.codec.envelopes import Envelope
 from ...store import binding, world
 from ...store.binding import fdb
 from ...values import durations
@@ -35,7 +36,7 @@ from ...values.durations import Seconds
 from ...values.model import NewMessage, T
 from ...values.options import QueueOptions
 from ..enqueue import MAX_BATCH, Enqueuing
-from ..validation import drafts
+from ..validation import draft
 from . import batches
 from .pending import Pending, Sent
 
@@ -165,16 +166,16 @@ class Producer(Generic[T]):
         """
         binding.check_process()
         patience = self._timeout if room is None else durations.patience("room", room)
-        given = drafts((message,), self._queue._clock.now_ms(self._db), self._queue._serializer)
+        given = draft(message, self._queue._clock.now_ms(self._db), self._queue._serializer)
         try:
-            _check(self._options, given)
+            _check(self._options, given.envelope)
         except InvalidInput:
             # The options may have changed since they were read.
             self._options = self._read_options()
-            _check(self._options, given)
+            _check(self._options, given.envelope)
         if self._thread is None:
             self._start()
-        sent = Sent(given, batches.size(given))
+        sent = Sent(given, weight(given.envelope))
         self._pending.put(sent, 0.0 if self._called_back() else patience)
         return sent.future
 
@@ -265,8 +266,7 @@ class Producer(Generic[T]):
         # A message alone may wait for room; the first of several finds out whether there is any.
         alone = len(batch) == 1
         room = max(0.0, batch[0].at + self._timeout - world.monotonic()) if alone else 0.0
-        given = batches.together([sent.given for sent in batch])
-        ids = self._queue._admit(self._db, given, room)
+        ids = self._queue._admit(self._db, [sent.given for sent in batch], room)
         self._pending.expect(len(batch))
         for sent, message_id in zip(batch, ids, strict=True):
             _tell(sent.future, message_id)
@@ -284,15 +284,10 @@ class Producer(Generic[T]):
         _fail(batch, error)
 
 
-def _check(options: QueueOptions, given: Plain | Sequence[Draft]) -> None:
+def _check(options: QueueOptions, envelope: Envelope) -> None:
     """Raise ``InvalidInput`` if a queue with these options takes no such message."""
-    if isinstance(given, Plain):
-        (priority,), (size,) = given.priorities, given.sizes
-    else:
-        (each,) = given
-        priority, size = each.envelope.priority, len(each.envelope.payload)
-    options.level(priority)
-    if size > options.max_payload:
+    options.level(envelope.priority)
+    if (size := len(envelope.payload)) > options.max_payload:
         raise PayloadTooLarge(size=size, limit=options.max_payload)
 
 

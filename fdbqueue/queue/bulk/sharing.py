@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ...errors import OperationTimedOut
-from ...messages.enqueue.admission import Draft, Plain
-from ...messages.transaction_budget import STEP_BYTES
+from ...messages.enqueue.admission import Draft
+from ...messages.transaction_budget import STEP_BYTES, weight
 from ...store import tasks
 from ...store.binding import fdb
 from . import batches
@@ -22,21 +22,21 @@ MAX_SHARED = 1_000
 PAUSE_SECONDS = 1e-6
 """A pause in which tasks that have been woken go on."""
 
-Together = Callable[[fdb.Database, Plain | list[Draft]], Sequence[str]]
+Together = Callable[[fdb.Database, Sequence[Draft]], Sequence[str]]
 
 
 class Call:
-    """One message that a task enqueues: ``given`` holds it.
+    """One message that a task enqueues: ``given``.
 
     turn: set once it is known what came of it, or its task is to lead.
     """
 
     __slots__ = ("begun", "db", "error", "given", "leads", "message_id", "size", "turn")
 
-    def __init__(self, db: fdb.Database, given: Plain | list[Draft]) -> None:
+    def __init__(self, db: fdb.Database, given: Draft) -> None:
         self.db = db
         self.given = given
-        self.size = batches.size(given)
+        self.size = weight(given.envelope)
         self.turn = tasks.Event()
         self.begun = self.leads = False
         self.message_id = ""
@@ -73,7 +73,7 @@ class Sharing:
             call.leads = True
             call.turn.set()
 
-    def enqueue(self, db: fdb.Database, given: Plain | list[Draft]) -> str:
+    def enqueue(self, db: fdb.Database, given: Draft) -> str:
         """Enqueue one message, perhaps with those of others; returns its id.
 
         Waits for the transaction before its own, for as long as that may take: raises
@@ -124,8 +124,8 @@ class Sharing:
             raise
 
     def _store(self, group: Sequence[Call]) -> None:
-        given = batches.together([each.given for each in group])
-        for each, message_id in zip(group, self._together(group[0].db, given), strict=True):
+        ids = self._together(group[0].db, [each.given for each in group])
+        for each, message_id in zip(group, ids, strict=True):
             each.message_id = message_id
             each.turn.set()
 
