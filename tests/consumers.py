@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from fdbqueue import Queue
+import threading
+from collections.abc import Callable
+
+from fdbqueue import Delivery, Queue
 from fdbqueue.consumers import registry, sessions
 from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
+
+from .patience import DEADLINE
 
 
 def process(db: fdb.Database, queue: Queue) -> bytes:
@@ -26,3 +31,17 @@ def register(
     scope = queue._scope(db.create_transaction())
     session = process(db, queue) if session is None else session
     return registry.register(db, scope, session, name, priority, acquiring=acquiring)
+
+
+def woken(db: fdb.Database, queue: Queue, act: Callable[[], object]) -> list[bytes]:
+    """What a consumer is given that waits when something happens."""
+    found: list[Delivery | None] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
+    )
+    waiting.start()
+    while not any(each.state for each in queue.admin.consumers(db)):
+        assert waiting.is_alive()
+    act()
+    waiting.join(DEADLINE / 2)
+    return [each.payload for each in found if each is not None]

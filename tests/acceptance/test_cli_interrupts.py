@@ -18,12 +18,10 @@ AT_WORK = "fdbqueue.queue.settlement"
 """The last module that every command imports that looks at a queue."""
 
 
-@pytest.mark.parametrize("module", MOMENTS)
-def test_an_interrupt_of_the_start_ends_it_without_a_word(
-    fdbq: Fdbq, name: str, module: str
-) -> None:
+def interrupted_at(module: str, fdbq: Fdbq, *words: str) -> tuple[int, str]:
+    """How a command ends that is interrupted when it has imported a module, and what it says."""
     with subprocess.Popen(
-        [sys.executable, "-X", "importtime", FDBQ, "receive", name, "--wait", "60"],
+        [sys.executable, "-X", "importtime", FDBQ, *words],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env=fdbq.environment,
@@ -37,9 +35,17 @@ def test_an_interrupt_of_the_start_ends_it_without_a_word(
             pytest.fail(f"{module} is not imported")
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
+    return process.returncode, rest
+
+
+@pytest.mark.parametrize("module", MOMENTS)
+def test_an_interrupt_of_the_start_ends_it_without_a_word(
+    fdbq: Fdbq, name: str, module: str
+) -> None:
+    code, rest = interrupted_at(module, fdbq, "receive", name, "--wait", "60")
     told = [line for line in rest.splitlines() if not line.startswith("import time:")]
     assert told in ([], ["fdbq: interrupted"])
-    assert process.returncode in (-signal.SIGINT, 130)
+    assert code in (-signal.SIGINT, 130)
 
 
 def test_what_was_half_started_may_fail_to_end_after_an_interrupt() -> None:
@@ -77,27 +83,8 @@ def test_an_interrupt_of_the_work_is_told_in_one_line(
     queue = Queue(name)
     queue.set_options(db, history_seconds=3600)
     queue.enqueue_many(db, [b"x"] * 500)
-    with subprocess.Popen(
-        [
-            sys.executable,
-            "-X",
-            "importtime",
-            FDBQ,
-            *(name if a == "QUEUE" else a for a in arguments),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=fdbq.environment,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.rpartition("|")[2].strip() == AT_WORK:
-                break
-        else:
-            pytest.fail(f"{AT_WORK} is not imported")
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read()
+    words = [name if each == "QUEUE" else each for each in arguments]
+    _, rest = interrupted_at(AT_WORK, fdbq, *words)
     assert "Traceback" not in rest
     told = [line for line in rest.splitlines() if not re.match(r"import time:", line)]
     assert all(not line.startswith(" ") for line in told)

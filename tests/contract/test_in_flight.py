@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from fdbqueue.errors import InvalidOptions
 from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.consumers import woken
 from tests.patience import DEADLINE
 from tests.schemes import forced
 
@@ -165,31 +165,13 @@ def test_who_waits_is_woken_by_an_end(db: Database, space: fdb.Subspace, mode: s
     queue = forced(filled(db, space, 1), mode)
     held = queue.receive(db)
     assert held is not None
-    found: list[Any] = []
-    waiting = threading.Thread(
-        target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
-    )
-    waiting.start()
-    while not any(each.state for each in queue.admin.consumers(db)):
-        assert waiting.is_alive()
-    queue.ack(db, held)
-    waiting.join(DEADLINE / 2)
-    assert [each.payload for each in found] == [b"1"]
+    assert woken(db, queue, lambda: queue.ack(db, held)) == [b"1"]
 
 
 def test_a_higher_limit_wakes_who_waits(db: Database, space: fdb.Subspace) -> None:
     queue = filled(db, space, 1)
     queue.receive(db)
-    found: list[Any] = []
-    waiting = threading.Thread(
-        target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
-    )
-    waiting.start()
-    while not any(each.state for each in queue.admin.consumers(db)):
-        assert waiting.is_alive()
-    queue.set_options(db, max_in_flight=2)
-    waiting.join(DEADLINE / 2)
-    assert [each.payload for each in found] == [b"1"]
+    assert woken(db, queue, lambda: queue.set_options(db, max_in_flight=2)) == [b"1"]
 
 
 def test_a_lower_limit_takes_nothing_back(db: Database, space: fdb.Subspace) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-import threading
 
 import pytest
 
@@ -11,7 +10,7 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values import backoff
-from tests.patience import DEADLINE
+from tests.consumers import woken
 from tests.schemes import forced
 
 Database = fdb.Database
@@ -185,38 +184,8 @@ def test_leases_settled_together_are_read_with_others_between_them(
     assert queue.admin.verify(db).ok
 
 
-def test_an_ack_races_the_reaper_and_one_of_them_wins(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None
-    ack, reap = db.create_transaction(), db.create_transaction()
-    queue.ack(ack, delivery)
-    clock.seconds += 61
-    assert queue.receive(reap) is not None
-    reap.commit().wait()
-    with pytest.raises(fdb.FDBError):
-        ack.commit().wait()
-
-
 def test_waiting_ends_as_soon_as_a_message_arrives(db: Database, queue: Queue) -> None:
-    waiting = threading.Event()
-    found: list[bytes] = []
-
-    def consume() -> None:
-        waiting.set()
-        delivery = queue.receive(db, wait=60)
-        assert delivery is not None
-        found.append(delivery.payload)
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    assert waiting.wait(DEADLINE)
-    queue.enqueue(db, b"here")
-    consumer.join(DEADLINE)
-    assert not consumer.is_alive()
-    assert found == [b"here"]
+    assert woken(db, queue, lambda: queue.enqueue(db, b"here")) == [b"here"]
 
 
 def test_waiting_for_nothing_ends_in_time_and_leaves_no_trace(

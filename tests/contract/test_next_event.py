@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from fdbqueue import Queue
 from fdbqueue.messages import next_event
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.patience import DEADLINE
+from tests.consumers import woken
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -41,32 +39,10 @@ def test_the_next_event_is_the_first_message_due_or_lease_to_lapse(
 
 def test_a_consumer_that_waits_is_given_what_becomes_due(db: Database, space: Subspace) -> None:
     queue = Queue.create(db, "real", root=space)
-    found: list[bytes] = []
-
-    def consume() -> None:
-        delivery = queue.receive(db, wait=60)
-        assert delivery is not None
-        found.append(delivery.payload)
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    queue.enqueue(db, b"soon", delay=0.2)
-    consumer.join(DEADLINE)
-    assert found == [b"soon"]
+    assert woken(db, queue, lambda: queue.enqueue(db, b"soon", delay=0.2)) == [b"soon"]
 
 
 def test_a_resumed_queue_wakes_who_waits(db: Database, queue: Queue) -> None:
     queue.admin.pause(db)
     queue.enqueue(db, b"here")
-    found: list[bytes] = []
-
-    def consume() -> None:
-        delivery = queue.receive(db, wait=60)
-        assert delivery is not None
-        found.append(delivery.payload)
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    queue.admin.resume(db)
-    consumer.join(DEADLINE)
-    assert found == [b"here"]
+    assert woken(db, queue, lambda: queue.admin.resume(db)) == [b"here"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 from collections.abc import Sequence
 from typing import NoReturn, cast
 
@@ -205,25 +204,6 @@ def test_operations_at_the_same_time_have_records_of_their_own(db: Database, que
     assert once.run(db, keys, outer) == 2
     assert len(set(_records(db, queue)) - before) == 1
     assert int.from_bytes(db[counter] or b"", "little") == 4
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_operations_with_one_record_take_effect_once(db: Database, queue: Queue, seed: int) -> None:
-    drawn = random.Random(seed)
-    store = flaky(db, drawn.choices([None, None, *FAULTS], k=30))
-    keys, counter = queue._keys.once, queue._keys.prefix + b"counter"
-
-    def add(tr: fdb.Transaction, number: int) -> int:
-        tr.add(counter, number.to_bytes(8, "little"))
-        return number
-
-    for number in range(16):
-        if number % 7:
-            assert once.run(store, keys, add, number) == number
-        elif drawn.random() < 0.5:
-            assert once.run(store, keys, lambda tr: "read", wrote=lambda _: False) == "read"
-    expected = sum(number for number in range(16) if number % 7)
-    assert int.from_bytes(db[counter] or b"", "little") == expected
 
 
 @pytest.mark.parametrize("fault", [TIMED_OUT_COMMITTED, TIMED_OUT_LOST])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from fdbqueue import Delivery, Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.patience import DEADLINE
+from tests.consumers import woken
 
 Database = fdb.Database
 
@@ -165,12 +164,7 @@ def test_a_waiting_consumer_is_woken_by_the_end_of_the_one_before(
 ) -> None:
     queue.enqueue_many(db, keyed("a", b"1", b"2"))
     first = take(db, queue)
-    got: list[Delivery | None] = []
-    waiting = threading.Thread(target=lambda: got.append(queue.receive(db, wait=30)))
-    waiting.start()
-    queue.ack(db, first)
-    waiting.join(DEADLINE)
-    assert [d and d.payload for d in got] == [b"2"]
+    assert woken(db, queue, lambda: queue.ack(db, first)) == [b"2"]
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, 5, b"a"])

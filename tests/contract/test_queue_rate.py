@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from fdbqueue.schema.codec.slots import Reached
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.values.rates import Rate
+from tests.consumers import woken
 from tests.patience import DEADLINE
 from tests.schemes import forced
 from tests.still_clock import StillClock
@@ -165,16 +165,7 @@ def test_who_waits_gets_the_next_message_in_time(
 def test_a_higher_rate_wakes_who_waits(db: Database, space: fdb.Subspace) -> None:
     queue = filled(db, space, "1/day", clock=SYSTEM)
     assert queue.receive(db) is not None
-    found: list[Any] = []
-    waiting = threading.Thread(
-        target=lambda: found.append(queue.receive(db, wait=DEADLINE)), daemon=True
-    )
-    waiting.start()
-    while not any(each.state for each in queue.admin.consumers(db)):
-        assert waiting.is_alive()
-    queue.set_options(db, rate="10/s")
-    waiting.join(DEADLINE / 2)
-    assert [each.payload for each in found] == [b"1"]
+    assert woken(db, queue, lambda: queue.set_options(db, rate="10/s")) == [b"1"]
 
 
 def test_a_clock_far_ahead_stops_a_queue_for_two_minutes_at_most(

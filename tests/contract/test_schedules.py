@@ -21,12 +21,6 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, assert_depth
 from fdbqueue.values.schedules import Schedule
-from tests.flaky import (
-    CONFLICT,
-    UNKNOWN_COMMITTED,
-    UNKNOWN_LOST,
-    FlakyDatabase,
-)
 from tests.patience import DEADLINE
 
 DAY = 86_400
@@ -392,47 +386,6 @@ def test_ticks_keep_the_order_of_a_sorted_queue(
 # -- clocks, faults, and others at the same time ----------------------------------------------
 
 
-def test_a_clock_that_is_wrong_neither_doubles_nor_drops_a_tick(
-    db: fdb.Database, queue: Queue, clock: StoppedClock
-) -> None:
-    queue.schedules.set(db, "a", every=60)
-
-    def by(wall_only: float) -> Queue:
-        wrong = StoppedClock(clock.seconds, wall_only, begin_ms=clock.begin_ms)
-        return Queue(queue.name, queue._root, clock=wrong)
-
-    clock.seconds = 58
-    # A day ahead is not believed; less than a minute ahead is, and makes the tick come early.
-    assert come(db, by(DAY), clock) == []
-    assert come(db, by(50), clock) == [60]
-    for seconds in range(60, 601, 45):
-        clock.seconds = seconds
-        found = [each for wrong in (-DAY, -50, 50, 0) for each in come(db, by(wrong), clock)]
-        assert found in ([], [(seconds + 50) // 60 * 60]) or found == []
-    clock.seconds = 660
-    come(db, queue, clock)
-    assert known(db, queue).fired == 11
-    intact(db, queue)
-
-
-@pytest.mark.parametrize("fault", [UNKNOWN_COMMITTED, UNKNOWN_LOST, CONFLICT])
-@pytest.mark.parametrize("looks", ["receive", "sweep"])
-def test_a_tick_comes_once_whatever_becomes_of_the_commit(
-    db: fdb.Database, queue: Queue, clock: StoppedClock, fault: str, looks: str
-) -> None:
-    queue.schedules.set(db, "a", every=60)
-    clock.seconds = 60
-    flaky: Any = FlakyDatabase(db, [fault, fault])
-    if looks == "sweep":
-        queue.admin.sweep(flaky)
-    else:
-        assert queue.receive(flaky) is not None
-    depth = queue.depth(db)
-    assert (depth.enqueued, depth.ready + depth.leased, depth.delayed) == (2, 1, 1)
-    assert known(db, queue).fired == 1
-    intact(db, queue)
-
-
 # -- verify -----------------------------------------------------------------------------------
 
 
@@ -491,36 +444,3 @@ def test_a_tick_that_waits_takes_no_room(
         queue.enqueue(db, b"3")
     assert queue.receive(db) is not None
     assert queue.admin.verify(db).ok
-
-
-@pytest.mark.parametrize("way", ["resume", "set"])
-@pytest.mark.parametrize("overlap", ["queue", "skip"])
-def test_a_tick_that_has_come_does_not_come_again_by_a_clock_that_is_behind(
-    db: fdb.Database, queue: Queue, clock: StoppedClock, way: str, overlap: Any
-) -> None:
-    def put(minute: str) -> None:
-        cron = f"{minute} * * * *"
-        queue.schedules.set(db, "hourly", b"tick", cron=cron, overlap=overlap)
-
-    put("0")
-    found = queue.schedules.get(db, "hourly")
-    assert found is not None
-    assert found.next_ms is not None
-    clock.seconds = (found.next_ms - clock.begin_ms) / 1000 + 1
-    held = queue.receive_many(db, 9)
-    assert len(held) == 1
-    if overlap == "skip":  # The next one is left out.
-        clock.seconds += 3600
-        assert queue.receive_many(db, 9) == []
-    clock.wall_only = -50  # From here on another machine, which is behind.
-    if way == "resume":
-        queue.schedules.pause(db, "hourly")
-        queue.schedules.resume(db, "hourly")
-    else:
-        put("0,1")
-        put("0")
-    queue.ack(db, held)
-    clock.seconds += 60
-    assert queue.receive_many(db, 9) == []
-    clock.seconds += 3600
-    assert len(queue.receive_many(db, 9)) == 1

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Sequence
-from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -30,7 +28,7 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST
 from tests.patience import DEADLINE
 from tests.progress import Steps
 
@@ -97,21 +95,6 @@ def test_rows_are_enqueued_in_the_order_of_attempts_and_rows(
     assert sink.state(db).done == 0
     assert left_over(db, queue) == 0
     assert queue.admin.verify(db).ok
-
-
-@pytest.mark.parametrize("plan", list(itertools.product(FAULTS, repeat=2)), ids=str)
-@pytest.mark.promise(9)
-def test_faults_before_and_after_every_commit_change_nothing(
-    db: Database, queue: Queue, sink: Sink, small_steps: None, plan: Sequence[str | None]
-) -> None:
-    flaky = cast("Database", FlakyDatabase(db, itertools.chain(plan, plan)))
-    attempt = staged(flaky, sink, 0, rows(5))
-
-    publish(cast("Database", FlakyDatabase(db, plan)), sink, 0, attempt)
-
-    assert payloads(db, queue) == rows(5)
-    assert sink.state(db).new == 5
-    assert left_over(db, queue) == 0
 
 
 def test_an_attempt_that_does_not_count_leaves_nothing(
@@ -191,28 +174,6 @@ def test_a_task_that_is_late_cannot_stage(db: Database, queue: Queue, sink: Sink
     with pytest.raises(fdb.FDBError) as raised:
         late.commit().wait()
     assert raised.value.code == 1020
-    assert left_over(db, queue) == 0
-
-
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.promise(9)
-def test_of_two_drivers_at_once_each_row_comes_once(db: Database, queue: Queue, sink: Sink) -> None:
-    mine, theirs = rows(40), rows(40)[::-1]
-    attempts = [staged(db, sink, 0, mine), staged(db, sink, 0, theirs)]
-    ready = threading.Barrier(2)
-
-    def drive(attempt: Attempt) -> None:
-        ready.wait()
-        publish(db, sink, 0, attempt)
-
-    drivers = [threading.Thread(target=drive, args=(attempt,)) for attempt in attempts]
-    for driver in drivers:
-        driver.start()
-    for driver in drivers:
-        driver.join()
-
-    assert payloads(db, queue) in (mine, theirs)
-    assert queue.depth(db).enqueued == 40
     assert left_over(db, queue) == 0
 
 

@@ -26,7 +26,7 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer
-from tests.flaky import FAULTS, UNKNOWN_COMMITTED, FlakyDatabase
+from tests.flaky import UNKNOWN_COMMITTED, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
@@ -111,20 +111,6 @@ def test_the_place_moves_on_with_the_callers_transaction(
     assert browser.browse(tr) == [], "within the transaction it has moved on"
     del tr
     assert seen(db, browser) == ["a1"], "a transaction that is not committed has seen nothing"
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_message_is_seen_and_taken_once_whatever_befalls_a_commit(
-    db: Database, queue: Queue, fault: str
-) -> None:
-    put(db, queue, "us1", "eu1", "us2", "eu2")
-    browser = queue.subscriptions.open(db, "audit", mode="browse")
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    assert seen(flaky(db, [fault]), browser, 3) == ["us1", "eu1", "us2"]
-    assert taken(flaky(db, [fault]), europe, 1) == ["eu1"]
-    assert seen(flaky(db, [None, fault]), browser) == ["eu2"]
-    assert taken(flaky(db, [fault]), europe, 1) == ["eu2"]
-    assert taken(flaky(db, [fault]), europe) == []
 
 
 def test_a_plain_look_goes_through_all_messages_and_keeps_no_place(
@@ -464,14 +450,6 @@ def test_what_is_given_must_be_what_is_stored(db: Database, queue: Queue) -> Non
             queue.subscriptions.open(db, "one", **{option: value})  # type: ignore[arg-type]
     (stored,) = queue.subscriptions.list(db)
     assert (stored.name, stored.mode.value, str(stored.selector)) == ("one", "browse", "a = 1")
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_making_and_removing_happen_once(db: Database, queue: Queue, fault: str) -> None:
-    failing = flaky(db, [fault, None, fault])
-    subscription = queue.subscriptions.open(failing, "one")
-    subscription.remove(failing)
-    assert queue.subscriptions.list(db) == []
 
 
 def test_wrong_arguments_are_refused_before_anything_is_written(db: Database, queue: Queue) -> None:

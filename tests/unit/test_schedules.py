@@ -7,11 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.values.schedules import LATE_MS, CatchUp, Timing, shown, step, timing
+from fdbqueue.values.schedules import LATE_MS, Timing, shown, step, timing
 
 BERLIN = "Europe/Berlin"
 START = 1_700_000_000_000
@@ -93,40 +91,6 @@ def test_years_without_anybody_take_no_time_to_pass() -> None:
     each = cron("* * * * *", "UTC")
     first, until = ms("2016-01-01 00:00"), ms("2026-01-01 00:00")
     assert each.last(first, until) == until
-
-
-@given(
-    st.sampled_from([1, 10, 45, 60, 3600]),
-    st.lists(st.integers(0, 500), max_size=30),
-    st.lists(st.integers(-60, 60), min_size=30, max_size=30),
-    st.sampled_from(["last", "all", "none"]),
-)
-def test_no_tick_comes_twice_or_gets_lost_whichever_clock_is_wrong(
-    every: int, pauses: list[int], errors: list[int], catch_up: CatchUp
-) -> None:
-    # Given looks at any time, by clocks that are wrong by up to a minute
-    each = timing(None, every, "UTC", START, None)
-    due, come, now = each.following(START), [], START
-    for pause, error in zip(pauses, errors, strict=False):
-        now += pause * 1000
-        # When what is due by that clock is handled
-        while due is not None and due <= now + error * 1000:
-            comes, following = step(each, catch_up, due, now + error * 1000)
-            assert following is not None
-            assert following > due
-            if comes is not None:
-                come.append(comes)
-            # Then only what was missed by the right clock, too, is left out
-            if comes != due:
-                assert catch_up != "all"
-                assert due < now
-            due = following
-    # And every tick is one of the schedule, and comes once, in order
-    assert come == sorted(set(come))
-    assert all((tick - START) % (every * 1000) == 0 for tick in come)
-    if catch_up == "all":
-        assert due is not None
-        assert come == list(range(START + every * 1000, due, every * 1000))
 
 
 def test_what_is_less_than_a_minute_late_comes_and_what_was_missed_as_asked() -> None:
