@@ -23,7 +23,7 @@ from ..values.options import DEFAULT_PRIORITY
 from ..values.serializers import Serializer
 from .bulk.sharing import Sharing
 from .handle import Handle, Transactor, composed
-from .validation import draft, drafts
+from .validation import check_several, draft, drafts
 
 MAX_BATCH = 10_000
 
@@ -173,6 +173,7 @@ class Enqueuing(Handle, Generic[T]):
         room: Seconds = ROOM_SECONDS,
     ) -> Enqueued:
         """``Queue.enqueue_many`` without a group."""
+        check_several(messages)
         given = drafts(messages, self._clock.now_ms(tr), self._serializer)
         if not 0 < len(given) <= MAX_BATCH:
             raise InvalidArgument(

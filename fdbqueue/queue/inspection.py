@@ -18,6 +18,7 @@ from ..values.content import check_count
 from ..values.durations import Seconds
 from ..values.model import Depth, Event, Message, MessageState
 from .handle import Handle, Transactor
+from .selection import Match, predicate
 
 MAX_LISTED = 10_000
 """The most messages, leases or lines of history of one call."""
@@ -78,18 +79,24 @@ def browse(
     db: fdb.Database,
     *,
     levels: Iterable[int] | None = None,
+    match: Match = None,
 ) -> Iterator[Message]:
     """Yield every ready message in the order of delivery, of all levels or of some.
+
+    match: only messages that match: a selector in the syntax of JMS, or a function of the message.
 
     To continue later where you stopped, use ``subscriptions.open``. Spans transactions of a hundred
     messages, and so does not show one instant: messages taken meanwhile may be missing, and
     arrivals further back appear. Snapshot reads: no conflicts. Raises ``InvalidArgument``,
-    ``QueueNotFound``.
+    ``QueueNotFound``, ``InvalidSelector``.
     """
     from .subscriptions import browse_levels, check_levels  # which few programs need
 
     wanted = check_levels(levels, queue._read(db, queue._options).levels)
-    return browse_levels(queue, db, wanted)
+    found = browse_levels(queue, db, wanted)
+    return (
+        found if match is None else filter(predicate(match, lambda: queue._clock.now_ms(db)), found)
+    )
 
 
 def depth(queue: Handle, tr: Transactor) -> Depth:

@@ -29,6 +29,9 @@ class Job(Generic[V, R]):
     """
 
     def __init__(self, queue: Enqueuing[Any], function: Callable[..., R], name: str | None) -> None:
+        if not callable(function) or not (name or hasattr(function, "__qualname__")):
+            problem = "must be a function; what has no name of its own needs name="
+            raise InvalidArgument(argument="function", value=function, problem=problem)
         self.queue = queue
         self.function = function
         self.name = check_name(name or f"{_module(function)}.{function.__qualname__}")

@@ -163,7 +163,7 @@ def first(
     ack: Sequence[Held] = (),
 ) -> list[R]:
     """Take the first messages of a queue that a selector matches. ``ack``: as in ``take``."""
-    selector = Selector(match) if isinstance(match, str) else match
+    selector = match if isinstance(match, Selector) else Selector(match)
     wanted = Definition("", selector=selector)
     leases = use is not acquire.remove
 

@@ -159,6 +159,10 @@ def edit(
     They keep their ids. Leased messages and dead letters stay unchanged. Two or three round trips
     for each page. Conflicts with whatever moves the messages. Raises ``InvalidArgument``.
     """
+    if priority is None and delay is None and at is None:
+        raise InvalidArgument(
+            argument="priority", value=None, problem="give what changes: priority, delay or at"
+        )
 
     def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
         if priority is not None:
@@ -421,4 +425,7 @@ def predicate(match: Match, now_ms: Callable[[], int]) -> Callable[[Message], bo
     if isinstance(match, Selector):
         selector = match
         return lambda message: selector.matches(message, now_ms())
+    if not callable(match):
+        problem = "must be a selector, or a function of the message"
+        raise InvalidArgument(argument="match", value=match, problem=problem)
     return match

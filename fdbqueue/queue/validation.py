@@ -49,6 +49,16 @@ def drafts(
     ]
 
 
+def check_several(messages: object) -> None:
+    """Raise ``InvalidArgument`` for one message where several are to be given."""
+    if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(
+        messages, Iterable
+    ):
+        kind = type(messages).__name__
+        problem = f"give a list of messages, not {kind}; enqueue takes one"
+        raise InvalidArgument(argument="messages", value=messages, problem=problem)
+
+
 def check_inline(argument: str, envelope: Envelope) -> None:
     """Check that an envelope stands in one row with its payload, for what is kept so. Raises
     ``InvalidArgument``."""
@@ -96,12 +106,12 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | 
         expires_at_ms=expires_at_ms,
         max_attempts=message.max_attempts,
         backoff=None if message.backoff is None else backoff.store(message.backoff),
-        unique=None if unique is None else check_name(unique),
-        key=None if key is None else check_name(key),
+        unique=None if unique is None else check_name(unique, "unique"),
+        key=None if key is None else check_name(key, "key"),
         keep_result_ms=None if kept is None else _kept(kept),
         limits=None if limits is None else _limits(limits),
     )
-    name = None if dedup_id is None else check_name(dedup_id)
+    name = None if dedup_id is None else check_name(dedup_id, "dedup_id")
     return Draft(envelope, due_ms, name, message.on_conflict, limit_ms)
 
 
@@ -134,7 +144,7 @@ def _limits(given: Mapping[str, str]) -> dict[str, str]:
     elif len(given) > MAX_LIMITS:
         problem = f"a message has at most {MAX_LIMITS} limits, not {len(given)}"
     else:
-        return {check_name(dimension): check_name(name) for dimension, name in given.items()}
+        return {check_name(each, "limits"): check_name(given[each], "limits") for each in given}
     raise InvalidArgument(argument="limits", value=given, problem=problem)
 
 

@@ -368,18 +368,18 @@ def _group(name: str, given: Mapping[str, Any]) -> OptionGroup:
     return group(**given)
 
 
-def _unfit(name: object, problem: str) -> InvalidArgument:
-    return InvalidArgument(argument="name", value=name, problem=problem)
+def _unfit(name: object, problem: str, argument: str = "name") -> InvalidArgument:
+    return InvalidArgument(argument=argument, value=name, problem=problem)
 
 
-def check_name(name: object) -> str:
+def check_name(name: object, argument: str = "name") -> str:
     """A name of a queue, a consumer or a subscription; raises ``InvalidArgument``."""
     if not isinstance(name, str):
-        raise _unfit(name, "it must be a str")
+        raise _unfit(name, "it must be a str", argument)
     if not 0 < len(name) <= MAX_NAME_LENGTH:
-        raise _unfit(name, f"it must have 1 to {MAX_NAME_LENGTH} characters")
+        raise _unfit(name, f"it must have 1 to {MAX_NAME_LENGTH} characters", argument)
     if not name.isprintable():
-        raise _unfit(name, "it must have printable characters only")
+        raise _unfit(name, "it must have printable characters only", argument)
     return name
 
 

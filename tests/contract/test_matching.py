@@ -225,3 +225,17 @@ def test_a_wait_for_a_match_ends_without_one(db: Database, queue: Queue) -> None
     assert queue.depth(db).done == 1
     with pytest.raises(LeaseLost):
         queue.receive(db, match=EUROPE, ack=held)
+
+
+# -- browsing ---------------------------------------------------------------------------------
+
+
+def test_who_browses_sees_what_matches_and_leaves_it(db: Database, queue: Queue) -> None:
+    put(db, queue, "us1", "eu1", *["us2"] * 150, "eu2")
+    put(db, queue, "eu0", priority=9)
+    for match in (EUROPE, Selector(EUROPE), lambda message: message.headers["region"] == "eu"):
+        assert [each.payload for each in queue.browse(db, match=match)] == [b"eu0", b"eu1", b"eu2"]
+    assert [each.payload for each in queue.browse(db, levels=[0], match=EUROPE)] == [b"eu0"]
+    assert queue.depth(db).ready == 154
+    with pytest.raises(InvalidSelector):
+        queue.browse(db, match="region =")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, NewMessage, Queue, Worker, describe
-from fdbqueue.errors import InvalidArgument, QueueFull
+from fdbqueue import Bounds, NewMessage, Queue, Then, Worker, describe
+from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.options import Options
@@ -93,6 +93,74 @@ def test_a_full_queue_says_which_and_what_its_bounds_are(
 def test_a_worker_is_told_that_it_needs_a_queue(db: fdb.Database, given: Any) -> None:
     with pytest.raises(InvalidArgument, match=f"queue={given!r}: must be a Queue"):
         Worker(db).add(given, print)
+
+
+WRONG: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
+    "one text for several messages": (
+        lambda queue, db: queue.enqueue_many(db, "tea"),
+        InvalidArgument,
+        "messages='tea': give a list of messages, not str",
+    ),
+    "a dict for several messages": (
+        lambda queue, db: queue.enqueue_many(db, {"a": 1}, group=Then(b"all")),
+        InvalidArgument,
+        "give a list of messages, not dict",
+    ),
+    "one message for several": (
+        lambda queue, db: queue.enqueue_many(db, NewMessage(b"x")),
+        InvalidArgument,
+        "give a list of messages, not NewMessage",
+    ),
+    "a number for a match": (
+        lambda queue, db: queue.purge(db, match=5),
+        InvalidArgument,
+        "match=5: must be a selector, or a function",
+    ),
+    "a function where a selector is needed": (
+        lambda queue, db: queue.receive(db, match=lambda message: True),
+        InvalidSelector,
+        "it must be a str, not function",
+    ),
+    "an edit of nothing": (
+        lambda queue, db: queue.edit(db, match="TRUE"),
+        InvalidArgument,
+        "give what changes",
+    ),
+    "a number for a key": (
+        lambda queue, db: queue.enqueue(db, b"x", key=17),
+        InvalidArgument,
+        "key=17: it must be a str",
+    ),
+    "a number for a consumer": (
+        lambda queue, db: queue.receive(db, consumer=17),
+        InvalidArgument,
+        "consumer=17: it must be a str",
+    ),
+    "what is no function for a job": (
+        lambda queue, db: queue.job(5),
+        InvalidArgument,
+        "function=5: must be a function",
+    ),
+    "a function without a name for a job": (
+        lambda queue, db: queue.job(partial(print, "tea")),
+        InvalidArgument,
+        "needs name=",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "told"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_named_and_nothing_is_written(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    call: Callable[[Any, Any], object],
+    error: type[Exception],
+    told: str,
+) -> None:
+    queue = Queue.create(db, "orders", root=space)
+    with pytest.raises(error, match=told):
+        call(queue, db)
+    assert queue.depth(db).enqueued == 0
 
 
 def test_a_misspelt_argument_is_told_the_one_that_was_meant(

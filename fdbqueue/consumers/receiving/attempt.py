@@ -40,7 +40,7 @@ def checked_demand(max_messages: object, lease: object, consumer: object, wait: 
         )
     patience("wait", wait)
     seconds = None if lease is None else check_lease("lease", lease)
-    return Demand(max_messages, seconds, check_name(consumer) if consumer else "")
+    return Demand(max_messages, seconds, check_name(consumer, "consumer") if consumer else "")
 
 
 def attempt(

@@ -26,7 +26,7 @@ from ...values.options import check_behind, check_name
 from ...values.schedules import check_choice
 from ..enqueue import MAX_BATCH, Enqueuing
 from ..handle import Handle, Transactor
-from ..validation import check_inline, draft
+from ..validation import check_inline, check_several, draft
 
 STEP = 1_000
 """The most messages of a group that one transaction enqueues, where there are several."""
@@ -87,6 +87,7 @@ def enqueue_many(
             b"" if root == queue._root.key() else root, follows.name, delay_ms, ttl_ms, envelope
         ),
     )
+    check_several(messages)
     now_ms = queue._clock.now_ms(tr)
     drafts = [_member(queue, each, named, now_ms) for each in messages]
     if not drafts:
