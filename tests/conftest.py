@@ -68,7 +68,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 from xdist.scheduler import LoadScopeScheduling
 
 import fdbqueue
-from fdbqueue.schema.codec import blocks
+from fdbqueue.messages import run
 from fdbqueue.store import client
 from fdbqueue.store.binding import DEFAULT, Engine, close, default_cluster_file, fdb
 from tests.promises import (
@@ -162,8 +162,8 @@ def space(db: fdb.Database) -> Iterator[fdb.Subspace]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages share rows even if they are few."""
-    monkeypatch.setattr(blocks, "MIN_MESSAGES", 2)
-    monkeypatch.setattr(blocks, "MAX_MESSAGES", 4)
+    monkeypatch.setattr(run, "MIN_MESSAGES", 2)
+    monkeypatch.setattr(run, "MAX_MESSAGES", 4)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self
 
 from typing_extensions import TypeVar
 
-from ..messages.delivery.lease_rows import Held
+from ..messages.run import Held
 from ..messages.streams.undecided import Undecided
 from ..queue.streams.planner import Planner
 from ..queue.bulk.producer import Producing

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self
 
 from typing_extensions import TypeVar
 
-from ..messages.delivery.lease_rows import Held
+from ..messages.run import Held
 from ..queue.admin.admin import Admin as _Admin
 from ..queue.bulk.producer import Producing
 from ..queue.consume import Leasing, Receiving

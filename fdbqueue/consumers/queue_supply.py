@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from ..messages import time_to_live
+from ..messages import run, time_to_live
 from ..messages.delivery import head, lease, limits, scan
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
@@ -65,12 +65,12 @@ class QueueSupply:
         found, bounded = _first(tr, scope.keys, *issued, room)
         now_ms = scope.now_ms(tr)
         expired = [message for message in found if not time_to_live.deliverable(message, now_ms)]
-        scan.watch(tr, scope.keys, expired)
+        run.watch(tr, expired)
         living = time_to_live.remove_undeliverable(tr, scope, found)
         for message in living:
             if not shares.offer(message):
                 return Offered(exhausted=shares.refused)
-            scan.watch(tr, scope.keys, [message])
+            run.watch(tr, [message])
         all_read = len(living) < room and not bounded and not expired
         limited = len(living) == room < shares.demand
         return Offered(exhausted=all_read or limited, limited=limited)
@@ -155,8 +155,8 @@ def _first(
     room, each = MAX_BYTES, keys.lease_bytes
     expected = min(demand, limit)
     while True:
-        for one in scan.rows(keys, found):
-            message = scan.message(one)
+        for one in run.ready(keys, found):
+            message = one.message
             room -= len(one.value) + message.envelope.chunk_bytes + each
             if messages and room < 0:
                 return messages, True
@@ -165,5 +165,5 @@ def _first(
                 return messages, False
         if len(messages) < expected:
             return messages, False
-        behind = scan.row(keys, messages[-1]).stop
+        behind = run.row_of(messages[-1]).span.stop
         found, expected = _ready(tr, keys, behind, demand - len(messages)), demand

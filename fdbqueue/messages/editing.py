@@ -14,8 +14,8 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
 from ..values.states import PROMOTE, PUT_OFF, State
-from . import lookup, place, transitions
-from .delivery import promotion, requeue, scan
+from . import lookup, place, run, transitions
+from .delivery import promotion
 from .enqueue import delayed_row
 from .lookup import Found
 from .slots import hand_over
@@ -54,7 +54,7 @@ def change(
     """
     # All leave before one comes in: a row that some share is cleared from end to end, and a slot
     # that one gives up, or the time, would let out another that is here to be changed.
-    scan.remove(
+    run.remove(
         tr,
         scope.keys,
         [found.message for found, _ in changes if isinstance(found.place, Position)],
@@ -94,7 +94,7 @@ def _change(
     counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
     if due_ms:
         return _put(tr, scope, new, due_ms)
-    requeue.put_back(tr, scope, [new])  # A cursor may have passed it as it was.
+    run.put_back(tr, scope, [new])  # A cursor may have passed it as it was.
     lookup.point(tr, scope.keys, new, new.position)
     transitions.record(tr, scope, PROMOTE, [new])
     return False

@@ -11,7 +11,7 @@ from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import Due, MessageState, Position, parse_id
 from ..values.states import State
-from . import lookup, payloads
+from . import lookup, payloads, run
 from .delivery import scan
 from .delivery.scan import BATCH_BYTES
 from .lookup import Found
@@ -52,8 +52,8 @@ def opened(
     """The messages in rows of a kind that is not leased, from the key ``begin`` on, each with its
     key and the size of its stored form."""
     if kind is Kind.READY:
-        for one in scan.rows(scope.keys, rows, begin):
-            yield one.key, len(one.value), Found(one.position, scan.message(one))
+        for one in run.ready(scope.keys, rows, begin):
+            yield one.key, len(one.value), Found(one.position, one.message)
         return
     for kv in rows:
         found = lookup.parse(scope, lookup.place_of(scope.keys, kind, kv.key), kv.value)
@@ -87,7 +87,7 @@ def take_out(tr: fdb.Transaction, scope: Scope, found: Found | None) -> State | 
     """
     match found:
         case Found(place=Position(), message=message):
-            scan.remove(tr, scope.keys, [message])
+            run.remove(tr, scope.keys, [message])
             return State.READY
         case Found(place=Due() | Turn() as place):
             del tr[lookup.key(scope.keys, place)]

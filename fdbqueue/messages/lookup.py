@@ -13,11 +13,10 @@ from functools import partial
 from msgspec import Struct
 
 from ..errors import CorruptData
-from ..schema.codec import blocks
 from ..schema.codec.dead_letters import open_letter
 from ..schema.codec.delayed import open_delayed
 from ..schema.codec.envelopes import open_envelope
-from ..schema.codec.leases import Lease, unpack_until
+from ..schema.codec.leases import unpack_until
 from ..schema.codec.lookup import DeadRecord, Place, PlannedPlace, Turn, pack_place, unpack_place
 from ..schema.codec.plans import Claimed, Planned
 from ..schema.keys import Kind, QueueKeys
@@ -25,8 +24,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Death, Due, MessageState, Position, parse_id
 from ..values.states import State
-from . import payloads
-from .delivery import lease_rows, scan
+from . import payloads, run
 
 _CLAIMS_AT_ONCE = 50
 """Claims of plans that are searched at once."""
@@ -104,16 +102,16 @@ def find(tr: fdb.TransactionRead, scope: Scope, reads: Reads) -> Found | None:
 
 def read(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> Read:
     """Issue the read of a place: one row."""
-    if isinstance(place, Position) and blocks.numbered(place):
-        rest = blocks.rest(keys.ready_prefix, keys.ready(place))
-        return partial(_in_row, tr.get_range(rest.start, rest.stop, limit=1), place)
+    if isinstance(place, Position):
+        return partial(_ready, run.find(tr, keys, place), place)
     return partial(_alone, tr.get(key(keys, place)), place)
 
 
-def _in_row(found: fdb.FDBRange, place: Position, scope: Scope) -> Found | None:
-    there = (one for one in scan.rows(scope.keys, found) if one.position == place)
-    one = next(there, None)
-    return None if one is None else Found(one.position, scan.message(one))
+def _ready(
+    found: Callable[[], StoredMessage | None], place: Position, scope: Scope
+) -> Found | None:
+    message = found()
+    return None if message is None else Found(place, message)
 
 
 def _alone(found: fdb.Value, place: Place, scope: Scope) -> Found | None:
@@ -130,81 +128,64 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
     keys, snapshot = scope.keys, tr.snapshot
     issued = reads(snapshot, keys, message_id)
     place, plans = issued.named, keys.kind(Kind.PLAN)
-    lease = _lease(snapshot, keys, place)
+    lease = _leased_at(snapshot, keys, place)
     planned = snapshot.get_range(plans.start, plans.stop)
     moved = issued.moved.value
     if moved is not None:
         place = unpack_place(moved)
         if isinstance(place, PlannedPlace):
-            alone = lease_rows.leased(snapshot.get(key(keys, place)))
-            return _leased(tr, scope, message_id, alone)
-        lease = _lease(snapshot, keys, place)
+            row = _row(snapshot, keys, place.claim, place.n)
+            return _state_of(tr, scope, message_id, next(run.leases(keys, row), None))
+        lease = _leased_at(snapshot, keys, place)
     found = find(snapshot, scope, issued)
     if found is not None:
         return state(tr, scope, found)
     if lease is None or not isinstance(place, Position):
         return None
-    held = lease_rows.leased(lease)
+    held = lease()
     if held is not None:
-        return _leased(tr, scope, message_id, held)
+        return _state_of(tr, scope, message_id, held)
     for each in _planned(snapshot, keys, list(_claims(planned)), place):
-        leased = _leased(tr, scope, message_id, each)
+        leased = _state_of(tr, scope, message_id, each)
         if leased is not None:
             return leased
     return None
 
 
-def lease(tr: fdb.Transaction, keys: QueueKeys, message_id: str) -> tuple[bytes, Lease] | None:
-    """The lease of a message that is alone in its row, and the key of that; None if there is none,
-    or a plan has the message.
-
-    Two round trips. Conflicts with whatever changes the lease. Raises ``InvalidArgument`` if it is
-    no id.
-    """
-    moved = tr.get(keys.moved(message_id)).value
-    place = parse_id(message_id) if moved is None else unpack_place(moved)
-    if not isinstance(place, Position):
-        return None
-    row = keys.lease_at(place)
-    value = tr.get(row).value
-    return None if value is None else (row, Lease.unpack(value))
-
-
-def held(
-    tr: fdb.Transaction, scope: Scope, reads: Reads
-) -> tuple[lease_rows.Read, Lease, StoredMessage] | None:
-    """The lease of a message, with its read and its message; None if there is none, or a plan has
-    the message.
+def held(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[run.One, StoredMessage] | None:
+    """The lease of a message, and its message; None if there is none, or a plan has the message.
 
     reads: those of ``find``, which found nothing. One more round trip. Conflicts with whatever
     changes the lease.
     """
     moved = reads.moved.value
     place = reads.named if moved is None else unpack_place(moved)
-    issued = _lease(tr, scope.keys, place)
-    lease = None if issued is None else lease_rows.leased(issued)
-    if issued is None or lease is None or lease.planned:
+    issued = _leased_at(tr, scope.keys, place)
+    one = None if issued is None else issued()
+    if one is None:
         return None
-    message = lease_rows.message_of(lease)
-    return (issued, lease, message) if message.id == reads.id else None
+    message = one.message
+    return (one, message) if message.id == reads.id else None
 
 
-def _lease(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> lease_rows.Read | None:
-    return lease_rows.read(tr, keys, keys.lease_at(place)) if isinstance(place, Position) else None
+def _leased_at(
+    tr: fdb.TransactionRead, keys: QueueKeys, place: Place
+) -> Callable[[], run.One | None] | None:
+    return run.held_at(tr, keys, place) if isinstance(place, Position) else None
 
 
-def _leased(
-    tr: fdb.Transaction, scope: Scope, message_id: str, lease: Lease | None
+def _state_of(
+    tr: fdb.Transaction, scope: Scope, message_id: str, one: run.One | None
 ) -> MessageState | None:
-    """The message of a lease, if it is the one with this id. Up to two round trips."""
-    if lease is None:
+    """What is known about the message of a lease, if it is the one with this id. Up to two round
+    trips."""
+    message = None if one is None else one.message
+    if one is None or message is None or message.id != message_id:
         return None
-    message = StoredMessage(lease.position, open_envelope(lease.envelope))
-    if message.id != message_id:
-        return None
+    lease = one.row.lease
     until = tr.snapshot.get(scope.keys.until(lease.claim))
     (message,) = _loaded(tr, scope, message)
-    ends = lease.ends(unpack_until(until.value))
+    ends = one.ends(unpack_until(until.value))
     return MessageState(
         message=message.opened,
         state=State.LEASED,
@@ -224,7 +205,7 @@ def _claims(plans: Iterable[fdb.KeyValue]) -> Iterator[Claimed]:
 
 def _planned(
     tr: fdb.TransactionRead, keys: QueueKeys, claims: Sequence[Claimed], wanted: Position
-) -> Iterator[Lease]:
+) -> Iterator[run.One]:
     """The leases of plans that have a message that stood at a position.
 
     The leases of a claim are in the order of the positions, but for those that joined it.
@@ -241,8 +222,8 @@ def _planned(
             halves = []
             for (claim, numbers), read in zip(ordered, middles, strict=True):
                 middle = len(numbers) // 2
-                leases = [lease for _, lease in lease_rows.opened(keys, read)]
-                yield from (lease for lease in leases if lease.position == wanted)
+                leases = list(run.leases(keys, read))
+                yield from (one for one in leases if one.position == wanted)
                 if leases and wanted < leases[0].position:
                     halves.append((claim, numbers[:middle]))
                 elif leases and wanted > leases[-1].position:
@@ -252,8 +233,8 @@ def _planned(
 
 def _row(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, n: int) -> fdb.FDBRange:
     """Issue a read of the row that has a lease of a plan."""
-    rest = blocks.rest(keys.lease_prefix, keys.planned(claim, n))
-    return tr.get_range(rest.start, rest.stop, limit=1)
+    within = run.plan_row(keys, claim, n)
+    return tr.get_range(within.start, within.stop, limit=1)
 
 
 def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:

@@ -28,8 +28,8 @@ from ..values.states import (
     State,
     Transition,
 )
-from . import dead_letters, editing, inspection, lookup, payloads, place, transitions
-from .delivery import cancellation, lease, scan
+from . import dead_letters, editing, inspection, lookup, payloads, place, run, transitions
+from .delivery import cancellation, lease
 from .enqueue import admission
 from .enqueue.admission import Draft
 from .lookup import Found
@@ -221,7 +221,7 @@ def leave(
         if not some:
             continue
         ready = [row.found.message for row in some if isinstance(row.found.place, Position)]
-        scan.remove(tr, scope.keys, ready)
+        run.remove(tr, scope.keys, ready)
         for row in some:
             if not isinstance(row.found.place, Position):
                 del tr[row.key]
@@ -264,7 +264,7 @@ def cancel(tr: fdb.Transaction, scope: Scope, ids: Sequence[str]) -> int:
 def _watch(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> None:
     """Conflict with others that take, change or remove them."""
     ready = [row.found.message for row in rows if isinstance(row.found.place, Position)]
-    scan.watch(tr, scope.keys, ready)
+    run.watch(tr, ready)
     for row in rows:
         if not isinstance(row.found.place, Position):
             tr.add_read_conflict_key(row.key)

@@ -11,7 +11,7 @@ from ..schema.codec.envelopes import UNREADABLE
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
-from . import dead_letters, inspection, lookup, transitions
+from . import dead_letters, inspection, lookup, run, transitions
 from .delivery import scan
 from .transaction_budget import PAGE_BYTES, weight
 
@@ -52,7 +52,7 @@ def remove_undeliverable(
     unreadable = [message for message in ready if not message.envelope.readable]
     if not expired and not unreadable:
         return list(ready)
-    scan.remove(tr, scope.keys, [*expired, *unreadable])
+    run.remove(tr, scope.keys, [*expired, *unreadable])
     expire(tr, scope, State.READY, expired)
     reject_unreadable(tr, scope, State.READY, unreadable)
     return [message for message in ready if deliverable(message, now_ms)]
@@ -82,8 +82,8 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
     rows = scan.first(tr, scope.keys, MAX_EXPIRED)
     first = scan.batch(scope.keys, rows, MAX_EXPIRED, PAGE_BYTES)
     found = [message for message in first if not message.envelope.readable]
-    scan.watch(tr, scope.keys, found)
-    scan.remove(tr, scope.keys, found)
+    run.watch(tr, found)
+    run.remove(tr, scope.keys, found)
     reject_unreadable(tr, scope, State.READY, found)
     return len(found)
 

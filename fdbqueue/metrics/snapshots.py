@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..consumers import registry, sessions
 from ..consumers.states import ConsumerState
 from ..errors import CorruptData
-from ..messages import age
+from ..messages.delivery import age
 from ..messages.slots import inspection as keys
 from ..queue.queue import Queue
 from ..schema import catalogue, counters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, overload
 from ..errors import InvalidArgument, LeaseLost
 from ..messages.delivery.batch import Taken, Together
 from ..messages.delivery.lease_extension import Extended
-from ..messages.delivery.lease_rows import Held
+from ..messages.run import Held
 from ..store.binding import fdb
 from ..values import serializers
 from ..values.model import Delivery

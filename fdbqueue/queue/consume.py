@@ -15,7 +15,7 @@ from ..errors import (
     QueueError,
 )
 from ..messages.delivery import head
-from ..messages.delivery.lease_rows import Held
+from ..messages.run import Held
 from ..schema.codec.leases import new_claim
 from ..store import world
 from ..store.binding import FAILURES, fdb

@@ -9,7 +9,7 @@ from typing import Self, TypeVar, TypeVarTuple
 from ..consumers.receiving import Access, Accesses
 from ..errors import InvalidArgument
 from ..messages.delivery.batch import Together
-from ..messages.delivery.lease_rows import Held
+from ..messages.run import Held
 from ..schema import catalogue, once
 from ..schema.keys import OnceKeys, QueueKeys, RootKeys
 from ..schema.scope import Scope

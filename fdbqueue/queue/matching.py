@@ -12,7 +12,7 @@ from ..consumers.registry import new_id
 from ..errors import QueueError, TransactionTooLarge
 from ..messages import next_event
 from ..messages.delivery import limits, settle
-from ..messages.delivery.lease_rows import Held
+from ..messages.run import Held
 from ..schema import once
 from ..schema.codec.consumers import ConsumerRef
 from ..schema.keys import OnceKeys

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..consumers.watching import Watch
 from ..errors import CorruptData
-from ..messages import age
+from ..messages.delivery import age
 from ..schema import catalogue, counters, once
 from ..schema.keys import DEFAULT_ROOT, QueueKeys, RootKeys
 from ..store import world

@@ -15,7 +15,6 @@ from ..values.model import Message, Position
 from ..values.options import MAX_PAYLOAD, QueueOptions
 from ..values.serializers import Declared
 from . import once
-from .codec.blocks import Block
 from .codec.envelopes import PLAIN_INLINE_LIMIT, Envelope
 from .codec.lookup import Turn
 from .keys import QueueKeys, RootKeys
@@ -158,15 +157,15 @@ class StoredMessage(Struct, frozen=True, gc=False):
 
     consumer: the name of its last consumer, for the history. turn: its place in
     the backlog of its key or limit, if it waits for a slot; then it was never ready at its
-    position. block: the block that it stands in, if it is ready and shares its row. payload: as it
-    was enqueued, once it is read, if its envelope has it compressed or not at all.
+    position. row: that it was read in, if it is ready (see ``messages.run``). payload: as it was
+    enqueued, once it is read, if its envelope has it compressed or not at all.
     """
 
     position: Position
     envelope: Envelope
     consumer: str = ""
     turn: Turn | None = None
-    block: Block | None = None
+    row: object | None = None
     payload: bytes | None = None
 
     @property

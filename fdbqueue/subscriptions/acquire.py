@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..messages import payloads, time_to_live, transitions
-from ..messages.delivery import lease, limits, scan
+from ..messages import payloads, run, time_to_live, transitions
+from ..messages.delivery import lease, limits
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
@@ -96,7 +96,7 @@ def first(
     rest, full = iter(messages), limit == 0
     for message in () if full else rest:
         if not time_to_live.deliverable(message, now_ms):
-            scan.watch(tr, scope.keys, [message])
+            run.watch(tr, [message])
             expired.append(message)
         elif definition.matches(message.envelope.properties(message.position), now_ms):
             alone = apart and bool(message.envelope.alone)
@@ -104,7 +104,7 @@ def first(
                 messages.leave(message)
                 following = message
                 break
-            scan.watch(tr, scope.keys, [message])
+            run.watch(tr, [message])
             taken.append(message)
             full = alone or enough(taken, limit)
             if full:
@@ -162,7 +162,7 @@ def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage])
     found = load(tr, scope, messages)
     if messages:
         limits.count(tr, scope, len(messages), leases=False)
-    scan.remove(tr, scope.keys, messages, cut=True)
+    run.remove(tr, scope.keys, messages, cut=True)
     transitions.record(tr, scope, DEQUEUE, messages)
     return found
 

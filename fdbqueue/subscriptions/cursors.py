@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..messages.delivery import scan
+from ..messages import run
 from ..messages.place import fence
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
@@ -99,10 +99,10 @@ class CursorScan:
             count = 0
             for kv in page:
                 count += 1
-                for one in scan.rows(keys, [kv], gap.start):
-                    message = scan.message(one)
+                for one in run.ready(keys, [kv], gap.start):
+                    message = one.message
                     # No message can appear within a block.
-                    self._exclude(gap.start, scan.row(keys, message).start)
+                    self._exclude(gap.start, run.row_of(message).span.start)
                     self.reached[level] = behind(keys, one.position)
                     self.passed[level] = one.position.index
                     gap = keys.ready_from(level, self.reached[level])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from ..errors import InvalidArgument
-from ..messages.delivery import scan
+from ..messages import run
 from ..messages.place import fence
 from ..messages.streams.planning import Limits
 from ..schema.codec.envelopes import open_envelope
@@ -134,7 +134,7 @@ def _ready(
             mode = fdb.StreamingMode.want_all
             begin = page[-1].key + b"\x00"
             rows = chain(page, tr.snapshot.get_range(begin, within.stop, streaming_mode=mode))
-        for one in scan.rows(keys, rows, within.start):
+        for one in run.ready(keys, rows, within.start):
             yield one.position, one.value
 
 

@@ -17,9 +17,9 @@ from ..consumers.line import Demand
 from ..consumers.receiving import Access
 from ..consumers.states import ConsumerState
 from ..errors import ExpiredBacklog, LeaseLost, QueueError
-from ..messages import next_event
+from ..messages import next_event, run
 from ..messages.delivery import limits, scan, settle
-from ..messages.delivery.lease_rows import Held
+from ..messages.run import Held
 from ..queue.admin.housekeeping import past_backlog
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
@@ -358,7 +358,7 @@ class QueueConsumer:
     def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
         """The levels of the first messages that may be taken, in order. Snapshot reads."""
         if not self.queue._scope(tr).options.paused:
-            for one in islice(scan.rows(self.keys, scan.first(tr, self.keys, most)), most):
+            for one in islice(run.ready(self.keys, scan.first(tr, self.keys, most)), most):
                 yield one.position.level
 
     def _look(
@@ -405,9 +405,9 @@ class QueueConsumer:
 
         def sizes() -> Iterator[int]:
             nonlocal inspected
-            for one in islice(scan.rows(self.keys, scan.first(tr, self.keys, room)), room):
+            for one in islice(run.ready(self.keys, scan.first(tr, self.keys, room)), room):
                 inspected += 1
-                yield scan.message(one).envelope.size
+                yield one.message.envelope.size
 
         fitting = credit.admits(sizes())
         return fitting if fitting < inspected else room

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.consumers import registry
+from fdbqueue.messages import run
 from fdbqueue.schema.codec.atomic import pack_counters
-from fdbqueue.schema.codec.leases import Lease, lease_key, pack_expiry
+from fdbqueue.schema.codec.leases import Lease, pack_expiry, place_of
 from fdbqueue.testing import ManualClock
 from tests.acceptance.running import Fdbq
 from tests.consumers import process
@@ -91,14 +92,14 @@ def test_leases_that_nobody_takes_back_are_found(db: fdb.Database, fdbq: Fdbq, n
 def rewrite_expiry(db: fdb.Database, queue: Queue, token: bytes, seconds_ago: int) -> None:
     """Make a lease one that ended some seconds ago by the wall clock."""
     tr = db.create_transaction()
-    key = lease_key(queue._keys, token)
+    key = run.token_key(queue._keys, token)
     stored = tr.get(key).value
     assert stored is not None
     lease = Lease.unpack(stored)
     moved = replace(lease, expiry_ms=int(time.time() - seconds_ago) * 1000)
     tr[key] = moved.pack()
     expiry = queue._keys.expiry(lease.expiry_version, lease.claim)
-    tr[expiry] = pack_expiry(moved.expiry_ms, [lease.place])
+    tr[expiry] = pack_expiry(moved.expiry_ms, [place_of(lease.position)])
     tr.commit().wait()
 
 

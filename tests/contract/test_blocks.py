@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import NewMessage, Queue
+from fdbqueue.messages import run
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.schema import once
-from fdbqueue.schema.codec import blocks
 from fdbqueue.schema.codec.envelopes import UNREADABLE, Envelope
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -45,7 +45,7 @@ def test_a_block_holds_a_thousand_messages_or_90_kb(
     ids = queue.enqueue_many(db, [bytes(size)] * count)
     stored = rows(db, queue)
     assert len(stored) == expected
-    assert all(len(kv.value) <= blocks.MAX_BYTES + 10 for kv in stored)
+    assert all(len(kv.value) <= run.MAX_BYTES + 10 for kv in stored)
     assert ids == sorted(set(ids)) == [message.id for message in queue.browse(db)]
     assert queue.depth(db).ready == count
     sound(db, queue)
@@ -284,11 +284,8 @@ def test_a_block_that_cannot_be_read_stops_nobody(
 
 def test_one_that_cannot_be_read_stops_none_of_its_block(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, HUNDRED)
-    (row,) = rows(db, queue)
-    block = blocks.open_block(row.key, queue._keys.parse_ready(row.key), row.value)
-    assert block is not None
-    block.left[0] = b"\x63?"
-    db[row.key] = blocks.pack_block(list(block.left.values()))
+    (row,) = run.rows(queue._keys, rows(db, queue))
+    db[row.key] = run.pack_row([b"\x63?", *row.values[1:]])
     assert len(waiting(db, queue)) == 100
     found = queue.receive_many(db, 10)
     assert [each.payload for each in found] == HUNDRED[1 : 1 + len(found)]

@@ -10,7 +10,8 @@ import pytest
 
 from fdbqueue import Delivery, Depth, Queue
 from fdbqueue.errors import LeaseLost
-from fdbqueue.messages.delivery import lease, lease_expiry, lease_rows
+from fdbqueue.messages import run
+from fdbqueue.messages.delivery import lease, lease_expiry
 from fdbqueue.schema.codec.leases import pack_expiry
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -27,9 +28,7 @@ def stored(db: fdb.Database, queue: Queue, *kinds: Kind) -> list[int]:
     for kind in kinds or ENDS:
         every = queue._keys.kind(kind)
         rows = list(db.get_range(every.start, every.stop))
-        counts.append(
-            len(list(lease_rows.alone(queue._keys, rows))) if kind is Kind.LEASE else len(rows)
-        )
+        counts.append(len(list(run.alone(queue._keys, rows))) if kind is Kind.LEASE else len(rows))
     return counts
 
 

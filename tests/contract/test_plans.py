@@ -19,11 +19,10 @@ from fdbqueue.errors import (
     QueueReplaced,
     TakenOver,
 )
+from fdbqueue.messages import run as runs
 from fdbqueue.messages.streams import planning
 from fdbqueue.queue.streams.planner import Mark, Planner
-from fdbqueue.schema.codec import blocks
 from fdbqueue.schema.codec.envelopes import VALUE_LIMIT, Envelope
-from fdbqueue.schema.codec.leases import lease_key
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -558,10 +557,10 @@ def test_a_lease_that_no_plan_has_is_found_and_lapses_when_it_is_repaired(
     plan, keys = queue._keys.plan("stream", until.batch), queue._keys
     # Of leases that share a row, the last one names it.
     lease = queue.admin.leases(db)[-1].delivery.token
-    stored = db[lease_key(keys, lease)] or b""
-    del db[lease_key(keys, lease)]
+    stored = db[runs.token_key(keys, lease)] or b""
+    del db[runs.token_key(keys, lease)]
     assert "plan incomplete" in {found.kind for found in queue.admin.verify(db).deviations}
-    db[lease_key(keys, lease)] = stored
+    db[runs.token_key(keys, lease)] = stored
     assert queue.admin.verify(db).ok
     del db[plan]
     found = queue.admin.repair(db)
@@ -662,7 +661,7 @@ def test_a_plan_of_blocks_is_written_and_ended_by_rows(
 ) -> None:
     for _ in range(5):
         queue.enqueue_many(db, [b"x"] * 100)
-    blocks_of = -(-100 // blocks.MAX_MESSAGES)
+    blocks_of = -(-100 // runs.MAX_MESSAGES)
     run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     run.next(db, start, messages=1)
@@ -674,7 +673,9 @@ def test_a_plan_of_blocks_is_written_and_ended_by_rows(
     assert sound(db, queue)
 
 
-def test_messages_of_a_block_that_was_cut_share_a_row_again(db: Database, queue: Queue) -> None:
+def test_messages_of_rows_that_were_cut_are_planned_as_they_stand(
+    db: Database, queue: Queue
+) -> None:
     # Given a block of which messages leave and return, each to a row of its own
     ids = queue.enqueue_many(db, [b"%d" % n for n in range(12)])
     for held in [queue.receive(db) for _ in range(3)]:
@@ -682,15 +683,15 @@ def test_messages_of_a_block_that_was_cut_share_a_row_again(db: Database, queue:
         queue.release(db, held)
     queue.edit(db, ids[5], delay=100)
     queue.cancel(db, ids[9])
-    # When they are planned, then those that follow each other share rows
+    ready_rows = queue._keys.ready_range()
+    before = len(list(db.get_range(ready_rows.start, ready_rows.stop)))
+    # When they are planned, then each row is one again, or more: none are joined
     run = queue.streams.plans.planner("stream")
     start = run.begin(db)
     until = run.next(db, start)
     left = [n for n in range(12) if n not in (5, 9)]
     assert payloads(db, run, start, until, 3) == [b"%d" % n for n in left]
-    most = blocks.MAX_MESSAGES
-    starts = [n for n in left if n - 1 not in left or n % most == 0]
-    assert len(leased_rows(db, queue)) == len(starts)
+    assert len(leased_rows(db, queue)) == before
     queue.streams.plans.release(db, "stream")
     assert ready(db, queue) == [b"%d" % n for n in left]
     assert sound(db, queue)

@@ -10,7 +10,7 @@ import pytest
 from fdbqueue import Batch, Delivery, NewMessage, Queue, Reject, Retry, Snooze, State
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.messages.delivery.batch import Rows
-from fdbqueue.messages.delivery.lease_rows import WholeRow
+from fdbqueue.messages.run import WholeRow
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock

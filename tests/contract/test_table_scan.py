@@ -189,7 +189,7 @@ def held(
             for value, place in zip(page.values, page.places()[1], strict=True)
         ]
         return [
-            (message_id, lease.consumer)
+            (message_id, lease.consumer if lease else "?")
             for message_id, lease in zip(named, page.leases, strict=True)
         ][:5], min(5, len(page))
 

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import QueueNotFound
+from fdbqueue.messages import run
 from fdbqueue.messages.checks import audit
 from fdbqueue.queue.admin.verification import Deviation
 from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index
 from fdbqueue.schema.codec.consumers import ConsumerRecord, Request, pack_state
 from fdbqueue.schema.codec.envelopes import Envelope
-from fdbqueue.schema.codec.leases import Lease, lease_key, pack_expiry, pack_until
+from fdbqueue.schema.codec.leases import Lease, pack_expiry, pack_until
 from fdbqueue.schema.codec.lookup import pack_place
 from fdbqueue.schema.codec.slots import Backlog
 from fdbqueue.schema.keys import Kind, QueueKeys
@@ -50,7 +51,7 @@ def rows(db: Database, queue: Queue, kind: Kind) -> list[fdb.KeyValue]:
 def first_lease(db: Database, queue: Queue) -> tuple[bytes, Position, int]:
     row = rows(db, queue, Kind.LEASE)[0]
     lease = Lease.unpack(row.value)
-    token = queue._keys.leased_token(row.key, lease.claim)
+    token = lease.claim + row.key[len(queue._keys.lease_prefix) :]
     return token, lease.position, lease.expiry_version
 
 
@@ -106,7 +107,7 @@ def leased_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
     row = rows(db, queue, Kind.LEASE)[0]
     token, position, _ = first_lease(db, queue)
     other = keys.token(token[:16], keys.ready(Position(position.level, 1, bytes(8))))
-    db[lease_key(keys, other)] = row.value
+    db[run.token_key(keys, other)] = row.value
     expiry = rows(db, queue, Kind.EXPIRY)[0]
     db[expiry.key] = expiry.value + other[16:]
     db.add(keys.count(position.level), counters(enqueued=1, leased=1))

@@ -180,10 +180,10 @@ def test_a_shared_commit_that_fails_falls_back_to_one_by_one(
     # Given a message that can never be acknowledged
     done = settle.done
 
-    def fail(tr: Any, scope: Any, deliveries: Sequence[Delivery], reads: Any) -> bool:
-        if any(each.payload == b"2" for each in deliveries):
+    def fail(tr: Any, scope: Any, ending: settle.Ending) -> bool:
+        if any(each.payload == b"2" for each in ending.deliveries):
             raise InvalidArgument(argument="delivery", value=b"2", problem="is broken")
-        return done(tr, scope, deliveries, reads)
+        return done(tr, scope, ending)
 
     monkeypatch.setattr(settle, "done", fail)
     queue.enqueue_many(db, payloads(8))

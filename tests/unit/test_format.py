@@ -15,10 +15,10 @@ from msgspec.structs import FieldInfo, fields, replace
 
 from fdbqueue.consumers.leader import AWAY, away
 from fdbqueue.errors import CorruptData
-from fdbqueue.messages.delivery import lease_rows
+from fdbqueue.messages import run
 from fdbqueue.messages.streams import packing
 from fdbqueue.schema import catalogue, subscription_definitions
-from fdbqueue.schema.codec import blocks, encode, pack, sorting, unpack
+from fdbqueue.schema.codec import encode, pack, sorting, unpack
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index, unpack_counters, unpack_index
 from fdbqueue.schema.codec.consumers import (
     ConsumerRecord,
@@ -35,7 +35,6 @@ from fdbqueue.schema.codec.envelopes import Envelope
 from fdbqueue.schema.codec.history import EventFields, Line, Moved
 from fdbqueue.schema.codec.leases import (
     Lease,
-    lease_key,
     pack_expiry,
     pack_planned_lease,
     pack_until,
@@ -159,9 +158,9 @@ TICKED = Progress(1_700_000_060_000, DUE.to_id(), 1_699_913_600_000, ID, 7, 1)
 ATTEMPTS = [Attempt(CLAIM, 2, 100, 4_000, "orders")]
 ATTEMPT = StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
 RUNS = [
-    StagedRun(5, 1, 3, PACKED),
-    StagedRun(5, 2, 6, blocks.pack_block([PACKED, PACKED])),
-    StagedRun(5, 1, 3, PACKED, 1_700_000_060_000, "d-1", False),
+    StagedRun(5, 3, [PACKED]),
+    StagedRun(5, 6, [PACKED, PACKED]),
+    StagedRun(5, 3, [PACKED], 1_700_000_060_000, "d-1", False),
 ]
 COUNTERS = (3, 1, 0, 1, 0, 1, 0, 0, 3)
 EVENT = ("lease", ID, 5, 1, "billing", 1_700_000_000_000, ID)
@@ -171,7 +170,7 @@ DEFINITION = Definition("audit")
 SORTED = Position(
     5, sorting.INDEX, fdb.tuple.pack(("10:30", 300)) + bytes.fromhex("00112233445566ff")
 )
-SECOND, THIRD = (blocks.placed(POSITION, n) for n in (2, 3))
+SECOND, THIRD = (run.member(POSITION, n) for n in (2, 3))
 META = json.dumps(
     {"format": 1, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
     sort_keys=True,
@@ -243,12 +242,12 @@ VECTORS: dict[str, Vector] = {
     ),
     "READY, block": Vector(
         QUEUE.ready(THIRD),
-        blocks.pack_block([PACKED, PACKED]),
+        run.pack_row([PACKED, PACKED]),
         (QUEUE.parse_ready, THIRD),
         (
             lambda value: [
                 (each.key, each.value)
-                for each in blocks.alone(QUEUE, [blocks.Row(QUEUE.ready(THIRD), value)])
+                for each in run.alone(QUEUE, [run.Alone(QUEUE.ready(THIRD), value)])
             ],
             [(QUEUE.ready(SECOND), PACKED), (QUEUE.ready(THIRD), PACKED)],
         ),
@@ -262,19 +261,19 @@ VECTORS: dict[str, Vector] = {
     "TAIL": Vector(QUEUE.tail(5), pack_index(300), None, (unpack_index, 300)),
     "FENCE": Vector(QUEUE.fence(5, 300), EMPTY),
     "LEASE": Vector(
-        lease_key(QUEUE, TOKEN),
+        run.token_key(QUEUE, TOKEN),
         LEASE.pack(),
-        (lambda key: QUEUE.leased_token(key, CLAIM), TOKEN),
+        (lambda key: CLAIM + key[len(QUEUE.lease_prefix) :], TOKEN),
         (Lease.unpack, LEASE),
     ),
     "LEASE, block": Vector(
-        QUEUE.lease_at(THIRD),
-        replace(LEASE, position=THIRD, envelope=blocks.pack_block([PACKED, PACKED])).pack(),
+        run.lease_key(QUEUE, THIRD),
+        replace(LEASE, position=THIRD, envelope=run.pack_row([PACKED, PACKED])).pack(),
         None,
         (
             lambda value: [
                 Lease.unpack(each.value).position
-                for each in lease_rows.alone(QUEUE, [blocks.Row(QUEUE.lease_at(THIRD), value)])
+                for each in run.alone(QUEUE, [run.Alone(run.lease_key(QUEUE, THIRD), value)])
             ],
             [SECOND, THIRD],
         ),
@@ -287,12 +286,12 @@ VECTORS: dict[str, Vector] = {
     ),
     "LEASE, planned block": Vector(
         QUEUE.planned(CLAIM, 2),
-        pack_planned_lease(THIRD, "billing", blocks.pack_block([PACKED, PACKED])),
+        pack_planned_lease(THIRD, "billing", run.pack_row([PACKED, PACKED])),
         None,
         (
             lambda value: [
                 (each.key, Lease.unpack(each.value))
-                for each in lease_rows.alone(QUEUE, [blocks.Row(QUEUE.planned(CLAIM, 2), value)])
+                for each in run.alone(QUEUE, [run.Alone(QUEUE.planned(CLAIM, 2), value)])
             ],
             [
                 (QUEUE.planned(CLAIM, 1), replace(PLANNED, position=SECOND)),

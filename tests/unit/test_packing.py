@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Packer, parts, runs
-from fdbqueue.schema.codec.blocks import pack_block
 from fdbqueue.schema.codec.sinks import StagedRun
 
 
@@ -19,9 +18,9 @@ def test_staged_rows_come_back(
     level: int, size: int, envelope: bytes, due_ms: int | None, dedup_id: str | None
 ) -> None:
     given = [
-        StagedRun(level, 1, size, envelope),
-        StagedRun(level, 2, size, pack_block([envelope, b"another"])),
-        StagedRun(level, 1, size, envelope, due_ms, dedup_id, False),
+        StagedRun(level, size, [envelope]),
+        StagedRun(level, size, [envelope, b"another"]),
+        StagedRun(level, size, [envelope], due_ms, dedup_id, False),
     ]
     packer = Packer()
     for run in given:
@@ -46,7 +45,7 @@ def test_pieces_fit_and_have_all_rows_in_order(
         if plain:
             packer.add_plain(level, size, envelope)
         else:
-            packer.add(StagedRun(level, 1, size, envelope, n, None, False))
+            packer.add(StagedRun(level, size, [envelope], n, None, False))
     packer.close()
 
     found: list[tuple[int, int, bool, int]] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, astuple, fields
 
 from fdbqueue.errors import CorruptData
-from fdbqueue.schema.codec import blocks
+from fdbqueue.messages.run import pack_row
 from fdbqueue.schema.codec.consumers import Request
 from fdbqueue.schema.codec.dead_letters import DeadLetter
 from fdbqueue.schema.codec.envelopes import Envelope
@@ -154,7 +154,7 @@ def test_it_reads_what_is_written(made: Envelope) -> None:
 
 @given(st.lists(envelopes, min_size=1, max_size=9))
 def test_it_reads_blocks(made: list[Envelope]) -> None:
-    assert row(blocks.pack_block([each.pack() for each in made])) == [plain(each) for each in made]
+    assert row(pack_row([each.pack() for each in made])) == [plain(each) for each in made]
 
 
 @given(envelopes)

@@ -12,8 +12,8 @@ from unittest import mock
 
 from typer import Option
 
+from fdbqueue.messages import run
 from fdbqueue.queue.queue import Queue
-from fdbqueue.schema.codec import blocks
 from fdbqueue.store.binding import fdb
 
 from . import processes
@@ -99,7 +99,7 @@ def _operations(db: fdb.Database, root: fdb.Subspace) -> Mapping[tuple[str, int]
 
 
 def _enqueue_rows(db: fdb.Database, queue: Queue[bytes], given: Sequence[bytes]) -> None:
-    with mock.patch.object(blocks, "MIN_MESSAGES", blocks.MAX_MESSAGES + 1):
+    with mock.patch.object(run, "MIN_MESSAGES", run.MAX_MESSAGES + 1):
         queue.enqueue_many(db, given)
 
 

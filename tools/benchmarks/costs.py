@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from fdbqueue.cli import terminal
 from fdbqueue.cli.parameters import AsJson
+from fdbqueue.messages.run import MIN_MESSAGES
 from fdbqueue.queue.batch import Batch
 from fdbqueue.queue.queue import Queue
-from fdbqueue.schema.codec.blocks import MIN_MESSAGES
 from fdbqueue.schema.keys import Kind
 from fdbqueue.schema.keys.root import DEFAULT_ROOT
 from fdbqueue.store.binding import fdb, transactional

@@ -6,18 +6,18 @@ import random
 from types import ModuleType
 
 from fdbqueue.consumers import eviction, fulfilment
+from fdbqueue.messages import run
 from fdbqueue.messages.delivery import lease_expiry, lease_shortening, promotion
 from fdbqueue.messages.groups import members
 from fdbqueue.messages.slots import hand_over
 from fdbqueue.messages.streams import planning
-from fdbqueue.schema.codec import blocks
 from fdbqueue.subscriptions import acquire, cursors
 
 LOWER: list[tuple[ModuleType, str, int]] = [
     (acquire, "MIN_SKIPPED", 1),
     (cursors, "MAX_SCANNED", 20),
-    (blocks, "MIN_MESSAGES", 2),
-    (blocks, "MAX_MESSAGES", 4),
+    (run, "MIN_MESSAGES", 2),
+    (run, "MAX_MESSAGES", 4),
     (hand_over, "STEP_ROWS", 2),
     (hand_over, "MAX_DUE", 2),
     (hand_over, "MAX_FILLED", 3),

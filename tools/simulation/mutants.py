@@ -9,13 +9,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from fdbqueue.consumers import leader, line, promotion, sessions, wakeups
-from fdbqueue.messages import dead_letters, delayed, lookup, payloads, place, transitions
+from fdbqueue.messages import dead_letters, delayed, lookup, payloads, place, run, transitions
 from fdbqueue.messages.delivery import (
     batch,
     lease,
     lease_expiry,
     lease_extension,
-    lease_rows,
     limits,
     redelivery,
     results,
@@ -28,7 +27,7 @@ from fdbqueue.messages.schedules import ticks
 from fdbqueue.messages.slots import backlog, hand_over, permits, rates
 from fdbqueue.messages.streams import planning, staging
 from fdbqueue.schema import catalogue, changes, once
-from fdbqueue.schema.codec import blocks, envelopes
+from fdbqueue.schema.codec import envelopes
 from fdbqueue.schema.codec.envelopes import Envelope
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
@@ -76,14 +75,14 @@ BLIND: dict[str, list[tuple[Any, str]]] = {
         (lease, "take_one"),
         (batch, "_remove"),
         (scan, "conflicting"),
-        (scan, "watch"),
+        (run, "watch"),
     ],
     # A queue is told to be empty although a message comes meanwhile.
     "says_empty_blindly": [(scan, "rely_on_emptiness"), (scan, "conflicting")],
     # One of many leases is settled by two, or lapses as it is.
-    "settles_blindly": [(lease_rows, "conflict"), (lease_rows, "_remove_spans")],
+    "settles_blindly": [(run.Leases, "conflict"), (run.Leases, "remove")],
     # A lease lapses as it is settled or extended.
-    "lapses_blindly": [(lease_expiry, "return_expired"), (lease_rows, "conflict")],
+    "lapses_blindly": [(lease_expiry, "return_expired"), (run.Leases, "conflict")],
     # An enqueue does not conflict with a cursor that passes its index: FENCE.
     "enqueues_behind_cursors": [(place, "behind")],
     # A subscription passes what comes in while it reads.
@@ -318,7 +317,7 @@ def comes_early() -> None:
 @mutant
 def cuts_a_row_away() -> None:
     """The rest of a row that is cut is lost."""
-    vars(blocks)["Block"].rows = lambda block, count: iter(())
+    vars(run)["Run"].without = lambda row, gone, most: iter(())
 
 
 @mutant

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ...messages.delivery import lease
-from ...messages.delivery.lease_rows import Held
+from ...messages import run
+from ...messages.run import Held
 from ...schema.catalogue import Entry
 from ...schema.keys import OnceKeys
 from ...store import tasks, world
@@ -106,7 +106,7 @@ class Access:
         self.supply = supply or QueueSupply(entry.keys)
         self.line = self.supply.line
         self.scope = entry.scope
-        self.witness = partial(lease.witness, entry.keys)
+        self.witness = partial(run.witness, entry.keys)
         self.crowded = False
         self.lined = True
         self.common = self.plain = supply is None

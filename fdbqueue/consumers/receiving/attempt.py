@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import InvalidArgument
-from ...messages.delivery import lease_rows, settle
-from ...messages.delivery.lease_rows import Held
+from ...messages.delivery import settle
+from ...messages.run import Held
 from ...schema import once
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -63,11 +63,11 @@ def attempt(
     led, issued = returning_leader.reads(tr, access), None
     if waits or access.lined:
         issued = line.reads(tr, access.line, first=not access.crowded)
-    leases = lease_rows.reads(tr, access.keys, ack)
+    ending = settle.Ending(tr, access.keys, ack)
     once.ask_version(tr)
-    scope = access.scope(tr, lease_rows.single(leases))
+    scope = access.scope(tr, ending.last)
     access.supply.enter(tr, scope)
-    if ack and not settle.done(tr, scope, ack, leases) and led is not None:
+    if ack and not settle.done(tr, scope, ending) and led is not None:
         # The next message of an ordering key may be ready.
         led = led._replace(round=fulfilment.reads(tr, access.supply, access.expected))
     if led is not None:
@@ -102,10 +102,10 @@ def take_alone(
     """As ``attempt``, for a leader that has just served the line: take what is ready for itself;
     serve the line if there is nothing."""
     assert lined
-    leases, supply = lease_rows.reads(tr, access.keys, ack), access.supply
-    scope = access.scope(tr, lease_rows.single(leases))
+    ending, supply = settle.Ending(tr, access.keys, ack), access.supply
+    scope = access.scope(tr, ending.last)
     supply.enter(tr, scope)
-    settle.done(tr, scope, ack, leases)
+    settle.done(tr, scope, ending)
     look = supply.look(tr, scope, demand)
     found = supply.take(tr, scope, demand, claim, len(ack), look, strict=False)
     if found or found is CLOSED:
@@ -150,14 +150,14 @@ def attempt_all(
     led = returning_leader.reads(tr, access)
     round_ = fulfilment.reads(tr, supply, wanted) if led is None else led.round
     leads = tr.snapshot.get(access.line.led)
-    leases = lease_rows.reads(tr, keys, ack)
+    ending = settle.Ending(tr, keys, ack)
     once.ask_version(tr)
-    scope = access.scope(tr, lease_rows.single(leases))
+    scope = access.scope(tr, ending.last)
     supply.enter(tr, scope)
     scheme = scope.scheme
     if scheme == "first":
         return None
-    if not settle.done(tr, scope, ack, leases):
+    if not settle.done(tr, scope, ending):
         # The next messages of ordering keys may be ready.
         round_ = fulfilment.reads(tr, supply, wanted)
         led = led and led._replace(round=round_)

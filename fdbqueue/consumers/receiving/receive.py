@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...messages.delivery import batch, lease, lease_rows, scan, settle
-from ...messages.delivery.lease_rows import Held
+from ...messages.delivery import batch, lease, scan, settle
+from ...messages.run import Held
 from ...messages.slots import rates
 from ...schema import once
 from ...schema.codec.leases import expiries_end, new_claim
@@ -162,12 +162,12 @@ def _attempt(
         delayed = line = expiry = snapshot.get_key(keys.first_delayed)
     if access.delays:
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
-    ended = lease_rows.reads(tr, keys, ack) if ack else ()
+    ending = settle.Ending(tr, keys, ack) if ack else None
     scope = access.entry.scope(tr, following)
     shared = scope.root.limits if "limits" in scope.noted else None
     timer = snapshot.get_key(shared.first_timer) if shared else None
     group = snapshot.get_key(keys.groups.first_due) if "groups" in scope.noted else None
-    if ack and not settle.done(tr, scope, ack, ended):
+    if ending and not settle.done(tr, scope, ending):
         # The next message of a key has become ready, and may be the first.
         ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
     options, first = scope.options, following.value

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,9 +21,8 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema import catalogue, counters
-from ...schema.codec import blocks, sorting
+from ...schema.codec import sorting
 from ...schema.codec.atomic import MAX_INDEX, pack_counters, unpack_index
-from ...schema.codec.blocks import AnyRow
 from ...schema.codec.dead_letters import DeadLetter
 from ...schema.codec.delayed import Delayed
 from ...schema.codec.envelopes import Envelope
@@ -34,8 +34,8 @@ from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Depth, Deviation, Position
 from ...values.options import MAX_LEASE_SECONDS
-from .. import lookup, place
-from ..delivery import lease_rows
+from .. import place, run
+from ..run import AnyRow, One
 
 PAGE_ROWS = 500
 PAGE_BYTES = 5_000_000
@@ -103,15 +103,19 @@ class Audit:
                 raise TooLong from None
             raise
 
-    def messages(self, kind: Kind, every: slice) -> Iterator[AnyRow]:
+    def messages(self, every: slice) -> Iterator[AnyRow]:
         """As ``whole``, with a row for each message."""
-        return self.opened(kind, self.whole(every))
+        return self.opened(self.whole(every))
 
-    def opened(self, kind: Kind, rows: Iterable[fdb.KeyValue]) -> Iterator[AnyRow]:
+    def leases(self, rows: Iterable[fdb.KeyValue]) -> Iterator[One]:
+        """The leases in rows, without those that ``messages`` reports."""
+        for kv in rows:
+            with suppress(CorruptData):
+                yield from run.leases(self.scope.keys, [kv])
+
+    def opened(self, rows: Iterable[fdb.KeyValue]) -> Iterator[AnyRow]:
         """A row for each message of rows."""
-        if kind is Kind.READY:
-            return blocks.alone(self.scope.keys, rows)
-        return lease_rows.alone(self.scope.keys, rows) if kind is Kind.LEASE else iter(rows)
+        return run.alone(self.scope.keys, rows)
 
     def envelope(self, kind: Kind, kv: AnyRow) -> tuple[Position, Envelope] | None:
         """The message in a row; None if it is unreadable, which ``messages`` reports."""
@@ -177,7 +181,7 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
     queue every position has the value of the header, and an arrival not beyond TAIL."""
     keys = audit.scope.keys
     page, following = audit.page(kind, begin)
-    rows = list(audit.opened(kind, page))
+    rows = list(audit.opened(page))
     tails: dict[int, fdb.Value] = {}
     reads = []
     left = PAGE_BYTES
@@ -241,60 +245,58 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.LEASE, begin)
     reads = []
     untils: dict[bytes, fdb.Value] = {}
-    for kv in audit.opened(Kind.LEASE, rows):
-        read = audit.envelope(Kind.LEASE, kv)
-        if read is None:
+    for one in audit.leases(rows):
+        lease, message = one.row.lease, one.message
+        if not message.envelope.readable:
             continue
-        lease = Lease.unpack(kv.value)
-        if read[1].cancelled and (lease.plain or "cancels" not in audit.scope.noted):
+        if message.envelope.cancelled and (lease.plain or "cancels" not in audit.scope.noted):
             audit.report(
                 "cancellation untold",
-                read[1].id or lease.position.to_id(),
+                message.id,
                 "its consumer would not learn that it was cancelled",
-                partial(_tell, audit, lease),
+                partial(_tell, audit, one),
             )
-        reads.append((lease, lookup.read(audit.reads, keys, lease.position)))
+        reads.append((one, run.find(audit.reads, keys, one.position)))
         if lease.claim not in untils:
             untils[lease.claim] = audit.reads.get(keys.until(lease.claim))
     others = {claim: _ends(end.value) for claim, end in untils.items()}
     expiries: dict[bytes, fdb.Value] = {}
     ended = []
-    for lease, ready in reads:
-        ends = others[lease.claim]
-        if ready(audit.scope) is not None:
-            audit.report("ready and leased", lease.position.to_id(), "it would be delivered twice")
-        if lease.planned or ends is None:
+    for one, ready in reads:
+        claim = one.row.lease.claim
+        ends = others[claim]
+        if ready() is not None:
+            audit.report("ready and leased", one.position.to_id(), "it would be delivered twice")
+        if one.row.lease.planned or ends is None:
             continue
-        until = lease.ends(ends)
-        expiry = keys.expiry(until.version, lease.claim)
+        until = one.ends(ends)
+        expiry = keys.expiry(until.version, claim)
         if expiry not in expiries:
             expiries[expiry] = audit.reads.get(expiry)
-        ended.append((lease, until, expiry))
+        ended.append((one, until, expiry))
     named = {key: _named(read.value) for key, read in expiries.items()}
-    for lease, until, expiry in ended:
+    for one, until, expiry in ended:
         wall_ms, places = named[expiry]
-        if wall_ms != until.wall_ms or lease.place not in places:
-            what = "no expiry" if lease.place not in places else f"one at {wall_ms} ms"
+        if wall_ms != until.wall_ms or one.place not in places:
+            what = "no expiry" if one.place not in places else f"one at {wall_ms} ms"
             audit.report(
                 "lease without expiry",
-                lease.position.to_id(),
+                one.position.to_id(),
                 f"leased until {until.wall_ms} ms, but has {what}",
-                partial(_expire, audit, expiry, until, lease),
+                partial(_expire, audit, expiry, until, one.place),
             )
     return following
 
 
-def _expire(audit: Audit, expiry: bytes, until: Moment, lease: Lease) -> None:
+def _expire(audit: Audit, expiry: bytes, until: Moment, place: bytes) -> None:
     _, places = _named(audit.tr.get(expiry).value)
-    audit.tr[expiry] = pack_expiry(until.wall_ms, dict.fromkeys((*places, lease.place)))
+    audit.tr[expiry] = pack_expiry(until.wall_ms, dict.fromkeys((*places, place)))
 
 
-def _tell(audit: Audit, lease: Lease) -> None:
+def _tell(audit: Audit, one: One) -> None:
     """Let who extends a lease look whether its message was cancelled."""
-    tr, keys = audit.tr, audit.scope.keys
-    catalogue.note(tr, audit.scope, "cancels")
-    stored = lease_rows.read(tr, keys, keys.lease_at(lease.position))
-    lease_rows.rewrite(tr, keys, stored, replace(lease, plain=False))
+    catalogue.note(audit.tr, audit.scope, "cancels")
+    run.rewrite(audit.tr, one, replace(one.lease, plain=False))
 
 
 def _named(expiry: bytes | None) -> tuple[int, frozenset[bytes]]:
@@ -379,7 +381,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     sizes: Counter[int] = Counter()
     places: Counter[Position] = Counter()
     for source, every in sources:
-        for kv in audit.messages(source, every):
+        for kv in audit.messages(every):
             read = audit.envelope(source, kv)
             if read is None:
                 return  # reported as unreadable, and its level is unknown

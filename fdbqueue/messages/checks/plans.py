@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from msgspec.structs import replace
-
 from ...errors import CorruptData
-from ...schema.codec.blocks import AnyRow
-from ...schema.codec.leases import Lease, pack_expiry
+from ...schema.codec.leases import pack_expiry
 from ...schema.codec.plans import Planned
 from ...schema.keys import CLAIM_BYTES, Kind
 from ...store import world
+from .. import run
+from ..run import Claim, One
 from ..streams import plans
 from .audit import Audit
 
@@ -20,18 +19,10 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     """Every lease that never expires belongs to a plan."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.LEASE, begin)
-    planned: list[tuple[AnyRow, Lease, AnyRow]] = []
-    for kv in rows:
-        for each in audit.opened(Kind.LEASE, [kv]):
-            try:
-                lease = Lease.unpack(each.value)
-            except CorruptData:
-                continue  # reported by ``audit.messages``
-            if lease.planned:
-                planned.append((each, lease, kv))
+    planned = [one for one in audit.leases(rows) if one.row.lease.planned]
     reads = {
         name: plans.reads(audit.reads, keys, name)
-        for name in sorted({lease.consumer for _, lease, _ in planned})
+        for name in sorted({one.row.lease.consumer for one in planned})
     }
     claims: set[bytes] = set()
     for read in reads.values():
@@ -40,13 +31,13 @@ def leases(audit: Audit, begin: bytes) -> bytes:
                 claims.update(claimed.claim for claimed in Planned.unpack(kv.value).claims)
             except CorruptData:
                 return following  # reported by ``complete``; any lease may belong to it
-    for each, lease, row in planned:
-        if keys.planned.parse(each.key)[0] not in claims:
+    for one in planned:
+        if keys.planned.parse(one.key)[0] not in claims:
             audit.report(
                 "lease without plan",
-                lease.position.to_id(),
-                f"{lease.consumer!r} holds it forever, but has no plan with it",
-                partial(_expire, audit, row.key, lease),
+                one.position.to_id(),
+                f"{one.row.lease.consumer!r} holds it forever, but has no plan with it",
+                partial(_expire, audit, one),
             )
     return following
 
@@ -63,7 +54,7 @@ def complete(audit: Audit, begin: bytes) -> bytes:
             continue
         listed = sum(claimed.messages for claimed in plan.claims)
         found = sum(
-            sum(1 for _ in audit.messages(Kind.LEASE, keys.planned.under(claimed.claim)))
+            sum(1 for _ in audit.messages(keys.planned.under(claimed.claim)))
             for claimed in plan.claims
         )
         if found != listed:
@@ -73,15 +64,13 @@ def complete(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-def _expire(audit: Audit, row: bytes, lease: Lease) -> None:
-    """Turn a lease of a plan into an expired one; the next receive returns the message.
-
-    row: the key of its row, whose other leases have no plan either.
-    """
+def _expire(audit: Audit, one: One) -> None:
+    """Turn a lease of a plan into an expired one; the next receive returns the message. The others
+    of its row have no plan either."""
     keys = audit.scope.keys
     version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
     claim = world.urandom(CLAIM_BYTES)
-    over = replace(lease, expiry_version=version, expiry_ms=now_ms, begun=False, claim=claim)
-    del audit.tr[row]
-    audit.tr[keys.lease_at(lease.position)] = over.pack()
-    audit.tr[keys.expiry(version, claim)] = pack_expiry(now_ms, [over.place])
+    run.give_up(
+        audit.tr, keys, one, Claim(claim, version, now_ms, one.row.lease.consumer, False, 1)
+    )
+    audit.tr[keys.expiry(version, claim)] = pack_expiry(now_ms, [one.place])

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData, InvalidArgument
-from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import Lease
 from ...schema.codec.lookup import Known, Place, check_id, pack_place, unpack_place
 from ...schema.keys import Kind, QueueKeys
 from ...values.limits import Gate
 from ...values.model import parse_id
 from .. import lookup as places
+from .. import run
+from ..run import AnyRow
 from ..slots import permits
 from . import backlogs, groups, shared_limits
 from .audit import HOLDERS, Audit
@@ -66,7 +67,7 @@ def check(audit: Audit) -> None:
 def _gather(audit: Audit) -> Messages | None:
     keys, messages = audit.scope.keys, Messages()
     for kind in HOLDERS:
-        for kv in audit.messages(kind, keys.kind(kind)):
+        for kv in audit.messages(keys.kind(kind)):
             read = audit.envelope(kind, kv)
             if read is None:
                 return None
@@ -101,7 +102,7 @@ def _place(keys: QueueKeys, kind: Kind, kv: AnyRow) -> Place | None:
     if kind is not Kind.LEASE:
         return places.place_of(keys, kind, kv.key)
     lease = Lease.unpack(kv.value)
-    return lease.position if kv.key == keys.lease_at(lease.position) else None
+    return lease.position if kv.key == run.lease_key(keys, lease.position) else None
 
 
 def _chunks(audit: Audit, messages: Messages) -> None:

@@ -1,102 +1,30 @@
 """Batches: messages that are taken together, row by row.
 
-What is taken of a block stays one row, and is opened all at once. A delivery is made when somebody
+What is taken of a row stays one row, and is opened all at once. A delivery is made when somebody
 asks for it, so a batch that is settled whole costs little for each message.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
 from typing import overload
 
 from ...schema import counters, once
-from ...schema.codec.blocks import SHARED, Block, open_block, pack_block
 from ...schema.codec.envelopes import Envelope, open_envelope
-from ...schema.codec.leases import Lease, holder_of, new_claim
-from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb
-from ...store.client import pack_bytes, pack_int
-from ...store.clocks import VERSIONS_PER_SECOND
-from ...values.model import Delivery, Message, Position
+from ...store.clocks import VERSIONS_PER_SECOND, Moment
+from ...values.model import Delivery, Position
 from ...values.states import LEASE
-from .. import place
-from . import lease, lease_rows
+from .. import place, run
+from ..run import Held, Run, WholeRow
+from . import lease
 from .lease_extension import Extended
-from .lease_rows import Held, WholeRow
 
 _LEASED = counters.unit(LEASE)
-
-
-class Part:
-    """Messages of one row of READY, in order: those that are taken of it.
-
-    envelopes: of them; values: these as they are stored. value: of the row, if all of it is taken.
-    places: the keys of the messages in READY, without what all of them have in common.
-    first: the number of the first of them in its block. plain: whether each has no side records
-    (see ``Lease``).
-    """
-
-    __slots__ = (
-        *("block", "envelopes", "first", "key", "places", "plain"),
-        *("position", "value", "values"),
-    )
-
-    def __init__(
-        self,
-        keys: QueueKeys,
-        key: bytes,
-        value: bytes,
-        block: Block | None,
-        position: Position,
-        envelopes: list[Envelope],
-        values: list[bytes],
-    ) -> None:
-        self.key = key
-        self.value = value
-        self.block = block
-        self.position = position
-        self.envelopes = envelopes
-        self.values = values
-        self.first = 0 if block is None else block.first
-        begin = keys.place_begin
-        self.places = [key[begin:]] if block is None else block.places(begin)
-        self.plain = [each.plain for each in envelopes]
-
-    def keep(self, count: int) -> None:
-        """Take only the first ``count`` messages."""
-        del self.envelopes[count:], self.values[count:], self.places[count:], self.plain[count:]
-        self.value = b""
-
-    def row_key(self, n: int) -> bytes:
-        """The READY key of message ``n`` of the part."""
-        return self.key if self.block is None else self.block.key(self.first + n)
-
-    def place(self, n: int) -> Position:
-        """The position of message ``n`` of the part."""
-        return self.position if self.block is None else self.block.place(self.first + n)
-
-    def message(self, n: int) -> Message:
-        """Message ``n`` of the part."""
-        envelope = self.envelopes[n]
-        return envelope.message(self.place(n), envelope.payload)
-
-    def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
-        """Its messages from ``begin`` to ``end`` in runs that may share a row of LEASE."""
-        for plain, run in groupby(range(begin, end), self.plain.__getitem__):
-            some = list(run)
-            yield some[0], some[-1] + 1, plain
-
-    def stored(self, begin: int, end: int) -> bytes:
-        """Some of its messages, as they are stored in a row."""
-        if end - begin == 1:
-            return self.values[begin]
-        if end - begin == len(self.values) and self.value:
-            return self.value
-        return pack_block(self.values[begin:end])
 
 
 class Together(Sequence[Delivery]):
@@ -151,6 +79,7 @@ class Rows:
 
     def add(self, taken: Sequence[Delivery], deliveries: Sequence[Delivery]) -> None:
         """Keep the rows of what was taken; ``deliveries`` are the same, made."""
+        # Of a batch, as it was written.
         for row in taken.rows if isinstance(taken, Taken) else ():
             if row.end - row.begin > 1:
                 tokens = [each.token for each in deliveries[row.begin : row.end]]
@@ -178,35 +107,18 @@ class Rows:
 class Taken(Together):
     """The deliveries of a batch, each made when it is asked for."""
 
-    __slots__ = (
-        "_begun",
-        "_claims",
-        "_expires_at_ms",
-        "_parts",
-        "_starts",
-        "_together",
-        "rows",
-    )
+    __slots__ = ("_envelopes", "_expires_at_ms", "_granted", "_places")
 
     def __init__(
-        self,
-        parts: Sequence[Part],
-        claims: Sequence[bytes],
-        expires_at_ms: int,
-        begun: bool,
+        self, granted: lease.Granted, envelopes: Sequence[Envelope], expires_at_ms: int
     ) -> None:
-        self._parts = parts
-        self._claims = claims
-        self._together = lease.MAX_TOGETHER
+        self._granted = granted
+        self._envelopes = envelopes
         self._expires_at_ms = expires_at_ms
-        self._begun = begun
-        self.rows: list[WholeRow] = []
-        self._starts = [0]
-        for part in parts:
-            self._starts.append(self._starts[-1] + len(part.values))
+        self._places: list[Position] | None = None
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return len(self._envelopes)
 
     @overload
     def __getitem__(self, n: int) -> Delivery: ...
@@ -215,41 +127,40 @@ class Taken(Together):
     def __getitem__(self, n: int | slice) -> Delivery | list[Delivery]:
         if isinstance(n, slice):
             return [self[each] for each in range(*n.indices(len(self)))]
-        n = range(len(self))[n]
-        which = bisect_right(self._starts, n) - 1
-        return self._delivery(self._parts[which], n - self._starts[which], n)
+        if self._places is None:
+            self._places = [at for row in self._granted.rows for at in row.piece.positions]
+        granted, envelope = self._granted, self._envelopes[n]
+        message = envelope.message(self._places[n], envelope.payload)
+        attempt = message.attempts + 1
+        return Delivery(message, granted.tokens[n], attempt, self._expires_at_ms, granted.begun)
 
     def __iter__(self) -> Iterator[Delivery]:
-        claims, together = self._claims, self._together
-        expires_at_ms, begun = self._expires_at_ms, self._begun
-        for start, part in zip(self._starts, self._parts, strict=False):
-            for n in range(len(part.values)):
-                message = part.message(n)
-                token = claims[(start + n) // together] + part.places[n]
-                yield Delivery(message, token, message.attempts + 1, expires_at_ms, begun)
-
-    def _delivery(self, part: Part, n: int, count: int) -> Delivery:
-        message = part.message(n)
-        token = self._claims[count // self._together] + part.places[n]
-        return Delivery(message, token, message.attempts + 1, self._expires_at_ms, self._begun)
+        return map(self.__getitem__, range(len(self)))
 
     @property
     def payloads(self) -> list[bytes]:
         """The payloads of the messages."""
-        return [each.payload for part in self._parts for each in part.envelopes]
+        return [each.payload for each in self._envelopes]
+
+    @property
+    def rows(self) -> list[WholeRow]:
+        """Its rows of LEASE."""
+        ends = pairwise(accumulate((len(row.piece) for row in self._granted.rows), initial=0))
+        return [
+            WholeRow(row, self._expires_at_ms, self, *within)
+            for row, within in zip(self._granted.rows, ends, strict=True)
+        ]
 
     @property
     def held(self) -> Sequence[Held]:
         """As in ``Together``: its rows, if they are few for so many messages."""
-        few = len(self.rows) < lease_rows.MIN_SPAN or 4 * len(self.rows) <= len(self)
+        count = len(self._granted.rows)
+        few = count < run.MIN_SPAN or 4 * count <= len(self)
         return self.rows if few else list(self)  # They are read several times.
 
     def until(self, expires_at_ms: int) -> Taken:
         """The same, extended until then."""
-        found = Taken(self._parts, self._claims, expires_at_ms, self._begun)
-        found._together = self._together
-        found.rows = [row._replace(expires_at_ms=expires_at_ms, of=found) for row in self.rows]
-        return found
+        return Taken(self._granted, self._envelopes, expires_at_ms)
 
 
 def take(
@@ -263,9 +174,9 @@ def take(
     """Lease the first ready messages of a snapshot read, several at once.
 
     Does what ``scan.conflicting``, ``head.first`` and ``lease.grant`` do, with the same conflicts,
-    but opens each envelope once and stores it unchanged; what is taken of a block stays one row.
-    Returns None, with nothing written, if there is no message, the queue keeps a history, or a
-    message needs a closer look: see ``_open``.
+    but opens each envelope once and stores it unchanged. Returns None, with nothing written, if
+    there is no message, the queue keeps a history, or a message needs a closer look: it has
+    expired, or did so in other hands; its payload is compressed or elsewhere; or it cannot be read.
 
     limit: how many messages to take at most. room: bytes of messages that the transaction can hold.
     """
@@ -273,132 +184,84 @@ def take(
     if scope.options.history_seconds is not None:
         return None
     now_ms, tried = clock.now_ms(tr), once.attempt(tr)
-    parts: list[Part] = []
-    count = 0
-    for kv in found:
-        part = _open(keys, kv, now_ms)
-        if part is None:
-            return None
-        fits = _fitting(part, limit - count, room, keys.lease_bytes, first=not count)
-        if fits:
-            parts.append(part)
-            count += fits
-            room -= sum(map(len, part.values)) + len(part.values) * keys.lease_bytes
-        if fits < len(part.values) or count == limit:
-            part.keep(fits)
-            break
-    if not count:
-        return None
-    version = tried.version or once.version(tr)
-    version += clock.versions_ahead() + int(terms.seconds * VERSIONS_PER_SECOND)
-    _remove(tr, scope, parts, tried)
-    return _lease(tr, scope, terms, parts, version, now_ms + int(terms.seconds * 1000))
-
-
-def _open(keys: QueueKeys, kv: fdb.KeyValue, now_ms: int) -> Part | None:
-    """The messages of a row of READY.
-
-    None if one of them needs a closer look: it has expired, or did so in other hands; its payload
-    is compressed or elsewhere; or it cannot be read.
-    """
-    key, value = kv.key, kv.value
-    block, values, position = None, [value], keys.parse_ready(key)
-    if value[:1] == SHARED:
-        block = open_block(key, position, value)
-        if block is None:
-            return None
-        values = list(block.left.values())
-    envelopes = [open_envelope(each) for each in values]
-    if not all(each.simple(now_ms) for each in envelopes):
-        return None
-    return Part(keys, key, value, block, position, envelopes, values)
-
-
-def _fitting(part: Part, limit: int, room: int, each: int, *, first: bool) -> int:
-    """How many messages of a part to take; at least one of the first."""
-    count = min(limit, len(part.values))
-    if sum(map(len, part.values[:count])) + count * each <= room:
-        return count
-    for n in range(count):
-        room -= len(part.values[n]) + each
-        if room < 0:
-            return max(n, 1) if first else n
-    return count
-
-
-def _remove(tr: fdb.Transaction, scope: Scope, parts: Sequence[Part], tried: once.Attempt) -> None:
-    begin, end = parts[0].row_key(0), parts[-1].key + b"\x00"
-    tr.add_read_conflict_range(scope.keys.ready_begin, end)
-    if tried.ours and not tried.taken and not scope.subscriptions:
-        # Nothing else is there.
-        tr.clear_range(begin, end)
-    else:
-        # A cursor relies on the gaps between messages: leave these alone.
-        for part in parts:
-            if not tried.ours or tried.taken:
-                for n in range(len(part.values)):
-                    tried.take(tr, scope.keys, part.row_key(n))
-            if part.block is None:
-                tr.clear(part.key)
-            else:
-                tr.clear_range(part.block.span().start, part.block.span().stop)
-    last = parts[-1]
-    if last.block is not None and len(last.values) < len(last.block.left):
-        for n in range(len(last.values)):
-            del last.block.left[last.first + n]
-        # Others are expected to take as many next, and need not write the rest again.
-        for key, value in last.block.rows(len(last.values)):
-            tr.set(key, value)
-
-
-def _lease(
-    tr: fdb.Transaction,
-    scope: Scope,
-    terms: lease.Terms,
-    parts: Sequence[Part],
-    version: int,
-    expires_at_ms: int,
-) -> Taken:
-    """Write the leases of messages that are ready no more; returns their deliveries."""
-    keys, levels = scope.keys, scope.keys.levels
-    count, most = sum(len(part.values) for part in parts), lease.MAX_TOGETHER
-    begun = terms.begins and count == 1
-    claims = [terms.claim]
-    claims += [new_claim(holder_of(terms.claim)) for _ in range(most, count, most)]
-    taken = Taken(parts, claims, expires_at_ms, begun)
+    rows: list[Run] = []
+    envelopes: list[Envelope] = []
+    pieces: list[tuple[Run, bool]] = []
     totals: dict[int, int] = {}
     tops: dict[int, int] = {}
-    places: list[list[bytes]] = [[] for _ in claims]
-    done = 0
-    for part in parts:
-        level = part.position.level
-        some, begin = len(part.values), 0
-        size = sum(each.size for each in part.envelopes)
-        totals[level] = totals.get(level, 0) + some * _LEASED - size * counters.BYTE
-        tops[level] = part.position.index
-        while begin < some:
-            number = done // most
-            end = min(some, begin + (number + 1) * most - done)
-            together = min(most, count - number * most)
-            places[number] += part.places[begin:end]
-            for first, last, plain in part.runs(begin, end):
-                key = keys.lease_prefix + part.places[last - 1]
-                claim, stored = claims[number], part.stored(first, last)
-                given = (version, expires_at_ms, terms.consumer, stored, begun, claim, plain)
-                value = Lease(part.place(last - 1), *given, together).pack()
-                tr.set(key, value)
-                start = done + first - begin
-                end_at = (version, expires_at_ms, expires_at_ms)
-                where = (taken, start, start + last - first)
-                taken.rows.append(
-                    WholeRow(key, value, claim, *end_at, level, plain, together, *where)
-                )
-            done += end - begin
-            begin = end
-    packed, ends = pack_int(version), expires_at_ms.to_bytes(8, "little")
-    for claim, named in zip(claims, places, strict=True):
-        tr.set(keys.expiry_prefix + packed + pack_bytes(claim), ends + b"".join(named))
+    for kv in found:
+        row = run.row(keys, kv)
+        some = [open_envelope(each) for each in row.values]
+        for each in some:
+            if not each.simple(now_ms):
+                return None
+        fits = min(limit - len(envelopes), len(some))
+        size = sum(map(len, row.values[:fits])) + fits * keys.lease_bytes
+        if size > room:
+            fits = _fitting(row.values, room, keys.lease_bytes, first=not rows)
+        if fits:
+            del some[fits:]
+            rows.append(row)
+            envelopes += some
+            pieces += _pieces(row, some)
+            level, payloads = row.position.level, sum([each.size for each in some])
+            totals[level] = totals.get(level, 0) + fits * _LEASED - payloads * counters.BYTE
+            tops[level] = row.position.index
+            room -= size
+        if fits < len(row.values) or len(envelopes) == limit:
+            break
+    if not rows:
+        return None
+    _remove(tr, scope, rows, fits or len(rows[-1].values), tried)
     for level, total in totals.items():
-        place.leave(tr, levels[level], tops[level])
-        tr.add(levels[level].count, counters.operand(total))
-    return taken
+        place.leave(tr, keys.levels[level], tops[level])
+        tr.add(keys.levels[level].count, counters.operand(total))
+    version = tried.version or once.version(tr)
+    version += clock.versions_ahead() + int(terms.seconds * VERSIONS_PER_SECOND)
+    until = Moment(version, now_ms + int(terms.seconds * 1000))
+    begun = terms.begins and len(envelopes) == 1
+    granted = lease.hold(tr, keys, terms, until, pieces, begun=begun)
+    return Taken(granted, envelopes, until.wall_ms)
+
+
+def _fitting(values: Sequence[bytes], room: int, each: int, *, first: bool) -> int:
+    """How many messages of a row to take where not all of them fit; at least one of the first."""
+    for n, value in enumerate(values):
+        room -= len(value) + each
+        if room < 0:
+            return max(n, 1) if first else n
+    return len(values)
+
+
+def _pieces(row: Run, taken: Sequence[Envelope]) -> list[tuple[Run, bool]]:
+    """The first messages of a row, in pieces with and without side records."""
+    if len(taken) == 1:
+        return [(row.part(0, 1), taken[0].plain)]
+    pieces, begin = [], 0
+    for plain, some in groupby(taken, attrgetter("plain")):
+        end = begin + sum(1 for _ in some)
+        pieces.append((row.part(begin, end), plain))
+        begin = end
+    return pieces
+
+
+def _remove(
+    tr: fdb.Transaction, scope: Scope, rows: Sequence[Run], last: int, tried: once.Attempt
+) -> None:
+    """Remove the messages of rows, but only ``last`` of those of the last row.
+
+    Conflicts with whoever takes one of them, or brings one before the last.
+    """
+    keys, end = scope.keys, rows[-1].key + b"\x00"
+    tr.add_read_conflict_range(keys.ready_begin, end)
+    if not tried.ours or tried.taken:
+        for row in rows:
+            for key in row.keys[:last] if row is rows[-1] else row.keys:
+                tried.take(tr, keys, key)
+    elif not scope.subscriptions and len(rows) > 1:
+        tr.clear_range(rows[0].span.start, end)  # Nothing else is there.
+        run.leave(tr, rows[-1], range(last), last)
+        return
+    # One row, or a cursor relies on the gaps between messages: leave these alone.
+    for row in rows:
+        run.cut_row(tr, row, range(last if row is rows[-1] else len(row)), last)

@@ -19,14 +19,11 @@ from msgspec.structs import replace
 
 from ...schema import catalogue
 from ...schema.changes import ONE
-from ...schema.codec import blocks
-from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.model import Delivery
 from ...values.states import REQUEST_CANCEL
-from .. import history, lookup
-from . import lease_rows
+from .. import history, lookup, run
 
 
 @transactional
@@ -39,14 +36,14 @@ def request(tr: fdb.Transaction, scope: Scope, reads: lookup.Reads) -> bool:
     held = lookup.held(tr, scope, reads)
     if held is None:
         return False
-    read, lease, message = held
+    one, message = held
     envelope = message.envelope
     if envelope.cancelled or not envelope.readable:
         return False
     if envelope.unique is not None:
         del tr[scope.keys.unique(envelope.unique)]
     packed = replace(envelope, cancelled=True, unique=None).pack()
-    lease_rows.rewrite(tr, scope.keys, read, replace(lease, envelope=packed, plain=False))
+    run.rewrite(tr, one, replace(one.lease, envelope=packed, plain=False))
     tr.add(scope.keys.cancels, ONE)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, REQUEST_CANCEL, [replace(message, consumer="")])
@@ -65,14 +62,6 @@ def requested(
     if "cancels" not in scope.noted:
         return frozenset()
     tokens = [each.token for each in deliveries]
-    issued = lease_rows.read_together(tr.snapshot, scope.keys, tokens, tr.snapshot)
-    leases = zip(tokens, map(lease_rows.leased, issued), strict=True)
-    return frozenset(
-        token
-        for token, lease in leases
-        if lease is not None
-        and lease.claim == token[:CLAIM_BYTES]
-        # One that was cancelled stands in a row of its own.
-        and lease.envelope[:1] != blocks.SHARED
-        and lease_rows.is_cancelled(lease)
-    )
+    found = run.Leases(tr, scope.keys, tokens, looks=True)
+    ones = ((token, found.get(n)) for n, token in enumerate(tokens))
+    return frozenset(token for token, one in ones if one is not None and one.cancelled)

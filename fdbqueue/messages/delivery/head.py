@@ -8,7 +8,7 @@ from ...errors import ExpiredBacklog
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.states import DEQUEUE
-from .. import payloads, time_to_live, transitions
+from .. import payloads, run, time_to_live, transitions
 from ..transaction_budget import PAGE_BYTES, weight
 from . import limits, scan
 
@@ -91,6 +91,6 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     taken = payloads.load(taken, chunks)
     if taken:
         limits.count(tr, scope, len(taken), leases=False)
-    scan.remove(tr, scope.keys, taken, cut=True)
+    run.remove(tr, scope.keys, taken, cut=True)
     transitions.record(tr, scope, DEQUEUE, taken)
     return taken

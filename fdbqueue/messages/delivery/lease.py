@@ -26,24 +26,15 @@ there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema import counters, once
-from ...schema.codec.blocks import SHARED, number, open_block, pack_block
 from ...schema.codec.envelopes import open_envelope
-from ...schema.codec.leases import (
-    Lease,
-    holder_of,
-    lease_key,
-    new_claim,
-    pack_expiry,
-    pack_until,
-    unpack_until,
-)
+from ...schema.codec.leases import holder_of, new_claim, pack_expiry, pack_until, unpack_until
 from ...schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
@@ -51,10 +42,9 @@ from ...store.client import pack_bytes, pack_int
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Delivery, LeasedMessage
 from ...values.states import LEASE
-from .. import payloads, place, transitions
-from . import lease_rows, limits, scan
-
-T = TypeVar("T")
+from .. import payloads, place, run, transitions
+from ..run import Claim, One, Row, Run
+from . import limits, scan
 
 GRANT_SECONDS = 10.0
 """How long a lease lasts that was granted in line, until its consumer looks: longer than it
@@ -80,6 +70,16 @@ class Terms(Struct, frozen=True):
     in_line: bool = False
 
 
+class Granted(Struct, frozen=True):
+    """Leases that were written: their tokens and their rows, their end in milliseconds of the wall
+    clock, and whether handling has begun."""
+
+    tokens: list[bytes]
+    rows: list[Row]
+    wall_ms: int
+    begun: bool
+
+
 @transactional
 def grant(
     tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[StoredMessage]
@@ -91,8 +91,8 @@ def grant(
     if not messages:
         return []
     chunks = payloads.reads(tr, scope.keys, messages)
-    (leases,) = assign(tr, scope, [(terms, messages)])
-    return answer(messages, chunks, leases)
+    (granted,) = assign(tr, scope, [(terms, messages)])
+    return answer(messages, chunks, granted)
 
 
 _LEASED = counters.unit(LEASE)
@@ -101,60 +101,39 @@ _LEASED = counters.unit(LEASE)
 def take_one(
     tr: fdb.Transaction, scope: Scope, found: Iterable[fdb.KeyValue], terms: Terms
 ) -> list[Delivery] | None:
-    """Lease the first ready message of a snapshot read, the fast way.
-
-    As ``batch.take``, for one. If it stands in a block, the rest is cut into single messages.
-    """
-    keys, clock, levels = scope.keys, scope.clock, scope.keys.levels
-    if scope.options.history_seconds is not None:
-        return None
+    """As ``batch.take``, for one message, in fewer steps."""
+    keys, clock = scope.keys, scope.clock
     kv = next(iter(found), None)
-    if kv is None:
+    if kv is None or scope.options.history_seconds is not None:
         return None
-    now_ms, tried = clock.now_ms(tr), once.attempt(tr)
-    key, value, block = kv.key, kv.value, None
-    if value[:1] == SHARED:
-        block = open_block(key, keys.parse_ready(key), value)
-        if block is None:
-            return None
-        key, value = block.key(block.first), block.left[block.first]
-    position, where, envelope = keys.parse_ready(key), key[keys.place_begin :], open_envelope(value)
+    now_ms, tried, row = clock.now_ms(tr), once.attempt(tr), run.row(keys, kv)
+    envelope = open_envelope(row.values[0])
     if not envelope.simple(now_ms):
         return None
-    tr.add_read_conflict_range(keys.ready_begin, kv.key + b"\x00")
+    tr.add_read_conflict_range(keys.ready_begin, row.key + b"\x00")
+    piece = row.part(0, 1)
     if not tried.ours or tried.taken:
-        tried.take(tr, keys, key)
-    if block is None:
-        tr.clear(key)
-    else:
-        span = block.span()
-        tr.clear_range(span.start, span.stop)
-        del block.left[block.first]
-        for left, rest in block.rows(1):
-            tr.set(left, rest)
-    seconds, claim, begun = terms.seconds, terms.claim, terms.begins
+        tried.take(tr, keys, piece.key)
+    run.cut_row(tr, row, (0,), 1)
     version = tried.version or once.version(tr)
-    version += clock.versions_ahead() + int(seconds * VERSIONS_PER_SECOND)
-    wall_ms = now_ms + int(seconds * 1000)
-    given = (version, wall_ms, terms.consumer, value, begun, claim, envelope.plain)
-    tr.set(keys.lease_prefix + where, Lease(position, *given).pack())
-    expiry = keys.expiry_prefix + pack_int(version) + pack_bytes(claim)
+    version += clock.versions_ahead() + int(terms.seconds * VERSIONS_PER_SECOND)
+    wall_ms, name, begun = now_ms + int(terms.seconds * 1000), terms.claim, terms.begins
+    claim = Claim(name, version, wall_ms, terms.consumer, begun, 1)
+    run.grant(tr, keys, piece, claim, envelope.plain)
+    where = piece.key[keys.place_begin :]
+    expiry = keys.expiry_prefix + pack_int(version) + pack_bytes(name)
     tr.set(expiry, wall_ms.to_bytes(8, "little") + where)
-    prepared, total = levels[position.level], _LEASED - envelope.size * counters.BYTE
-    place.leave(tr, prepared, position.index)
-    operand = (total % counters.MODULUS).to_bytes(counters.OPERAND_BYTES, "little")
-    tr.add(prepared.count, operand)
-    message = envelope.message(position, envelope.payload)
-    return [Delivery(message, claim + where, message.attempts + 1, wall_ms, begun)]
+    prepared, total = keys.levels[piece.position.level], _LEASED - envelope.size * counters.BYTE
+    place.leave(tr, prepared, piece.position.index)
+    tr.add(prepared.count, counters.operand(total))
+    message = envelope.message(piece.position, envelope.payload)
+    return [Delivery(message, name + where, message.attempts + 1, wall_ms, begun)]
 
 
 def assign(
     tr: fdb.Transaction, scope: Scope, given: Sequence[tuple[Terms, Sequence[StoredMessage]]]
-) -> list[list[tuple[bytes, Lease]]]:
-    """Lease ready messages to several consumers; returns the leases of each, with their tokens.
-
-    As ``grant``, but reads nothing.
-    """
+) -> list[Granted]:
+    """Lease ready messages to several consumers. As ``grant``, but reads nothing."""
     taken = [
         replace(message, consumer=terms.consumer)
         for terms, messages in given
@@ -162,75 +141,72 @@ def assign(
     ]
     if taken:
         limits.count(tr, scope, len(taken))
-    scan.remove(tr, scope.keys, taken, cut=True)
+    run.remove(tr, scope.keys, taken, cut=True)
     transitions.record(tr, scope, LEASE, taken)
-    return [_assign(tr, scope, terms, messages) for terms, messages in given]
+    granted = []
+    for terms, messages in given:
+        seconds = min(terms.seconds, GRANT_SECONDS) if terms.in_line else terms.seconds
+        alone = len(messages) == 1 and not terms.in_line
+        begun = alone and (terms.begins or messages[0].envelope.suspect)
+        until = ending(tr, scope, seconds)
+        granted.append(hold(tr, scope.keys, terms, until, list(run.pieces(messages)), begun=begun))
+    return granted
 
 
-def _assign(
-    tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[StoredMessage]
-) -> list[tuple[bytes, Lease]]:
-    until = ending(tr, scope, min(terms.seconds, GRANT_SECONDS) if terms.in_line else terms.seconds)
-    alone = len(messages) == 1 and not terms.in_line
-    begun = alone and (terms.begins or messages[0].envelope.suspect)
-    leases = []
-    keys = scope.keys
-    for claim, some in _claims(terms.claim, messages):
-        places = []
-        run: list[bytes] = []
-        for n, message in enumerate(some, 1):
-            packed, plain = message.envelope.pack(), message.envelope.plain
-            given = (*until, terms.consumer, packed, begun, claim, plain, len(some))
-            lease = Lease(message.position, *given)
-            where = lease.place
-            places.append(where)
-            leases.append((claim + where, lease))
-            run.append(packed)
-            if n == len(some) or not _share(message, some[n]):
-                row = pack_block(run) if len(run) > 1 else packed
-                tr[keys.lease_prefix + where] = replace(lease, envelope=row).pack()
-                run = []
-        tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
+def hold(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    terms: Terms,
+    until: Moment,
+    pieces: Sequence[tuple[Run, bool]],
+    *,
+    begun: bool,
+) -> Granted:
+    """Write the leases of pieces of rows that were removed, in as many claims as it takes."""
+    tokens: list[bytes] = []
+    rows: list[Row] = []
+    version, wall_ms = until
+    begin, name, packed = keys.place_begin, terms.claim, pack_int(version)
+    count = sum([len(piece.values) for piece, _ in pieces])
+    for some in [pieces] if count <= MAX_TOGETHER else _claims(pieces):
+        if tokens:
+            name = new_claim(holder_of(name))
+        together = min(MAX_TOGETHER, count - len(tokens))
+        claim = Claim(name, version, wall_ms, terms.consumer, begun, together)
+        places: list[bytes] = []
+        for piece, plain in some:
+            rows.append(run.grant(tr, keys, piece, claim, plain))
+            places += [each[begin:] for each in piece.keys]
+        tr.set(keys.expiry_prefix + packed + pack_bytes(name), pack_expiry(wall_ms, places))
         if terms.in_line:
-            tr[keys.until(claim)] = pack_until(dict.fromkeys(places, until))
-    return leases
+            tr.set(keys.until(name), pack_until(dict.fromkeys(places, until)))
+        tokens += [name + each for each in places]
+    return Granted(tokens, rows, wall_ms, begun)
 
 
-def _share(one: StoredMessage, other: StoredMessage) -> bool:
-    """Whether the leases of two messages, one taken after the other, go into one row."""
-    if one.block is None or one.block is not other.block:
-        return False
-    follows = number(other.position) == number(one.position) + 1
-    return follows and one.envelope.plain == other.envelope.plain
-
-
-def _claims(claim: bytes, items: Sequence[T]) -> Iterator[tuple[bytes, Sequence[T]]]:
-    """What is taken at once, in as many claims as it takes; the first one is given."""
-    yield claim, items[:MAX_TOGETHER]
-    for begin in range(MAX_TOGETHER, len(items), MAX_TOGETHER):
-        yield new_claim(holder_of(claim)), items[begin : begin + MAX_TOGETHER]
+def _claims(pieces: Sequence[tuple[Run, bool]]) -> Iterator[list[tuple[Run, bool]]]:
+    """What is taken at once, in as many claims as it takes."""
+    some: list[tuple[Run, bool]] = []
+    room = MAX_TOGETHER
+    for piece, plain in pieces:
+        begin, end = 0, len(piece.values)
+        while end - begin > room:
+            some += [(piece.part(begin, begin + room), plain)] if room else []
+            yield some
+            some, begin, room = [], begin + room, MAX_TOGETHER
+        some.append((piece.part(begin, end), plain))
+        room -= end - begin
+    yield some
 
 
 def answer(
-    messages: Sequence[StoredMessage],
-    chunks: Sequence[fdb.FDBRange | None],
-    leases: Sequence[tuple[bytes, Lease]],
+    messages: Sequence[StoredMessage], chunks: Sequence[fdb.FDBRange | None], granted: Granted
 ) -> list[Delivery]:
     """The deliveries of messages, given the reads of their chunks and their leases."""
     return [
-        _delivery(message, token, lease)
-        for message, (token, lease) in zip(payloads.load(messages, chunks), leases, strict=True)
+        _delivery(message, token, granted.wall_ms, granted.begun)
+        for message, token in zip(payloads.load(messages, chunks), granted.tokens, strict=True)
     ]
-
-
-def witness(keys: QueueKeys, deliveries: Any) -> once.Witness:
-    """What tells whether a transaction has leased messages: the last LEASE, with the claim.
-
-    If the leases have expired by then, the messages are received again, as they would have been.
-    """
-    # The last message of a row has its key.
-    token = deliveries[-1].token
-    return once.Witness(lease_key(keys, token), token[:CLAIM_BYTES], keys.leased_ready(token))
 
 
 def collect(
@@ -249,38 +225,39 @@ def collect(
     keys = scope.keys
     ends = unpack_until(tr.get(keys.until(claim)).value)
     tokens = [claim + where for where in ends]
-    alone = lease_rows.alone_at(tr, keys, lease_key(keys, tokens[0])) if len(tokens) == 1 else None
-    leases: Iterable[Lease | None] = (alone,)
-    if alone is None:
-        leases = map(lease_rows.leased, lease_rows.read_together(tr, keys, tokens, tr))
-    granted = zip(tokens, leases, strict=True)
-    held = [(token, one) for token, one in granted if one and one.claim == claim]
-    old = {Moment(one.expiry_version, one.expiry_ms) for _, one in held}
-    if held and old == set(ends.values()):  # It has not looked before.
+    found = run.Leases(tr, keys, tokens)
+    there = [(n, one) for n in range(len(tokens)) if (one := found.get(n))]
+    found.conflict(n for n, _ in there)
+    old = {Moment(one.row.lease.expiry_version, one.row.lease.expiry_ms) for _, one in there}
+    begun = [one.row.lease.begun for _, one in there]
+    if there and old == set(ends.values()):  # It has not looked before.
         for each in old:
             del tr[keys.expiry(each.version, claim)]
         until, places = ending(tr, scope, seconds), list(ends)
         tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
-        tr[keys.until(claim)] = pack_until(dict.fromkeys(places, until))
         ends = dict.fromkeys(places, until)
-        if alone is not None and (begins or open_envelope(alone.envelope).suspect):
-            tr[lease_key(keys, tokens[0])] = replace(alone, begun=True).pack()
-            held = [(tokens[0], replace(alone, begun=True))]
-    held = [(token, replace(one, expiry_ms=one.ends(ends).wall_ms)) for token, one in held]
-    return _deliveries(tr, keys, held)
+        tr[keys.until(claim)] = pack_until(ends)
+        if len(tokens) == 1 and (begins or there[0][1].message.envelope.suspect):
+            run.rewrite(tr, there[0][1], replace(there[0][1].lease, begun=True))
+            begun = [True]
+    messages = [one.message for _, one in there]
+    loaded = payloads.load(messages, payloads.reads(tr, keys, messages))
+    return [
+        _delivery(message, tokens[n], one.ends(ends).wall_ms, each)
+        for message, (n, one), each in zip(loaded, there, begun, strict=True)
+    ]
 
 
 def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
-    """The delivery that a token names; none if its lease is gone. As ``under``, but at snapshot
-    isolation and with the current end of the lease."""
-    claim = token[:CLAIM_BYTES]
-    read = lease_rows.read(tr.snapshot, keys, lease_key(keys, token))
-    until = tr.snapshot.get(keys.until(claim))
-    lease = lease_rows.leased(read)
-    if lease is None or lease.claim != claim:
+    """The delivery that a token names; none if its lease is gone. Snapshot reads, no conflicts."""
+    found = run.Leases(tr, keys, [token], looks=True)
+    until = tr.snapshot.get(keys.until(token[:CLAIM_BYTES]))
+    one = found.get(0)
+    if one is None:
         return []
-    (found,) = _deliveries(tr, keys, [(token, lease)])
-    return [replace(found, expires_at_ms=lease.ends(unpack_until(until.value)).wall_ms)]
+    (message,) = payloads.load([one.message], payloads.reads(tr, keys, [one.message]))
+    end = one.ends(unpack_until(until.value))
+    return [_delivery(message, token, end.wall_ms, one.row.lease.begun)]
 
 
 @transactional
@@ -304,25 +281,22 @@ def listed(
         if size > room:
             break
     more = len(found) == limit or size > room
-    rows: list[tuple[bytes, Lease]] = []
-    for row in lease_rows.alone(scope.keys, found, begin):
-        try:
-            lease = Lease.unpack(row.value)
-        except CorruptData:
-            continue  # verify reports it
-        rows.append((scope.keys.leased_token(row.key, lease.claim), lease))
-    others = ends_of(tr.snapshot, scope.keys, {lease.claim for _, lease in rows})
+    rows: list[One] = []
+    for kv in found:
+        with suppress(CorruptData):  # verify reports it
+            rows += run.leases(scope.keys, [kv], begin)
+    others = ends_of(tr.snapshot, scope.keys, {one.row.lease.claim for one in rows})
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     leases = []
-    for token, lease in rows:
-        ends = lease.ends(others[lease.claim] or {})  # verify reports what it cannot read
-        envelope = open_envelope(lease.envelope)
+    for one in rows:
+        lease, message = one.row.lease, one.message
+        ends = one.ends(others[lease.claim] or {})  # verify reports what it cannot read
         delivery = Delivery(
-            message=envelope.properties(lease.position),
-            token=token,
-            attempt=envelope.attempts + 1,
+            message=message.envelope.properties(message.position),
+            token=one.token(scope.keys),
+            attempt=message.envelope.attempts + 1,
             expires_at_ms=ends.wall_ms,
-            cancelled=envelope.cancelled,
+            cancelled=message.envelope.cancelled,
         )
         expired = not lease.planned and over(ends, version, now_ms)
         leases.append(LeasedMessage(delivery, lease.consumer, expired, lease.planned))
@@ -353,20 +327,13 @@ def over(ends: Moment, version: int, now_ms: int) -> bool:
     return ends.wall_ms <= (now_ms if ends.version < version else now_ms - OVERDUE_MS)
 
 
-def _deliveries(
-    tr: fdb.Transaction, keys: QueueKeys, held: Sequence[tuple[bytes, Lease]]
-) -> list[Delivery]:
-    messages = [lease_rows.message_of(lease) for _, lease in held]
-    return answer(messages, payloads.reads(tr, keys, messages), held)
-
-
-def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
+def _delivery(message: StoredMessage, token: bytes, wall_ms: int, begun: bool) -> Delivery:
     return Delivery(
         message=message.opened,
         token=token,
         attempt=message.envelope.attempts + 1,
-        expires_at_ms=lease.expiry_ms,
-        begun=lease.begun,
+        expires_at_ms=wall_ms,
+        begun=begun,
         cancelled=message.envelope.cancelled,
     )
 

@@ -14,11 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import CorruptData
-from ...schema import once
 from ...schema.codec.leases import (
-    Lease,
     expiries_end,
-    lease_key,
     pack_expiry,
     pack_until,
     split_places,
@@ -29,8 +26,10 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
 from ...values.states import RECLAIM
+from .. import run
+from ..run import One
 from ..transaction_budget import SIDE_BYTES, weight
-from . import lease, lease_rows, redelivery
+from . import lease, redelivery
 
 MAX_EXPIRED = 100
 """How many claims are read at once."""
@@ -84,11 +83,12 @@ class _Due:
 
 
 class _Held(NamedTuple):
-    """A lease that has expired, its message, and the read of its row."""
+    """A lease that has expired, its message, and the read of it, with its number there."""
 
-    lease: Lease
+    one: One
     message: StoredMessage
-    row: lease_rows.Read
+    reads: run.Leases
+    n: int
 
 
 @transactional
@@ -104,7 +104,7 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
     """
     keys, now_ms, over, size = scope.keys, scope.now_ms(tr), 0, 0
     verdicts: list[tuple[StoredMessage, redelivery.Verdict]] = []
-    ending: dict[bytes, lease_rows.Read] = {}
+    ending: dict[bytes, One] = {}
     claims = _Claims(tr, scope, _over(tr, scope, reads))
     for due, n, held in claims.leases():
         token = due.claim + due.places[n]
@@ -117,17 +117,17 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
                     tr[due.key] = pack_expiry(due.wall_ms, due.places[n:])
                 break
             size += more
-            tr.add_read_conflict_key(lease_key(keys, token))
+            held.reads.conflict([held.n])
             tr.add_read_conflict_key(keys.until(due.claim))
-            ending[token] = held.row
+            ending[token] = held.one
             verdict = redelivery.after_expiry(
-                scope.options, held.message.envelope, now_ms, begun=held.lease.begun
+                scope.options, held.message.envelope, now_ms, begun=held.one.row.lease.begun
             )
             verdicts.append((held.message, verdict))
         if n == len(due.places) - 1:
             claims.finish(due)
             over += 1
-    lease_rows.remove(tr, keys, ending, list(ending.values()), every=False)
+    run.end(tr, ending.values())
     ended = len(verdicts) + over
     return redelivery.carry_out(tr, scope, RECLAIM, verdicts), ended, size
 
@@ -138,9 +138,6 @@ class _Claims:
     def __init__(self, tr: fdb.Transaction, scope: Scope, over: Sequence[_Due]) -> None:
         self._tr = tr
         self._keys = scope.keys
-        # Others may have turned off that snapshots see the writes of their transaction.
-        self._spans = tr.snapshot if once.is_ours(tr) else None
-        self._reads = self._spans or tr
         self._ends: dict[bytes, dict[bytes, Moment] | None] = {}
         self._sought = [(due, n) for due in over for n in range(len(due.places))]
 
@@ -148,21 +145,21 @@ class _Claims:
         """The leases that the claims name, each by its number; None for one that is gone, or ends
         elsewhere.
 
-        Reads a few, and then as many as fit by the size of these. No conflicts in a transaction of
-        the package: a lease that is gone does not come back.
+        Reads a few, and then as many as fit by the size of these. No conflicts: a lease that is
+        gone does not come back.
         """
         count, read, size = _FIRST_READ, 0, 0
         while read < len(self._sought):
             some = self._sought[read : read + count]
             new = {due.claim for due, _ in some} - self._ends.keys()
             tokens = [due.claim + due.places[n] for due, n in some]
-            rows = lease_rows.read_together(self._reads, self._keys, tokens, self._spans)
-            self._ends |= lease.ends_of(self._reads, self._keys, new)
-            for (due, n), row in zip(some, rows, strict=True):
+            reads = run.Leases(self._tr, self._keys, tokens, looks=True)
+            self._ends |= lease.ends_of(self._tr.snapshot, self._keys, new)
+            for which, (due, n) in enumerate(some):
                 ends = self._ends[due.claim]
                 if ends is None:
                     continue  # verify reports it; it must not block the others.
-                held = _held(due, row, ends)
+                held = _held(due, reads, which, ends)
                 if held is not None:
                     size += weight(held.message.envelope)
                 yield due, n, held
@@ -186,15 +183,15 @@ class _Claims:
                 del tr[until]
 
 
-def _held(due: _Due, row: lease_rows.Read, ends: dict[bytes, Moment]) -> _Held | None:
+def _held(due: _Due, reads: run.Leases, n: int, ends: dict[bytes, Moment]) -> _Held | None:
     """The lease that was read, with its message, if it belongs to the claim and ends then."""
     try:
-        found = lease_rows.leased(row)
+        one = reads.get(n)
     except CorruptData:
         return None  # verify reports it; it must not block the others.
-    if found is None or found.claim != due.claim or found.ends(ends).version != due.version:
+    if one is None or one.ends(ends).version != due.version:
         return None
-    return _Held(found, lease_rows.message_of(found), row)
+    return _Held(one, one.message, reads, n)
 
 
 def _over(tr: fdb.Transaction, scope: Scope, reads: Reads) -> list[_Due]:

@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ...schema.codec.leases import Lease, pack_expiry, pack_until, unpack_until
+from ...schema.codec.leases import pack_expiry, pack_until, unpack_until
 from ...schema.keys import CLAIM_BYTES, QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
 from ...values.model import Delivery
-from . import lease, lease_rows
+from .. import run
+from ..run import One
+from . import lease
 
 
 class Extended(NamedTuple):
@@ -39,29 +41,30 @@ def extend(
     is extended; aborts only expiries, and such extensions. Raises what ``lease.end`` raises.
     """
     keys = scope.keys
-    issued = lease_rows.reads(tr, keys, deliveries)
+    reads = run.Leases(tr, keys, [each.token for each in deliveries])
     claims = dict.fromkeys(one.token[:CLAIM_BYTES] for one in deliveries)
     ends = {claim: tr.get(keys.until(claim)) for claim in claims}
-    leases = lease_rows.all_held(tr, keys, deliveries, issued)
-    lease_rows.conflict(tr, issued)
-    together: dict[bytes, list[Lease]] = {}
+    # Reads its row with a conflict and leaves that as it is: so it conflicts with what settles the
+    # lease, or cuts the row, and makes no settlement fail.
+    leases = reads.held(lambda n: deliveries[n].id)
+    reads.conflict(range(len(leases)))
+    together: dict[bytes, list[One]] = {}
     for held in leases:
-        together.setdefault(held.claim, []).append(held)
+        together.setdefault(held.row.lease.claim, []).append(held)
     until = lease.ending(tr, scope, seconds)
     for claim, some in together.items():
         _extend(tr, keys, claim, some, unpack_until(ends[claim].value), until)
     if "cancels" not in scope.noted:
         return Extended(until.wall_ms)
     found = zip(deliveries, leases, strict=True)
-    cancelled = [one.token for one, held in found if lease_rows.is_cancelled(held)]
-    return Extended(until.wall_ms, cancelled)
+    return Extended(until.wall_ms, [one.token for one, held in found if held.cancelled])
 
 
 def _extend(
     tr: fdb.Transaction,
     keys: QueueKeys,
     claim: bytes,
-    leases: Sequence[Lease],
+    leases: Sequence[One],
     ends: dict[bytes, Moment],
     until: Moment,
 ) -> None:
@@ -69,7 +72,8 @@ def _extend(
 
     ends: of the claim, as they are stored. An EXPIRY that no lease needs any more is removed.
     """
-    original, count = leases[0].expiry_version, leases[0].together
+    first = leases[0].row.lease
+    original, count = first.expiry_version, first.together
     before, known = {end.version for end in ends.values()}, len(ends)
     if until.version == original and original not in before:
         # Its EXPIRY also has the places of others.

@@ -10,11 +10,10 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Position
 from ...values.states import PROMOTE, REPLACE_DELAYED, State
-from .. import lookup, place, time_to_live, transitions
+from .. import lookup, place, run, time_to_live, transitions
 from ..enqueue import append, last_values
 from ..schedules import ticks
 from ..transaction_budget import SIDE_BYTES, fitting, weight
-from . import requeue
 
 MAX_PROMOTED = 100
 """The most due messages that one transaction makes ready."""
@@ -93,7 +92,7 @@ def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelop
 def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[StoredMessage]) -> int:
     """Put back what was ready before, unless a newer one has its last value; returns how many."""
     resting = last_values.remaining(tr, scope, REPLACE_DELAYED, resting)
-    requeue.put_back(tr, scope, resting)
+    run.put_back(tr, scope, resting)
     for message in resting:
         lookup.point(tr, scope.keys, message, message.position)
     transitions.record(tr, scope, PROMOTE, resting)

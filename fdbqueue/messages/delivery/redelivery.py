@@ -18,9 +18,8 @@ from ...store.binding import fdb, transactional
 from ...values import backoff
 from ...values.options import QueueOptions
 from ...values.states import CANCEL, REPLACE_LEASED, State, Transition
-from .. import dead_letters, delayed, time_to_live, transitions
+from .. import dead_letters, delayed, run, time_to_live, transitions
 from ..enqueue import last_values
-from . import requeue
 
 
 class Disposition(Enum):
@@ -147,7 +146,7 @@ def carry_out(
             case Disposition.CANCEL:
                 cancelled.append(message)
     ready = last_values.remaining(tr, scope, REPLACE_LEASED, ready)
-    requeue.put_back(tr, scope, ready)
+    run.put_back(tr, scope, ready)
     transitions.record(tr, scope, returned, ready)
     let_out = dead_letters.add(tr, scope, State.LEASED, died)
     let_out += time_to_live.expire(tr, scope, State.LEASED, expired)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from ...schema import once
-from ...schema.codec import blocks
-from ...schema.codec.blocks import Block, open_block
-from ...schema.codec.envelopes import open_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...values.model import Position
-from .. import payloads, place
+from .. import payloads, run
+from ..run import Ready
 
 BATCH_BYTES = 8_000_000
 """The most envelopes and payloads of a batch; a transaction takes 10,000,000 bytes."""
@@ -30,39 +25,6 @@ def mode(limit: int) -> int:
     return fdb.StreamingMode.exact if limit == 1 else fdb.StreamingMode.want_all
 
 
-class Ready(NamedTuple):
-    """A ready message as it is stored: its own key, its envelope, its position, and the block that
-    it stands in, if any."""
-
-    key: bytes
-    value: bytes
-    position: Position
-    block: Block | None
-
-
-def rows(keys: QueueKeys, found: Iterable[fdb.KeyValue], begin: bytes = b"") -> Iterator[Ready]:
-    """The messages of rows of READY, in order, without those of a block before the key ``begin``.
-
-    Whoever reads from a place within a block, or from behind it, reads the block's row.
-    """
-    for kv in found:
-        key, value = kv.key, kv.value
-        position = keys.parse_ready(key)
-        block = open_block(key, position, value)
-        if block is None:
-            yield Ready(key, value, position, None)
-            continue
-        for n, envelope in block.left.items():
-            own = block.key(n)
-            if own >= begin:
-                yield Ready(own, envelope, block.place(n), block)
-
-
-def message(found: Ready) -> StoredMessage:
-    """A ready message, opened."""
-    return StoredMessage(found.position, open_envelope(found.value), block=found.block)
-
-
 def batch(
     keys: QueueKeys,
     found: Iterable[fdb.KeyValue],
@@ -70,8 +32,8 @@ def batch(
     room: int = BATCH_BYTES,
     begin: bytes = b"",
 ) -> list[StoredMessage]:
-    """The first messages of rows; as ``fitting``. begin: as in ``rows``."""
-    return fitting(keys, rows(keys, found, begin), limit, room)
+    """The first messages of rows; as ``fitting``. begin: as in ``run.ready``."""
+    return fitting(keys, run.ready(keys, found, begin), limit, room)
 
 
 def fitting(
@@ -90,7 +52,7 @@ def fitting(
     messages: list[StoredMessage] = []
     left, each = room, keys.lease_bytes
     for one in found:
-        opened = message(one)
+        opened = one.message
         left -= len(one.value) + opened.envelope.chunk_bytes + each
         alone = apart and opened.envelope.alone
         if messages and (left < 0 or alone):
@@ -99,21 +61,6 @@ def fitting(
         if len(messages) == limit or alone:
             break
     return messages
-
-
-def row(keys: QueueKeys, message: StoredMessage) -> slice:
-    """The keys of a ready message, and of those that share its row."""
-    if message.block is not None:
-        return message.block.span()
-    key = keys.ready(message.position)
-    return slice(key, key + b"\x00")
-
-
-def watch(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage]) -> None:
-    """Conflict with others that take, change or remove these ready messages, or share a row."""
-    for message in messages:
-        each = row(keys, message)
-        tr.add_read_conflict_range(each.start, each.stop)
 
 
 def rely_on_emptiness(tr: fdb.Transaction, keys: QueueKeys) -> None:
@@ -138,44 +85,10 @@ def conflicting(
     arrival.
     """
     ready = keys.ready_range()
-    messages = fitting(keys, rows(keys, found), limit, room, apart=apart)
-    stop = row(keys, messages[-1]).stop if messages else ready.stop
+    messages = fitting(keys, run.ready(keys, found), limit, room, apart=apart)
+    stop = run.row_of(messages[-1]).span.stop if messages else ready.stop
     tr.add_read_conflict_range(ready.start, stop)
     return messages
-
-
-def remove(
-    tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage], *, cut: bool = False
-) -> None:
-    """Remove ready messages, blindly; MAX on TAIL keeps their indexes from being reused.
-
-    cut: whether to cut what is left of a block into rows of as many messages as leave it. Others
-        are expected to take as many next, and need not write the rest again.
-
-    Raises ``OwnWritesUnseen`` if the transaction has removed one of them before.
-    """
-    passed: dict[int, int] = {}
-    # By their rows: each message that was looked up has read its row for itself.
-    shared: dict[bytes, tuple[Block, list[StoredMessage]]] = {}
-    tried = once.attempt(tr)
-    for message in messages:
-        position, key = message.position, keys.ready(message.position)
-        tried.take(tr, keys, key)
-        if message.block is None:
-            del tr[key]
-        else:
-            block = message.block
-            shared.setdefault(block.key(block.last), (block, []))[1].append(message)
-        passed[position.level] = max(position.index, passed.get(position.level, 0))
-    for block, some in shared.values():
-        span = block.span()
-        tr.clear_range(span.start, span.stop)
-        for message in some:
-            del block.left[blocks.number(message.position)]
-        for key, value in block.rows(len(some) if cut else blocks.MAX_MESSAGES):
-            tr[key] = value
-    for level, index in passed.items():
-        place.leave(tr, keys.levels[level], index)
 
 
 @transactional

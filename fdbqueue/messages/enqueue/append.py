@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...schema.codec import blocks
 from ...schema.codec.envelopes import Envelope
+from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Position
 from ...values.states import ENQUEUE, Transition
-from .. import place, transitions
+from .. import place, run, transitions
 from ..slots import taking
 from . import last_values
 
@@ -46,22 +46,22 @@ def append(
     # What a message with a key or a limit holds is not known yet, and it stands alone.
     packed = [b"" if envelope.gate else envelope.pack() for _, envelope in entries]
     alike = scope.options.sort is None  # Others may come in between them.
-    runs = list(_runs(entries, packed)) if alike else [[n] for n in range(len(entries))]
-    placed = place.assign(tr, scope, [entries[run[0]] for run in runs], reads)
-    alone = [message for run, message in zip(runs, placed, strict=True) if len(run) == 1]
+    rows = list(_rows(entries, packed)) if alike else [[n] for n in range(len(entries))]
+    placed = place.assign(tr, scope, [entries[row[0]] for row in rows], reads)
+    alone = [message for row, message in zip(rows, placed, strict=True) if len(row) == 1]
     taken = iter(found.take(alone) if found else alone)
     added: dict[int, StoredMessage] = {}
-    for run, first in zip(runs, placed, strict=True):
-        if len(run) == 1:
-            (n,) = run
-            added[n] = message = next(taken)
-            if message.turn is None:
-                tr[scope.keys.ready(message.position)] = packed[n] or message.envelope.pack()
+    for row, first in zip(rows, placed, strict=True):
+        if len(row) > 1:
+            run.enter(tr, scope.keys, first.position, [packed[n] for n in row])
+            positions = run.members(first.position, len(row))
+            for n, position in zip(row, positions, strict=True):
+                added[n] = StoredMessage(position, entries[n][1])
             continue
-        for number, n in enumerate(run):
-            position = blocks.placed(first.position, number)
-            added[n] = StoredMessage(position, entries[n][1])
-        tr[scope.keys.ready(position)] = blocks.pack_block([packed[n] for n in run])
+        (n,) = row
+        added[n] = message = next(taken)
+        if message.turn is None:
+            run.enter(tr, scope.keys, message.position, [packed[n] or message.envelope.pack()])
     messages = [added[n] for n in range(len(entries))]
     transitions.record(tr, scope, transition, messages)
     return messages
@@ -80,25 +80,17 @@ def append_packed(
 
     levels, sizes, packed: the level, the size of the payload and the stored envelope of each.
     """
-    keys, found = scope.keys, [""] * len(packed)
-    runs: defaultdict[int, list[int]] = defaultdict(list)
+    found = [""] * len(packed)
+    together: defaultdict[int, list[int]] = defaultdict(list)
     for n, level in enumerate(levels):
-        runs[level].append(n)
+        together[level].append(n)
     tallies = {}
-    for level, run in runs.items():
-        tallies[level] = len(run), sum([sizes[n] for n in run])
-        rows = list(_rows(run, packed))
-        places = place.behind(tr, keys, level, len(rows), reads[level])
-        for row, first in zip(rows, places, strict=True):
-            if len(row) == 1:
-                tr[keys.ready(first)] = packed[row[0]]
-                found[row[0]] = first.to_id()
-                continue
-            tr[keys.ready(blocks.placed(first, len(row) - 1))] = blocks.pack_block(
-                [packed[n] for n in row]
-            )
-            for n, message_id in zip(row, blocks.ids(first, range(len(row))), strict=True):
-                found[n] = message_id
+    for level, some in together.items():
+        tallies[level] = len(some), sum([sizes[n] for n in some])
+        each = iter(some)
+        for first, count in put(tr, scope.keys, level, [packed[n] for n in some], reads[level]):
+            for message_id in run.ids(first, count):
+                found[next(each)] = message_id
     new = (
         StoredMessage(Position.from_id(message_id), Envelope.unpack(value))
         for message_id, value in zip(found, packed, strict=True)
@@ -107,29 +99,30 @@ def append_packed(
     return found
 
 
-def _runs(entries: Sequence[tuple[int, Envelope]], packed: Sequence[bytes]) -> Iterator[list[int]]:
-    """The numbers of the messages that share a row, in the order of the rows of each level."""
-    runs: defaultdict[int, list[int]] = defaultdict(list)
+def put(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    level: int,
+    packed: Sequence[bytes],
+    end: place.Reads,
+) -> list[tuple[Position, int]]:
+    """Make messages of one level ready that have nothing beside their envelopes; returns the places
+    that they come in at, and how many at each. The caller records that."""
+    rows = list(run.divide(range(len(packed)), packed))
+    places = place.behind(tr, keys, level, len(rows), end)
+    for row, first in zip(rows, places, strict=True):
+        run.enter(tr, keys, first, [packed[n] for n in row])
+    return [(first, len(row)) for row, first in zip(rows, places, strict=True)]
+
+
+def _rows(entries: Sequence[tuple[int, Envelope]], packed: Sequence[bytes]) -> Iterator[list[int]]:
+    """The numbers of the messages that come in at one place, in the order of each level."""
+    together: defaultdict[int, list[int]] = defaultdict(list)
     for n, (level, envelope) in enumerate(entries):
         if envelope.shareable:
-            runs[level].append(n)
+            together[level].append(n)
         else:
-            yield from _rows(runs.pop(level, []), packed)
+            yield from run.divide(together.pop(level, []), packed)
             yield [n]
-    for run in runs.values():
-        yield from _rows(run, packed)
-
-
-def _rows(run: list[int], packed: Sequence[bytes]) -> Iterator[list[int]]:
-    """The rows of messages that follow each other, as few as these may be."""
-    begin = size = 0
-    for end, n in enumerate(run):
-        size += len(packed[n]) + blocks.LENGTH_BYTES
-        if end - begin == blocks.MAX_MESSAGES or (end > begin and size > blocks.MAX_BYTES):
-            yield from _parted(run[begin:end])
-            begin, size = end, len(packed[n]) + blocks.LENGTH_BYTES
-    yield from _parted(run[begin:])
-
-
-def _parted(run: list[int]) -> list[list[int]]:
-    return [run] if len(run) >= blocks.MIN_MESSAGES else [[n] for n in run]
+    for some in together.values():
+        yield from run.divide(some, packed)

@@ -24,8 +24,7 @@ from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
 from ...values.options import QueueOptions
 from ...values.states import PURGE_READY, State
-from .. import dead_letters, transitions
-from ..delivery import scan
+from .. import dead_letters, run, transitions
 from ..transaction_budget import PAGE_BYTES
 
 REASON = "the queue was full"
@@ -115,8 +114,8 @@ def make_room(
     dropped = _oldest(tr, scope, over, new, least=max(level for level, _ in entries))
     if dropped is None:
         raise _full(scope, load, new)
-    scan.watch(tr, scope.keys, dropped)
-    scan.remove(tr, scope.keys, dropped)
+    run.watch(tr, dropped)
+    run.remove(tr, scope.keys, dropped)
     if options.bounds.dropped == "dead":
         dead_letters.add(tr, scope, State.READY, [(message, REASON) for message in dropped])
     else:
@@ -170,10 +169,10 @@ def _oldest(
     for level in range(scope.options.levels - 1, least - 1, -1):
         ready, pool, pooled = scope.keys.ready_level(level), list[StoredMessage](), room
         found_rows = tr.snapshot.get_range(ready.start, ready.stop, limit=most + crowd)
-        for row in scan.rows(scope.keys, found_rows):
+        for row in run.ready(scope.keys, found_rows):
             if (pooled.covers(over) and len(pool) >= crowd) or stored >= room_bytes:
                 break
-            message = scan.message(row)
+            message = row.message
             pool.append(message)
             pooled += Load(1, message.envelope.size)
             stored += len(row.value)

@@ -22,8 +22,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import HeaderValue, Position
 from ...values.states import REPLACE_READY, Transition
-from .. import lookup, transitions
-from ..delivery import scan
+from .. import lookup, run, transitions
 
 
 def value(scope: Scope, envelope: Envelope) -> HeaderValue:
@@ -65,7 +64,7 @@ def replace_older(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMe
             replaced.append(found.message)
         else:
             tr[keys.replaced(newest[latest].envelope.last_value, issued.id)] = b""
-    scan.remove(tr, keys, replaced)
+    run.remove(tr, keys, replaced)
     transitions.record(tr, scope, REPLACE_READY, replaced)
     for latest, message in newest.items():
         tr[latest] = message.id.encode()

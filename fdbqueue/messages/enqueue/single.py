@@ -11,7 +11,7 @@ from ...schema.codec.lookup import Turn
 from ...schema.counters import BYTE, OPERAND_BYTES, unit
 from ...store.binding import fdb
 from ...values.states import ENQUEUE
-from .. import place
+from .. import place, run
 from ..slots import backlog, taking
 from .admission import Draft
 
@@ -77,7 +77,7 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
         tr.set(keys.mortal(envelope.expires_at_ms, message_id), b"")
     if waits:
         return message_id
-    tr.set(keys.ready(position), packed)
+    run.enter(tr, keys, position, (packed,))
     tr.add(keys.change, changes.ONE)
     if scope.index is not None:
         changes.announce_to_subscriptions(tr, scope, [envelope.properties(position)])

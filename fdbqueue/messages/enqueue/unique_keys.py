@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from ...errors import MessagePlanned
-from ...schema.codec.envelopes import Envelope, open_envelope
+from ...schema.codec.envelopes import Envelope
 from ...schema.scope import Scope
 from ...schema.subscription_definitions import Mode
 from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.states import REPLACE_DELAYED, REPLACE_READY, REVISE_DELAYED, REVISE_READY, State
-from .. import editing, history, inspection, lookup, payloads, time_to_live, transitions
+from .. import editing, history, inspection, lookup, payloads, run, time_to_live, transitions
 from ..lookup import Found
 from . import bounds
 
@@ -56,15 +56,15 @@ def take_over(tr: fdb.Transaction, scope: Scope, message_id: str, unique: str) -
     Raises ``MessagePlanned`` if a plan has it: those are settled all together.
     """
     keys = scope.keys
-    leased = lookup.lease(tr, keys, message_id)
-    if leased is None:
+    held = lookup.held(tr, scope, lookup.reads(tr, keys, message_id))
+    if held is None:
         planned = lookup.current(tr, scope, message_id)
         if planned is None or planned.state is not State.LEASED:
             return  # It cannot be read.
         raise MessagePlanned(message_id=message_id, consumer=planned.consumer)
-    row, lease = leased
-    envelope = replace(open_envelope(lease.envelope), unique=None)
-    tr[row] = replace(lease, envelope=envelope.pack()).pack()
+    one, message = held
+    packed = replace(message.envelope, unique=None).pack()
+    run.rewrite(tr, one, replace(one.lease, envelope=packed))
     del tr[keys.unique(unique)]
 
 

@@ -9,7 +9,7 @@ from ...schema import changes
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate
-from .. import lookup, place
+from .. import lookup, place, run
 from .taking import Way
 
 
@@ -75,6 +75,6 @@ def make_ready(
     for of, comes, ends in issued:
         messages = place.assign(tr, of, comes, ends)
         for message in messages:
-            tr[of.keys.ready(message.position)] = message.envelope.pack()
+            run.enter(tr, of.keys, message.position, [message.envelope.pack()])
             lookup.point(tr, of.keys, message, message.position)
         changes.announce(tr, of, messages)

@@ -1,8 +1,7 @@
 """Packing staged rows into values: many rows in a piece, or a large row in several pieces.
 
-Plain messages of one level share a run, which is packed as the block that it becomes. Rows of
-different levels may change places in a piece; those of one level keep their order, and so do those
-that are not plain.
+Plain messages of one level are packed together. Rows of different levels may change places in a
+piece; those of one level keep their order, and so do those that are not plain.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import CorruptData
-from ...schema.codec import VERSION, blocks, encode, unpack
+from ...schema.codec import VERSION, encode, unpack
 from ...schema.codec.sinks import StagedRun
 
 PIECE_BYTES = 90_000
@@ -19,7 +18,8 @@ PIECE_ROWS = 1_000
 _WHOLE = 1
 _HEAD, _LIST = 3, 5
 _RUN_BYTES = 40
-"""The most that a run adds to its envelopes, besides their lengths."""
+_LENGTH_BYTES = 5
+"""The most that a run adds to its envelopes, and to each of them."""
 
 
 class _Run:
@@ -47,9 +47,9 @@ class Packer:
 
     def add_plain(self, level: int, size: int, envelope: bytes) -> None:
         """Add a message that needs its envelope only. size: of its payload."""
-        length = len(envelope) + blocks.LENGTH_BYTES
+        length = len(envelope) + _LENGTH_BYTES
         if _LIST + length + _RUN_BYTES > PIECE_BYTES:
-            self.add(StagedRun(level, 1, size, envelope))
+            self.add(StagedRun(level, size, [envelope]))
             return
         if self._size + length + _RUN_BYTES > PIECE_BYTES or self._count == PIECE_ROWS:
             self.close()
@@ -92,9 +92,7 @@ class Packer:
         """Pack the run of a level: what follows stands behind it."""
         run = self._runs.pop(level, None)
         if run is not None:
-            some = run.envelopes
-            value = blocks.pack_block(some) if len(some) > 1 else some[0]
-            self._packed.append(encode(StagedRun(level, len(some), run.size, value)))
+            self._packed.append(encode(StagedRun(level, run.size, run.envelopes)))
 
 
 def parts(piece: bytes) -> int:

@@ -11,20 +11,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import CorruptData
-from ...schema.codec import blocks
-from ...schema.codec.blocks import Block
 from ...schema.codec.delayed import Delayed
 from ...schema.codec.envelopes import Envelope
-from ...schema.codec.leases import pack_planned_lease
 from ...schema.codec.lookup import PlannedPlace, Turn
 from ...schema.codec.plans import Claimed, Planned, Stage
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...store.client import pack_int
-from ...values.model import Position
 from ...values.states import LEASE, State
-from .. import lookup, place, time_to_live, transitions
+from .. import lookup, place, run, time_to_live, transitions
 from ..delivery import limits as queue_limits
+from ..run import Run
 from ..slots import backlog
 from ..transaction_budget import STEP_BYTES
 from . import plans, ready_rows
@@ -59,26 +55,29 @@ class Limits(Struct, frozen=True):
 
 
 class Span(NamedTuple):
-    """What was read of a level: its keys, the last message, and the block that it stands in."""
+    """What was read of a level: where that begins, the row of the last message, and which of its
+    messages that is."""
 
-    keys: slice
-    last: Position
-    block: Block | None
+    begin: bytes
+    row: Run
+    last: int
 
 
-class Row(NamedTuple):
-    """Leases that share a row: the position of the last message, and all envelopes."""
+@dataclass(slots=True)
+class Piece:
+    """Messages of a row that are taken one after the other."""
 
-    position: Position
-    envelopes: list[bytes]
+    row: Run
+    begin: int
+    end: int
 
 
 @dataclass(slots=True)
 class Taken:
     """Messages that one transaction has read in order to take them.
 
-    rows: those for the plan, with ``count`` messages of ``size`` bytes with chunks. spans: what was
-    read, by level. tallies: by level, the number and payload bytes of those to count only; the
+    pieces: those for the plan, with ``count`` messages of ``size`` bytes with chunks. spans: what
+    was read, by level. tallies: by level, the number and payload bytes of those to count only; the
     others are ``watched``, ``expired`` or ``unreadable``. turns: the keys of those that waited for
     their ordering keys. seen: those, and the keys of others that waited and have expired: a key
     that had more slots may have several ready messages, which lead to the same ones. joined: by
@@ -87,7 +86,7 @@ class Taken:
     more messages exist, or fit.
     """
 
-    rows: list[Row] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     count: int = 0
     size: int = 0
     spans: dict[int, Span] = field(default_factory=dict)
@@ -132,7 +131,7 @@ def fill(
     """
     batch, plan = opened.current or (opened.state.last + 1, Planned(scope.now_ms(tr)))
     taken = _take(tr, scope, limits, plan, at_most)
-    if taken.rows:
+    if taken.pieces:
         queue_limits.count(tr, scope, taken.count)
     _remove(tr, scope, taken)
     time_to_live.expire(tr, scope, State.READY, taken.expired)
@@ -142,14 +141,13 @@ def fill(
     transitions.record(
         tr, scope, LEASE, [replace(each, consumer=opened.consumer) for each in taken.watched]
     )
-    if taken.rows:
+    if taken.pieces:
         levels: dict[int, int] = {}
-        leases, n = scope.keys.planned.begin(claim), 0
-        for position, envelopes in taken.rows:
-            levels[position.level] = levels.get(position.level, 0) + len(envelopes)
-            n += len(envelopes)
-            value = envelopes[0] if len(envelopes) == 1 else blocks.pack_block(envelopes)
-            tr[leases + pack_int(n - 1)] = pack_planned_lease(position, opened.consumer, value)
+        for piece in taken.pieces:
+            level = piece.row.position.level
+            levels[level] = levels.get(level, 0) + piece.end - piece.begin
+        leased = (piece.row.part(piece.begin, piece.end) for piece in taken.pieces)
+        run.plan(tr, scope.keys, claim, opened.consumer, leased)
         for n, message in taken.joined.items():
             place = PlannedPlace(claim, n)
             lookup.point(tr, scope.keys, message, place)
@@ -195,12 +193,12 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         if not fits:
             return taken
         read += fits
-        last = part.last if fits == len(part.values) else part.first(fits)
-        _pass(taken, part, last)
+        last = part.row.at(part.begin + fits - 1)
+        _pass(taken, part, fits)
         if message is None:
             number, payloads = taken.tallies.get(last.level, (0, 0))
             taken.tallies[last.level] = number + fits, payloads + sum(part.payloads[:fits])
-            room.add(last, part.values[:fits])
+            room.add(part.row, part.begin, part.begin + fits)
             if fits < len(part.values):
                 return taken
             continue
@@ -208,7 +206,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
             ended = taken.expired if message.envelope.readable else taken.unreadable
             ended.append(message)
             continue
-        room.add(last, part.values, message)
+        room.add(part.row, part.begin, part.begin + 1, message)
         taken.watched.append(message)
         room.weight += 1 if part.plain else WEIGHT
         ordering = message.envelope.key
@@ -218,13 +216,12 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     return taken
 
 
-def _pass(taken: Taken, part: Part, last: Position) -> None:
-    """Note that the messages up to a position were read."""
-    keys = part.keys
-    before = taken.spans.get(last.level)
-    if before is not None:
-        keys = slice(before.keys.start, keys.stop)
-    taken.spans[last.level] = Span(keys, last, part.block)
+def _pass(taken: Taken, part: Part, count: int) -> None:
+    """Note that the first messages of a part were read."""
+    level = part.row.position.level
+    before = taken.spans.get(level)
+    begin = part.row.span.start if before is None else before.begin
+    taken.spans[level] = Span(begin, part.row, part.begin + count - 1)
 
 
 class _Room:
@@ -239,7 +236,6 @@ class _Room:
         self._left = count
         self._bytes = CLAIM_BYTES
         self._any = False
-        self._row_bytes = 0
 
     def fitting(self, values: Sequence[bytes], chunk_bytes: int = 0) -> int:
         """How many of the first messages with these envelopes fit.
@@ -267,35 +263,19 @@ class _Room:
             self._any = True
         return min(len(values), self._left)
 
-    def add(
-        self, position: Position, values: Sequence[bytes], message: StoredMessage | None = None
-    ) -> None:
-        """Add messages that fit: plain ones of a block up to a position, or one that was opened."""
-        taken, size = self.taken, sum(map(len, values))
-        envelope = message.envelope if message else None
-        shares = envelope is None or envelope.shareable
-        if shares and self._goes_on(position, len(values), size):
-            envelopes = taken.rows.pop().envelopes
+    def add(self, row: Run, begin: int, end: int, message: StoredMessage | None = None) -> None:
+        """Add messages of a row that fit; one that was opened, if ``message`` is given."""
+        taken, size = self.taken, sum(map(len, row.values[begin:end]))
+        last = taken.pieces[-1] if taken.pieces else None
+        if last is not None and last.row is row and last.end == begin:
+            last.end = end
         else:
-            envelopes, self._row_bytes = [], 0
-        envelopes += values
-        taken.rows.append(Row(position, envelopes))
-        # Nothing follows in the row of a message that may not stand in a block.
-        self._row_bytes += size if shares else blocks.MAX_BYTES
-        taken.count += len(values)
+            taken.pieces.append(Piece(row, begin, end))
+        taken.count += end - begin
+        envelope = message.envelope if message else None
         taken.size += size + (envelope.chunk_bytes if envelope else 0)
         taken.plain = taken.plain and (envelope is None or envelope.plain)
-        self._left -= len(values)
-
-    def _goes_on(self, position: Position, count: int, size: int) -> bool:
-        rows = self.taken.rows
-        if not rows or self._row_bytes + size > blocks.MAX_BYTES:
-            return False
-        last, envelopes = rows[-1]
-        if len(envelopes) + count > blocks.MAX_MESSAGES or not blocks.numbered(position):
-            return False
-        before = blocks.number(position) - count
-        return before >= 0 and last == blocks.placed(blocks.base(position), before)
+        self._left -= end - begin
 
 
 def _join(
@@ -335,7 +315,8 @@ def _join(
             continue
         taken.turns.append(kv.key)
         taken.joined[taken.count] = waited
-        room.add(replace(position, index=0), [value], waited)
+        outside = replace(position, index=0)
+        room.add(Run(kv.key, outside, [value]), 0, 1, waited)
         taken.watched.append(waited)
         room.weight += WEIGHT
     return True
@@ -350,15 +331,11 @@ def _bits(numbers: Iterable[int]) -> bytes:
 def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
     """Remove everything that was read; the conflict keeps other messages out of these ranges."""
     for level, span in taken.spans.items():
-        tr.add_read_conflict_range(span.keys.start, span.keys.stop)
-        tr.clear_range(span.keys.start, span.keys.stop)
-        place.leave(tr, scope.keys.levels[level], span.last.index)
-        block = span.block
-        if block is not None:
-            for n in range(block.first, blocks.number(span.last) + 1):
-                del block.left[n]
-            for key, value in block.rows(blocks.MAX_MESSAGES):
-                tr[key] = value
+        end = span.row.span.stop
+        tr.add_read_conflict_range(span.begin, end)
+        tr.clear_range(span.begin, end)
+        place.leave(tr, scope.keys.levels[level], span.row.position.index)
+        run.leave(tr, span.row, range(span.last + 1))
     for turn in taken.turns:
         # They are next: the message ahead of them is in this plan.
         tr.add_read_conflict_key(turn)

@@ -22,16 +22,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...errors import TakenOver
-from ...schema.codec import blocks
-from ...schema.codec.leases import Lease
 from ...schema.codec.plans import Claimed, Planned, PlannerState, Stage
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
 from ...values.states import ACK, RELEASE
-from .. import transitions
-from ..delivery import lease_rows, redelivery
+from .. import run, transitions
+from ..delivery import redelivery
 from ..slots import backlog
 
 NAME_BYTES = 8
@@ -226,21 +224,19 @@ def read_all(tr: fdb.TransactionRead, keys: QueueKeys) -> list[OpenPlans]:
 
 def leased(
     tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, begin: int, end: int
-) -> Iterator[Lease]:
+) -> Iterator[run.One]:
     """A claim's leases, from number ``begin`` to before ``end``. One round trip."""
     first, stop = keys.planned(claim, begin), keys.planned(claim, end)
-    # A row has the number of its last lease.
-    last = blocks.behind(keys, stop)
-    for row in tr.get_range(first, last, streaming_mode=fdb.StreamingMode.want_all):
-        yield from (lease for key, lease in lease_rows.opened(keys, [row], first) if key < stop)
-        if row.key >= stop:
-            return
+    # The row of the last one may stand behind it.
+    last = run.behind(keys, stop)
+    found = tr.get_range(first, last, streaming_mode=fdb.StreamingMode.want_all)
+    return takewhile(lambda one: one.key < stop, run.leases(keys, found, first))
 
 
 def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[StoredMessage]:
     # At snapshot isolation: the plan was read with a conflict, and its leases change with it.
     found = leased(tr.snapshot, scope.keys, claimed.claim, 0, claimed.messages)
-    return [lease_rows.message_of(each) for each in found]
+    return [one.message for one in found]
 
 
 def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:

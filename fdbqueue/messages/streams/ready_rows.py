@@ -6,13 +6,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...schema.codec import blocks
-from ...schema.codec.blocks import Block
 from ...schema.codec.envelopes import open_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
-from ...values.model import Position
-from ..delivery import scan
+from .. import run
+from ..run import Run
 from ..slots import limits
 
 LOOK_AHEAD = 20
@@ -20,49 +18,35 @@ LOOK_AHEAD = 20
 
 
 class Part(NamedTuple):
-    """Ready messages that are taken alike: all of a block, of which only the sizes are needed; or
+    """Ready messages that are taken alike: all of a row, of which only the sizes are needed; or
     one.
 
-    keys: where they stand. payloads: the sizes of the payloads. message: the one, opened, if more
-    of it is needed. plain: whether none has side records.
+    row: where they stand, from ``begin`` on. payloads: the sizes of the payloads. message: the
+    one, opened, if more of it is needed. plain: whether none has side records.
     """
 
-    keys: slice
-    last: Position
-    block: Block | None
-    values: Sequence[bytes]
+    row: Run
+    begin: int
     payloads: Sequence[int]
     message: StoredMessage | None = None
     plain: bool = True
 
-    def first(self, count: int) -> Position:
-        """The position of the last of the first ``count`` messages of the block."""
-        assert self.block is not None
-        return self.block.place(self.block.first + count - 1)
+    @property
+    def values(self) -> Sequence[bytes]:
+        """The envelopes, as they are stored."""
+        return self.row.values[self.begin : self.begin + len(self.payloads)]
 
 
-def _of_row(scope: Scope, row: fdb.KeyValue, position: Position) -> Iterator[Part]:
+def _of_row(scope: Scope, row: Run) -> Iterator[Part]:
     silent = scope.options.history_seconds is None
-    block = blocks.open_block(row.key, position, row.value) if silent else None
-    if block is not None:
-        values = list(block.left.values())
-        envelopes = [open_envelope(each) for each in values]
-        if all(each.plain for each in envelopes):
-            sizes = [each.size for each in envelopes]
-            yield Part(block.span(), position, block, values, sizes)
-            return
-    for one in scan.rows(scope.keys, [row]):
-        message = scan.message(one)
-        plain = message.envelope.plain
-        yield Part(
-            one.block.span() if one.block else slice(one.key, one.key + b"\x00"),
-            one.position,
-            one.block,
-            [one.value],
-            [message.envelope.size],
-            None if plain and silent else message,
-            plain,
-        )
+    envelopes = [open_envelope(each) for each in row.values]
+    if silent and all(each.plain for each in envelopes):
+        yield Part(row, 0, [each.size for each in envelopes])
+        return
+    for n, envelope in enumerate(envelopes):
+        message = StoredMessage(row.at(n), envelope, row=row)
+        closer = None if envelope.plain and silent else message
+        yield Part(row, n, [envelope.size], closer, envelope.plain)
 
 
 WithLine = tuple[Part, Iterable[fdb.KeyValue]]
@@ -92,13 +76,14 @@ def _first(
     begin, end = keys.ready_range().start, keys.ready_range().stop
     while count > 0:
         behind = None
-        for row in tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode):
-            position = keys.parse_ready(row.key)
+        found = tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode)
+        for row in run.rows(keys, found):
+            position = row.position
             if ends is not None and position.index >= ends[position.level]:
                 behind = position.level
                 break
-            for part in _of_row(scope, row, position):
-                count -= len(part.values)
+            for part in _of_row(scope, row):
+                count -= len(part.payloads)
                 yield part
             if count <= 0:
                 return

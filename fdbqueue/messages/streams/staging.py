@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import BatchLost, CorruptData, QueueReplaced, SinkBehind
-from ...schema.codec import blocks, pack, unpack
+from ...schema.codec import pack, unpack
 from ...schema.codec.envelopes import Envelope
 from ...schema.codec.sinks import Attempt, SinkState, StagedAttempt, StagedRun
 from ...schema.keys import Kind, QueueKeys
@@ -33,8 +33,9 @@ from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE
 from .. import place, transitions
-from ..enqueue import admission, bounds
+from ..enqueue import admission, append, bounds
 from ..enqueue.admission import Draft
+from ..run import most_rows
 from .packing import parts, runs
 
 NAME_BYTES = 16
@@ -290,22 +291,20 @@ class _Load:
         """Whether there is room."""
         if not self.runs:
             return True
+        if self._size + run.stored_bytes > self._limits.size:
+            return False
         # Each message has a row of its own as soon as one needs more than that.
         plain = self._plain and run.plain
-        rows = self._rows + _rows_of(run) if plain else self._messages + run.messages
-        return rows <= self._limits.rows and self._size + len(run.value) <= self._limits.size
+        rows = self._rows + most_rows(run.messages) if plain else self._messages + run.messages
+        return rows <= self._limits.rows
 
     def add(self, run: StagedRun) -> None:
         """Add a run."""
         self.runs.append(run)
         self._messages += run.messages
-        self._rows += _rows_of(run)
-        self._size += len(run.value)
+        self._rows += most_rows(run.messages)
+        self._size += run.stored_bytes
         self._plain = self._plain and run.plain
-
-
-def _rows_of(run: StagedRun) -> int:
-    return 1 if run.messages >= blocks.MIN_MESSAGES else run.messages
 
 
 def _limits(scope: Scope, share: float) -> _Limits:
@@ -397,51 +396,17 @@ def _enqueue(tr: fdb.Transaction, scope: Scope, page: Page, resuming: bool) -> i
 
 
 def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> None:
-    """As ``append.append``, for plain messages, whose envelopes and blocks stay packed."""
-    keys = scope.keys
+    """As ``append.append``, for plain messages, whose envelopes stay packed."""
     levels: dict[int, list[StagedRun]] = {}
     for run in taken:
         levels.setdefault(run.level, []).append(run)
-    ends = {level: place.reads(tr, keys, level) for level in levels}
+    ends = {level: place.reads(tr, scope.keys, level) for level in levels}
+    tallies = {}
     for level, some in levels.items():
-        rows = list(_rows(some))
-        places = place.behind(tr, keys, level, len(rows), ends[level])
-        for first, (messages, value) in zip(places, rows, strict=True):
-            last = blocks.placed(first, messages - 1) if messages > 1 else first
-            tr[keys.ready(last)] = value
-    tallies = {
-        level: (sum(run.messages for run in some), sum(run.size for run in some))
-        for level, some in levels.items()
-    }
+        packed = [envelope for run in some for envelope in run.envelopes]
+        append.put(tr, scope.keys, level, packed, ends[level])
+        tallies[level] = len(packed), sum(run.size for run in some)
     transitions.record_counts(tr, scope, ENQUEUE, tallies)
-
-
-def _rows(taken: Sequence[StagedRun]) -> Iterator[tuple[int, bytes]]:
-    """The rows of READY for runs of a level, each with the number of its messages. Short runs that
-    follow each other share rows."""
-    short: list[bytes] = []
-    size = 0
-    for run in taken:
-        if run.messages >= blocks.MIN_MESSAGES:
-            yield from _shared(short)
-            short, size = [], 0
-            yield run.messages, run.value
-            continue
-        if len(short) + run.messages > blocks.MAX_MESSAGES or (
-            size + len(run.value) > blocks.MAX_BYTES
-        ):
-            yield from _shared(short)
-            short, size = [], 0
-        short += run.envelopes
-        size += len(run.value) + blocks.LENGTH_BYTES
-    yield from _shared(short)
-
-
-def _shared(envelopes: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-    if len(envelopes) >= blocks.MIN_MESSAGES:
-        yield len(envelopes), blocks.pack_block(envelopes)
-    else:
-        yield from ((1, envelope) for envelope in envelopes)
 
 
 def lost(sink: str, batch: int) -> BatchLost:

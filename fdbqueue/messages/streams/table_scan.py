@@ -6,77 +6,36 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ...errors import CorruptData, TransactionTooSlow
+from ...errors import TransactionTooSlow
 from ...schema import once
-from ...schema.codec import blocks
-from ...schema.codec.blocks import Block
 from ...schema.codec.envelopes import Envelope
 from ...schema.codec.leases import Lease
 from ...schema.keys import QueueKeys
 from ...schema.scope import StoredMessage
 from ...store.binding import fdb, transactional
-from ...values.model import Position
-from .. import payloads
-from ..delivery import lease_rows
+from .. import payloads, run
+from ..run import NOWHERE, Leased
 
 R = TypeVar("R")
 
 PAGE_BYTES = 8_000_000
 """How much of a range is read at once."""
-NOWHERE = Position(0, 0, b"")
-"""Of a message whose position cannot be read."""
 
 
 class Page:
     """Messages that were read, in the order of their keys.
 
-    values: what is stored of each: of a ready or leased one, its envelope. leases: the leases of
-    the rows that leased ones are in, for each message.
+    values: what is stored of each: of a ready or leased one, its envelope.
     """
 
     def __init__(self, keys: QueueKeys, rows: Sequence[fdb.KeyValue], within: slice) -> None:
         self._keys = keys
-        self._parts: list[bytes | Block | _Alone] = []
-        self.values: list[bytes] = []
-        self.leases: list[Lease] = []
-        if within.start.startswith(keys.ready_prefix):
-            self._read_ready(rows, within)
-        elif within.start.startswith(keys.lease_prefix):
-            self._read_leased(rows, within)
-        else:
-            self._parts += [kv.key for kv in rows]
-            self.values += [kv.value for kv in rows]
-
-    def _read_ready(self, rows: Sequence[fdb.KeyValue], within: slice) -> None:
-        for kv in rows:
-            key, value = kv.key, kv.value
-            block = None
-            if blocks.shared(kv):
-                block = blocks.open_block(key, self._keys.parse_ready(key), value)
-            if block is not None:
-                self._add(block, within)
-            elif key < within.stop:
-                self._parts.append(key)
-                self.values.append(value)
-
-    def _read_leased(self, rows: Sequence[fdb.KeyValue], within: slice) -> None:
-        for kv in rows:
-            try:
-                lease = Lease.unpack(kv.value)
-                block = lease_rows.block_of(self._keys, kv.key, lease)
-            except CorruptData:
-                lease, block = Lease(NOWHERE, 0, 0, "", kv.value), None
-            self.leases += [lease] * self._add(block or _Alone(kv.key, lease), within)
-
-    def _add(self, part: Block | _Alone, within: slice) -> int:
-        part.keep(within)
-        self._parts.append(part)
-        self.values += part.left.values()
-        return len(part.left)
+        self._rows = list(run.scanned(keys, rows, within))
+        self.values = [value for row in self._rows for value in row.values]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -84,70 +43,32 @@ class Page:
     @property
     def keys(self) -> list[bytes]:
         """The keys of all messages, as if each stood alone."""
-        found: list[bytes] = []
-        for part in self._parts:
-            found += [part] if isinstance(part, bytes) else part.keys
-        return found
+        return [key for row in self._rows for key in row.keys]
+
+    @property
+    def leases(self) -> list[Lease | None]:
+        """What their leases say of leased messages; None of one that cannot be read."""
+        found = ((row.lease if isinstance(row, Leased) else None, row) for row in self._rows)
+        return [lease for lease, row in found for _ in row.values]
 
     def places(self) -> tuple[list[int | None], list[str | None]]:
         """The levels of ready or leased messages, and the ids that name their positions; None for
         those of a lease that cannot be read."""
-        levels: list[int | None] = []
-        ids: list[str | None] = []
-        for stored, parts in itertools.groupby(self._parts, lambda part: isinstance(part, bytes)):
-            if stored:
-                each = self._keys.ready_ids(cast("Iterator[bytes]", parts))
-                levels += each[0]
-                ids += each[1]
-                continue
-            for part in cast("Iterator[Block | _Alone]", parts):
-                levels += [part.level] * len(part.left)
-                ids += part.ids
-        return levels, ids
+        return run.places(self._keys, self._rows)
 
     def behind(self, count: int) -> bytes:
         """The first key behind that of the last of ``count`` messages."""
-        if count < len(self):
-            return self.keys[count - 1] + b"\x00"
-        last = next(part for part in reversed(self._parts) if isinstance(part, bytes) or part.left)
-        return (last if isinstance(last, bytes) else last.keys[-1]) + b"\x00"
-
-
-class _Alone:
-    """A row of LEASE with one lease, as if it were a block."""
-
-    __slots__ = ("_key", "_position", "left")
-
-    def __init__(self, key: bytes, lease: Lease) -> None:
-        self._key = key
-        self._position = lease.position
-        self.left = {0: lease.envelope}
-
-    @property
-    def level(self) -> int | None:
-        return None if self._position is NOWHERE else self._position.level
-
-    @property
-    def keys(self) -> list[bytes]:
-        return [self._key] * len(self.left)
-
-    @property
-    def ids(self) -> list[str | None]:
-        each = None if self._position is NOWHERE else self._position.to_id()
-        return [each] * len(self.left)
-
-    def keep(self, within: slice) -> None:
-        if not within.start <= self._key < within.stop:
-            self.left.clear()
+        last = self.keys[count - 1] if count < len(self) else self._rows[-1].key
+        return last + b"\x00"
 
 
 @transactional
 def split(tr: fdb.Transaction, keys: QueueKeys, ranges: Sequence[slice], size: int) -> list[slice]:
-    """Split ranges into parts of about ``size`` bytes, without empty ranges or parts of blocks.
+    """Split ranges into parts of about ``size`` bytes, without empty ranges or parts of rows.
 
     Two snapshot reads for each range, all in one round trip; no conflicts.
     """
-    stops = [blocks.behind(keys, each.stop) for each in ranges]
+    stops = [run.behind(keys, each.stop) for each in ranges]
     found = [
         tr.snapshot.get_range(each.start, stop, limit=1)
         for each, stop in zip(ranges, stops, strict=True)
@@ -156,7 +77,7 @@ def split(tr: fdb.Transaction, keys: QueueKeys, ranges: Sequence[slice], size: i
     pieces = []
     for within, first, cut in zip(ranges, found, cuts, strict=True):
         if first.to_list():
-            inner = {blocks.before(keys, bytes(each)) for each in cut.wait()}
+            inner = {run.before(keys, bytes(each)) for each in cut.wait()}
             points = sorted(each for each in inner if within.start < each < within.stop)
             pairs = itertools.pairwise([within.start, *points, within.stop])
             pieces += [slice(*pair) for pair in pairs]
@@ -206,7 +127,7 @@ def pages(
 def _page(tr: fdb.Transaction, keys: QueueKeys, within: slice, size: int) -> tuple[Page, bool]:
     """The first messages of a range, and whether there may be more."""
     rows: list[fdb.KeyValue] = []
-    stop, more = blocks.behind(keys, within.stop), False
+    stop, more = run.behind(keys, within.stop), False
     mode = fdb.StreamingMode.want_all
     for kv in tr.snapshot.get_range(within.start, stop, streaming_mode=mode):
         rows.append(kv)

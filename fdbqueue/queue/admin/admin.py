@@ -7,11 +7,11 @@ from dataclasses import replace
 from ...consumers import eviction, registry
 from ...consumers.registry import Consumer
 from ...errors import TransactionTooLarge
-from ...messages import age
+from ...messages import run
+from ...messages.delivery import age
 from ...messages.delivery import lease as lease_records
 from ...schema import catalogue, counters
 from ...schema.codec.consumers import ConsumerRef
-from ...schema.codec.leases import lease_key
 from ...store.binding import fdb
 from ...values.content import check_count
 from ...values.model import Delivery, Depth, LeasedMessage, Swept, Verification
@@ -95,7 +95,7 @@ class Admin:
         """
         check_count("limit", limit, MAX_LISTED)
         found: list[LeasedMessage] = []
-        begin = b"" if after is None else lease_key(self._queue._keys, after) + b"\x00"
+        begin = b"" if after is None else run.token_key(self._queue._keys, after) + b"\x00"
 
         def read(tr: fdb.Transaction) -> tuple[list[LeasedMessage], bytes]:
             return lease_records.listed(tr, self._queue._scope(tr), limit - len(found), begin)

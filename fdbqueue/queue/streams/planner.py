@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...consumers import promotion, wakeups
 from ...errors import BatchLost, QueueReplaced
 from ...messages import payloads
-from ...messages.delivery import lease_rows, scan
+from ...messages.delivery import scan
 from ...messages.streams import planning, plans
 from ...messages.streams.planning import Limits
 from ...messages.streams.plans import OpenPlans
@@ -167,9 +167,9 @@ class Planner:
         end = min(end, begin + PAGE)
         found: list[StoredMessage] = []
         room = scan.BATCH_BYTES
-        for lease in plans.leased(tr.snapshot, keys, claim, begin, end):
-            message = lease_rows.message_of(lease)
-            room -= len(lease.envelope) + message.envelope.chunk_bytes
+        for one in plans.leased(tr.snapshot, keys, claim, begin, end):
+            message = one.message
+            room -= len(one.envelope) + message.envelope.chunk_bytes
             if found and room < 0:
                 break
             found.append(message)

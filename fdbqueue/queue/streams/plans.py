@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 from ...errors import Held, NotFound
-from ...messages.delivery import lease_rows
 from ...messages.streams import plans
 from ...messages.streams.plans import OpenPlans
 from ...schema.codec.plans import Planned
@@ -50,7 +49,7 @@ class Plans:
                 for claimed in plan.claims:
                     wanted = min(claimed.messages, limit - len(messages))
                     rows = plans.leased(tr.snapshot, scope.keys, claimed.claim, 0, wanted)
-                    held = [lease_rows.message_of(each) for each in rows if wanted]
+                    held = [one.message for one in rows if wanted]
                     messages += [each.envelope.properties(each.position) for each in held]
             return messages
 

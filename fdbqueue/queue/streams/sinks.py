@@ -251,7 +251,7 @@ class Stager:
         packed = envelope.pack()
         self._size += envelope.size
         self._packer.add(
-            StagedRun(level, 1, envelope.size, packed, made.due_ms, made.dedup_id, False)
+            StagedRun(level, envelope.size, [packed], made.due_ms, made.dedup_id, False)
         )
         if len(self._packer.pieces) >= FLUSH_PIECES:
             self._flush()

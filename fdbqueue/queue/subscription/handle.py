@@ -11,7 +11,7 @@ from ...consumers import promotion, receiving
 from ...consumers.line import Demand
 from ...consumers.receiving import Access, Accesses
 from ...consumers.registry import new_id
-from ...messages.delivery.lease_rows import Held
+from ...messages.run import Held
 from ...schema import changes
 from ...schema.codec.consumers import ConsumerRef
 from ...schema.codec.leases import new_claim

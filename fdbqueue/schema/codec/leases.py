@@ -63,15 +63,10 @@ class Lease(Stored, frozen=True):
         """Whether it belongs to a plan: it never expires, and is settled with the plan."""
         return self.expiry_version == 0
 
-    @property
-    def place(self) -> bytes:
-        """The place of its message."""
-        position = self.position
-        return pack_int(position.level) + pack_int(position.index) + pack_bytes(position.random)
 
-    def ends(self, others: Mapping[bytes, Moment]) -> Moment:
-        """When it ends, given the other ends of its claim by place."""
-        return others.get(self.place) or Moment(self.expiry_version, self.expiry_ms)
+def place_of(position: Position) -> bytes:
+    """The place of a message."""
+    return pack_int(position.level) + pack_int(position.index) + pack_bytes(position.random)
 
 
 def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> bytes:
@@ -81,11 +76,6 @@ def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> by
 
 def expiries_end(keys: QueueKeys, version: int) -> bytes:
     return keys.expiry_prefix + pack_int(version)
-
-
-def lease_key(keys: QueueKeys, token: bytes) -> bytes:
-    """LEASE: (level, index, random)."""
-    return keys.lease_prefix + token[CLAIM_BYTES:]
 
 
 def claim_keys(keys: QueueKeys, claim: bytes, version: int) -> tuple[bytes, bytes]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
-from . import Stored, blocks
+from . import Stored
 from .envelopes import Envelope
 
 
@@ -62,23 +62,26 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class StagedRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Messages of one level to enqueue one behind the other, with their whole payloads.
 
-    size: of the payloads. value: as of a row of READY: the envelope of one message, or a block.
-    due_ms, dedup_id: as in a draft, of one message. plain: whether the envelopes are all there is
-    to write.
+    size: of the payloads. due_ms, dedup_id: as in a draft, of one message. plain: whether the
+    envelopes are all there is to write.
     """
 
     level: int
-    messages: int
     size: int
-    value: bytes
+    envelopes: Annotated[list[bytes], msgspec.Meta(min_length=1)]
     due_ms: int | None = None
     dedup_id: str | None = None
     plain: bool = True
 
     @property
-    def envelopes(self) -> list[bytes]:
-        """The stored envelopes; raises ``CorruptData``."""
-        return blocks.envelopes(self.value) if self.messages > 1 else [self.value]
+    def messages(self) -> int:
+        """How many messages these are."""
+        return len(self.envelopes)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of the envelopes."""
+        return sum(map(len, self.envelopes))
 
     @property
     def alone(self) -> list[StagedRun]:
@@ -86,6 +89,6 @@ class StagedRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
         if self.messages == 1:
             return [self]
         return [
-            replace(self, messages=1, size=Envelope.unpack(each).size, value=each)
+            replace(self, size=Envelope.unpack(each).size, envelopes=[each])
             for each in self.envelopes
         ]

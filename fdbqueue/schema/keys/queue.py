@@ -199,18 +199,6 @@ class QueueKeys(SlotKeys):
         """The token of a lease: the claim, then the elements of the message's READY key."""
         return claim + ready[self.place_begin :]
 
-    def lease_at(self, position: Position) -> bytes:
-        """(level, index, random)."""
-        return self.lease_prefix + self.ready(position)[self.place_begin :]
-
-    def leased_ready(self, token: bytes) -> bytes:
-        """The READY key that a leased message had."""
-        return self.ready_prefix + token[CLAIM_BYTES:]
-
-    def leased_token(self, key: bytes, claim: bytes) -> bytes:
-        """The token of the lease at a LEASE key."""
-        return claim + key[len(self.lease_prefix) :]
-
     def until(self, claim: bytes) -> bytes:
         """(claim)."""
         return self.until_prefix + pack_bytes(claim)

@@ -10,8 +10,9 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from ...errors import CorruptData
+from ...messages.run import NOWHERE
 from ...messages.streams import table_scan
-from ...messages.streams.table_scan import NOWHERE, Page
+from ...messages.streams.table_scan import Page
 from ...queue.queue import Queue
 from ...schema.codec import Stored
 from ...schema.codec.dead_letters import DeadLetter
@@ -104,8 +105,10 @@ def _leased(keys: QueueKeys, page: Page) -> Rows:
         page.values,
         ids,
         levels,
-        consumer=[lease.consumer for lease in page.leases],
-        lease_expires_at=[None if lease.planned else lease.expiry_ms for lease in page.leases],
+        consumer=[lease.consumer if lease else "" for lease in page.leases],
+        lease_expires_at=[
+            None if lease is None or lease.planned else lease.expiry_ms for lease in page.leases
+        ],
         blocked=[False] * len(page),
     )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..schema import counters
-from ..schema.codec.envelopes import open_envelope
-from ..schema.keys import QueueKeys
-from ..schema.scope import Scope
-from ..store.binding import fdb, transactional
-from .delivery import scan
+from ...schema import counters
+from ...schema.codec.envelopes import open_envelope
+from ...schema.keys import QueueKeys
+from ...schema.scope import Scope
+from ...store.binding import fdb, transactional
+from .. import run
 
 
 @transactional
@@ -32,7 +32,7 @@ def reads(tr: fdb.Transaction, keys: QueueKeys, levels: Iterable[int]) -> list[f
 
 def oldest_ms(keys: QueueKeys, found: Iterable[fdb.FDBRange]) -> int | None:
     """When the oldest of the first messages was enqueued; None if there are none."""
-    firsts = [next(scan.rows(keys, first), None) for first in found]
+    firsts = [next(run.ready(keys, first), None) for first in found]
     envelopes = [open_envelope(first.value) for first in firsts if first]
     return min((one.enqueued_at_ms for one in envelopes if one.readable), default=None)
 

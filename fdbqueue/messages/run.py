@@ -1,0 +1,960 @@
+"""Runs: the messages of one row, and the only reader and writer of rows that several share.
+
+Messages that were enqueued together follow each other in a row of READY: a *run*. What is taken of
+it is a row of LEASE. One message is a run of one, so nobody else has to know which rows are shared.
+
+All messages of a run have one index. Their random parts have the same first eight bytes, then the
+number of the message in two bytes. A row has the key of its last message, and the envelopes of the
+messages up to there. So the key of a message tells where its row is: at the first key from there
+on. No other message can stand among them: a row may be cut anywhere, at any time, and no message
+changes its place.
+
+- A row of LEASE is a row of READY, or a piece of it. What stood in several rows is never joined:
+  the key of a message would no longer lead to its row.
+- Whoever takes the first messages writes the rest under its key, in rows of as many as were taken.
+- Whoever takes from the middle cuts the row once.
+- Whoever settles some leases of a row cuts it into single ones, once: all others of its consumer
+  will probably be settled one by one, too. An extension leaves the row as it is.
+
+Each of these reads what it cuts with a conflict on the keys from its message to that of the row,
+and clears the row: of two that change a row, one fails, and finds the other's cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, cached_property
+from itertools import groupby
+from typing import NamedTuple, TypeAlias, cast, final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import CorruptData, LeaseLost, MessagePlanned
+from ..schema import once
+from ..schema.codec import encode
+from ..schema.codec.envelopes import INLINE_LIMIT, open_envelope
+from ..schema.codec.leases import Lease, pack_planned_lease, place_of
+from ..schema.keys import CLAIM_BYTES, QueueKeys
+from ..schema.scope import Scope, StoredMessage
+from ..store.binding import fdb, transactional
+from ..store.client import pack_int
+from ..store.clocks import Moment
+from ..values.model import RANDOM_BYTES, Delivery, Position
+from . import place
+
+MIN_MESSAGES = 8
+"""Fewer stand alone: consumers that take one message would only cut the row again."""
+MAX_MESSAGES = 1_000
+MAX_BYTES = INLINE_LIMIT
+"""The most messages of a row, and bytes of their envelopes."""
+LENGTH_BYTES = 5
+"""The most that a shared row adds to an envelope."""
+MIN_SPAN = 8
+"""How many leases of one claim and level are read as a range."""
+
+_SHARED = b"B"
+"""What a shared row begins with; an envelope begins with its version."""
+_NUMBER_BYTES = 2
+_NUMBERED = RANDOM_BYTES + _NUMBER_BYTES
+_LAST = b"\xff" * (_NUMBER_BYTES + 1)
+"""Behind all numbers of a run."""
+_BYTES = b"\x01"
+"""How a packed byte string begins."""
+_NO_BYTE = b"\x00\xff"
+_decode = msgspec.msgpack.Decoder(list[bytes]).decode
+
+NOWHERE = Position(0, 0, b"")
+"""Of a message whose position is not known."""
+
+
+# -- rows -------------------------------------------------------------------------------------
+
+
+@cache
+def _packed(n: int) -> bytes:
+    """How a key ends that has the number ``n``."""
+    return n.to_bytes(_NUMBER_BYTES, "big").replace(b"\x00", _NO_BYTE) + b"\x00"
+
+
+def _number(position: Position) -> int:
+    return int.from_bytes(position.random[RANDOM_BYTES:], "big")
+
+
+def member(first: Position, n: int) -> Position:
+    """The position of message ``n`` of a run, given the one that the run was given."""
+    random = first.random[:RANDOM_BYTES] + n.to_bytes(_NUMBER_BYTES, "big")
+    return Position(first.level, first.index, random)
+
+
+def pack_row(envelopes: Sequence[bytes]) -> bytes:
+    """The envelopes of a row, as they are stored."""
+    return envelopes[0] if len(envelopes) == 1 else _SHARED + encode(envelopes)
+
+
+def _envelopes(position: Position, value: bytes) -> list[bytes]:
+    """The envelopes in a row whose last message is at a position. A shared row that cannot be read
+    is one message that cannot."""
+    if value[:1] == _SHARED and len(position.random) == _NUMBERED:
+        try:
+            found = _decode(value[1:])
+        except (msgspec.MsgspecError, ValueError):
+            return [value]
+        if 0 < len(found) <= _number(position) + 1:
+            return found
+    return [value]
+
+
+class Run(Struct, eq=False):
+    """The messages of a row, in their order, as one transaction has read and changed it.
+
+    key: of the row, and so of its last message. position: of that. values: the stored envelopes.
+    gone: those that the transaction has removed.
+    """
+
+    key: bytes
+    position: Position
+    values: list[bytes]
+    gone: set[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of its messages, as if each stood alone."""
+        if len(self.values) == 1:
+            return [self.key]
+        head = self.key[: -len(_packed(_number(self.position)))]
+        return [head + _packed(n) for n in self._numbers]
+
+    @property
+    def positions(self) -> list[Position]:
+        """Those of its messages."""
+        last = self.position
+        if len(self.values) == 1:
+            return [last]
+        level, index, random = last.level, last.index, last.random[:RANDOM_BYTES]
+        numbers = [n.to_bytes(_NUMBER_BYTES, "big") for n in self._numbers]
+        return [Position(level, index, random + number) for number in numbers]
+
+    @property
+    def _numbers(self) -> range:
+        end = _number(self.position) + 1
+        return range(end - len(self.values), end)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids that name the positions of its messages."""
+        last = self.position
+        if len(self.values) == 1:
+            return [last.to_id()]
+        return _ids(replace(last, random=last.random[:RANDOM_BYTES]), self._numbers)
+
+    @property
+    def span(self) -> slice:
+        """The keys of its messages: no other message can stand among them."""
+        return slice(self._key(0), self.key + b"\x00")
+
+    def index(self, position: Position) -> int:
+        """Which of its messages is at a position."""
+        count = len(self.values)
+        return 0 if count == 1 else _number(position) - _number(self.position) + count - 1
+
+    def at(self, n: int) -> Position:
+        """The position of one of its messages."""
+        last, count = self.position, len(self.values)
+        return last if n == count - 1 else member(last, _number(last) - count + 1 + n)
+
+    def part(self, begin: int, end: int) -> Run:
+        """Some of its messages, as a row of their own."""
+        if end - begin == len(self.values):
+            return self
+        return Run(self._key(end - 1), self.at(end - 1), self.values[begin:end])
+
+    def without(self, gone: Iterable[int], most: int) -> Iterator[tuple[bytes, list[bytes]]]:
+        """The rows of what is left, with at most ``most`` messages each, once these messages are
+        removed as well as those before: their keys and their envelopes."""
+        self.gone = removed = {*(self.gone or ()), *gone}
+        begin, count, keys = 0, len(self.values), self.keys
+        if len(removed) == count:
+            return
+        for n in range(count + 1):
+            if n == count or n in removed or n - begin == most:
+                if begin < n:
+                    yield keys[n - 1], self.values[begin:n]
+                begin = n + (n in removed)
+
+    def _key(self, n: int) -> bytes:
+        count = len(self.values)
+        if n == count - 1:
+            return self.key
+        last = _number(self.position)
+        return self.key[: -len(_packed(last))] + _packed(last - count + 1 + n)
+
+
+def _ids(first: Position, numbers: Iterable[int]) -> list[str]:
+    named = first.to_id()
+    return [named + n.to_bytes(_NUMBER_BYTES, "big").hex() for n in numbers]
+
+
+def _head(place: bytes) -> bytes | None:
+    """What the places of all messages of a run begin with, given one of them, or any longer key;
+    None if the message never shared a row.
+
+    place: what a key adds to READY or LEASE. That of a lease of a plan begins with a claim.
+    """
+    try:
+        if place[:1] == _BYTES:
+            end = place.index(b"\x00")
+            while place[end + 1 : end + 2] == b"\xff":
+                end = place.index(b"\x00", end + 1)
+            return place[: end + 1]
+        level = place[0] - 0x13
+        random = level + place[level] - 0x13
+        packed = place[random:]
+    except (ValueError, IndexError):  # A token that somebody made up.
+        return None
+    if len(packed) - packed.count(_NO_BYTE) != _NUMBERED + 2:
+        return None
+    packed = packed[:-1]
+    for _ in range(_NUMBER_BYTES):
+        packed = packed[: -2 if packed.endswith(_NO_BYTE) else -1]
+    return place[:random] + packed
+
+
+def _rest(prefix: bytes, key: bytes) -> bytes:
+    """Where the keys of a run end, given that of one of its messages in READY or LEASE."""
+    head = _head(key[len(prefix) :])
+    return key + b"\x00" if head is None else prefix + head + _LAST
+
+
+def before(keys: QueueKeys, key: bytes) -> bytes:
+    """A key of READY or LEASE that is not among those of a run: before all of it, or else the same
+    key."""
+    for prefix in (keys.ready_prefix, keys.lease_prefix):
+        if key.startswith(prefix) and (head := _head(key[len(prefix) :])) is not None:
+            return prefix + head
+    return key
+
+
+def behind(keys: QueueKeys, key: bytes) -> bytes:
+    """As ``before``, but behind all of the run: its row belongs to a range that ends within."""
+    at = key[:-1] if key.endswith(b"\x00\x00") else key  # Ends behind a message, or at one.
+    for prefix in (keys.ready_prefix, keys.lease_prefix):
+        if at.startswith(prefix) and _head(at[len(prefix) :]) is not None:
+            return _rest(prefix, at)
+    return key
+
+
+class Alone(NamedTuple):
+    """A message of a row, as if it stood alone."""
+
+    key: bytes
+    value: bytes
+
+
+AnyRow: TypeAlias = "fdb.KeyValue | Alone"
+
+
+def alone(keys: QueueKeys, found: Iterable[AnyRow]) -> Iterator[AnyRow]:
+    """Rows of any kind, with a row for each message of a run."""
+    for kv in found:
+        if kv.key.startswith(keys.ready_prefix):
+            yield from (Alone(one.key, one.value) for one in ready(keys, [kv]))
+            continue
+        if kv.key.startswith(keys.lease_prefix):
+            with suppress(CorruptData):
+                yield from [Alone(one.key, one.lease.pack()) for one in leases(keys, [kv])]
+                continue
+        yield kv
+
+
+def scanned(keys: QueueKeys, found: Iterable[AnyRow], within: slice) -> Iterator[Run]:
+    """Rows of any kind, as far as their messages have keys in a range.
+
+    Of one that is not shared, nothing is looked at but leases: it may have no position.
+    """
+    for kv in found:
+        key, value = kv.key, kv.value
+        row = Run(key, NOWHERE, [value])
+        if key.startswith(keys.lease_prefix):
+            with suppress(CorruptData):
+                row = leased(keys, key, value)
+        elif value[:1] == _SHARED and key.startswith(keys.ready_prefix):
+            position = keys.parse_ready(key)
+            row = Run(key, position, _envelopes(position, value))
+        begin, end = 0, len(row.values)
+        if not within.start <= row._key(0) or not key < within.stop:
+            begin, end = (bisect_left(row.keys, edge) for edge in (within.start, within.stop))
+        if begin < end:
+            yield row.part(begin, end)
+
+
+def places(keys: QueueKeys, found: Iterable[Run]) -> tuple[list[int | None], list[str | None]]:
+    """The levels of ready or leased messages that were scanned, and the ids that name their
+    positions; None for those of a lease that cannot be read."""
+    levels: list[int | None] = []
+    ids: list[str | None] = []
+    for known, some in groupby(found, lambda row: row.position is not NOWHERE):
+        if known:
+            for row in some:
+                levels += [row.position.level] * len(row.values)
+                ids += row.ids
+            continue
+        unread = [row.key for row in some]
+        if unread[0].startswith(keys.lease_prefix):
+            levels += [None] * len(unread)
+            ids += [None] * len(unread)
+        else:  # Neighbours, whose keys are read at once.
+            each = keys.ready_ids(unread)
+            levels += each[0]
+            ids += each[1]
+    return levels, ids
+
+
+# -- ready messages ---------------------------------------------------------------------------
+
+
+class Ready(NamedTuple):
+    """A ready message as it is stored: its own key, its envelope, its position and its row."""
+
+    key: bytes
+    value: bytes
+    position: Position
+    row: Run
+
+    @property
+    def message(self) -> StoredMessage:
+        """The message, opened."""
+        return StoredMessage(self.position, open_envelope(self.value), row=self.row)
+
+
+def row(keys: QueueKeys, kv: AnyRow) -> Run:
+    """The run in a row of READY."""
+    key, value = kv.key, kv.value
+    position = keys.parse_ready(key)
+    values = [value] if value[:1] != _SHARED else _envelopes(position, value)
+    return Run(key, position, values)
+
+
+def rows(keys: QueueKeys, found: Iterable[AnyRow]) -> Iterator[Run]:
+    """The runs in rows of READY."""
+    return (row(keys, kv) for kv in found)
+
+
+def ready(keys: QueueKeys, found: Iterable[AnyRow], begin: bytes = b"") -> Iterator[Ready]:
+    """The messages of rows of READY, in order, without those of a run before the key ``begin``.
+
+    Whoever reads from a place within a run reads its row, which stands behind that.
+    """
+    for row in rows(keys, found):
+        if len(row.values) == 1:
+            yield Ready(row.key, row.values[0], row.position, row)
+            continue
+        for each in zip(row.keys, row.values, row.positions, strict=True):
+            if each[0] >= begin:
+                yield Ready(*each, row)
+
+
+def find(
+    tr: fdb.TransactionRead, keys: QueueKeys, position: Position
+) -> Callable[[], StoredMessage | None]:
+    """Issue the read of the ready message at a position: one row.
+
+    On a transaction, conflicts with whatever changes the row as far as it has the message: another
+    that cuts it clears its key.
+    """
+    key = keys.ready(position)
+    stop = _rest(keys.ready_prefix, key)
+    found = tr.get_range(key, stop, limit=1)
+
+    def await_it() -> StoredMessage | None:
+        there = (one for one in ready(keys, found) if one.position == position)
+        one = next(there, None)
+        return None if one is None else one.message
+
+    return await_it
+
+
+def row_of(message: StoredMessage) -> Run:
+    """The row that a ready message was read in."""
+    assert message.row is not None, "the message is not ready"
+    return cast("Run", message.row)
+
+
+def watch(tr: fdb.Transaction, messages: Iterable[StoredMessage]) -> None:
+    """Conflict with others that take, change or remove these ready messages, or share a row."""
+    for message in messages:
+        span = row_of(message).span
+        tr.add_read_conflict_range(span.start, span.stop)
+
+
+def write(tr: fdb.Transaction, key: bytes, envelopes: Sequence[bytes]) -> None:
+    """Make messages ready in one row: nothing else does that."""
+    tr.set(key, pack_row(envelopes))
+
+
+def enter(
+    tr: fdb.Transaction, keys: QueueKeys, first: Position, envelopes: Sequence[bytes]
+) -> None:
+    """Make messages ready that come in together, at one place."""
+    last = len(envelopes) - 1
+    write(tr, keys.ready(member(first, last) if last else first), envelopes)
+
+
+def members(first: Position, count: int) -> list[Position]:
+    """The positions of messages that ``enter`` at one place."""
+    return [member(first, n) for n in range(count)] if count > 1 else [first]
+
+
+def ids(first: Position, count: int) -> list[str]:
+    """The ids of messages that ``enter`` at one place."""
+    return _ids(first, range(count)) if count > 1 else [first.to_id()]
+
+
+def divide(numbers: Sequence[int], packed: Sequence[bytes]) -> Iterator[list[int]]:
+    """The rows of messages that come in together, as few as these may be, given the numbers of
+    their envelopes."""
+    begin = size = 0
+    for end in range(len(numbers) + 1):
+        length = 0 if end == len(numbers) else len(packed[numbers[end]]) + LENGTH_BYTES
+        size += length
+        full = end - begin == MAX_MESSAGES or (end > begin and size > MAX_BYTES)
+        if end == len(numbers) or full:
+            some = list(numbers[begin:end])
+            yield from [some] if len(some) >= MIN_MESSAGES else [[n] for n in some]
+            begin, size = end, length
+
+
+def most_rows(count: int) -> int:
+    """In how many rows, at most, so many small messages come in."""
+    return count if count < MIN_MESSAGES else -(-count // MAX_MESSAGES)
+
+
+@transactional
+def put_back(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> None:
+    """Make messages ready at their old positions: nothing else does. The caller records that.
+
+    Moves back the cursor of each subscription that wants such a message. Writes blindly.
+    """
+    keys, tried = scope.keys, once.attempt(tr)
+    for each in messages:
+        key, envelope = keys.ready(each.position), each.envelope
+        if envelope.window is not None:  # It has left that of its key, and comes back beside it.
+            envelope = replace(envelope, window=None)
+        # In a row of its own: to join others of its run would conflict with who takes those.
+        write(tr, key, [envelope.pack()])
+        tried.put_back(key)
+    place.take_cursors_back(tr, scope, messages)
+
+
+def remove(
+    tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage], *, cut: bool = False
+) -> None:
+    """Remove ready messages, blindly; MAX on TAIL keeps their indexes from being reused.
+
+    cut: whether to cut what is left of a row into rows of as many messages as leave it. Others
+        are expected to take as many next, and need not write the rest again.
+
+    Raises ``OwnWritesUnseen`` if the transaction has removed one of them before.
+    """
+    passed: dict[int, int] = {}
+    # By their rows: each message that was looked up has read its row for itself.
+    of_rows: dict[bytes, tuple[Run, list[int]]] = {}
+    tried = once.attempt(tr)
+    for message in messages:
+        position, key = message.position, keys.ready(message.position)
+        # One that this transaction has made ready may have no row yet: it stands alone.
+        row = Run(key, position, [b""]) if message.row is None else row_of(message)
+        tried.take(tr, keys, key)
+        of_rows.setdefault(row.key, (row, []))[1].append(row.index(position))
+        passed[position.level] = max(position.index, passed.get(position.level, 0))
+    for row, gone in of_rows.values():
+        cut_row(tr, row, gone, len(gone) if cut else MAX_MESSAGES)
+    for level, index in passed.items():
+        place.leave(tr, keys.levels[level], index)
+
+
+def cut_row(tr: fdb.Transaction, row: Run, gone: Iterable[int], most: int) -> None:
+    """Remove messages of a row of READY, and write what is left in rows of at most ``most``."""
+    if len(row.values) == 1:
+        tr.clear(row.key)
+        return
+    # Clears the key of the row, which all others that take from it have read with a conflict. What
+    # this transaction has written of the row before goes, too.
+    span = row.span
+    tr.clear_range(span.start, span.stop)
+    leave(tr, row, gone, most)
+
+
+def leave(tr: fdb.Transaction, row: Run, gone: Iterable[int], most: int = MAX_MESSAGES) -> None:
+    """Write what is left of a row of READY whose keys were cleared, in rows of at most ``most``."""
+    for key, values in row.without(gone, most):
+        write(tr, key, values)
+
+
+# -- leases -----------------------------------------------------------------------------------
+
+
+class Leased(Run, eq=False, kw_only=True):
+    """The leases of a row. lease: what all of them say, with the envelope as the row has it.
+
+    Those of a plan have numbers of their own in their claim: ``begin`` is what their keys begin
+    with, and ``first`` the number of the first.
+    """
+
+    lease: Lease
+    begin: bytes = b""
+    first: int = 0
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of the leases, as if each stood alone."""
+        if not self.begin:
+            return super().keys
+        return [self.begin + pack_int(self.first + n) for n in range(len(self.values))]
+
+    def _key(self, n: int) -> bytes:
+        return self.begin + pack_int(self.first + n) if self.begin else super()._key(n)
+
+    def part(self, begin: int, end: int) -> Leased:
+        """Some of the leases, as a row of their own."""
+        if end - begin == len(self.values):
+            return self
+        values = self.values[begin:end]
+        lease = replace(self.lease, position=self.at(end - 1), envelope=pack_row(values))
+        first = self.first + begin
+        key = self._key(end - 1)
+        return Leased(key, lease.position, values, lease=lease, begin=self.begin, first=first)
+
+
+class One(Struct, frozen=True, eq=False):
+    """A lease, in its row, which says what it shares with the others: its claim, say."""
+
+    row: Leased
+    n: int
+
+    @property
+    def key(self) -> bytes:
+        """The key of its own."""
+        return self.row._key(self.n)
+
+    @property
+    def position(self) -> Position:
+        """The position of its message."""
+        return self.row.at(self.n)
+
+    @property
+    def envelope(self) -> bytes:
+        """Its message, as it is stored."""
+        return self.row.values[self.n]
+
+    @property
+    def place(self) -> bytes:
+        """The place of its message."""
+        return place_of(self.position)
+
+    def token(self, keys: QueueKeys) -> bytes:
+        """The token of the lease."""
+        return self.row.lease.claim + self.key[keys.place_begin :]
+
+    def ends(self, others: Mapping[bytes, Moment]) -> Moment:
+        """When it ends, given the other ends of its claim by place."""
+        lease = self.row.lease
+        end = others.get(self.place) if others else None
+        return end or Moment(lease.expiry_version, lease.expiry_ms)
+
+    @property
+    def lease(self) -> Lease:
+        """As if it stood alone."""
+        found = self.row.lease
+        if len(self.row.values) == 1:
+            return found
+        return replace(found, position=self.position, envelope=self.envelope)
+
+    @property
+    def message(self) -> StoredMessage:
+        """Its message, opened."""
+        return StoredMessage(self.position, open_envelope(self.envelope), self.row.lease.consumer)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether its message was cancelled. Nothing else makes a lease less plain than its message
+        is; so few are opened."""
+        return not self.row.lease.plain and self.message.envelope.cancelled
+
+
+def leased(keys: QueueKeys, key: bytes, value: bytes) -> Leased:
+    """The leases in a row. Raises ``CorruptData``."""
+    lease = Lease.unpack(value)
+    envelope = lease.envelope
+    values = [envelope] if envelope[:1] != _SHARED else _envelopes(lease.position, envelope)
+    if len(values) == 1 or not lease.planned:
+        return Leased(key, lease.position, values, lease=lease)
+    claim, last = keys.planned.parse(key)
+    if last < len(values) - 1:
+        raise CorruptData(what="a lease", problem="a plan has no lease before its first")
+    begin, first = keys.planned.begin(claim), last - len(values) + 1
+    return Leased(key, lease.position, values, lease=lease, begin=begin, first=first)
+
+
+def leases(keys: QueueKeys, found: Iterable[AnyRow], begin: bytes = b"") -> Iterator[One]:
+    """The leases in rows of LEASE, from the key ``begin`` on. Raises ``CorruptData``."""
+    for kv in found:
+        row = leased(keys, kv.key, kv.value)
+        if len(row.values) == 1:
+            yield One(row, 0)
+            continue
+        yield from (One(row, n) for n, key in enumerate(row.keys) if key >= begin)
+
+
+class Claim(Struct, frozen=True):
+    """What all leases say that are taken together. together: how many these are."""
+
+    name: bytes
+    version: int
+    wall_ms: int
+    consumer: str
+    begun: bool
+    together: int
+
+
+class Row(Struct, frozen=True, eq=False):
+    """A row of LEASE as it was written: its key and value, the piece of a row of READY that it has,
+    and whether none of its messages has side records."""
+
+    key: bytes
+    value: bytes
+    claim: Claim
+    piece: Run
+    plain: bool
+
+
+@final
+class WholeRow(Struct, frozen=True, eq=False):
+    """All leases of a row, in the hands of a consumer: unchanged, the row has them all.
+
+    expires_at_ms: when they end, as far as the holder knows. of: the deliveries among which are its
+    own, from begin to end.
+    """
+
+    row: Row
+    expires_at_ms: int
+    of: Sequence[Delivery]
+    begin: int
+    end: int
+
+    @property
+    def deliveries(self) -> Sequence[Delivery]:
+        """The deliveries of its messages."""
+        return self.of[self.begin : self.end]
+
+    @property
+    def messages(self) -> list[StoredMessage]:
+        """Its messages, opened."""
+        piece, consumer = self.row.piece, self.row.claim.consumer
+        opened = map(open_envelope, piece.values)
+        each = zip(piece.positions, opened, strict=True)
+        return [StoredMessage(position, envelope, consumer) for position, envelope in each]
+
+
+Held: TypeAlias = Delivery | WholeRow
+"""What is settled at once: a delivery, or all of a row."""
+
+
+def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain: bool) -> Row:
+    """Write the leases of a piece of a row of READY, which are one row.
+
+    Blindly: whoever takes the piece has read the row with a conflict, and clears its key.
+    """
+    key = keys.lease_prefix + piece.key[keys.place_begin :]
+    value = Lease(
+        piece.position,
+        claim.version,
+        claim.wall_ms,
+        claim.consumer,
+        pack_row(piece.values),
+        claim.begun,
+        claim.name,
+        plain,
+        claim.together,
+    ).pack()
+    tr.set(key, value)
+    return Row(key, value, claim, piece, plain)
+
+
+def pieces(messages: Sequence[StoredMessage]) -> Iterator[tuple[Run, bool]]:
+    """The pieces of rows that ready messages are, which are taken one after the other, and whether
+    these have no side records."""
+    begin = 0
+    for n, message in enumerate(messages, 1):
+        row = row_of(message)
+        at, plain = row.index(message.position), message.envelope.plain
+        following = messages[n] if n < len(messages) else None
+        if (
+            following is not None
+            and following.row is row
+            and row.index(following.position) == at + 1
+            and following.envelope.plain == plain
+        ):
+            continue
+        yield row.part(at + 1 - (n - begin), at + 1), plain
+        begin = n
+
+
+def plan(
+    tr: fdb.Transaction, keys: QueueKeys, claim: bytes, consumer: str, taken: Iterable[Run]
+) -> None:
+    """Write the leases of a claim of a plan, in as many rows. Blindly, as ``grant``."""
+    begin, n = keys.planned.begin(claim), 0
+    for piece in taken:
+        n += len(piece)
+        value = pack_planned_lease(piece.position, consumer, pack_row(piece.values))
+        tr.set(begin + pack_int(n - 1), value)
+
+
+def plan_row(keys: QueueKeys, claim: bytes, n: int) -> slice:
+    """Where the row begins and ends that has a lease of a plan: it is the first there."""
+    key = keys.planned(claim, n)
+    return slice(key, _rest(keys.lease_prefix, key))
+
+
+class _Span:
+    """One read of a range instead of one of each key: of some keys that stand together, with few
+    others between them. If there are many, the rest of the keys are read one by one."""
+
+    def __init__(self, tr: fdb.TransactionRead, keys: QueueKeys, wanted: Sequence[bytes]) -> None:
+        self._tr = tr
+        self._keys = keys
+        self._wanted = len(wanted)
+        # Of one key, the row that has it: another would be one more to conflict with.
+        self._limit = 2 * len(wanted) if len(wanted) > 1 else 1
+        self.begin = min(wanted)
+        end, mode = _rest(keys.lease_prefix, max(wanted)), fdb.StreamingMode.want_all
+        self._range = tr.get_range(self.begin, end, self._limit, False, mode)
+
+    @cached_property
+    def stored(self) -> list[fdb.KeyValue]:
+        """The rows that were read."""
+        return list(self._range)
+
+    @cached_property
+    def _found(self) -> dict[bytes, One | CorruptData]:
+        return self._open(self.stored)
+
+    @property
+    def alone(self) -> bool:
+        """Whether only the keys stand there, given that all of them do."""
+        return len(self._found) == self._wanted and len(self.stored) < self._limit
+
+    @property
+    def end(self) -> bytes:
+        """The end of the last row."""
+        return self.stored[-1].key + b"\x00"
+
+    def has(self, key: bytes) -> bool:
+        """Whether a lease was read."""
+        return key in self._found
+
+    def get(self, key: bytes) -> One | None:
+        """The lease of a key. Raises ``CorruptData``."""
+        if key not in self._found and 1 < self._limit <= len(self.stored):
+            stop = _rest(self._keys.lease_prefix, key)
+            self._found.update(self._open(self._tr.get_range(key, stop, limit=1)))
+        found = self._found.get(key)
+        if isinstance(found, CorruptData):
+            raise found
+        return found
+
+    def _open(self, stored: Iterable[fdb.KeyValue]) -> dict[bytes, One | CorruptData]:
+        found: dict[bytes, One | CorruptData] = {}
+        for kv in stored:
+            try:
+                row = leased(self._keys, kv.key, kv.value)
+            except CorruptData as error:
+                found[kv.key] = error
+                continue
+            for n, key in enumerate(row.keys):
+                found[key] = One(row, n)
+        return found
+
+
+class Leases:
+    """Leases that are read together by their tokens: issued when made, awaited when looked at.
+
+    By the keys of their own, with a conflict on each; those that were taken together by one read of
+    a range, at snapshot isolation: ``conflict`` adds what is missing. looks: whether all are read
+    at snapshot isolation. One more round trip for one that stands in a shared row.
+    """
+
+    def __init__(
+        self, tr: fdb.Transaction, keys: QueueKeys, tokens: Sequence[bytes], *, looks: bool = False
+    ) -> None:
+        self._tr = tr
+        self._keys = keys
+        self._looks = looks
+        self._tokens = tokens
+        self._wanted = wanted = [token_key(keys, token) for token in tokens]
+        spans = dict(self._spans()) if len(tokens) > 1 else {}
+        reads = tr.snapshot if looks else tr
+        self._reads = [spans.get(key) or reads.get(key) for key in wanted]
+
+    def _spans(self) -> Iterator[tuple[bytes, _Span]]:
+        """The ranges to read, for each key in them."""
+        ends: dict[bytes, list[bytes]] = {}
+        for token, key in zip(self._tokens, self._wanted, strict=True):
+            # The claim and the level: leases of one claim stood together.
+            ends.setdefault(token[: token[CLAIM_BYTES] + CLAIM_BYTES - 0x13], []).append(key)
+        for some in ends.values():
+            together = [some]
+            if len(some) < MIN_SPAN:  # Of so few, those that may share a row.
+                heads = groupby(sorted(some), lambda key: _head(key[self._keys.place_begin :]))
+                together = [list(keys) for head, keys in heads if head is not None]
+            for few in together:
+                if len(few) > 1:
+                    span = _Span(self._tr.snapshot, self._keys, few)
+                    yield from ((key, span) for key in few)
+
+    @property
+    def last(self) -> fdb.Value | None:
+        """The last read, if it is one of a single key."""
+        last = self._reads[-1] if self._reads else None
+        return None if isinstance(last, _Span) else last
+
+    def get(self, n: int) -> One | None:
+        """The lease with a token; None if there is none. Raises ``CorruptData``."""
+        read, key, keys = self._reads[n], self._wanted[n], self._keys
+        found: One | None = None
+        if not isinstance(read, _Span):
+            value = read.value
+            if value is not None:
+                row = leased(keys, key, value)
+                found = One(row, len(row.values) - 1)
+            elif _head(key[keys.place_begin :]) is not None:
+                self._reads[n] = read = self._shared(key)
+        if isinstance(read, _Span):
+            found = read.get(key)
+        if found is None or found.row.lease.claim != self._tokens[n][:CLAIM_BYTES]:
+            return None
+        return found
+
+    def _shared(self, key: bytes) -> _Span:
+        """A read of the row that a lease shares: once of those of one row."""
+        known = (read for read in self._reads if isinstance(read, _Span) and read.has(key))
+        return next(known, None) or _Span(self._tr.snapshot, self._keys, [key])
+
+    def held(self, ids: Callable[[int], str]) -> list[One]:
+        """All leases. Raises ``LeaseLost`` that names all that are gone, and ``MessagePlanned`` for
+        one of a plan. ids: the ids of the messages."""
+        found: list[One] = []
+        lost: list[int] = []
+        for n in range(len(self._reads)):
+            one = self.get(n)
+            if one is None:
+                lost.append(n)
+            elif one.row.lease.planned:
+                raise MessagePlanned(message_id=ids(n), consumer=one.row.lease.consumer)
+            else:
+                found.append(one)
+        if not lost and len(found) > 1 and len({*self._tokens}) < len(found):
+            first = {token: n for n, token in reversed(list(enumerate(self._tokens)))}
+            lost = [n for n, token in enumerate(self._tokens) if first[token] != n]
+        if lost:
+            raise LeaseLost(message_id=ids(lost[0]), lost=tuple(map(ids, lost)))
+        return found
+
+    def conflict(self, some: Iterable[int]) -> None:
+        """Conflict with whoever settles leases that were read, or lets them lapse.
+
+        Whoever cuts or clears a row clears its key; and while a lease stands there, no key between
+        its own and that can have another.
+        """
+        for n in some:
+            if self._looks or isinstance(self._reads[n], _Span):
+                key, one = self._wanted[n], self.get(n)
+                stop = key if one is None else one.row.key
+                self._tr.add_read_conflict_range(key, stop + b"\x00")
+
+    def remove(self, found: Sequence[One]) -> None:
+        """Remove all of the leases, which are held, with a conflict on each."""
+        tr, left = self._tr, list(range(len(found)))
+        if len(found) >= MIN_SPAN and once.is_ours(tr):
+            # With no other between them, as a range, under a conflict with any that comes there. A
+            # transaction of the caller's is not to fail because of others.
+            spans = {read for read in self._reads if isinstance(read, _Span)}
+            at_once = {span for span in spans if span.alone}
+            for span in at_once:
+                tr.add_read_conflict_range(span.begin, span.end)
+                tr.clear_range(span.begin, span.end)
+            left = [n for n in left if self._reads[n] not in at_once]
+        self.conflict(left)
+        end(tr, [found[n] for n in left])
+
+
+def end(tr: fdb.Transaction, ended: Iterable[One]) -> None:
+    """Remove leases that were read with a conflict. The others of their rows get rows of their
+    own."""
+    of_rows: dict[bytes, tuple[Leased, set[int]]] = {}
+    for one in ended:
+        row = one.row
+        if len(row.values) == 1:
+            tr.clear(row.key)
+        else:
+            of_rows.setdefault(row.key, (row, set()))[1].add(one.n)
+    for row, gone in of_rows.values():
+        tr.clear(row.key)
+        for n, key in enumerate(row.keys):
+            if n not in gone:
+                tr.set(key, One(row, n).lease.pack())
+
+
+def rewrite(tr: fdb.Transaction, one: One, lease: Lease) -> None:
+    """Store a lease that was read with a conflict, in a row of its own from now on: cuts the row,
+    and so conflicts with whoever settles or changes another of it meanwhile."""
+    end(tr, [one])
+    tr.set(one.key, lease.pack())
+
+
+def give_up(tr: fdb.Transaction, keys: QueueKeys, one: One, claim: Claim) -> None:
+    """Make one of a plan's leases, all of whose row are given up, one that can expire."""
+    tr.clear(one.row.key)
+    alone = Run(keys.ready(one.position), one.position, [one.envelope])
+    grant(tr, keys, alone, claim, plain=False)
+
+
+def lease_key(keys: QueueKeys, position: Position) -> bytes:
+    """The key of the lease of a message, unless a plan has that."""
+    return keys.lease_prefix + keys.ready(position)[keys.place_begin :]
+
+
+def token_key(keys: QueueKeys, token: bytes) -> bytes:
+    """The key of the lease with a token."""
+    return keys.lease_prefix + token[CLAIM_BYTES:]
+
+
+def held_at(
+    tr: fdb.TransactionRead, keys: QueueKeys, position: Position
+) -> Callable[[], One | None]:
+    """Issue the read of the lease at a position, whoever has it: one row. As ``find``."""
+    key = lease_key(keys, position)
+    found = tr.get_range(key, _rest(keys.lease_prefix, key), limit=1)
+
+    def await_it() -> One | None:
+        return next((one for one in leases(keys, found) if one.key == key), None)
+
+    return await_it
+
+
+def witness(keys: QueueKeys, deliveries: Sequence[Delivery]) -> once.Witness:
+    """What tells whether a transaction has leased messages: the last LEASE, with the claim.
+
+    If the leases have expired by then, the messages are received again, as they would have been.
+    """
+    # The last message of a row has its key.
+    token = deliveries[-1].token
+    ready = keys.ready_prefix + token[CLAIM_BYTES:]
+    return once.Witness(token_key(keys, token), token[:CLAIM_BYTES], ready)
