@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import pickle
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -272,6 +273,33 @@ def test_no_room_for_the_sidecar_is_an_error_of_the_engine(path: str) -> None:
         [sys.executable, "-c", program, path], check=False, capture_output=True, text=True
     )
     assert "StoreFull" in found.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("suffix", ["-lock", "-shm"])
+def test_a_mapped_file_that_is_cut_off_ends_its_process_and_loses_nothing(
+    path: str, suffix: str
+) -> None:
+    program = (
+        "import os, sys, fdbqueue\n"
+        "db = fdbqueue.open(sys.argv[1])\n"
+        "for number in range(200):\n"
+        "    db[b'key/%d' % number] = b''\n"
+        "    print(number, flush=True)\n"
+        "    if number == 100: os.truncate(sys.argv[2], 0)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, f"embedded:{path}", path + suffix],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == -signal.SIGBUS, found.stderr
+
+    acknowledged = {b"key/%d" % int(line) for line in found.stdout.split()}
+    assert len(acknowledged) > 100
+    db: Any = fdb.open(path)
+    assert acknowledged <= {row.key for row in db.get_range_startswith(b"key/")}
+    db[b"after"] = b""
 
 
 def test_with_32_descriptors_a_process_commits_while_it_holds_many_transactions(path: str) -> None:
