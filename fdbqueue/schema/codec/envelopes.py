@@ -68,8 +68,11 @@ _NAMES = {
     "slots": "S",
 }
 """The names of fields as they are stored: a field costs two bytes and its value."""
-_BEGIN = [bytes([VERSION, 0x80 + fields]) for fields in range(16)]
-"""How an envelope with so few fields begins."""
+_BEGIN = [
+    bytes([VERSION, 0x80 + fields] if fields < 16 else [VERSION, 0xDE, 0, fields])
+    for fields in range(len(_NAMES) + 1)
+]
+"""How an envelope with so many fields begins."""
 _Limits = Annotated[Mapping[str, str], msgspec.Meta(min_length=1)]
 
 
@@ -151,8 +154,7 @@ class Envelope(
         """The stored form."""
         stored = encode(self)
         # msgspec begins each such map with three bytes, where one is enough for most.
-        fields = stored[2]
-        return _BEGIN[fields] + stored[3:] if fields < len(_BEGIN) else super().pack()
+        return _BEGIN[stored[2]] + stored[3:]
 
     @property
     def size(self) -> int:
@@ -261,7 +263,7 @@ class Envelope(
     @property
     def plain(self) -> bool:
         """Whether nothing belongs to the message elsewhere."""
-        return not self.id and self.shareable
+        return self.id is None and self.shareable
 
     @property
     def shareable(self) -> bool:
