@@ -32,28 +32,23 @@ from collections.abc import (
     Sequence,
 )
 from datetime import datetime
-from types import EllipsisType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, Unpack, overload
 
 from typing_extensions import TypeVar
 
 from ..messages.run import Held
-from ..messages.streams.undecided import Undecided
 from ..queue.streams.planner import Planner
 from ..queue.bulk.producer import Producing
 from ..queue.consume import Leasing, Receiving
 from ..queue.selection import Chosen, Ids
-from ..queue.settlement import Deliveries
 from ..queue.subscriptions import Terms
-from ..schema.codec.sinks import Attempt, SinkState
+from ..schema.codec.sinks import Attempt
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
-from ..values.groups import Group, Then
-from ..values.limits import (
-    Limit,
-)
+from ..values.groups import Then
+from ..values.limits import Limit
 from ..values.model import (
     Delivery,
     Enqueued,
@@ -64,9 +59,7 @@ from ..values.model import (
     OnConflict,
     Progress,
 )
-from ..values.options import Options, QueueOptions
-from ..values.selector import Selector
-from ..values.schedules import CatchUp, Overlap, Schedule
+from ..values.options import Options
 from ..values.serializers import Serializer
 from .handlers import Coroutines
 from .transactions import Database, Transaction

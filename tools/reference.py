@@ -7,8 +7,10 @@ this file and the comment "end". A test fails if a page is out of date.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import option_tables
 from aio_stubs import TARGET, stubs
@@ -70,9 +72,7 @@ def _between(text: str, found: re.Match[str]) -> str:
 def states() -> str:
     """The states and transitions as a diagram and a table."""
     lines = ["```mermaid", "stateDiagram-v2"]
-    for edge in TRANSITIONS:
-        source = edge.source.value if edge.source else "[*]"
-        lines.append(f"    {source} --> {edge.target.value}: {edge.name}")
+    lines += _arrows(TRANSITIONS, lambda state: str(state.value))
     ends = sorted(
         {state.value for state in State} - {e.source.value for e in TRANSITIONS if e.source}
     )
@@ -95,13 +95,16 @@ def keys() -> str:
 
 def moves() -> str:
     """The lists of consumers and the moves between them as a diagram."""
-    lines = ["```mermaid", "stateDiagram-v2"]
-    for move in MOVES:
+    arrows = _arrows(MOVES, lambda state: str(state.name.lower()))
+    return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"]) + "\n"
+
+
+def _arrows(edges: Iterable[Any], named: Callable[[Any], str]) -> Iterator[str]:
+    for edge in edges:
         source, target = (
-            "[*]" if state is None else state.name.lower() for state in (move.source, move.target)
+            "[*]" if state is None else named(state) for state in (edge.source, edge.target)
         )
-        lines.append(f"    {source} --> {target}: {move.name}")
-    return "\n".join([*lines, "```"]) + "\n"
+        yield f"    {source} --> {target}: {edge.name}"
 
 
 if __name__ == "__main__":

@@ -45,9 +45,7 @@ from ..store.clocks import Clock
 from ..values import backoff as backoffs
 from ..values.durations import Seconds
 from ..values.groups import Then
-from ..values.limits import (
-    Limit,
-)
+from ..values.limits import Limit
 from ..values.model import (
     Delivery,
     Enqueued,

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 def test_without_java_the_first_half_runs_and_says_what_to_install(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    small = ("--messages", "300", "--producers", "1", "--workers", "1")
+    small = ("--messages", "300")
     done = subprocess.run(
         [sys.executable, "-m", "flights", *small, "--report", tmp_path / "page.html"],
         check=False,

@@ -92,7 +92,7 @@ class Nemesis:
     def __post_init__(self) -> None:
         self.random = random.Random(f"nemesis:{self.seed}")
         self.warden = Warden(self.place, self.recorder)
-        self.paused: dict[str, float] = {}
+        self.paused: dict[str, int] = {}
         self.limited: dict[str, int] = {}
         self.killed: dict[str, float] = {}
         """When each process was killed, by its name and ``time.monotonic``."""
@@ -223,15 +223,12 @@ class Nemesis:
                 victim.limit(resource.RLIM_INFINITY)
             self.full = False
         for name in list(self.paused):
-            self._resume_queue(name)
+            self.place.queues[name].admin.resume(self.place.db)
+            self.recorder.end("nemesis", self.paused.pop(name))
         for name in list(self.limited):
             if healing or self.random.random() < 0.3:
                 self.warden.limit_queue(name, None)
                 self.recorder.end("nemesis", self.limited.pop(name))
-
-    def _resume_queue(self, name: str) -> None:
-        self.place.queues[name].admin.resume(self.place.db)
-        self.recorder.end("nemesis", int(self.paused.pop(name)))
 
     def _set(self, name: str, **changes: Any) -> None:
         n = self.recorder.begin("nemesis", "options", name, **changes)

@@ -239,9 +239,6 @@ def figures(history: list[Operation]) -> dict[str, Any]:
     return {
         "operations": len(acts),
         "messages": enqueued,
-        "by name": dict(Counter(one.name for one in acts)),
-        "unknown": sum(one.ended is None for one in acts),
-        "failed": sum(one.error is not None for one in acts),
         "interrupted": sum((one.error or "").startswith(Interrupted.__name__) for one in acts),
         "without room": sum((one.error or "").startswith("StoreFull") for one in acts),
         "faults": sum(injected.values()),

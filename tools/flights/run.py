@@ -24,6 +24,7 @@ from .table import Flight, load, totals
 
 PAGE = Path("demo-out", "report.html")
 LOOK_SECONDS = 0.25
+PRODUCERS, WORKERS = 2, 4
 
 console = Console(highlight=False)
 
@@ -37,7 +38,7 @@ def main() -> int:
         db, queue = place.open()
         try:
             _step(f"Using the {fdbqueue.describe(db)}")
-            seconds = _run(db, queue, place, flights, options.producers, options.workers)
+            seconds = _run(db, queue, place, flights)
             holds = _prove(db, queue, place, flights)
             if holds:
                 console.print(
@@ -55,23 +56,12 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/demo", description=__doc__)
-    parser.add_argument("--messages", type=_positive, default=150_000, help="flights to enqueue")
-    parser.add_argument("--producers", type=_positive, default=2, help="producer processes")
-    parser.add_argument(
-        "--workers", type=_positive, default=3, help="workers besides the killed one"
-    )
+    parser.add_argument("--messages", type=int, default=150_000, help="flights to enqueue")
     parser.add_argument(
         "--no-spark", dest="spark", action="store_false", help="run only the first part"
     )
     parser.add_argument("--report", type=Path, default=PAGE, help="the file of the report page")
     return parser.parse_args()
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
 
 
 @contextmanager
@@ -90,21 +80,19 @@ def _run(
     queue: Queue[bytes],
     place: Place,
     flights: Sequence[Flight],
-    producers: int,
-    workers: int,
 ) -> float:
     """Let producers and workers handle all flights, and kill a worker when it says that it holds
     messages; returns the seconds."""
     _step(
-        f"{producers} producers enqueue {len(flights):,} flights, priority by how late they are; "
-        f"{workers + 1} workers sum them up"
+        f"{PRODUCERS} producers enqueue {len(flights):,} flights, priority by how late they are; "
+        f"{WORKERS} workers sum them up"
     )
     context = get_context("spawn")
     told, tells = context.Pipe(duplex=False)
     jobs: list[tuple[Callable[..., None], tuple[object, ...]]] = [
-        (produce, (place, flights[n::producers])) for n in range(producers)
+        (produce, (place, flights[n::PRODUCERS])) for n in range(PRODUCERS)
     ]
-    jobs += [(work, (place, None, 0)) for _ in range(workers)]
+    jobs += [(work, (place, None, 0)) for _ in range(WORKERS - 1)]
     jobs += [(work, (place, tells, len(flights) // 3))]
     running = [context.Process(target=job, args=given, daemon=True) for job, given in jobs]
     victim = running[-1]

@@ -49,11 +49,11 @@ def purge(place: Place) -> None:
 def asked(seam: Seam, seconds: float) -> list[str]:
     """Who has asked the store too often in so many seconds without messages, beside signs of
     life."""
-    beats = seconds / BEAT_SECONDS
     return [
         f"idle: {name} asks the store every {seconds / count:.1f} s"
         for name, count in sorted(seam.asked.items())
-        if BEATS not in name and count - beats * name.endswith(IN_LINE) > seconds / ASKING_SECONDS
+        if BEATS not in name
+        and count - seconds / BEAT_SECONDS * name.endswith(IN_LINE) > seconds / ASKING_SECONDS
     ]
 
 

@@ -14,7 +14,6 @@ from fdbqueue.messages.delivery import (
     batch,
     lease,
     lease_expiry,
-    lease_extension,
     limits,
     redelivery,
     results,
@@ -285,17 +284,6 @@ def publishes_twice() -> None:
 def forgets_the_next_tick() -> None:
     """A schedule ticks once: of its next tick there is nothing but the id."""
     vars(ticks)["arm"] = lambda tr, scope, name, definition, next_ms: Due(next_ms, bytes(8)).to_id()
-
-
-@mutant
-def forgets_ends_of_extensions() -> None:
-    """An extension ends the others of its claim with it."""
-    extend = lease_extension._extend
-
-    def alone(tr: Any, keys: Any, claim: bytes, leases: Any, ends: Any, until: Any) -> None:
-        extend(tr, keys, claim, leases, {}, until)
-
-    vars(lease_extension)["_extend"] = alone
 
 
 @mutant

@@ -236,11 +236,6 @@ def order(view: View) -> Iterator[Violation]:
         yield violation("order", found)
 
 
-def once(view: View) -> Iterator[Violation]:
-    """What a schedule and a sink bring comes once, and no faster than the rate."""
-    yield from sources.checks(view.operations, view.skew_ms)
-
-
 def orphans(view: View) -> Iterator[Violation]:
     """Once all is quiet nothing is left of requests, leases, leaders and consumers; and every
     process came to its end."""
@@ -265,6 +260,6 @@ CHECKS: tuple[Callable[[View], Iterator[Violation]], ...] = (
     replay.legal,
     counters,
     limits,
-    once,
+    sources.checks,
     orphans,
 )

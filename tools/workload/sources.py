@@ -7,7 +7,7 @@ or never, and what comes faster than the rate of the queue allows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -18,12 +18,12 @@ from .clients import Client
 from .history import Operation, Recorder
 from .operations import operation
 from .place import BURST, SCHEDULE, SOURCED, TICK_SECONDS, Place
+from .view import View
 from .violations import Violation, violation
 
 STREAM = "stream"
 BATCH = 7
 """Rows of a batch of the sink."""
-RATE = 1.0
 
 
 def _numbers(found: Iterable[Any]) -> list[list[str]]:
@@ -108,9 +108,9 @@ def drain(place: Place, recorder: Recorder, who: str) -> int:
 # -- what must hold --------------------------------------------------------------------------------
 
 
-def checks(operations: Iterable[Operation], skew_ms: float) -> Iterator[Violation]:
+def checks(view: View) -> Iterator[Violation]:
     """Everything comes once, none is left out, and no more are taken than the rate allows."""
-    mine = [one for one in operations if one.queue == SOURCED and one.ok]
+    mine = [one for one in view.operations if one.queue == SOURCED and one.ok]
     taken = [one for one in mine if one.name == "taken"]
     over = {name: one for one in mine if one.name == "settled" for name in one.what["ids"]}
     ids: dict[str, set[str]] = defaultdict(set)
@@ -124,29 +124,32 @@ def checks(operations: Iterable[Operation], skew_ms: float) -> Iterator[Violatio
             yield violation("came twice", f"{number}: {sorted(names)}")
     for numbers, of in _series(ids):
         if numbers and len(numbers) != numbers[-1] - numbers[0] + 1:
-            missing = {*range(round(numbers[0]), round(numbers[-1]))} - {*map(round, numbers)}
+            missing = {*range(numbers[0], numbers[-1])} - {*numbers}
             yield violation("never came", f"{of}: {sorted(missing)}")
-    yield from _too_fast([one for one in taken if one.result and len(one.what) == 0], skew_ms)
+    yield from _too_fast([one for one in taken if one.result and len(one.what) == 0], view.skew_ms)
 
 
 def _series(ids: Iterable[str]) -> Iterator[tuple[list[int], str]]:
     """The numbers of each source, which follow each other."""
-    number: Callable[[str], int] = lambda tick: round(  # noqa: E731
-        datetime.fromisoformat(tick).timestamp() / TICK_SECONDS
-    )
-    rows = [tuple(map(int, each.split(":"))) for each in ids if each.count(":") == 1]
-    yield sorted(batch * BATCH + row for batch, row in rows), "rows"
-    yield sorted(number(each) for each in ids if each.count(":") != 1), "ticks"
+    rows, ticks = [], []
+    for each in ids:
+        batch, _, row = each.partition(":")
+        if row.isdecimal():
+            rows.append(int(batch) * BATCH + int(row))
+        else:
+            ticks.append(round(datetime.fromisoformat(each).timestamp() / TICK_SECONDS))
+    yield sorted(rows), "rows"
+    yield sorted(ticks), "ticks"
 
 
 def _too_fast(taken: list[Operation], skew_ms: float) -> Iterator[Violation]:
-    spare = BURST + 2 * RATE * skew_ms / 1e3
+    spare = BURST + 2 * skew_ms / 1e3
     ordered = sorted(taken, key=lambda one: one.ended or 0)
     for first in ordered:
         count = 0
         for one in ordered:
             if one.began >= first.began:
                 count += len(one.result)
-                if count > spare + RATE * ((one.ended or 0) - first.began) / 1e9:
+                if count > spare + ((one.ended or 0) - first.began) / 1e9:
                     yield violation("faster than its rate", f"{count}", [first, one])
                     return

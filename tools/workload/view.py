@@ -22,13 +22,10 @@ class Told:
     """A message that was to be enqueued. ``certain``: it was, or was not; None: nobody knows."""
 
     tag: str
-    queue: str
-    level: int
     delay: float
     key: str | None
     region: str
     operation: Operation
-    place: int
     certain: bool | None
     id: str | None
 
@@ -149,16 +146,13 @@ class View:
 
     def _enqueue(self, one: Operation) -> None:
         certain, ids = self.came(one)
-        for place, (tag, level, delay, key, region) in enumerate(one.what["messages"]):
+        for place, (tag, _, delay, key, region) in enumerate(one.what["messages"]):
             self.told[one.queue, tag] = Told(
                 tag,
-                one.queue,
-                level,
                 delay,
                 key,
                 region,
                 one,
-                place,
                 certain,
                 ids[place] if certain else None,
             )
