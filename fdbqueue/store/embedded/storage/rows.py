@@ -29,9 +29,10 @@ SIZES = "SELECT k, length(k) + length(v) FROM kv WHERE k >= ? AND k < ? ORDER BY
 # Ranges without their far end: the row beyond it is checked, too.
 _FORWARD = "SELECT * FROM kv WHERE k >= ? ORDER BY k LIMIT ?"
 _BACKWARD = "SELECT * FROM kv WHERE k < ? ORDER BY k DESC LIMIT ?"
-# The rows on both sides of a place.
-_BESIDE = """SELECT * FROM (SELECT * FROM kv WHERE k < ?1 ORDER BY k DESC LIMIT 1)
-    UNION ALL SELECT * FROM (SELECT * FROM kv WHERE k >= ?1 ORDER BY k LIMIT 1)"""
+# The rows beside a place.
+_BEFORE = "SELECT * FROM kv WHERE k < ? ORDER BY k DESC LIMIT 1"
+_BEHIND = "SELECT * FROM kv WHERE k >= ? ORDER BY k LIMIT 1"
+_BESIDE = f"SELECT * FROM ({_BEFORE}) UNION ALL SELECT * FROM ({_BEHIND})".replace("?", "?1")
 _GET = "SELECT v, checksum FROM kv WHERE k = ?"
 _ALL = "SELECT * FROM kv"
 # What a storage server counts for a row beside its key and value.
@@ -67,7 +68,7 @@ class Table:
         """
         row = cursor.execute(_GET, (key,)).fetchone()
         if row is None:
-            self._check_beside(cursor, key)
+            self._check_beside(cursor, _BESIDE, key)
             return None
         value: bytes = row[0]
         if self._checks:
@@ -109,13 +110,15 @@ class Table:
         except TypeError as error:
             raise StoreCorrupt(self._path, _DIFFERS) from error
         if not found:
-            self._check_beside(cursor, end if reverse else begin)
+            # The row on the other side was found to be outside, and checked.
+            beside = (_BEHIND, end) if reverse else (_BEFORE, begin)
+            self._check_beside(cursor, *beside)
         return found, size
 
-    def _check_beside(self, cursor: sqlite3.Cursor, place: bytes) -> None:
-        """Check the rows on both sides of a place where nothing was found."""
+    def _check_beside(self, cursor: sqlite3.Cursor, rows: str, place: bytes) -> None:
+        """Check rows beside a place where nothing was found."""
         if self._checks:
-            for row in cursor.execute(_BESIDE, (place,)).fetchall():
+            for row in cursor.execute(rows, (place,)).fetchall():
                 self._check(*row)
 
     def _check(self, key: bytes, value: bytes, found: int) -> None:

@@ -241,8 +241,9 @@ def _store(
                 for key, value, _ in request.rows:
                     if key in values:
                         values[key] = value
-            for op, key, operand in request.changes:
-                _change(cursor, op, key, operand, table, values)
+            if request.changes:
+                changed = [_change(cursor, *each, table, values) for each in request.changes]
+                cursor.executemany(rows.SET, filter(None, changed))
             if request.sampled:
                 sampling.note(cursor, request.sampled)
         else:
@@ -284,13 +285,18 @@ def _apply(
             sampling.note_clear_range(cursor, key, operand)
             values.clear()
             continue
-        value = operand
         if op not in (atomic.SET, atomic.CLEAR_RANGE):
-            value = _change(cursor, op, key, operand, table, values)
+            row = _change(cursor, op, key, operand, table, values)
+            value = values[key]
         else:
-            _put(cursor, key, value)
+            value = operand
+            row = None if value is None else (key, value, rows.checksum(key, value))
             if key in values:
                 values[key] = value
+        if row is not None:
+            cursor.execute(rows.SET, row)
+        elif value is None:
+            cursor.execute(rows.CLEAR, (key,))
         if sampling.chosen(key):
             sampling.note(cursor, [(key, None if value is None else len(key) + len(value))])
 
@@ -302,21 +308,15 @@ def _change(
     operand: bytes | None,
     table: rows.Table,
     values: Values,
-) -> bytes | None:
-    """Apply an atomic operation; returns the new value.
+) -> tuple[bytes, bytes, int] | None:
+    """What an atomic operation makes of a key, which is known then; returns the row, or None if the
+    value stays as it was, or goes.
 
     Not as a function that SQLite calls: that would swallow what a signal handler raises in it.
     """
     old = values[key] if key in values else table.get(cursor, key)
     # However long it is, and however many there are: the same transaction may change it again.
     value = values[key] = atomic.apply(op, old, operand)
-    if value != old:
-        _put(cursor, key, value)
-    return value
-
-
-def _put(cursor: sqlite3.Cursor, key: bytes, value: bytes | None) -> None:
-    if value is None:
-        cursor.execute(rows.CLEAR, (key,))
-    else:
-        cursor.execute(rows.SET, (key, value, rows.checksum(key, value)))
+    if value is None or value == old:
+        return None
+    return key, value, rows.checksum(key, value)
