@@ -179,14 +179,16 @@ class Run(Struct, eq=False):
         """The rows of what is left, with at most ``most`` messages each, once these messages are
         removed as well as those before: their keys and their envelopes."""
         self.gone = removed = {*(self.gone or ()), *gone}
-        begin, count, keys = 0, len(self.values), self.keys
+        begin, count, values = 0, len(self.values), self.values
         if len(removed) == count:
             return
+        keys = self.keys
         for n in range(count + 1):
-            if n == count or n in removed or n - begin == most:
+            leaves = n == count or n in removed
+            if leaves or n - begin == most:
                 if begin < n:
-                    yield keys[n - 1], self.values[begin:n]
-                begin = n + (n in removed)
+                    yield keys[n - 1], values[begin:n]
+                begin = n + leaves
 
     def _key(self, n: int) -> bytes:
         count = len(self.values)
@@ -788,7 +790,8 @@ class Leases:
 
     By the keys of their own, with a conflict on each; those that were taken together by one read of
     a range, at snapshot isolation: ``conflict`` adds what is missing. looks: whether all are read
-    at snapshot isolation. One more round trip for one that stands in a shared row.
+    at snapshot isolation. One more round trip for one that stands in a shared row. last: the last
+    read of a single key, if there is one.
     """
 
     def __init__(
@@ -798,46 +801,44 @@ class Leases:
         self._keys = keys
         self._looks = looks
         self._tokens = tokens
-        self._wanted = wanted = [token_key(keys, token) for token in tokens]
-        spans = dict(self._spans()) if len(tokens) > 1 else {}
-        reads = tr.snapshot if looks else tr
-        self._reads = [spans.get(key) or reads.get(key) for key in wanted]
+        self._wanted: list[bytes] = []
+        self._reads: list[fdb.Value | _Span] = []
+        self.last: fdb.Value | None = None
+        spans = dict(self._spans()) if len(tokens) >= MIN_SPAN else {}
+        reads, prefix = tr.snapshot if looks else tr, keys.lease_prefix
+        for token in tokens:
+            key = prefix + token[CLAIM_BYTES:]
+            self._wanted.append(key)
+            if key in spans:
+                self._reads.append(spans[key])
+            else:
+                self.last = read = reads.get(key)
+                self._reads.append(read)
 
     def _spans(self) -> Iterator[tuple[bytes, _Span]]:
         """The ranges to read, for each key in them."""
         ends: dict[bytes, list[bytes]] = {}
-        for token, key in zip(self._tokens, self._wanted, strict=True):
+        for token in self._tokens:
             # The claim and the level: leases of one claim stood together.
-            ends.setdefault(token[: token[CLAIM_BYTES] + CLAIM_BYTES - 0x13], []).append(key)
+            level = token[: token[CLAIM_BYTES] + CLAIM_BYTES - 0x13]
+            ends.setdefault(level, []).append(token_key(self._keys, token))
         for some in ends.values():
-            together = [some]
-            if len(some) < MIN_SPAN:  # Of so few, those that may share a row.
-                heads = groupby(sorted(some), lambda key: _head(key[self._keys.place_begin :]))
-                together = [list(keys) for head, keys in heads if head is not None]
-            for few in together:
-                if len(few) > 1:
-                    span = _Span(self._tr.snapshot, self._keys, few)
-                    yield from ((key, span) for key in few)
-
-    @property
-    def last(self) -> fdb.Value | None:
-        """The last read, if it is one of a single key."""
-        last = self._reads[-1] if self._reads else None
-        return None if isinstance(last, _Span) else last
+            if len(some) >= MIN_SPAN:
+                span = _Span(self._tr.snapshot, self._keys, some)
+                yield from ((key, span) for key in some)
 
     def get(self, n: int) -> One | None:
         """The lease with a token; None if there is none. Raises ``CorruptData``."""
         read, key, keys = self._reads[n], self._wanted[n], self._keys
         found: One | None = None
-        if not isinstance(read, _Span):
-            value = read.value
-            if value is not None:
-                row = leased(keys, key, value)
-                found = One(row, len(row.values) - 1)
-            elif _head(key[keys.place_begin :]) is not None:
-                self._reads[n] = read = self._shared(key)
         if isinstance(read, _Span):
             found = read.get(key)
+        elif (value := read.value) is not None:
+            row = leased(keys, key, value)
+            found = One(row, len(row.values) - 1)
+        elif _head(key[keys.place_begin :]) is not None:
+            self._reads[n] = shared = self._shared(key)
+            found = shared.get(key)
         if found is None or found.row.lease.claim != self._tokens[n][:CLAIM_BYTES]:
             return None
         return found
@@ -847,24 +848,26 @@ class Leases:
         known = (read for read in self._reads if isinstance(read, _Span) and read.has(key))
         return next(known, None) or _Span(self._tr.snapshot, self._keys, [key])
 
-    def held(self, ids: Callable[[int], str]) -> list[One]:
-        """All leases. Raises ``LeaseLost`` that names all that are gone, and ``MessagePlanned`` for
-        one of a plan. ids: the ids of the messages."""
+    def held(self, deliveries: Sequence[Delivery]) -> list[One]:
+        """All leases, which are those of deliveries. Raises ``LeaseLost`` that names all that are
+        gone, and ``MessagePlanned`` for one of a plan."""
         found: list[One] = []
-        lost: list[int] = []
-        for n in range(len(self._reads)):
+        lost: list[str] = []
+        for n, delivery in enumerate(deliveries):
             one = self.get(n)
             if one is None:
-                lost.append(n)
+                lost.append(delivery.id)
             elif one.row.lease.planned:
-                raise MessagePlanned(message_id=ids(n), consumer=one.row.lease.consumer)
+                raise MessagePlanned(message_id=delivery.id, consumer=one.row.lease.consumer)
             else:
                 found.append(one)
         if not lost and len(found) > 1 and len({*self._tokens}) < len(found):
-            first = {token: n for n, token in reversed(list(enumerate(self._tokens)))}
-            lost = [n for n, token in enumerate(self._tokens) if first[token] != n]
+            seen: set[bytes] = set()
+            for each in deliveries:
+                lost += [each.id] if each.token in seen else []
+                seen.add(each.token)
         if lost:
-            raise LeaseLost(message_id=ids(lost[0]), lost=tuple(map(ids, lost)))
+            raise LeaseLost(message_id=lost[0], lost=tuple(lost))
         return found
 
     def conflict(self, some: Iterable[int]) -> None:
@@ -881,7 +884,7 @@ class Leases:
 
     def remove(self, found: Sequence[One]) -> None:
         """Remove all of the leases, which are held, with a conflict on each."""
-        tr, left = self._tr, list(range(len(found)))
+        tr, left = self._tr, range(len(found))
         if len(found) >= MIN_SPAN and once.is_ours(tr):
             # With no other between them, as a range, under a conflict with any that comes there. A
             # transaction of the caller's is not to fail because of others.
@@ -890,9 +893,12 @@ class Leases:
             for span in at_once:
                 tr.add_read_conflict_range(span.begin, span.end)
                 tr.clear_range(span.begin, span.end)
-            left = [n for n in left if self._reads[n] not in at_once]
-        self.conflict(left)
-        end(tr, [found[n] for n in left])
+            others = [n for n in left if self._reads[n] not in at_once]
+            self.conflict(others)
+            end(tr, [found[n] for n in others])
+        else:
+            self.conflict(left)
+            end(tr, found)
 
 
 def end(tr: fdb.Transaction, ended: Iterable[One]) -> None:

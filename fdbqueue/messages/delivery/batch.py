@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, groupby, pairwise
-from operator import attrgetter
+from itertools import accumulate, pairwise
 from typing import overload
 
 from ...schema import counters, once
@@ -107,7 +106,7 @@ class Rows:
 class Taken(Together):
     """The deliveries of a batch, each made when it is asked for."""
 
-    __slots__ = ("_envelopes", "_expires_at_ms", "_granted", "_places")
+    __slots__ = ("_envelopes", "_expires_at_ms", "_granted", "_places", "_tokens")
 
     def __init__(
         self, granted: lease.Granted, envelopes: Sequence[Envelope], expires_at_ms: int
@@ -115,7 +114,8 @@ class Taken(Together):
         self._granted = granted
         self._envelopes = envelopes
         self._expires_at_ms = expires_at_ms
-        self._places: list[Position] | None = None
+        self._places: list[Position] = []
+        self._tokens: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self._envelopes)
@@ -127,12 +127,13 @@ class Taken(Together):
     def __getitem__(self, n: int | slice) -> Delivery | list[Delivery]:
         if isinstance(n, slice):
             return [self[each] for each in range(*n.indices(len(self)))]
-        if self._places is None:
-            self._places = [at for row in self._granted.rows for at in row.piece.positions]
-        granted, envelope = self._granted, self._envelopes[n]
+        envelope, granted = self._envelopes[n], self._granted
+        if not self._tokens:
+            self._places = [at for row in granted.rows for at in row.piece.positions]
+            self._tokens = granted.tokens
         message = envelope.message(self._places[n], envelope.payload)
         attempt = message.attempts + 1
-        return Delivery(message, granted.tokens[n], attempt, self._expires_at_ms, granted.begun)
+        return Delivery(message, self._tokens[n], attempt, self._expires_at_ms, granted.begun)
 
     def __iter__(self) -> Iterator[Delivery]:
         return map(self.__getitem__, range(len(self)))
@@ -235,14 +236,12 @@ def _fitting(values: Sequence[bytes], room: int, each: int, *, first: bool) -> i
 
 def _pieces(row: Run, taken: Sequence[Envelope]) -> list[tuple[Run, bool]]:
     """The first messages of a row, in pieces with and without side records."""
-    if len(taken) == 1:
-        return [(row.part(0, 1), taken[0].plain)]
-    pieces, begin = [], 0
-    for plain, some in groupby(taken, attrgetter("plain")):
-        end = begin + sum(1 for _ in some)
-        pieces.append((row.part(begin, end), plain))
-        begin = end
-    return pieces
+    plain = [each.plain for each in taken]
+    if plain.count(plain[0]) == len(plain):
+        return [(row.part(0, len(plain)), plain[0])]
+    edges = [n for n in range(1, len(plain)) if plain[n] != plain[n - 1]]
+    ends = pairwise((0, *edges, len(plain)))
+    return [(row.part(begin, end), plain[begin]) for begin, end in ends]
 
 
 def _remove(

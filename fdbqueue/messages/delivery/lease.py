@@ -71,13 +71,18 @@ class Terms(Struct, frozen=True):
 
 
 class Granted(Struct, frozen=True):
-    """Leases that were written: their tokens and their rows, their end in milliseconds of the wall
-    clock, and whether handling has begun."""
+    """Leases that were written: the places under each claim, and their rows; their end in
+    milliseconds of the wall clock, and whether handling has begun."""
 
-    tokens: list[bytes]
+    places: list[tuple[bytes, list[bytes]]]
     rows: list[Row]
     wall_ms: int
     begun: bool
+
+    @property
+    def tokens(self) -> list[bytes]:
+        """The tokens of the leases."""
+        return [name + each for name, some in self.places for each in some]
 
 
 @transactional
@@ -163,25 +168,25 @@ def hold(
     begun: bool,
 ) -> Granted:
     """Write the leases of pieces of rows that were removed, in as many claims as it takes."""
-    tokens: list[bytes] = []
-    rows: list[Row] = []
+    found = Granted([], [], until.wall_ms, begun)
     version, wall_ms = until
     begin, name, packed = keys.place_begin, terms.claim, pack_int(version)
     count = sum([len(piece.values) for piece, _ in pieces])
     for some in [pieces] if count <= MAX_TOGETHER else _claims(pieces):
-        if tokens:
+        if found.places:
             name = new_claim(holder_of(name))
-        together = min(MAX_TOGETHER, count - len(tokens))
+            count -= MAX_TOGETHER
+        together = min(MAX_TOGETHER, count)
         claim = Claim(name, version, wall_ms, terms.consumer, begun, together)
         places: list[bytes] = []
         for piece, plain in some:
-            rows.append(run.grant(tr, keys, piece, claim, plain))
+            found.rows.append(run.grant(tr, keys, piece, claim, plain))
             places += [each[begin:] for each in piece.keys]
         tr.set(keys.expiry_prefix + packed + pack_bytes(name), pack_expiry(wall_ms, places))
         if terms.in_line:
             tr.set(keys.until(name), pack_until(dict.fromkeys(places, until)))
-        tokens += [name + each for each in places]
-    return Granted(tokens, rows, wall_ms, begun)
+        found.places.append((name, places))
+    return found
 
 
 def _claims(pieces: Sequence[tuple[Run, bool]]) -> Iterator[list[tuple[Run, bool]]]:

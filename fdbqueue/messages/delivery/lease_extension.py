@@ -46,7 +46,7 @@ def extend(
     ends = {claim: tr.get(keys.until(claim)) for claim in claims}
     # Reads its row with a conflict and leaves that as it is: so it conflicts with what settles the
     # lease, or cuts the row, and makes no settlement fail.
-    leases = reads.held(lambda n: deliveries[n].id)
+    leases = reads.held(deliveries)
     reads.conflict(range(len(leases)))
     together: dict[bytes, list[One]] = {}
     for held in leases:

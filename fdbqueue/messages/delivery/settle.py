@@ -32,7 +32,8 @@ _ONE = counters.operand(_ACKNOWLEDGED)
 class Ending:
     """Leases to end: their reads, issued and not awaited.
 
-    deliveries: those that are not of a whole row.
+    deliveries: those that are not of a whole row. last: the last read of a single key, if there is
+    one.
     """
 
     def __init__(self, tr: fdb.Transaction, keys: QueueKeys, held: Sequence[Held]) -> None:
@@ -46,11 +47,7 @@ class Ending:
             else:
                 self.deliveries.append(one)
         self._leases = run.Leases(tr, keys, [each.token for each in self.deliveries])
-
-    @property
-    def last(self) -> fdb.Value | None:
-        """The last read, if it is one of a single key."""
-        return self._rows[-1][1] if self._rows else self._leases.last
+        self.last = self._rows[-1][1] if self._rows else self._leases.last
 
     def end(self) -> tuple[list[One], list[WholeRow]]:
         """End the leases; returns them, but those of rows that nobody has changed as rows.
@@ -69,7 +66,7 @@ class Ending:
         if changed:
             deliveries = [*deliveries, *changed]
             self._leases = run.Leases(tr, keys, [each.token for each in deliveries])
-        found = self._leases.held(lambda n: deliveries[n].id)
+        found = self._leases.held(deliveries)
         claims: dict[bytes, tuple[int, int]] = {}  # Their ends, and how many leases they had.
         left: dict[bytes, int] = {}
         extended: dict[bytes, fdb.Value] = {}
@@ -89,7 +86,9 @@ class Ending:
             left[name] = left.get(name, claim.together) - (row.end - row.begin)
             if claim.wall_ms != row.expires_at_ms and name not in extended:
                 extended[name] = tr.snapshot.get(keys.until(name))
-        later = {name: unpack_until(read.value) for name, read in extended.items()}
+        later = {}
+        for name, read in extended.items():
+            later[name] = unpack_until(read.value)
         self._leases.remove(found)
         for row in rows:
             tr.clear(row.row.key)
