@@ -22,11 +22,11 @@ and clears the row: of two that change a row, one fails, and finds the other's c
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple, TypeAlias, cast, final
 
 import msgspec
@@ -78,6 +78,12 @@ NOWHERE = Position(0, 0, b"")
 def _packed(n: int) -> bytes:
     """How a key ends that has the number ``n``."""
     return n.to_bytes(_NUMBER_BYTES, "big").replace(b"\x00", _NO_BYTE) + b"\x00"
+
+
+@cache
+def _hex(n: int) -> str:
+    """How an id ends that has the number ``n``."""
+    return n.to_bytes(_NUMBER_BYTES, "big").hex()
 
 
 def _number(position: Position) -> int:
@@ -200,7 +206,7 @@ class Run(Struct, eq=False):
 
 def _ids(first: Position, numbers: Iterable[int]) -> list[str]:
     named = first.to_id()
-    return [named + n.to_bytes(_NUMBER_BYTES, "big").hex() for n in numbers]
+    return [named + _hex(n) for n in numbers]
 
 
 def _head(place: bytes) -> bytes | None:
@@ -421,15 +427,14 @@ def ids(first: Position, count: int) -> list[str]:
 def divide(numbers: Sequence[int], packed: Sequence[bytes]) -> Iterator[list[int]]:
     """The rows of messages that come in together, as few as these may be, given the numbers of
     their envelopes."""
-    begin = size = 0
-    for end in range(len(numbers) + 1):
-        length = 0 if end == len(numbers) else len(packed[numbers[end]]) + LENGTH_BYTES
-        size += length
-        full = end - begin == MAX_MESSAGES or (end > begin and size > MAX_BYTES)
-        if end == len(numbers) or full:
-            some = list(numbers[begin:end])
-            yield from [some] if len(some) >= MIN_MESSAGES else [[n] for n in some]
-            begin, size = end, length
+    ends = [0, *accumulate([len(packed[n]) + LENGTH_BYTES for n in numbers])]
+    begin = 0
+    while begin < len(numbers):
+        fits = bisect_right(ends, ends[begin] + MAX_BYTES) - 1
+        end = min(max(begin + 1, fits), begin + MAX_MESSAGES)
+        some = list(numbers[begin:end])
+        yield from [some] if len(some) >= MIN_MESSAGES else [[n] for n in some]
+        begin = end
 
 
 def most_rows(count: int) -> int:

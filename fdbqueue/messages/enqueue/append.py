@@ -87,10 +87,10 @@ def append_packed(
     tallies = {}
     for level, some in together.items():
         tallies[level] = len(some), sum([sizes[n] for n in some])
-        each = iter(some)
-        for first, count in put(tr, scope.keys, level, [packed[n] for n in some], reads[level]):
-            for message_id in run.ids(first, count):
-                found[next(each)] = message_id
+        placed = put(tr, scope.keys, level, [packed[n] for n in some], reads[level])
+        ids = (message_id for first, count in placed for message_id in run.ids(first, count))
+        for n, message_id in zip(some, ids, strict=True):
+            found[n] = message_id
     new = (
         StoredMessage(Position.from_id(message_id), Envelope.unpack(value))
         for message_id, value in zip(found, packed, strict=True)
