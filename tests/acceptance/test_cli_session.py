@@ -162,7 +162,8 @@ def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
     consumer = register(db, Queue(name), "billing", 3)
     run("worker", "list", "Q", "--json")
     run("debug", "sweep", "Q", "--json")
-    run("debug", "sweep", "Q", "--evict", consumer.id.hex(), "--json")
+    run("debug", "sweep", "Q", "--evict", consumer.id.hex(), "--json", code=2)
+    run("debug", "sweep", "Q", "--evict", consumer.id.hex(), "--yes", "--json")
 
 
 def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:

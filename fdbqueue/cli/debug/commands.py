@@ -29,6 +29,9 @@ def sweep(
             help="Also remove this consumer of the queue, though it seems alive. Repeatable.",
         ),
     ] = None,
+    yes: Annotated[
+        bool, Option("--yes", "-y", help="Do not ask for confirmation of --evict.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run housekeeping now: reclaim expired leases, promote due messages, drop expired ones.
@@ -42,7 +45,7 @@ def sweep(
     Examples:
       fdbq debug sweep orders
       fdbq debug sweep
-      fdbq debug sweep orders --evict 0f6f3c1e5b9a4d0c8b7a695847362514
+      fdbq debug sweep orders --evict 0f6f3c1e5b9a4d0c8b7a695847362514 --yes
     """
     if evict and len(names or []) != 1:
         raise terminal.CommandError("--evict needs the one QUEUE of the consumer")
@@ -50,7 +53,7 @@ def sweep(
     for name in names or context.queue_names(db):
         queue = context.queue(name)
         try:
-            gone = _evicted(db, queue, evict or [])
+            gone = _evicted(db, queue, evict or [], yes)
             swept = queue.admin.sweep(db)
         except QueueNotFound:
             if names:
@@ -67,7 +70,9 @@ def sweep(
         )
 
 
-def _evicted(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: list[str]) -> list[str]:
+def _evicted(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: list[str], yes: bool
+) -> list[str]:
     """Remove the consumers of dead processes, and those with these ids; returns their ids."""
     gone: list[bytes] = []
     if ids:
@@ -76,6 +81,8 @@ def _evicted(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: list[str]) -
             raise terminal.CommandError(
                 f"queue {queue.name!r} has no consumer {', '.join(missing)}", 1
             )
+        consumers = terminal.count(len(ids), "consumer")
+        terminal.confirm(f"Remove {consumers} of queue {queue.name!r}?", yes)
         gone += [evicted for each in ids for evicted in queue.admin.evict(db, known[each])]
     while evicted := queue.admin.evict(db):
         gone += evicted
