@@ -107,7 +107,7 @@ BLIND: dict[str, list[tuple[Any, str]]] = {
 """Functions, of modules or classes, that add no read conflict."""
 LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     # What a dead consumer held never returns.
-    "keeps_expired_leases": (lease_expiry, "_over", ()),
+    "keeps_expired_leases": (lease_expiry, "return_expired", (0, 0, 0)),
     # The end of a message lets out none that waits for its slot.
     "keeps_slots": (hand_over, "ended", 0),
     # What is kept of the rate of a key that rests stays for ever.

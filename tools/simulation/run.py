@@ -57,7 +57,7 @@ SETTING = ["skew", "watches", "processes", "threads", "worker", "operator"]
 """What else a seed chooses: clocks, a limit on watches, more than one process, more than one thread
 of each, workers, and somebody who pauses queues."""
 PARTS = [*FAULTS, *SETTING, *TABLE]
-STEPS = 40_000_000
+STEPS = 1_000_000
 """Calls of the store after which a run that goes in circles is given up."""
 
 
