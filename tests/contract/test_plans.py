@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -27,7 +27,7 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound
-from tests.flaky import FAULTS, FlakyDatabase
+from tests.flaky import FlakyDatabase
 from tests.progress import Steps
 
 Database = fdb.Database
@@ -589,39 +589,6 @@ def test_leases_that_no_plan_has_come_back_with_one_that_cannot_be_read(
     while (held := queue.receive(db)) is not None:
         queue.ack(db, held)
     assert queue.depth(db) == Depth(enqueued=9, done=8, dead=1)
-    assert sound(db, queue)
-
-
-@pytest.mark.sample(7)
-@pytest.mark.parametrize(
-    "plan", [(), *itertools.product(FAULTS, repeat=2)], ids=lambda plan: ", ".join(plan) or "none"
-)
-@pytest.mark.promise(8)
-def test_every_step_happens_once_under_every_plan_of_faults(
-    db: Database, queue: Queue, plan: Sequence[str], small_claims: None
-) -> None:
-    kinds = [NewMessage(b"%d" % n, unique=f"{n}" if n % 4 == 0 else None) for n in range(12)]
-    queue.enqueue_many(db, kinds)
-
-    def flaky() -> Database:
-        return cast("Database", FlakyDatabase(db, plan))
-
-    mark, seen = queue.streams.plans.planner("stream").begin(flaky()), []
-    for turn in itertools.count():
-        # Another run for every batch, and one of them is given back.
-        run = queue.streams.plans.planner("stream")
-        following = run.next(flaky(), mark, messages=5)
-        if following == mark:
-            break
-        if turn == 1:
-            assert queue.streams.plans.release(flaky(), "stream") == 5
-            continue
-        assert payloads(db, run, mark, following) == payloads(flaky(), run, mark, following, 3)
-        seen += payloads(db, run, mark, following)
-        run.acknowledge(flaky(), following)
-        mark = following
-    assert seen == [b"%d" % n for n in range(12)]
-    assert queue.depth(db) == Depth(enqueued=12, done=12)
     assert sound(db, queue)
 
 
