@@ -208,6 +208,31 @@ def test_a_backlog_may_begin_in_a_transaction_that_has_written_history(
     assert not queue.admin.verify(db).deviations
 
 
+def test_who_begins_to_wait_conflicts_with_the_end_that_frees_a_slot(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, keyed("a", 3))
+    held = queue.receive(db)
+    assert held is not None
+    assert conflicts(db, [partial(acking, queue, held), enqueuing(queue, "a")]) == 1
+    sound(db, queue)
+
+
+@pytest.mark.parametrize("first", ["end", "cancellation"])
+def test_a_slot_is_not_handed_to_a_message_that_is_cancelled_at_once(
+    db: Database, queue: Queue, first: str
+) -> None:
+    ids = queue.enqueue_many(db, keyed("a", 5))
+    held = queue.receive(db)
+    assert held is not None
+    both: list[Callable[[Any], Any]] = [
+        partial(acking, queue, held),
+        lambda tr: queue.cancel(tr, ids[3]),
+    ]
+    assert conflicts(db, both if first == "end" else both[::-1]) == 1
+    sound(db, queue)
+
+
 def test_ends_without_a_backlog_conflict_with_nobody(db: Database, queue: Queue) -> None:
     queue.keys["a"].set(db, concurrency=10)
     queue.enqueue_many(db, keyed("a", 5))
