@@ -50,7 +50,7 @@ def key(keys: QueueKeys, place: Place) -> bytes:
         case Turn():
             return keys.waiting(*place)
         case PlannedPlace():
-            return keys.planned(place.claim, place.n)
+            return bytes(run.plan_row(keys, place.claim, place.n).start)
 
 
 def place_of(keys: QueueKeys, kind: Kind, key: bytes) -> Place:

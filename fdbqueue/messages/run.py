@@ -724,10 +724,21 @@ def plan(
         tr.set(begin + pack_int(n - 1), value)
 
 
+def planned(keys: QueueKeys, claim: bytes, begin: int = 0, end: int | None = None) -> slice:
+    """The keys of the leases of a claim of a plan, from number ``begin`` to before ``end``."""
+    stop = keys.planned.under(claim).stop if end is None else keys.planned(claim, end)
+    return slice(keys.planned(claim, begin), stop)
+
+
 def plan_row(keys: QueueKeys, claim: bytes, n: int) -> slice:
     """Where the row begins and ends that has a lease of a plan: it is the first there."""
     key = keys.planned(claim, n)
     return slice(key, _rest(keys.lease_prefix, key))
+
+
+def plan_claim(keys: QueueKeys, one: One) -> bytes:
+    """The claim that one of a plan's leases is under."""
+    return keys.planned.parse(one.key)[0]
 
 
 class _Span:

@@ -32,7 +32,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
             except CorruptData:
                 return following  # reported by ``complete``; any lease may belong to it
     for one in planned:
-        if keys.planned.parse(one.key)[0] not in claims:
+        if run.plan_claim(keys, one) not in claims:
             audit.report(
                 "lease without plan",
                 one.position.to_id(),
@@ -54,7 +54,7 @@ def complete(audit: Audit, begin: bytes) -> bytes:
             continue
         listed = sum(claimed.messages for claimed in plan.claims)
         found = sum(
-            sum(1 for _ in audit.messages(keys.planned.under(claimed.claim)))
+            sum(1 for _ in audit.messages(run.planned(keys, claimed.claim)))
             for claimed in plan.claims
         )
         if found != listed:

@@ -226,11 +226,11 @@ def leased(
     tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, begin: int, end: int
 ) -> Iterator[run.One]:
     """A claim's leases, from number ``begin`` to before ``end``. One round trip."""
-    first, stop = keys.planned(claim, begin), keys.planned(claim, end)
+    within = run.planned(keys, claim, begin, end)
     # The row of the last one may stand behind it.
-    last = run.behind(keys, stop)
-    found = tr.get_range(first, last, streaming_mode=fdb.StreamingMode.want_all)
-    return takewhile(lambda one: one.key < stop, run.leases(keys, found, first))
+    last = run.behind(keys, within.stop)
+    found = tr.get_range(within.start, last, streaming_mode=fdb.StreamingMode.want_all)
+    return takewhile(lambda one: one.key < within.stop, run.leases(keys, found, within.start))
 
 
 def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[StoredMessage]:
@@ -240,7 +240,7 @@ def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[Store
 
 
 def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:
-    leases = scope.keys.planned.under(claimed.claim)
+    leases = run.planned(scope.keys, claimed.claim)
     tr.clear_range(leases.start, leases.stop)
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import BatchLost, CorruptData
+from ...messages import run
 from ...queue.streams.planner import Mark, Piece, Planner
 from ...store.binding import fdb
 from . import tables
@@ -61,9 +62,8 @@ class ConsumeReader(StreamReader):
         db, queue = self._queue.open()
         decoder = Decoder(self._settings.layout, self._schema)
         count = 0
-        planned = queue._keys.planned
         for claim, first, end in partition.piece.spans:
-            within = slice(planned(claim, first), planned(claim, end))
+            within = run.planned(queue._keys, claim, first, end)
             for messages, batch in tables.batches(db, queue, decoder, "leased", within):
                 count += messages
                 yield batch
