@@ -17,7 +17,7 @@ from tests.expected import agenda
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
-FRESH_MINUTES = 0.5
+FRESH_MINUTES = 1.0
 CORPUS = [
     line
     for line in (HERE / "corpus.txt").read_text().splitlines()

@@ -500,7 +500,7 @@ def change_options(c: Client) -> None:
     )
 
 
-@operation(0.5)
+@operation(1)
 def change_limits(c: Client) -> None:
     """Of a key, and of one that queues share."""
     key = c.place.mixed.keys[c.random.choice(KEYS)]
@@ -539,7 +539,7 @@ def change_a_schedule(c: Client) -> None:
     _one_of(c, "schedule", ways)
 
 
-@operation(1.5)
+@operation(3)
 def change_some(c: Client) -> None:
     """One selection, six verbs: by ids, or by what matches, in some states, a page or all."""
     queue, db, chance = c.place.mixed, c.db, c.random

@@ -204,6 +204,7 @@ def _orphans(place: Place, name: str) -> dict[str, int]:
     every, since_ms = keys.kind(Kind.EXPIRY), (world.time() - LOOKED_SECONDS) * 1000
     ends = [unpack_expiry(kv.value)[0] for kv in place.db.get_range(every.start, every.stop)]
     found["EXPIRY"] = sum(end < since_ms for end in ends)
+    found["UNTIL"] = max(0, found["UNTIL"] - len(ends) + found["EXPIRY"])
     found["LEADER"] = _count(place, slice(keys.line.led, keys.line.leader + b"\0"))
     return {kind: number for kind, number in found.items() if number}
 
