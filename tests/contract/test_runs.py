@@ -114,6 +114,19 @@ def test_a_message_that_returns_makes_nobody_fail_who_takes_others_of_its_row(
     sound(db, queue)
 
 
+def test_a_row_is_cut_once(db: fdb.Database, queue: Queue) -> None:
+    # Given a row of which one message was cancelled: it is two now
+    ids = filled(db, queue)
+    fdb.transactional(gone(queue, ids, "cancel", 9))(db)
+    assert rows(db, queue, Kind.READY) == 2
+    # When somebody takes one of the first, then others are expected to do so
+    fdb.transactional(gone(queue, ids, "match", 5))(db)
+    assert rows(db, queue, Kind.READY) == 8 + 1
+    fdb.transactional(gone(queue, ids, "match", 7))(db)
+    assert rows(db, queue, Kind.READY) == 7 + 1
+    sound(db, queue)
+
+
 # -- leased ---------------------------------------------------------------------------------------
 
 
@@ -181,6 +194,31 @@ def test_once_a_row_of_leases_is_cut_their_settlements_do_not_meet(
     assert not fails(
         db, step(queue, held, "ack", slice(1, 2)), step(queue, held, "extend", slice(5, 6))
     )
+    sound(db, queue)
+
+
+def test_an_extension_leaves_the_row_as_it_is(db: fdb.Database, queue: Queue) -> None:
+    filled(db, queue)
+    held = queue.receive_many(db, COUNT)
+    every = queue._keys.kind(Kind.LEASE)
+    before = [(kv.key, kv.value) for kv in db.get_range(every.start, every.stop)]
+    queue.extend(db, held[LOW], 60)
+    assert [(kv.key, kv.value) for kv in db.get_range(every.start, every.stop)] == before
+    # Some are settled, by one that knows of no extension: the others are cut from the row, once
+    queue.ack(db, held[4:])
+    assert rows(db, queue, Kind.LEASE) == 4
+    sound(db, queue)
+
+
+def test_a_cancelled_one_leaves_the_row_of_the_others(db: fdb.Database, queue: Queue) -> None:
+    filled(db, queue)
+    held = queue.receive_many(db, COUNT)
+    assert queue.cancel(db, held[5].id)
+    assert rows(db, queue, Kind.LEASE) == COUNT
+    longer = queue.extend(db, held)
+    assert [each.cancelled for each in longer] == [n == 5 for n in range(COUNT)]
+    queue.ack(db, longer)
+    assert rows(db, queue, Kind.LEASE) == 0
     sound(db, queue)
 
 

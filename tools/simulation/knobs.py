@@ -18,6 +18,7 @@ LOWER: list[tuple[ModuleType, str, int]] = [
     (cursors, "MAX_SCANNED", 20),
     (run, "MIN_MESSAGES", 2),
     (run, "MAX_MESSAGES", 4),
+    (run, "MIN_SPAN", 2),
     (hand_over, "STEP_ROWS", 2),
     (hand_over, "MAX_DUE", 2),
     (hand_over, "MAX_FILLED", 3),
