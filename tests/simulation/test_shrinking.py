@@ -53,7 +53,8 @@ def test_each_operation_is_drawn_in_the_lane_of_its_client_beside_those_under_wa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mutant", ["miscounts", "keeps_slots", "forgets_outcomes", "holds_a_lock", "blames_the_dead"]
+    "mutant",
+    ["miscounts", "keeps_slots", "forgets_outcomes", "publishes_twice", "cuts_a_row_away"],
 )
 def test_a_planted_fault_is_shown_in_a_few_lines(mutant: str) -> None:
     told = simulate("--seeds", "60", "--operations", "300", "--mutant", mutant, "--shrink")
