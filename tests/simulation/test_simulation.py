@@ -94,6 +94,7 @@ SELDOM = {
     *("knows_options_blindly", "enqueues_behind_cursors", "reads_levels_blindly", "leads_blindly"),
     *("waits_beside_free_slots", "hands_over_blindly", "counts_members_blindly", "plans_blindly"),
     *("tells_nobody", "forgets_timers", "keeps_turns", "moves_without_attempts"),
+    *("settles_blindly", "leaves_cursors_ahead"),
 }
 """What few seeds find; contract tests do."""
 MUTANTS = sorted(mutants.TABLE.keys() - SELDOM)
