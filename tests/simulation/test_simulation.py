@@ -93,7 +93,7 @@ def test_idle_stores_have_only_rows_that_stay(idle: list[str]) -> None:
 SELDOM = {
     *("knows_options_blindly", "enqueues_behind_cursors", "reads_levels_blindly", "leads_blindly"),
     *("waits_beside_free_slots", "hands_over_blindly", "counts_members_blindly", "plans_blindly"),
-    *("tells_nobody", "forgets_timers", "keeps_turns", "moves_without_attempts"),
+    *("tells_nobody", "forgets_timers", "keeps_turns"),
     *("settles_blindly", "leaves_cursors_ahead"),
 }
 """What few seeds find; contract tests do."""

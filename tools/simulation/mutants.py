@@ -193,12 +193,12 @@ def blames_the_dead() -> None:
 
 
 @mutant
-def moves_without_attempts() -> None:
-    """A message that moves to another queue forgets its own number of attempts."""
+def moves_bare() -> None:
+    """A message that moves to another queue forgets its own number of attempts, and its key."""
     elsewhere = Envelope.elsewhere
 
     def forgets(envelope: Envelope, options: QueueOptions) -> Envelope:
-        return replace(elsewhere(envelope, options), max_attempts=None)
+        return replace(elsewhere(envelope, options), max_attempts=None, key=None)
 
     vars(envelopes)["Envelope"].elsewhere = forgets
 
