@@ -418,6 +418,8 @@ class Known:
             called = self._shown.browse
         if (owner, method) in (("Key", "set"), ("SharedLimit", "set")):
             called = partial(called, concurrency=5)
+        if (owner, method) == ("Queue", "edit"):
+            called = partial(called, priority=5)
         if (owner, method) == ("Schedules", "set"):
             called = partial(called, every=60)
         if (owner, method) == ("Import", "enqueue"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import random
 import signal
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.store import client
 from tests.interruption import Interrupted, Interruption
@@ -24,10 +26,11 @@ from tests.patience import DEADLINE
 from tests.schemes import forced
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+PACKAGE = os.path.dirname(fdbqueue.__file__)
 
 
 def inside_package(path: str) -> bool:
-    return "/fdbqueue/" in path and "/embedded/" not in path
+    return path.startswith(PACKAGE) and "/embedded/" not in path
 
 
 class Others:
