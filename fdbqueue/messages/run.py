@@ -904,8 +904,9 @@ class Leases:
         if len(found) >= MIN_SPAN and once.is_ours(tr):
             # With no other between them, as a range, under a conflict with any that comes there. A
             # transaction of the caller's is not to fail because of others.
-            spans = {read for read in self._reads if isinstance(read, _Span)}
-            at_once = {span for span in spans if span.alone}
+            # Each once, in their order.
+            spans = dict.fromkeys(read for read in self._reads if isinstance(read, _Span))
+            at_once = [span for span in spans if span.alone]
             for span in at_once:
                 tr.add_read_conflict_range(span.begin, span.end)
                 tr.clear_range(span.begin, span.end)
