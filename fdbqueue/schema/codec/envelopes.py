@@ -68,11 +68,9 @@ _NAMES = {
     "slots": "S",
 }
 """The names of fields as they are stored: a field costs two bytes and its value."""
-_BEGIN = [
-    bytes([VERSION, 0x80 + fields] if fields < 16 else [VERSION, 0xDE, 0, fields])
-    for fields in range(len(_NAMES) + 1)
-]
-"""How an envelope with so many fields begins."""
+_VERSION, _LONG_MAP, _MOST_SHORT = bytes([VERSION]), 0xDE, 15
+_BEGIN = [bytes([VERSION, 0x80 + fields]) for fields in range(_MOST_SHORT + 1)]
+"""How an envelope with so few fields begins."""
 _Limits = Annotated[Mapping[str, str], msgspec.Meta(min_length=1)]
 
 
@@ -153,7 +151,9 @@ class Envelope(
     def pack(self) -> bytes:
         """The stored form."""
         stored = encode(self)
-        # msgspec begins each such map with three bytes, where one is enough for most.
+        if stored[0] != _LONG_MAP or stored[2] > _MOST_SHORT:
+            return _VERSION + stored
+        # msgspec 0.22 begins each such map with three bytes, where one is enough.
         return _BEGIN[stored[2]] + stored[3:]
 
     @property
