@@ -276,7 +276,7 @@ def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[Gate,
     keys = scope.keys
     slots = {}
     turns = (row.found.message.turn for row in rows)
-    for gate in {turn.gate for turn in turns if turn}:
+    for gate in dict.fromkeys(turn.gate for turn in turns if turn):
         every = keys.slot.under(gate)
         slots[gate] = tr.snapshot.get_range(every.start, every.stop)
     reads: dict[Gate, list[lookup.Reads]] = {gate: [] for gate in slots}

@@ -290,7 +290,7 @@ def listed(
     for kv in found:
         with suppress(CorruptData):  # verify reports it
             rows += run.leases(scope.keys, [kv], begin)
-    others = ends_of(tr.snapshot, scope.keys, {one.row.lease.claim for one in rows})
+    others = ends_of(tr.snapshot, scope.keys, (one.row.lease.claim for one in rows))
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     leases = []
     for one in rows:

@@ -151,7 +151,7 @@ class _Claims:
         count, read, size = _FIRST_READ, 0, 0
         while read < len(self._sought):
             some = self._sought[read : read + count]
-            new = {due.claim for due, _ in some} - self._ends.keys()
+            new = [claim for claim in (due.claim for due, _ in some) if claim not in self._ends]
             tokens = [due.claim + due.places[n] for due, n in some]
             reads = run.Leases(self._tr, self._keys, tokens, looks=True)
             self._ends |= lease.ends_of(self._tr.snapshot, self._keys, new)

@@ -41,8 +41,8 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
     if not candidates:
         return 0, 0, 0
     values = [tr.get(key) for (key, _), _ in candidates]
-    names = {envelope.schedule for _, envelope in candidates} - {None}
-    schedules = {name: ticks.reads(tr, scope, name) for name in names if name}
+    names = (envelope.schedule for _, envelope in candidates)
+    schedules = {name: ticks.reads(tr, scope, name) for name in dict.fromkeys(names) if name}
     levels = {position.level for (_, position), _ in candidates}
     ends = {level: place.reads(tr, scope.keys, level) for level in levels}
     now_ms = scope.now_ms(tr)

@@ -105,7 +105,7 @@ def put_first(
     backlog with enqueues.
     """
     keys = scope.keys
-    wanted = {message.envelope.key or "" for message in messages}
+    wanted = dict.fromkeys(message.envelope.key or "" for message in messages)
     firsts = {key: first(tr, keys, key, 1) for key in wanted}
     backlogs = {key: tr.get(keys.backlog(key)) for key in wanted}
     following = {}

@@ -141,7 +141,7 @@ def _free(
         reads[gate] = _read(tr, scope, gate, left, following=gate in scope.waited and room >= 0)
     # Where the next that wait probably go.
     levels = {level for gate in of_gate.keys() & scope.waited for level in of_gate[gate].levels}
-    behind = {level: place.reads(tr, keys, level) for level in levels}
+    behind = {level: place.reads(tr, keys, level) for level in sorted(levels)}
     found = []
     for gate, (stored, held, following) in reads.items():
         left = of_gate[gate]
