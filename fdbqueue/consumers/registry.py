@@ -17,7 +17,7 @@ from ..schema.codec.consumers import (
     unpack_state,
 )
 from ..schema.codec.leases import holder_of
-from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
+from ..schema.keys import CLAIM_BYTES, QueueKeys
 from ..schema.scope import Scope
 from ..store import world
 from ..store.binding import fdb, transactional
@@ -113,13 +113,13 @@ def superior(
     """
     keys = scope.keys
     ranges = [
-        keys.in_state_above(subscription, state, priority)
+        keys.state.before(subscription, state, priority)
         for state in (ConsumerState.NOTIFIED, ConsumerState.INTERESTED)
     ]
     above = []
     for read in [tr.get_range(each.start, each.stop, limit=MAX_SUPERIORS) for each in ranges]:
         for kv in read:
-            _, _, rank, consumer = keys.parse_state(kv.key)
+            _, _, rank, consumer = keys.state.parse(kv.key)
             session, since = unpack_state(kv.value)
             ref = ConsumerRef(consumer, rank, session, subscription)
             above.append(wakeups.Sleeper(ref, since))
@@ -139,8 +139,8 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
     its subscriptions.
     """
     keys = scope.keys
-    named, listed = keys.kind(Kind.CONSUMER), keys.kind(Kind.STATE)
-    held_by = keys.kind(Kind.GUARD)
+    named, listed = keys.consumer.rows, keys.state.rows
+    held_by = keys.guard.rows
     roles = tr.snapshot.get_range(held_by.start, held_by.stop)
     held = {
         each.name: tr.snapshot.get(keys.holder(each.name))
@@ -174,7 +174,7 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
             subscription=entry.subscription,
         )
     for kv in states:
-        subscription, state, priority, consumer = keys.parse_state(kv.key)
+        subscription, state, priority, consumer = keys.state.parse(kv.key)
         session, _ = unpack_state(kv.value)
         guards = consumer in guarding
         lost = Consumer(consumer, "", priority, None, "", 0, 0, 0, guards, session, subscription)
@@ -192,7 +192,7 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
 def _list_requests(
     keys: QueueKeys,
     found: dict[bytes, Consumer],
-    requests: tuple[fdb.FDBRange, fdb.FDBRange],
+    requests: fdb.FDBRange,
     at: Moment,
 ) -> None:
     """Add the living consumers that stand in line and are not registered."""
@@ -237,12 +237,12 @@ class ListReads(NamedTuple):
     """The reads of ``counted``, issued and not awaited."""
 
     states: fdb.FDBRange
-    requests: tuple[fdb.FDBRange, fdb.FDBRange]
+    requests: fdb.FDBRange
 
 
 def list_reads(tr: fdb.Transaction, keys: QueueKeys) -> ListReads:
     """Issue snapshot reads of who is on which list, and who stands in line."""
-    listed = keys.kind(Kind.STATE)
+    listed = keys.state.rows
     states = tr.snapshot.get_range(listed.start, listed.stop)
     return ListReads(states, line.read_all(tr, keys))
 
@@ -252,7 +252,7 @@ def counted(keys: QueueKeys, reads: ListReads, at: Moment) -> Counter[ConsumerSt
     found: dict[bytes, ConsumerState] = {}
     registered = set()
     for kv in reads.states:
-        _, state, _, consumer = keys.parse_state(kv.key)
+        _, state, _, consumer = keys.state.parse(kv.key)
         found[consumer] = ConsumerState(max(state, found.get(consumer, state)))
         if unpack_state(kv.value)[0]:
             registered.add(holder_of(consumer))

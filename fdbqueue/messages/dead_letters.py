@@ -15,7 +15,6 @@ from ..schema import catalogue
 from ..schema.codec.dead_letters import DeadLetter, open_letter
 from ..schema.codec.envelopes import Envelope
 from ..schema.codec.lookup import DeadRecord
-from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import DeadMessage, Death
@@ -89,7 +88,7 @@ def read(
 
     Snapshot reads, no conflicts.
     """
-    records = scope.keys.kind(Kind.DEAD)
+    records = scope.keys.dead.rows
     begin = records.start
     if after is not None:
         found = lookup.find(tr.snapshot, scope, lookup.reads(tr.snapshot, scope.keys, after))
@@ -117,7 +116,7 @@ def read(
 def newest_version(tr: fdb.Transaction, scope: Scope) -> int:
     """The version after which no dead letter has died: the transaction's, or a later one if the
     dead letters were copied from another cluster. A snapshot read."""
-    records = scope.keys.kind(Kind.DEAD)
+    records = scope.keys.dead.rows
     last = tr.snapshot.get_range(records.start, records.stop, limit=1, reverse=True)
     return max([scope.version(tr), *(scope.keys.dead.parse(kv.key)[0] for kv in last)])
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidArgument
 from ..schema.codec.lookup import Turn
-from ..schema.keys import Kind
+from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import Due, MessageState, Position, parse_id
@@ -16,7 +16,7 @@ from .delivery import scan
 from .delivery.scan import BATCH_BYTES
 from .lookup import Found
 
-KINDS = {"ready": Kind.READY, "delayed": Kind.DELAYED, "waiting": Kind.WAITING}
+KINDS = {"ready": QueueKeys.ready, "delayed": QueueKeys.delayed, "waiting": QueueKeys.waiting}
 """Where messages wait: for a consumer, for their time, for a slot of their key."""
 
 
@@ -51,7 +51,7 @@ def opened(
 ) -> Iterator[tuple[bytes, int, Found]]:
     """The messages in rows of a kind that is not leased, from the key ``begin`` on, each with its
     key and the size of its stored form."""
-    if kind is Kind.READY:
+    if kind is QueueKeys.ready:
         for one in run.ready(scope.keys, rows, begin):
             yield one.key, len(one.value), Found(one.position, one.message)
         return

@@ -42,7 +42,7 @@ def key(keys: QueueKeys, place: Place) -> bytes:
     """The key of a place. A ready message in a block stands in the first row from there on."""
     match place:
         case Position():
-            return keys.ready(place)
+            return keys.ready_key(place)
         case Due():
             return keys.delayed(*place)
         case DeadRecord():
@@ -56,11 +56,11 @@ def key(keys: QueueKeys, place: Place) -> bytes:
 def place_of(keys: QueueKeys, kind: Kind, key: bytes) -> Place:
     """The place of a message that is not leased, from its key."""
     match kind:
-        case Kind.DELAYED:
+        case QueueKeys.delayed:
             return Due(*keys.delayed.parse(key))
-        case Kind.DEAD:
+        case QueueKeys.dead:
             return DeadRecord(*keys.dead.parse(key))
-        case Kind.WAITING:
+        case QueueKeys.waiting:
             return Turn(*keys.waiting.parse(key))
     return keys.parse_ready(key)
 
@@ -127,7 +127,7 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
     """
     keys, snapshot = scope.keys, tr.snapshot
     issued = reads(snapshot, keys, message_id)
-    place, plans = issued.named, keys.kind(Kind.PLAN)
+    place, plans = issued.named, keys.plan.rows
     lease = _leased_at(snapshot, keys, place)
     planned = snapshot.get_range(plans.start, plans.stop)
     moved = issued.moved.value

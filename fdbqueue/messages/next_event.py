@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..schema.codec.leases import unpack_expiry
-from ..schema.keys import Kind, SlotKeys
+from ..schema.keys import SlotKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
@@ -33,8 +33,8 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
         )
 
     timers = [(keys, first(keys.timer.under(0))) for keys in gates.timed(scope)]
-    delayed, expiry = scope.keys.kind(Kind.DELAYED), scope.keys.kind(Kind.EXPIRY)
-    group = first(scope.keys.groups.all_due()) if "groups" in scope.noted else None
+    delayed, expiry = scope.keys.delayed.rows, scope.keys.expiry.rows
+    group = first(scope.keys.groups_due()) if "groups" in scope.noted else None
     return Reads(first(delayed), first(expiry), timers, group)
 
 
@@ -51,9 +51,9 @@ def next_event_seconds(tr: fdb.Transaction, scope: Scope, reads: Reads) -> float
     for keys, timer in reads.timers:
         times += [(keys.timer.parse(kv.key)[1] - now_ms) / 1000 for kv in timer]
     for kv in reads.group or ():
-        times.append((scope.keys.groups.due.parse(kv.key)[0] - now_ms) / 1000)
+        times.append((scope.keys.group_due.parse(kv.key)[0] - now_ms) / 1000)
     for kv in reads.expiry:
-        version, _ = scope.keys.parse_expiry(kv.key)
+        version, _ = scope.keys.expiry.parse(kv.key)
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND
         times.append(max(by_version, (unpack_expiry(kv.value)[0] - now_ms) / 1000))
     paced = limits.next_seconds(tr, scope)

@@ -17,7 +17,7 @@ from ..messages.delivery import age
 from ..messages.slots import inspection as keys
 from ..queue.queue import Queue
 from ..schema import catalogue, counters
-from ..schema.keys import Kind, QueueKeys
+from ..schema.keys import QueueKeys
 from ..store.binding import fdb
 from ..values.limits import KeyBacklog
 from ..values.model import Depth
@@ -84,7 +84,7 @@ def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[Snapshot | None]:
 
 
 def _reads(tr: fdb.Transaction, of: QueueKeys) -> _Reads:
-    delayed = of.kind(Kind.DELAYED)
+    delayed = of.delayed.rows
     mode = fdb.StreamingMode.exact
     return _Reads(
         tr.snapshot.get(of.meta),

@@ -181,7 +181,7 @@ class Entry:
         stamp = None if stamped is None else stamped.value
         read = self._read  # Another thread may replace it meanwhile.
         if read is not None and stamp is not None and read[0] == stamp:
-            tr.add_read_conflict_range(self.keys.meta, self.keys.meta_end)
+            tr.add_read_conflict_range(self.keys.meta, self.keys.meta + b"\x00")
             scope = read[1]
         else:
             scope = self._scope(tr)

@@ -31,8 +31,7 @@ from ..errors import (
 )
 from ..store import binding, client, world
 from ..store.binding import FAILURES, fdb
-from .keys import OnceKeys, QueueKeys
-from .keys.once import Minute, Record
+from .keys import Minute, OnceKeys, QueueKeys, Record
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -288,9 +287,7 @@ class Operation(Generic[R]):
         self.db = db
         self.keys = keys
         self.done = False
-        self.tr = tr = client.begin(db)
-        if keys.timeout is not None:
-            _limit(tr, keys.timeout)
+        self.tr = tr = transaction(db, keys.timeout)
         _see(tr)
         tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
         self._committing = self._unknown = False
@@ -487,11 +484,11 @@ def run(
     return operation.result
 
 
-def transaction(db: fdb.Database, keys: OnceKeys) -> fdb.Transaction:
-    """A transaction that may take, with its retries, ``keys.timeout`` seconds."""
+def transaction(db: fdb.Database, timeout: float | None) -> fdb.Transaction:
+    """A transaction that may take, with its retries, ``timeout`` seconds."""
     tr = client.begin(db)
-    if keys.timeout is not None:
-        _limit(tr, keys.timeout)
+    if timeout is not None:
+        _limit(tr, timeout)
     return tr
 
 

@@ -15,7 +15,7 @@ from ..errors import CorruptData
 from ..store.binding import fdb
 from ..values.model import Message
 from ..values.selector import Selector
-from .keys import Kind, QueueKeys
+from .keys import QueueKeys
 
 log = logging.getLogger("fdbqueue")
 
@@ -60,7 +60,7 @@ class Definition(NamedTuple):
 
 def reads(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
     """Issue a snapshot read of all definitions; a conflict on META covers them."""
-    stored = keys.kind(Kind.SUBSCRIPTION)
+    stored = keys.subscription.rows
     return tr.snapshot.get_range(stored.start, stored.stop)
 
 

@@ -26,7 +26,6 @@ from ..queue.subscription import Subscription
 from ..schema import once
 from ..schema.codec.consumers import ConsumerRef
 from ..schema.codec.leases import holder_of
-from ..schema.keys import OnceKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store import world
 from ..store.binding import fdb
@@ -342,7 +341,7 @@ class QueueConsumer:
     def waits_behind(self, level: int) -> bool:
         """Whether a message that is more urgent than ``level`` is ready. Reads only, once, and not
         for long: a handler waits for it. Any thread may ask."""
-        tr = once.transaction(self.db, OnceKeys(b"", LOOK_SECONDS))
+        tr = once.transaction(self.db, LOOK_SECONDS)
         return any(each < level for each in self._levels(tr, 1))
 
     def _outranked(

@@ -233,7 +233,7 @@ def test_only_queues_that_have_had_groups_are_asked_for_them(
     def asks(queue: Queue, look: Callable[[Database, Queue], object]) -> bool:
         asked.clear()
         look(db, queue)
-        prefix = queue._keys.groups.due.prefix
+        prefix = queue._keys.group_due.prefix
         return any(isinstance(each, bytes) and each.startswith(prefix) for each in asked)
 
     for name, look in LOOKS.items():

@@ -157,7 +157,7 @@ def test_a_guard_that_has_room_watches_no_ends(db: Database, space: fdb.Subspace
     assert [each.key for each in fall_asleep(db, queue)][1:] == [queue._keys.change]
     queue.receive(db)
     watched = [each.key for each in fall_asleep(db, queue)]
-    assert watched[1:] == [queue._keys.change, queue._keys.freed]
+    assert watched[1:] == [queue._keys.change, queue._keys.in_flight]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -20,7 +20,6 @@ from fdbqueue.errors import (
 from fdbqueue.messages.enqueue.level_order import MAX_VALUE_BYTES
 from fdbqueue.schema.codec import sorting
 from fdbqueue.schema.codec.atomic import pack_index
-from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import HeaderValue, Message, Position
@@ -359,7 +358,7 @@ def test_a_leased_message_is_left_alone_and_ends_when_it_would_return(
     if not gone:
         prices.ack(db, take(db, prices))
     prices.purge(db, states="dead")
-    every = prices._keys.kind(Kind.LATEST)
+    every = prices._keys.latest.rows
     assert not db.get_range(every.start, every.stop)
 
 
@@ -530,12 +529,12 @@ def test_only_the_name_of_a_header_is_an_order(
 def test_verification_finds_a_message_at_a_wrong_place(db: Database, reminders: Queue) -> None:
     reminders.enqueue_many(db, [at(1), at(2)])
     first, *_ = reminders.peek(db, 1)
-    key = reminders._keys.ready(Position.from_id(first.id))
+    key = reminders._keys.ready_key(Position.from_id(first.id))
     wrong = sorting.position(5, 7, 1)
-    db[reminders._keys.ready(wrong)] = db[key] or b""
+    db[reminders._keys.ready_key(wrong)] = db[key] or b""
     del db[key]
     wild = Position(5, 300, bytes(8))
-    db[reminders._keys.ready(wild)] = db[reminders._keys.ready(wrong)] or b""
+    db[reminders._keys.ready_key(wild)] = db[reminders._keys.ready_key(wrong)] or b""
     found = {(one.kind, one.subject) for one in reminders.admin.verify(db).deviations}
     assert {("out of order", wrong.to_id()), ("out of order", wild.to_id())} <= found
 

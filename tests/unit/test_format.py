@@ -60,7 +60,7 @@ from fdbqueue.schema.group_records import Callback as GroupCallback
 from fdbqueue.schema.group_records import End as GroupEnd
 from fdbqueue.schema.group_records import Pause, Tally, pack_tally, unpack_tally
 from fdbqueue.schema.group_records import Record as GroupRecord
-from fdbqueue.schema.keys import Kind, OnceKeys, RootKeys
+from fdbqueue.schema.keys import KINDS, OnceKeys, RootKeys
 from fdbqueue.schema.subscription_definitions import Definition
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
@@ -78,7 +78,7 @@ POSITION = Position(5, 300, bytes.fromhex("00112233445566ff"))
 ID = "05-00000000012c-00112233445566ff"
 DUE = Due(1_700_000_060_000, POSITION.random)
 CLAIM = bytes(range(16))
-TOKEN = QUEUE.token(CLAIM, QUEUE.ready(POSITION))
+TOKEN = QUEUE.token(CLAIM, QUEUE.ready_key(POSITION))
 CONSUMER = bytes(range(16, 32))
 PLAIN = Envelope(b"tea", 1_700_000_000_000)
 PACKED = PLAIN.pack()
@@ -120,7 +120,7 @@ CHUNKED = Envelope(
     chunk_bytes=180_000,
 )
 LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM, True, 2)
-NAMED = [TOKEN[16:], QUEUE.token(b"", QUEUE.ready(Position(0, 7, bytes(8))))]
+NAMED = [TOKEN[16:], QUEUE.token(b"", QUEUE.ready_key(Position(0, 7, bytes(8))))]
 PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
 DELAYED = Delayed(Position(5, 0, POSITION.random), PACKED)
 REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
@@ -214,7 +214,7 @@ def events(value: bytes) -> list[EventFields]:
 
 def event_key(n: int) -> bytes:
     """The key of a line, once its commit has put the versionstamp into the operand."""
-    operand = QUEUE.new_line(n)
+    operand = QUEUE.event.new(n)
     key, at = operand[:-4], int.from_bytes(operand[-4:], "little")
     return key[:at] + STAMP + key[at + len(STAMP) :]
 
@@ -231,29 +231,31 @@ VECTORS: dict[str, Vector] = {
         QUEUE.meta, META, None, (lambda v: catalogue.parsed(v, "orders"), QueueOptions(levels=3))
     ),
     "READY": Vector(
-        QUEUE.ready(POSITION),
+        QUEUE.ready_key(POSITION),
         PACKED,
         (QUEUE.parse_ready, POSITION),
         (Envelope.unpack, PLAIN),
     ),
-    "READY, every field": Vector(QUEUE.ready(POSITION), FULL.pack(), None, (Envelope.unpack, FULL)),
+    "READY, every field": Vector(
+        QUEUE.ready_key(POSITION), FULL.pack(), None, (Envelope.unpack, FULL)
+    ),
     "READY, chunks": Vector(
-        QUEUE.ready(POSITION), CHUNKED.pack(), None, (Envelope.unpack, CHUNKED)
+        QUEUE.ready_key(POSITION), CHUNKED.pack(), None, (Envelope.unpack, CHUNKED)
     ),
     "READY, block": Vector(
-        QUEUE.ready(THIRD),
+        QUEUE.ready_key(THIRD),
         run.pack_row([PACKED, PACKED]),
         (QUEUE.parse_ready, THIRD),
         (
             lambda value: [
                 (each.key, each.value)
-                for each in run.alone(QUEUE, [run.Alone(QUEUE.ready(THIRD), value)])
+                for each in run.alone(QUEUE, [run.Alone(QUEUE.ready_key(THIRD), value)])
             ],
-            [(QUEUE.ready(SECOND), PACKED), (QUEUE.ready(THIRD), PACKED)],
+            [(QUEUE.ready_key(SECOND), PACKED), (QUEUE.ready_key(THIRD), PACKED)],
         ),
     ),
     "READY, sorted": Vector(
-        QUEUE.ready(SORTED),
+        QUEUE.ready_key(SORTED),
         PACKED,
         (lambda key: sorting.sorted_by(QUEUE.parse_ready(key)), ("10:30", 300)),
         (Envelope.unpack, PLAIN),
@@ -263,7 +265,7 @@ VECTORS: dict[str, Vector] = {
     "LEASE": Vector(
         run.token_key(QUEUE, TOKEN),
         LEASE.pack(),
-        (lambda key: CLAIM + key[len(QUEUE.lease_prefix) :], TOKEN),
+        (lambda key: CLAIM + key[len(QUEUE.lease.prefix) :], TOKEN),
         (Lease.unpack, LEASE),
     ),
     "LEASE, block": Vector(
@@ -302,7 +304,7 @@ VECTORS: dict[str, Vector] = {
     "EXPIRY": Vector(
         QUEUE.expiry(90_000_000, CLAIM),
         pack_expiry(1_700_000_030_000, NAMED),
-        (QUEUE.parse_expiry, (90_000_000, CLAIM)),
+        (QUEUE.expiry.parse, (90_000_000, CLAIM)),
         (expiry, (1_700_000_030_000, NAMED)),
     ),
     "DELAYED": Vector(
@@ -311,10 +313,10 @@ VECTORS: dict[str, Vector] = {
         (QUEUE.delayed.parse, DUE),
         (Delayed.unpack, DELAYED),
     ),
-    "REQUEST": Vector(
+    "LINE, request": Vector(
         QUEUE.line.request(90_000_000, CLAIM),
         REQUEST.pack(),
-        (QUEUE.line.parse_request, (90_000_000, CLAIM)),
+        (QUEUE.request.parse, ("", 90_000_000, CLAIM)),
         (Request.unpack, REQUEST),
     ),
     "SUBSCRIPTION": Vector(
@@ -350,7 +352,7 @@ VECTORS: dict[str, Vector] = {
     "STATE": Vector(
         QUEUE.state("europe", 2, 1, CONSUMER),
         pack_state(CLAIM, 89_000_000),
-        (QUEUE.parse_state, ("europe", 2, 1, CONSUMER)),
+        (QUEUE.state.parse, ("europe", 2, 1, CONSUMER)),
         (unpack_state, (CLAIM, 89_000_000)),
     ),
     "GUARD": Vector(
@@ -362,30 +364,34 @@ VECTORS: dict[str, Vector] = {
     "SLEEPER": Vector(
         QUEUE.sleeper("", 1, 89_000_000, CONSUMER),
         CLAIM,
-        (QUEUE.parse_sleeper, ("", 1, 89_000_000, CONSUMER)),
+        (QUEUE.sleeper.parse, ("", 1, 89_000_000, CONSUMER)),
     ),
     "COUNT": Vector(
         QUEUE.count(5),
         pack_counters(COUNTERS),
-        (QUEUE.parse_count, 5),
+        (QUEUE.count.parse, (5,)),
         (lambda v: unpack_counters(v, 9), COUNTERS),
     ),
     "CHANGE": Vector(QUEUE.change, pack_index(12), None, (unpack_index, 12)),
     "CHANGE, of a subscription": Vector(
-        QUEUE.changes("europe"), pack_index(12), None, (unpack_index, 12)
+        QUEUE.changes_of("europe"), pack_index(12), None, (unpack_index, 12)
     ),
     "ONCE": Vector(QUEUE.once(28, CLAIM[:12]), pack_index(0), None, (unpack_index, 0)),
-    "LEADER": Vector(QUEUE.line.led, pack_index(95_000_000), None, (unpack_index, 95_000_000)),
-    "LINE": Vector(EUROPE.led, pack_index(95_000_000), (QUEUE.parse_line, ("europe", None, None))),
-    "LINE, leader": Vector(EUROPE.leader, CLAIM, (QUEUE.parse_line, ("europe", None, None))),
-    "LINE, request": Vector(
+    "LINE": Vector(QUEUE.line.led, pack_index(95_000_000), None, (unpack_index, 95_000_000)),
+    "LINE, of a subscription": Vector(
+        EUROPE.led, pack_index(95_000_000), (QUEUE.request.parse, ("europe",))
+    ),
+    "LINE, leader of a subscription": Vector(
+        EUROPE.leader, CLAIM, (QUEUE.request.parse, ("europe", 0))
+    ),
+    "LINE, request of a subscription": Vector(
         EUROPE.request(90_000_000, CLAIM),
         ASKED.pack(),
-        (QUEUE.parse_line, ("europe", 90_000_000, CLAIM)),
+        (QUEUE.request.parse, ("europe", 90_000_000, CLAIM)),
         (Request.unpack, ASKED),
     ),
-    "LEADER, claim": Vector(QUEUE.line.leader, CLAIM),
-    "LEADER, away": Vector(QUEUE.line.leader, CLAIM + AWAY, None, (away, True)),
+    "LINE, leader": Vector(QUEUE.line.leader, CLAIM),
+    "LINE, leader away": Vector(QUEUE.line.leader, CLAIM + AWAY, None, (away, True)),
     "DEDUP": Vector(
         QUEUE.dedup(1_700_000_000_000, "d-1"),
         Known(ID, 1_700_000_300_000).pack(),
@@ -424,7 +430,7 @@ VECTORS: dict[str, Vector] = {
         None,
         (Known.unpack, Known("17", 1_700_000_000_000)),
     ),
-    "IMPORT": Vector(QUEUE.imported("orders.csv"), b"2"),
+    "IMPORTED": Vector(QUEUE.imported("orders.csv"), b"2"),
     "WAITING": Vector(
         QUEUE.waiting("customer-7", 1, POSITION.random),
         DELAYED.pack(),
@@ -489,7 +495,7 @@ VECTORS: dict[str, Vector] = {
         b"",
         (QUEUE.timer.parse, (1, 1_700_000_000_600, "customer-7")),
     ),
-    "IN_FLIGHT": Vector(QUEUE.freed, pack_index(3), None, (unpack_index, 3)),
+    "IN_FLIGHT": Vector(QUEUE.in_flight, pack_index(3), None, (unpack_index, 3)),
     "PACE": Vector(
         QUEUE.pace,
         Reached(1_700_000_000_600_000, Rate(600_000, 20)).pack(),
@@ -509,36 +515,34 @@ VECTORS: dict[str, Vector] = {
         (QUEUE.result_end.parse, (1_700_000_100_000, ID)),
     ),
     "GROUP": Vector(
-        QUEUE.groups.record("load"),
+        QUEUE.group("load"),
         GROUP.pack(),
-        (QUEUE.groups.parse, ("load", None)),
+        (QUEUE.parse_group, ("load", None)),
         (GroupRecord.unpack, GROUP),
     ),
     "GROUP, ended": Vector(
-        QUEUE.groups.record("load"),
+        QUEUE.group("load"),
         ENDED_GROUP.pack(),
-        (QUEUE.groups.parse, ("load", None)),
+        (QUEUE.parse_group, ("load", None)),
         (GroupRecord.unpack, ENDED_GROUP),
     ),
-    "GROUP, member": Vector(
-        QUEUE.groups.member("load", ID), EMPTY, (QUEUE.groups.parse, ("load", ID))
-    ),
-    "GROUP, seal": Vector(QUEUE.groups.seal("load"), EMPTY, (QUEUE.groups.parse, ("load", ""))),
+    "GROUP, member": Vector(QUEUE.member("load", ID), EMPTY, (QUEUE.parse_group, ("load", ID))),
+    "GROUP, seal": Vector(QUEUE.seal("load"), EMPTY, (QUEUE.parse_group, ("load", ""))),
     "GROUP, counters": Vector(
-        QUEUE.groups.counters("load", ID),
+        QUEUE.tally("load", ID),
         pack_tally(Tally(3, -1, 0)),
-        (QUEUE.groups.parse, ("load", None)),
+        (QUEUE.parse_group, ("load", None)),
         (unpack_tally, Tally(3, -1, 0)),
     ),
     "GROUP, when to look": Vector(
-        QUEUE.groups.due(1_700_604_860_000, "load"),
+        QUEUE.group_due(1_700_604_860_000, "load"),
         EMPTY,
-        (QUEUE.groups.due.parse, (1_700_604_860_000, "load")),
+        (QUEUE.group_due.parse, (1_700_604_860_000, "load")),
     ),
     "GROUP, when to try again": Vector(
-        QUEUE.groups.due(1_700_000_180_000, "load"),
+        QUEUE.group_due(1_700_000_180_000, "load"),
         Pause(120_000).pack(),
-        (QUEUE.groups.due.parse, (1_700_000_180_000, "load")),
+        (QUEUE.group_due.parse, (1_700_000_180_000, "load")),
         (Pause.unpack, Pause(120_000)),
     ),
     "WINDOW": Vector(
@@ -577,7 +581,7 @@ VECTORS: dict[str, Vector] = {
     "UNTIL": Vector(
         QUEUE.until(CLAIM),
         pack_until(UNTIL),
-        (QUEUE.parse_until, CLAIM),
+        (QUEUE.until.parse, (CLAIM,)),
         (unpack_until, UNTIL),
     ),
     "LATEST": Vector(
@@ -653,10 +657,12 @@ def test_the_bytes_of_the_page_are_read_as_what_they_mean(name: str) -> None:
 
 
 def test_every_kind_of_key_has_a_vector_and_the_page_has_no_other() -> None:
-    assert {name.split(",")[0] for name in VECTORS} == {kind.name for kind in Kind}
+    assert {name.split(",")[0] for name in VECTORS} == {kind.name for kind in KINDS}
     assert set(documented()) == set(VECTORS)
+    kinds = {kind.name: kind for kind in KINDS}
     for name, vector in VECTORS.items():
-        assert vector.key.startswith(QUEUE.prefix + fdb.tuple.pack((Kind[name.split(",")[0]],)))
+        every = QUEUE.of(kinds[name.split(",")[0]])
+        assert every.start <= vector.key < every.stop
 
 
 def test_the_page_lists_every_field_of_an_envelope_with_its_name_and_default() -> None:

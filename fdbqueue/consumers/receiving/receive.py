@@ -154,32 +154,36 @@ def _attempt(
     leads = lined and access.lead is not None
     keys, snapshot, limit = access.keys, tr.snapshot, demand.max_messages
     mode = _EXACT if limit == 1 else _WANT_ALL
-    ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
+    ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
     # The first of the timers, the delayed messages, the line and the expiries; if there were some
     # of the first three the last time, also those behind them.
-    following = delayed = line = expiry = snapshot.get_key(keys.first_timer)
+    following = delayed = line = expiry = snapshot.get_key(keys.timer.first)
     if access.timers:
-        delayed = line = expiry = snapshot.get_key(keys.first_delayed)
+        delayed = line = expiry = snapshot.get_key(keys.delayed.first)
     if access.delays:
-        line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
+        line, expiry = snapshot.get_key(keys.request.first), snapshot.get_key(keys.expiry.first)
     ending = settle.Ending(tr, keys, ack) if ack else None
     scope = access.entry.scope(tr, following)
     shared = scope.root.limits if "limits" in scope.noted else None
-    timer = snapshot.get_key(shared.first_timer) if shared else None
-    group = snapshot.get_key(keys.groups.first_due) if "groups" in scope.noted else None
+    timer = snapshot.get_key(shared.timer.first) if shared else None
+    group = (
+        snapshot.get_key(fdb.KeySelector.first_greater_or_equal(keys.groups_due().start))
+        if "groups" in scope.noted
+        else None
+    )
     if ending and not settle.done(tr, scope, ending):
         # The next message of a key has become ready, and may be the first.
-        ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
+        ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
     options, first = scope.options, following.value
-    access.timers = first < keys.timer_end
+    access.timers = first < keys.timer.end
     if access.timers and delayed is following:
-        delayed = snapshot.get_key(keys.first_delayed)
+        delayed = snapshot.get_key(keys.delayed.first)
         if line is following:
             line = expiry = delayed
     due = delayed.value
-    access.delays = due < keys.line_end
+    access.delays = due < keys.request.end
     if access.delays and line is delayed:
-        line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
+        line, expiry = snapshot.get_key(keys.request.first), snapshot.get_key(keys.expiry.first)
     access.common = scope.scheme != "staged" and not leads
     beside = leads or not lined or not (waits or scope.scheme == "auto")
     common = (
@@ -187,13 +191,13 @@ def _attempt(
         and not options.paused
         and options.max_in_flight is None
         and options.rate is None
-        and (beside or line.value >= keys.line_end)
-        and not (due < keys.delayed_end and due < _due(tr, scope))
+        and (beside or line.value >= keys.line.all.stop)
+        and not (due < keys.delayed.end and due < _due(tr, scope))
         and not (access.timers and rates.is_due(keys, first, scope.now_ms(tr)))
         and not (timer and shared and rates.is_due(shared, timer.value, scope.now_ms(tr)))
         and not (group is not None and group.value < _groups_due(tr, scope))
         and not (
-            expiry.value < keys.expiry_end
+            expiry.value < keys.expiry.end
             and (
                 expiry.value < expiries_end(keys, once.version(tr) + scope.clock.versions_ahead())
                 or (scope.strays is not None and scope.strays.next < world.monotonic())
@@ -224,7 +228,7 @@ def _attempt(
 
 def _groups_due(tr: fdb.Transaction, scope: Scope) -> bytes:
     """The end of the rows of groups to look at now."""
-    due: bytes = scope.keys.groups.due_before(scope.now_ms(tr) + 1).stop
+    due: bytes = scope.keys.groups_due(scope.now_ms(tr) + 1).stop
     return due
 
 

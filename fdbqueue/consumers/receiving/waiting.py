@@ -205,7 +205,7 @@ class _Waiter:
 
     def _answer(self) -> Sequence[Delivery] | None:
         """The messages leased to the request: usually all that there is to check."""
-        tr = once.transaction(self.db, self.access.once)
+        tr = once.transaction(self.db, self.access.once.timeout)
         try:
             if not tr.snapshot.get(self.keys.until(self.ticket.claim)).present():
                 return None

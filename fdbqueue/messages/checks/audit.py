@@ -27,7 +27,7 @@ from ...schema.codec.dead_letters import DeadLetter
 from ...schema.codec.delayed import Delayed
 from ...schema.codec.envelopes import Envelope
 from ...schema.codec.leases import Lease, pack_expiry, split_places, unpack_expiry, unpack_until
-from ...schema.keys import Kind
+from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
 from ...store import world
 from ...store.binding import fdb
@@ -124,7 +124,7 @@ class Audit:
         except (CorruptData, ValueError, IndexError, TypeError):
             return None
         # Unreadable messages belong among the dead letters.
-        return None if not found[1].readable and kind is not Kind.DEAD else found
+        return None if not found[1].readable and kind is not QueueKeys.dead else found
 
 
 def strays(audit: Audit) -> None:
@@ -154,22 +154,22 @@ def _dead(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
 
 
 _READERS: dict[Kind, Callable[[Scope, AnyRow], tuple[Position, Envelope]]] = {
-    Kind.READY: _ready,
-    Kind.WAITING: _waiting,
-    Kind.LEASE: _leased,
-    Kind.DELAYED: _waiting,
-    Kind.DEAD: _dead,
+    QueueKeys.ready: _ready,
+    QueueKeys.waiting: _waiting,
+    QueueKeys.lease: _leased,
+    QueueKeys.delayed: _waiting,
+    QueueKeys.dead: _dead,
 }
 HOLDERS = tuple(_READERS)
 """The kinds of keys that hold messages."""
-COUNTED = {
-    Kind.READY: "ready",
-    Kind.LEASE: "leased",
-    Kind.DELAYED: "delayed",
-    Kind.DEAD: "dead",
+COUNTED: dict[Kind, str] = {
+    QueueKeys.ready: "ready",
+    QueueKeys.lease: "leased",
+    QueueKeys.delayed: "delayed",
+    QueueKeys.dead: "dead",
 }
 """The counters of the kinds; messages that wait for their ordering key count as ready."""
-_IN_PLACE = (Kind.READY, Kind.WAITING)
+_IN_PLACE = (QueueKeys.ready, QueueKeys.waiting)
 """Kinds of messages that were not removed from their positions."""
 
 
@@ -204,7 +204,7 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
     audit.rows = len(reads)
     for position, envelope, chunks in reads:
         subject = envelope.id or position.to_id()
-        if envelope.cancelled and kind is not Kind.LEASE:
+        if envelope.cancelled and kind is not QueueKeys.lease:
             audit.report("cancelled and not leased", subject, "it could be delivered again")
         if audit.scope.options.sort is not None and position.index:
             _sorted(audit, position, envelope, tails[position.level])
@@ -242,7 +242,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     """Every lease but those of plans has its expiry, and its message is not ready as well. Who
     extends the lease of a message that was cancelled is told."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.LEASE, begin)
+    rows, following = audit.page(QueueKeys.lease, begin)
     reads = []
     untils: dict[bytes, fdb.Value] = {}
     for one in audit.leases(rows):
@@ -319,10 +319,10 @@ def _ends(until: bytes | None) -> dict[bytes, Moment] | None:
 def expiries(audit: Audit, begin: bytes) -> bytes:
     """Every expiry names leases, and falls due. Leases may be gone, or end later."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.EXPIRY, begin)
+    rows, following = audit.page(QueueKeys.expiry, begin)
     latest = _latest(audit)
     for kv in rows:
-        version, claim = keys.parse_expiry(kv.key)
+        version, claim = keys.expiry.parse(kv.key)
         if not _named(kv.value)[1]:
             audit.report("unreadable", kv.key.hex(), "a value of kind expiry")
         elif version > latest:
@@ -335,10 +335,10 @@ def ends(audit: Audit, begin: bytes) -> bytes:
     """Every end of a claim has an expiry, with which it is removed; some of its leases may have
     expired before."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.UNTIL, begin)
+    rows, following = audit.page(QueueKeys.until, begin)
     reads: list[tuple[bytes, bytes, list[bytes], Moment, fdb.Value]] = []
     for kv in rows:
-        claim, found = keys.parse_until(kv.key), _ends(kv.value)
+        (claim,), found = keys.until.parse(kv.key), _ends(kv.value)
         if not found:
             audit.report("unreadable", kv.key.hex(), "a value of kind until")
             continue
@@ -360,7 +360,7 @@ def _latest(audit: Audit) -> int:
 
 def tails(audit: Audit, begin: bytes) -> bytes:
     """Every level has an index to give."""
-    rows, following = audit.page(Kind.TAIL, begin)
+    rows, following = audit.page(QueueKeys.tail, begin)
     for kv in rows:
         if unpack_index(kv.value) > MAX_INDEX:
             audit.report("unreadable", kv.key.hex(), "a value of kind tail")
@@ -374,8 +374,8 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     """The counters of a state equal a scan, in one level, or in all (None)."""
     keys = audit.scope.keys
     sources = [(kind, keys.kind(kind) if level is None else keys.ready_level(level))]
-    if kind is Kind.READY:
-        sources.append((Kind.WAITING, keys.kind(Kind.WAITING)))
+    if kind is QueueKeys.ready:
+        sources.append((QueueKeys.waiting, keys.waiting.rows))
     stored = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}
     counts: Counter[int] = Counter()
     sizes: Counter[int] = Counter()
@@ -390,7 +390,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
                 continue
             counts[position.level] += 1
             sizes[position.level] += envelope.size
-            places[position] += kind is Kind.LEASE
+            places[position] += kind is QueueKeys.lease
     for position, count in places.items():
         if count > 1:
             audit.report("leased twice", position.to_id(), f"it has {count} leases")
@@ -398,7 +398,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     for lv in sorted({*stored, *counts}):
         depth = stored.get(lv, Depth())
         _compare(audit, lv, name, getattr(depth, name), counts[lv])
-        if kind is Kind.READY:
+        if kind is QueueKeys.ready:
             _compare(audit, lv, "ready_bytes", depth.ready_bytes, sizes[lv])
 
 
@@ -411,7 +411,7 @@ def conserved(audit: Audit) -> None:
 
 def _depths(audit: Audit) -> dict[int, Depth]:
     keys = audit.scope.keys
-    return counters.parse(keys, audit.whole(keys.kind(Kind.COUNT)))
+    return counters.parse(keys, audit.whole(keys.count.rows))
 
 
 def _compare(audit: Audit, level: int, name: str, counter: int, scan: int) -> None:

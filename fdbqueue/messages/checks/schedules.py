@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...errors import CorruptData
 from ...schema.codec.delayed import Delayed
 from ...schema.codec.schedules import Definition, Progress
-from ...schema.keys import Kind
+from ...schema.keys import QueueKeys
 from .. import lookup
 from ..schedules import ticks
 from .audit import Audit
@@ -18,7 +18,7 @@ from .audit import Audit
 def schedules(audit: Audit, begin: bytes) -> bytes:
     """The next tick of every schedule waits as a delayed message."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.SCHEDULE, begin)
+    rows, following = audit.page(QueueKeys.schedule, begin)
     named = [keys.progress.parse(kv.key) for kv in rows]
     names = [each[0] for each in named if len(each) == 1]
     issued = [(name, ticks.reads(audit.reads, audit.scope, name)) for name in names]
@@ -49,7 +49,7 @@ def _put_back(audit: Audit, name: str, definition: Definition, progress: Progres
 
 def waiting_ticks(audit: Audit, begin: bytes) -> bytes:
     """Every tick that waits is the next one of its schedule."""
-    rows, following = audit.page(Kind.DELAYED, begin)
+    rows, following = audit.page(QueueKeys.delayed, begin)
     issued = []
     for kv in rows:
         try:

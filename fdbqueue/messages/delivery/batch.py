@@ -252,7 +252,7 @@ def _remove(
     Conflicts with whoever takes one of them, or brings one before the last.
     """
     keys, end = scope.keys, rows[-1].key + b"\x00"
-    tr.add_read_conflict_range(keys.ready_begin, end)
+    tr.add_read_conflict_range(keys.ready.rows.start, end)
     if not tried.ours or tried.taken:
         for row in rows:
             for key in row.keys[:last] if row is rows[-1] else row.keys:

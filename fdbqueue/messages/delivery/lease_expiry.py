@@ -21,7 +21,6 @@ from ...schema.codec.leases import (
     split_places,
     unpack_expiry,
 )
-from ...schema.keys import Kind
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
@@ -54,12 +53,12 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     if scope.strays is not None and scope.strays.due() and scope.clock.told(tr):
         strays = tr.snapshot.get_range(
             expiries_end(scope.keys, scope.version(tr)),
-            scope.keys.kind(Kind.EXPIRY).stop,
+            scope.keys.expiry.rows.stop,
             limit=MAX_EXPIRED,
             reverse=True,
             streaming_mode=fdb.StreamingMode.exact,
         )
-    return Reads(_page(tr, scope, scope.keys.kind(Kind.EXPIRY).start), strays)
+    return Reads(_page(tr, scope, scope.keys.expiry.rows.start), strays)
 
 
 def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
@@ -207,7 +206,7 @@ def _over(tr: fdb.Transaction, scope: Scope, reads: Reads) -> list[_Due]:
             if wall_ms > until_ms or places >= MAX_PLACES:
                 continue
             try:
-                due = _Due(kv.key, *scope.keys.parse_expiry(kv.key), wall_ms, split_places(named))
+                due = _Due(kv.key, *scope.keys.expiry.parse(kv.key), wall_ms, split_places(named))
             except CorruptData:
                 continue  # verify reports it
             over.append(due)

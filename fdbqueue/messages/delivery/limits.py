@@ -87,7 +87,7 @@ def count(tr: fdb.Transaction, scope: Scope, messages: int, *, leases: bool = Tr
 
 def freed(tr: fdb.Transaction, scope: Scope) -> None:
     """Tell who waits for it that leases end in a queue with a limit. Writes blindly."""
-    tr.add(scope.keys.freed, ONE)
+    tr.add(scope.keys.in_flight, ONE)
 
 
 def _set(tr: fdb.Transaction, scope: Scope, reached: Reached) -> None:

@@ -53,7 +53,7 @@ def longer_ms(row: bytes | None) -> int:
 
 def tally(tr: fdb.TransactionRead, scope: Scope, name: str) -> Tally:
     """The counters of a group. One round trip."""
-    every = scope.keys.groups.all_counters(name)
+    every = scope.keys.group_ends.under(name, 1)
     total = Tally()
     for kv in tr.get_range(every.start, every.stop):
         total = total.plus(unpack_tally(kv.value))
@@ -70,8 +70,8 @@ def end(
     The callback is written as a message that is due, and the caller records that it came. Two round
     trips, another for a callback of another queue. Conflicts with whatever changes the group.
     """
-    groups = scope.keys.groups
-    stored = tr.get(groups.record(name))
+    keys = scope.keys
+    stored = tr.get(keys.group(name))
     counted = tally(tr, scope, name)
     record, now_ms = opened(stored.value), scope.now_ms(tr)
     # The record is written again, and the callback is a message.
@@ -79,7 +79,7 @@ def end(
     if record is None or (record.end is not None and record.end.outcome != "blocked"):
         return []
     if record.end is None:
-        every = groups.all_counters(name)
+        every = keys.group_ends.under(name, 1)
         tr.clear_range(every.start, every.stop)
     else:
         counted = record.end.tally
@@ -93,9 +93,9 @@ def end(
         else:
             # due_ms looks at it a minute after the time that is written here.
             ended = End("blocked", now_ms + pause_ms - RETRY_MS, "", counted)
-    tr[groups.record(name)] = replace(record, end=ended).pack()
+    tr[keys.group(name)] = replace(record, end=ended).pack()
     paused = ended.outcome == "blocked"
-    tr[groups.due(due_ms(ended), name)] = Pause(pause_ms).pack() if paused else b""
+    tr[keys.group_due(due_ms(ended), name)] = Pause(pause_ms).pack() if paused else b""
     return found
 
 

@@ -28,7 +28,7 @@ from ...errors import BatchLost, CorruptData, QueueReplaced, SinkBehind
 from ...schema.codec import pack, unpack
 from ...schema.codec.envelopes import Envelope
 from ...schema.codec.sinks import Attempt, SinkState, StagedAttempt, StagedRun
-from ...schema.keys import Kind, QueueKeys
+from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE
@@ -261,7 +261,7 @@ def sweep(tr: fdb.Transaction, keys: QueueKeys, first: str, last: str) -> None:
 @transactional
 def sinks(tr: fdb.Transaction, keys: QueueKeys) -> dict[str, SinkState]:
     """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
-    every = keys.kind(Kind.SINK)
+    every = keys.sink.rows
     found = tr.snapshot.get_range(every.start, every.stop)
     named = ((keys.counting.parse(kv.key), kv.value) for kv in found)
     return {name: SinkState.unpack(value) for (name, *part), value in named if not part}

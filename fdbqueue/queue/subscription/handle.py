@@ -238,7 +238,7 @@ class Subscription:
             place.check(self._known(scope))
             place.seek(tr, scope, self.name)
             # Who sleeps may find something there.
-            tr.add(scope.keys.changes(self.name), changes.ONE)
+            tr.add(scope.keys.changes_of(self.name), changes.ONE)
 
         self._run(tr, move)
 

@@ -75,12 +75,12 @@ def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> by
 
 
 def expiries_end(keys: QueueKeys, version: int) -> bytes:
-    return keys.expiry_prefix + pack_int(version)
+    return keys.expiry.prefix + pack_int(version)
 
 
 def claim_keys(keys: QueueKeys, claim: bytes, version: int) -> tuple[bytes, bytes]:
     packed = pack_bytes(claim)
-    return keys.until_prefix + packed, keys.expiry_prefix + pack_int(version) + packed
+    return keys.until.prefix + packed, keys.expiry.prefix + pack_int(version) + packed
 
 
 def split_places(places: bytes) -> list[bytes]:

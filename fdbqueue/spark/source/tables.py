@@ -19,7 +19,7 @@ from ...schema.codec.dead_letters import DeadLetter
 from ...schema.codec.delayed import Delayed
 from ...schema.codec.envelopes import Envelope, open_envelope
 from ...schema.codec.history import Line
-from ...schema.keys import Kind, QueueKeys
+from ...schema.keys import QueueKeys
 from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.selector import Selector
@@ -123,7 +123,7 @@ def _history(keys: QueueKeys, page: Page) -> Rows:
     events = []
     for key, value in zip(page.keys, page.values, strict=True):
         line = Line.unpack(value).events
-        each = zip(keys.stamps(key, len(line)), line, strict=True)
+        each = zip(keys.event.stamps(key, len(line)), line, strict=True)
         events += [(stamp, *fields) for stamp, fields in each]
     columns = zip(_EVENT, _columns(events, len(_EVENT)), strict=True)
     return Rows(columns, envelopes=[_NONE] * len(events))
@@ -168,19 +168,19 @@ def ranges(
         case "ready":
             some = row_filter.levels if row_filter.levels is not None else levels
             each = [keys.ready_level(level) for level in sorted(some)]
-            return {"ready": each, "blocked": [keys.kind(Kind.WAITING)]}
+            return {"ready": each, "blocked": [keys.waiting.rows]}
         case "delayed":
-            delayed = keys.kind(Kind.DELAYED)
+            delayed = keys.delayed.rows
             if row_filter.until is not None:
                 delayed = keys.delayed.before(row_filter.until)
             if row_filter.since is not None:
                 delayed = slice(keys.delayed.before(row_filter.since).stop, delayed.stop)
             return {"delayed": [delayed] if delayed.start < delayed.stop else []}
         case "leased":
-            return {"leased": [keys.kind(Kind.LEASE)]}
+            return {"leased": [keys.lease.rows]}
         case "dead":
-            return {"dead": [keys.kind(Kind.DEAD)]}
-    return {HISTORY: [keys.kind(Kind.EVENT)]}
+            return {"dead": [keys.dead.rows]}
+    return {HISTORY: [keys.event.rows]}
 
 
 def batches(
