@@ -151,7 +151,7 @@ def _cost(
 
 def _is_record(key: bytes) -> bool:
     """Whether a key is that of a record of commits, which each process has for itself."""
-    return bool(fdb.tuple.unpack(key)[-3:-2] == (QueueKeys.once,))
+    return bool(fdb.tuple.unpack(key)[-3:-2] == (QueueKeys.once.number,))
 
 
 def _operations(db: fdb.Database, root: fdb.Subspace) -> Iterator[Operation]:
