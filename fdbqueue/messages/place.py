@@ -194,8 +194,10 @@ def behind(
     tried.give(tr, keys, prepared.tail, begin, begin + count)
     # In every transaction: a cursor that passes one of these indexes aborts this enqueue, and
     # nothing else does. Nobody writes a key between two of FENCE.
-    fence, last = prepared.fence, begin + count - 1
-    tr.add_read_conflict_range(fence + pack_int(begin), fence + pack_int(last) + b"\x00")
+    first = last = prepared.fence + pack_int(begin)
+    if count > 1:
+        last = prepared.fence + pack_int(begin + count - 1)
+    tr.add_read_conflict_range(first, last + b"\x00")
     randoms = world.urandom(RANDOM_BYTES * count)
     return [
         Position(level, index, randoms[n : n + RANDOM_BYTES])
