@@ -33,7 +33,7 @@ def drained(tr: fdb.Transaction, scope: Scope) -> bool:
     """Whether the queue is unused now. One round trip; conflicts with whatever changes that."""
     reads = [
         tr.get_range(keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact)
-        for keys in (*map(scope.keys.kind, _IN_USE), scope.keys.line.requests)
+        for keys in (*map(scope.keys.holding, _IN_USE), scope.keys.line.requests)
     ]
     keys, now_ms = scope.keys, scope.now_ms(tr)
     soon = keys.groups_due(now_ms + MAX_RETRY_MS + 1)

@@ -29,7 +29,7 @@ def page(
     begin: the first key; empty for the beginning. Returns them and the key behind the last one.
     Snapshot reads: no conflicts.
     """
-    every = scope.keys.kind(KINDS[state])
+    every = scope.keys.holding(KINDS[state])
     begin = begin or every.start
     found: list[Found] = []
     room = BATCH_BYTES
@@ -68,7 +68,7 @@ def behind(tr: fdb.Transaction, scope: Scope, state: str, after: str | None) -> 
     """
     if after is None:
         return b""
-    every = scope.keys.kind(KINDS[state])
+    every = scope.keys.holding(KINDS[state])
     found = lookup.find(tr.snapshot, scope, lookup.reads(tr.snapshot, scope.keys, after))
     named = [] if found is None else [found.place]
     for place in (*named, parse_id(after)):

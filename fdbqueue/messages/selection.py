@@ -95,7 +95,7 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
         newest = dead_letters.newest_version(tr, scope)
         return [(keys.kind(kind).start, keys.dead(newest + 1, b""))]
     if kind is not QueueKeys.ready:
-        every = keys.kind(kind)
+        every = keys.holding(kind)
         return [(every.start, every.stop)]
     ends = [place.reads(tr, keys, level) for level in range(scope.options.levels)]
     return [

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ..consumers import promotion, wakeups, watching
 from ..consumers.registry import new_id
 from ..errors import QueueError, TransactionTooLarge
-from ..messages import next_event
+from ..messages import agenda
 from ..messages.delivery import limits, settle
 from ..messages.run import Held
 from ..schema import once
@@ -142,7 +142,7 @@ class _Taking(Generic[R]):
         signal, patience = watching.Signal(), POLL_SECONDS
         if found.empty and waits and not closed:
             signal = wakeups.browse(tr, scope, self._waiter)
-            following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+            following = agenda.next_seconds(tr, scope, agenda.coming(tr, scope))
             patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
         elif self._listed and (found.messages or closed):
             self._withdraw(tr)

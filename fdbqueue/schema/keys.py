@@ -26,6 +26,9 @@ __all__ = [
     "HASHES",
     "KINDS",
     "LOWEST",
+    "TIDYING",
+    "WORK",
+    "AgendaKeys",
     "Kind",
     "KindKeys",
     "LevelKeys",
@@ -49,6 +52,8 @@ HASHES = 2**32
 """Members of groups stand by the hashes of their ids, which are below this."""
 SHARDS = 16
 """Over how many keys the counters of a group are spread."""
+WORK, TIDYING = 256, 512
+"""The ranks of the agenda behind those of delayed messages, see ``AgendaKeys``."""
 _LEASE_BYTES = 370
 _PREFIXES = 16
 _TUPLE = b"\x05"
@@ -73,6 +78,7 @@ Name = Annotated[str, "name"]
 Part = Annotated[int, "part"]
 Priority = Annotated[int, "-priority"]
 Random = Annotated[bytes, "random"]
+Rank = Annotated[int, "rank"]
 Rests = Annotated[int, "rests"]
 SessionId = Annotated[bytes, "session"]
 Since = Annotated[int, "since"]
@@ -272,7 +278,39 @@ class GroupKeys(Keys):
         return group, member if isinstance(member, str) else None
 
 
-class QueueKeys(SlotKeys, GroupKeys):
+class AgendaKeys(Keys):
+    """The keys of an agenda: all that falls due by the wall clock, by rank and time.
+
+    A rank says how urgent it is. The delayed messages of a level have its number, what may bring
+    messages of a level has ``WORK`` more, and what brings none is ``TIDYING``, behind all levels.
+    """
+
+    earliest = KindKeys[Rank](21, "time", "not later than that of any DUE of the rank, by BYTE_MIN")
+    delayed = KindKeys[Level, Due, Random](
+        52, "position, envelope", "a message that is due later", "DUE"
+    )
+
+    def delayed_messages(self, level: int | None = None) -> slice:
+        """The delayed messages of a level, or of all: by level, and then by time."""
+        if level is not None:
+            return self.delayed.under(level)
+        return slice(self.delayed.rows.start, self.delayed.begin(WORK))
+
+    def due(self, rank: int, time_ms: int) -> slice:
+        """The entries of a rank that are due at a time."""
+        return self.delayed.before(rank, time_ms + 1)
+
+    def due_later(self, rank: int, time_ms: int) -> slice:
+        """The entries of a rank that are due after a time."""
+        return slice(self.delayed.begin(rank, time_ms + 1), self.delayed.under(rank).stop)
+
+    @staticmethod
+    def urgency(rank: int) -> tuple[bool, int, bool]:
+        """What sorts ranks: by level, and in a level what may bring messages first."""
+        return rank >= TIDYING, rank % WORK, rank < WORK
+
+
+class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     """The keys of one queue, below its prefix.
 
     lease_bytes: about how many bytes a lease, or its end, adds to each message: counters, keys and
@@ -318,9 +356,8 @@ class QueueKeys(SlotKeys, GroupKeys):
     chunk = KindKeys[Chunks, N](
         19, "bytes", "of a payload too large for one value, named by its envelope"
     )
-    # TIMER and these follow each other: a receiver that reads the first of their keys learns that
-    # none of those before it exists.
-    delayed = KindKeys[Due, Random](21, "position, envelope", "a message that is due later")
+    # TIMER, EARLIEST and these follow each other: a receiver that reads the first of their keys
+    # learns that none of those before it exists.
     led = KindKeys[Name](22, "version", "until when a line of consumers has a leader", "LINE")
     leader = KindKeys[Name, Zero](22, "claim", "who that is")
     request = KindKeys[Name, Version, Claim](22, "request", "of a consumer, until it is answered")
@@ -375,6 +412,10 @@ class QueueKeys(SlotKeys, GroupKeys):
     def kind(self, kind: Kind) -> slice:
         """Those of them that have elements."""
         return within(self.prefix + pack_int(kind.number))
+
+    def holding(self, kind: Kind) -> slice:
+        """The keys of a kind that hold messages."""
+        return self.delayed_messages() if kind is QueueKeys.delayed else self.kind(kind)
 
     def strays(self) -> list[slice]:
         """What belongs to the queue, and to no kind: nothing may stand there."""

@@ -17,7 +17,7 @@ from ..consumers.line import Demand
 from ..consumers.receiving import Access
 from ..consumers.states import ConsumerState
 from ..errors import ExpiredBacklog, LeaseLost, QueueError
-from ..messages import next_event, run
+from ..messages import agenda, run
 from ..messages.delivery import limits, scan, settle
 from ..messages.run import Held
 from ..queue.admin.housekeeping import past_backlog
@@ -293,7 +293,7 @@ class QueueConsumer:
     ) -> _Unarmed:
         scope, me = self.queue._scope(tr), self.ref
         registered = registry.registered(tr, self.keys, me)
-        coming = next_event.reads(tr, scope)
+        coming = agenda.coming(tr, scope)
         # In the same round trip.
         above = registry.superior(tr, scope, self.priority, me.subscription)
         if not registered.present():
@@ -332,7 +332,7 @@ class QueueConsumer:
             asleep=not (looked.full or looked.closed or alone or more),
             returned=returned,
             first=head.position.level if head else None,
-            seconds=next_event.next_event_seconds(tr, scope, coming) if guards else None,
+            seconds=agenda.next_seconds(tr, scope, coming) if guards else None,
             short=looked.short,
             alone=alone,
         )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, Then
-from fdbqueue.messages import next_event
+from fdbqueue.messages import agenda
 from fdbqueue.messages.groups import inspection
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -111,7 +111,7 @@ def following(db: Database, parts: Queue) -> float:
     """In how many seconds a consumer that waits would look."""
     tr = db.create_transaction()
     scope = parts._scope(tr)
-    seconds = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+    seconds = agenda.next_seconds(tr, scope, agenda.coming(tr, scope))
     assert seconds is not None
     return seconds
 

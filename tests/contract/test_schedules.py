@@ -17,6 +17,7 @@ from fdbqueue.errors import (
     NotFound,
     QueueFull,
 )
+from fdbqueue.schema.codec.atomic import pack_time
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, assert_depth
 from fdbqueue.values.schedules import Schedule
@@ -402,7 +403,9 @@ def test_a_schedule_that_has_lost_its_tick_is_found_and_repaired(
     clock.seconds = 60
     assert come(db, queue, clock) == [60]
     # And a tick that no schedule knows, which never comes
-    db[queue._keys.delayed(clock.begin_ms + 70_000, b"12345678")] = value
+    keys, due_ms = queue._keys, clock.begin_ms + 70_000
+    db[keys.delayed(5, due_ms, b"12345678")] = value
+    db[keys.earliest(5)] = pack_time(due_ms)
     assert "tick without schedule" in {each.kind for each in queue.admin.verify(db).deviations}
     clock.seconds = 71
     assert come(db, queue, clock) == []

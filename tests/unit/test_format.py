@@ -19,7 +19,14 @@ from fdbqueue.messages import run
 from fdbqueue.messages.streams import packing
 from fdbqueue.schema import catalogue, subscription_definitions
 from fdbqueue.schema.codec import encode, pack, sorting, unpack
-from fdbqueue.schema.codec.atomic import pack_counters, pack_index, unpack_counters, unpack_index
+from fdbqueue.schema.codec.atomic import (
+    pack_counters,
+    pack_index,
+    pack_time,
+    unpack_counters,
+    unpack_index,
+    unpack_time,
+)
 from fdbqueue.schema.codec.consumers import (
     ConsumerRecord,
     ConsumerRef,
@@ -76,7 +83,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "format.md"
 QUEUE = RootKeys(fdb.Subspace(("fdbqueue",))).queue("orders")
 POSITION = Position(5, 300, bytes.fromhex("00112233445566ff"))
 ID = "05-00000000012c-00112233445566ff"
-DUE = Due(1_700_000_060_000, POSITION.random)
+DUE = Due(5, 1_700_000_060_000, POSITION.random)
 CLAIM = bytes(range(16))
 TOKEN = QUEUE.token(CLAIM, QUEUE.ready_key(POSITION))
 CONSUMER = bytes(range(16, 32))
@@ -307,11 +314,17 @@ VECTORS: dict[str, Vector] = {
         (QUEUE.expiry.parse, (90_000_000, CLAIM)),
         (expiry, (1_700_000_030_000, NAMED)),
     ),
-    "DELAYED": Vector(
+    "DUE": Vector(
         QUEUE.delayed(*DUE),
         DELAYED.pack(),
         (QUEUE.delayed.parse, DUE),
         (Delayed.unpack, DELAYED),
+    ),
+    "EARLIEST": Vector(
+        QUEUE.earliest(DUE.level),
+        pack_time(DUE.due_ms),
+        (QUEUE.earliest.parse, (DUE.level,)),
+        (unpack_time, DUE.due_ms),
     ),
     "LINE, request": Vector(
         QUEUE.line.request(90_000_000, CLAIM),

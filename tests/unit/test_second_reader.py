@@ -132,7 +132,7 @@ TEA = page("READY")
             [AT, 90_000_000, 1_700_000_030_000, "billing", TEA, True, bytes(range(16)), True, 2],
         ),
         ("LEASE, planned", [AT, 0, 0, "billing", TEA]),
-        ("DELAYED", [[5, 0, AT[2]], TEA]),
+        ("DUE", [[5, 0, AT[2]], TEA]),
         ("DEAD", [AT, "rejected", 1_700_000_050_000, TEA]),
         ("MOVED, ready", ["ready", *AT]),
         ("BACKLOG", [1_700_000_000_000, [3, None, None]]),

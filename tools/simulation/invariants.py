@@ -26,6 +26,8 @@ STAYS = {
     QueueKeys.event: MANY,
     # For a week after its end.
     QueueKeys.group: MANY,
+    # One for each rank, until its time.
+    QueueKeys.earliest: 20,
     QueueKeys.in_flight: 1,
     QueueKeys.cancels: 1,
     QueueKeys.planner: 1,

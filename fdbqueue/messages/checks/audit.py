@@ -77,7 +77,7 @@ class Audit:
     def page(self, kind: Kind, begin: bytes) -> tuple[list[fdb.KeyValue], bytes]:
         """A page of rows of a kind, from a key on (empty: the first), and the key to continue
         from."""
-        every = self.scope.keys.kind(kind)
+        every = self.scope.keys.holding(kind)
         rows: list[fdb.KeyValue] = []
         size = 0
         for kv in self.reads.get_range(begin or every.start, every.stop, limit=PAGE_ROWS):
@@ -373,7 +373,7 @@ def tails(audit: Audit, begin: bytes) -> bytes:
 def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     """The counters of a state equal a scan, in one level, or in all (None)."""
     keys = audit.scope.keys
-    sources = [(kind, keys.kind(kind) if level is None else keys.ready_level(level))]
+    sources = [(kind, keys.holding(kind) if level is None else keys.ready_level(level))]
     if kind is QueueKeys.ready:
         sources.append((QueueKeys.waiting, keys.waiting.rows))
     stored = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}

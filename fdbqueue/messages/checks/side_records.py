@@ -67,7 +67,7 @@ def check(audit: Audit) -> None:
 def _gather(audit: Audit) -> Messages | None:
     keys, messages = audit.scope.keys, Messages()
     for kind in HOLDERS:
-        for kv in audit.messages(keys.kind(kind)):
+        for kv in audit.messages(keys.holding(kind)):
             read = audit.envelope(kind, kv)
             if read is None:
                 return None

@@ -258,8 +258,8 @@ def _put(
         if draft.due_ms is None:
             yield next(appended)
             continue
-        random = next(randoms)
-        named = replace(envelope, id=Due(draft.due_ms, random).to_id())
-        message = StoredMessage(Position(scope.level(envelope.priority), 0, random), named)
+        random, level = next(randoms), scope.level(envelope.priority)
+        named = replace(envelope, id=Due(level, draft.due_ms, random).to_id())
+        message = StoredMessage(Position(level, 0, random), named)
         delayed.schedule(tr, scope, draft.due_ms, message)
         yield message

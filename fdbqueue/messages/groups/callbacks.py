@@ -110,10 +110,12 @@ def _enqueued(
         return []
     undone = record.members - counted.done
     told: dict[str, HeaderValue] = dict(zip(HEADERS, (name, record.members, undone), strict=True))
-    due = Due(now_ms + callback.delay_ms, world.urandom(RANDOM_BYTES))
+    priority = min(callback.envelope.priority, other.options.max_priority)
+    level, random = other.level(priority), world.urandom(RANDOM_BYTES)
+    due = Due(level, now_ms + callback.delay_ms, random)
     envelope = replace(
         callback.envelope,
-        priority=min(callback.envelope.priority, other.options.max_priority),
+        priority=priority,
         headers=callback.envelope.headers | told,
         enqueued_at_ms=now_ms,
         expires_at_ms=None if callback.ttl_ms is None else now_ms + callback.ttl_ms,
@@ -122,8 +124,7 @@ def _enqueued(
     if not _takes(other, envelope.size, callback):
         return []
     envelope = payloads.store(tr, other, envelope)
-    level = other.level(envelope.priority)
-    message = StoredMessage(Position(level, 0, due.random), envelope)
+    message = StoredMessage(Position(level, 0, random), envelope)
     delayed_row.put(tr, other, due.due_ms, message)
     if envelope.expires_at_ms is not None:
         tr[other.keys.mortal(envelope.expires_at_ms, message.id)] = b""

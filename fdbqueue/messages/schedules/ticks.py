@@ -64,7 +64,8 @@ def arm(
     """Let the next tick wait; returns its message's id, empty where there is none. Blind."""
     if next_ms is None:
         return ""
-    due = Due(next_ms, world.urandom(RANDOM_BYTES))
+    level = scope.level(definition.envelope.priority)
+    due = Due(level, next_ms, world.urandom(RANDOM_BYTES))
     envelope = replace(
         definition.envelope,
         headers=stamped(definition, name, next_ms),
@@ -73,7 +74,7 @@ def arm(
         id=due.to_id(),
     )
     envelope = payloads.store(tr, scope, envelope)
-    position = Position(scope.level(envelope.priority), 0, due.random)
+    position = Position(level, 0, due.random)
     delayed.schedule(tr, scope, next_ms, StoredMessage(position, envelope))
     return due.to_id()
 
@@ -158,7 +159,8 @@ def _expiry(now_ms: int, ttl_ms: int | None) -> int | None:
 
 def _put_off(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int) -> None:
     """Let a tick, removed from its place, wait for another time."""
-    lookup.point(tr, scope.keys, message, Due(due_ms, message.position.random))
+    place = Due(message.position.level, due_ms, message.position.random)
+    lookup.point(tr, scope.keys, message, place)
     delayed_row.put(tr, scope, due_ms, message)
 
 

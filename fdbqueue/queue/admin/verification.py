@@ -7,7 +7,7 @@ from functools import partial
 
 from ...consumers import checks as waiting
 from ...errors import CorruptData
-from ...messages.checks import audit, rates, results, side_records, sinks
+from ...messages.checks import agenda, audit, rates, results, side_records, sinks
 from ...messages.checks import plans as auditplans
 from ...messages.checks import schedules as ticking
 from ...messages.checks.audit import Audit
@@ -68,6 +68,7 @@ class _Verifier:
         self.pages(rates.timers)
         self.pages(results.results)
         self.whole("the pace of the queue", rates.pace)
+        self.whole("the agenda", agenda.earliest)
         self.whole("keys of no kind", audit.strays)
         self.whole("owners of chunks, names, pointers and turns", side_records.check)
         self.counters()

@@ -1,4 +1,4 @@
-"""Integers that atomic operations compare and add: 64 bits, little-endian."""
+"""Integers that atomic operations compare and add: 64 bits, little-endian but for times."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ def pack_index(index: int) -> bytes:
 def unpack_index(value: bytes | None) -> int:
     """An index from its stored form; 0 where none is stored."""
     return int.from_bytes(value or b"", "little")
+
+
+def pack_time(time_ms: int) -> bytes:
+    """A time as BYTE_MIN compares it: the highest byte first."""
+    return time_ms.to_bytes(_BYTES, "big")
+
+
+def unpack_time(value: bytes) -> int:
+    """A time from its stored form."""
+    return int.from_bytes(value, "big")
 
 
 def pack_counters(deltas: tuple[int, ...]) -> bytes:

@@ -41,7 +41,7 @@ def pack_place(place: Place) -> bytes:
         case Position():
             return pack(["ready", place.level, place.index, place.random])
         case Due():
-            return pack(["delayed", place.due_ms, place.random])
+            return pack(["delayed", *place])
         case DeadRecord():
             return pack(["dead", place.version, place.random])
         case Turn():
@@ -54,8 +54,8 @@ def unpack_place(value: bytes) -> Place:
     match unpack(value, "a place", list[Any]):
         case ["ready", int(level), int(index), bytes(random)]:
             return Position(level, index, random)
-        case ["delayed", int(due_ms), bytes(random)]:
-            return Due(due_ms, random)
+        case ["delayed", int(level), int(due_ms), bytes(random)]:
+            return Due(level, due_ms, random)
         case ["dead", int(version), bytes(random)]:
             return DeadRecord(version, random)
         case ["turn", str(key), int(n), bytes(random)]:

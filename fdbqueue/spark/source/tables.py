@@ -170,17 +170,23 @@ def ranges(
             each = [keys.ready_level(level) for level in sorted(some)]
             return {"ready": each, "blocked": [keys.waiting.rows]}
         case "delayed":
-            delayed = keys.delayed.rows
-            if row_filter.until is not None:
-                delayed = keys.delayed.before(row_filter.until)
-            if row_filter.since is not None:
-                delayed = slice(keys.delayed.before(row_filter.since).stop, delayed.stop)
-            return {"delayed": [delayed] if delayed.start < delayed.stop else []}
+            some = row_filter.levels if row_filter.levels is not None else levels
+            each = [_due(keys, level, row_filter) for level in sorted(some)]
+            return {"delayed": [one for one in each if one.start < one.stop]}
         case "leased":
             return {"leased": [keys.lease.rows]}
         case "dead":
             return {"dead": [keys.dead.rows]}
     return {HISTORY: [keys.event.rows]}
+
+
+def _due(keys: QueueKeys, level: int, row_filter: RowFilter) -> slice:
+    """The delayed messages of a level that are due in the time of a filter."""
+    due, every = keys.delayed, keys.delayed_messages(level)
+    return slice(
+        every.start if row_filter.since is None else due.begin(level, row_filter.since),
+        every.stop if row_filter.until is None else due.begin(level, row_filter.until),
+    )
 
 
 def batches(
