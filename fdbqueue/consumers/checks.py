@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..messages.checks.audit import Audit
-from ..schema.codec.consumers import ConsumerRecord, ConsumerRef, Request, unpack_state
+from ..schema.consumers import ConsumerRecord, ConsumerRef, Listed, Request
 from ..schema.keys import QueueKeys
 from . import registry, sessions, wakeups
 from .line import remove
@@ -36,7 +36,7 @@ def states(audit: Audit, begin: bytes) -> bytes:
     found = []
     for kv in rows:
         subscription, _, priority, consumer = keys.state.parse(kv.key)
-        session, _ = unpack_state(kv.value)
+        session = Listed.unpack(kv.value).session
         found.append(ConsumerRef(consumer, priority, session, subscription))
     records = [audit.reads.get(keys.consumer(one.session, one.id)) for one in found]
     for one, record in zip(found, records, strict=True):

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ..messages import payloads
 from ..messages.delivery import lease
-from ..schema.codec.consumers import Request
+from ..schema.consumers import Request
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Delivery

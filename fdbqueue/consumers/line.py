@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..messages.delivery import lease
-from ..schema.codec.consumers import Request
-from ..schema.codec.leases import holder_of, new_claim
+from ..schema.consumers import Request
 from ..schema.keys import LineKeys, QueueKeys
+from ..schema.leases import holder_of, new_claim
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND

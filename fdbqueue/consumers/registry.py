@@ -8,16 +8,15 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..schema.codec.consumers import (
+from ..schema.consumers import (
     ConsumerRecord,
     ConsumerRef,
     Holder,
+    Listed,
     Session,
-    pack_state,
-    unpack_state,
 )
-from ..schema.codec.leases import holder_of
 from ..schema.keys import CLAIM_BYTES, QueueKeys
+from ..schema.leases import holder_of
 from ..schema.scope import Scope
 from ..store import world
 from ..store.binding import fdb, transactional
@@ -78,7 +77,7 @@ def register(
     record = ConsumerRecord(name, priority, scope.now_ms(tr), subscription=subscription)
     tr[scope.keys.consumer(session, consumer.id)] = record.pack()
     state = ConsumerState.NOT_INTERESTED if acquiring else ConsumerState.NON_ACQUIRING
-    tr[scope.keys.state(subscription, state, priority, consumer.id)] = pack_state(session)
+    tr[scope.keys.state(subscription, state, priority, consumer.id)] = Listed(session).pack()
     return consumer
 
 
@@ -120,9 +119,9 @@ def superior(
     for read in [tr.get_range(each.start, each.stop, limit=MAX_SUPERIORS) for each in ranges]:
         for kv in read:
             _, _, rank, consumer = keys.state.parse(kv.key)
-            session, since = unpack_state(kv.value)
-            ref = ConsumerRef(consumer, rank, session, subscription)
-            above.append(wakeups.Sleeper(ref, since))
+            listed = Listed.unpack(kv.value)
+            ref = ConsumerRef(consumer, rank, listed.session, subscription)
+            above.append(wakeups.Sleeper(ref, listed.since))
     if not above:
         return None
     above.sort(key=lambda one: -one.consumer.priority)
@@ -175,7 +174,7 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
         )
     for kv in states:
         subscription, state, priority, consumer = keys.state.parse(kv.key)
-        session, _ = unpack_state(kv.value)
+        session = Listed.unpack(kv.value).session
         guards = consumer in guarding
         lost = Consumer(consumer, "", priority, None, "", 0, 0, 0, guards, session, subscription)
         one = found.get(consumer, lost)
@@ -254,7 +253,7 @@ def counted(keys: QueueKeys, reads: ListReads, at: Moment) -> Counter[ConsumerSt
     for kv in reads.states:
         _, state, _, consumer = keys.state.parse(kv.key)
         found[consumer] = ConsumerState(max(state, found.get(consumer, state)))
-        if unpack_state(kv.value)[0]:
+        if Listed.unpack(kv.value).session:
             registered.add(holder_of(consumer))
     for _, index, claim, request in line.parse_all(keys, reads.requests):
         if holder_of(claim) not in registered and line.alive(at.version, index, request):

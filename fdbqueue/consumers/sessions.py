@@ -20,7 +20,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..errors import CorruptData
-from ..schema.codec.consumers import ConsumerRecord, ConsumerRef, Session
+from ..schema.consumers import ConsumerRecord, ConsumerRef, Session
 from ..schema.keys import CLAIM_BYTES, QueueKeys, RootKeys
 from ..store import world
 from ..store.binding import fdb, transactional

@@ -35,7 +35,7 @@ from typing import NamedTuple
 from ..errors import CorruptData
 from ..messages.delivery import limits
 from ..schema.changes import ONE
-from ..schema.codec.consumers import ConsumerRecord, ConsumerRef, pack_state, unpack_state
+from ..schema.consumers import ConsumerRecord, ConsumerRef, Listed
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -227,7 +227,7 @@ def browse(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef) -> Signal:
     change = tr.snapshot.get(changes)
     _list(tr, scope, consumer, ConsumerState.NON_ACQUIRING)
     listed = Watched(
-        _state(scope.keys, consumer, ConsumerState.NON_ACQUIRING), pack_state(consumer.session)
+        _state(scope.keys, consumer, ConsumerState.NON_ACQUIRING), Listed(consumer.session).pack()
     )
     return listed, Watched(changes, change.value)
 
@@ -328,7 +328,7 @@ def _list(
     tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, state: ConsumerState, since: int = 0
 ) -> None:
     """Add a consumer to a list, with a sign of life if it has no session."""
-    tr[_state(scope.keys, consumer, state)] = pack_state(consumer.session, since)
+    tr[_state(scope.keys, consumer, state)] = Listed(consumer.session, since).pack()
     if not consumer.session:
         at = sessions.now(tr, scope.clock)
         record = ConsumerRecord("", consumer.priority, at.wall_ms, *at, consumer.subscription)
@@ -337,7 +337,7 @@ def _list(
 
 def since_of(listed: bytes | None) -> int | None:
     """The version since which a consumer waits, by its interested state."""
-    return None if listed is None else unpack_state(listed)[1]
+    return None if listed is None else Listed.unpack(listed).since
 
 
 def _leave_lists(

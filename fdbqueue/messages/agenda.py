@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..schema import due
-from ..schema.codec.leases import unpack_expiry
 from ..schema.keys import SlotKeys
+from ..schema.leases import unpack_expiry
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND

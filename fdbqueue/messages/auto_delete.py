@@ -7,8 +7,8 @@ schedule, no result that is kept, no callback of a group that is still to come.
 from __future__ import annotations
 
 from ..schema import catalogue, counters
-from ..schema.codec.lookup import Known
 from ..schema.keys import QueueKeys
+from ..schema.records import Drained
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from .groups.callbacks import MAX_RETRY_MS
@@ -62,11 +62,11 @@ def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
             del tr[scope.keys.idle]
         return False
     now_ms = scope.now_ms(tr)
-    seen = Known("", now_ms) if mark is None else Known.unpack(mark)
-    if seen.id != str(total):
-        seen = Known(str(total), now_ms)
+    seen = Drained(-1, now_ms) if mark is None else Drained.unpack(mark)
+    if seen.enqueued != total:
+        seen = Drained(total, now_ms)
         tr[scope.keys.idle] = seen.pack()
-    if now_ms - seen.until_ms < options.auto_delete * 1000:
+    if now_ms - seen.since_ms < options.auto_delete * 1000:
         return False
     catalogue.delete(tr, scope.root, scope.name)
     return True

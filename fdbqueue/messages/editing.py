@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ..schema import counters
-from ..schema.codec.delayed import Delayed
-from ..schema.codec.envelopes import Envelope
-from ..schema.codec.lookup import Turn
+from ..schema.envelope import Envelope
+from ..schema.records import Delayed, Turn
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position

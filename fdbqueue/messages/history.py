@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from ..schema.codec.history import Line, Moved
+from ..schema.records import Line, Moved
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND

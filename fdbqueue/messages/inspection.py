@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidArgument
-from ..schema.codec.lookup import Turn
 from ..schema.keys import Kind, QueueKeys
+from ..schema.records import Turn
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import Due, MessageState, Position, parse_id
@@ -56,7 +56,7 @@ def opened(
             yield one.key, len(one.value), Found(one.position, one.message)
         return
     for kv in rows:
-        found = lookup.parse(scope, lookup.place_of(scope.keys, kind, kv.key), kv.value)
+        found = lookup.parse(scope, lookup.place_of(scope.keys, kv.key), kv.value)
         assert found is not None
         yield bytes(kv.key), len(kv.value), found
 

@@ -36,9 +36,9 @@ from msgspec.structs import replace
 from ..errors import CorruptData, LeaseLost, MessagePlanned
 from ..schema import once
 from ..schema.codec import encode
-from ..schema.codec.envelopes import INLINE_LIMIT, open_envelope
-from ..schema.codec.leases import Lease, pack_planned_lease, place_of
+from ..schema.envelope import INLINE_LIMIT, open_envelope
 from ..schema.keys import CLAIM_BYTES, QueueKeys
+from ..schema.leases import Lease, place_of
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..store.client import pack_int
@@ -720,7 +720,7 @@ def plan(
     begin, n = keys.planned.begin(claim), 0
     for piece in taken:
         n += len(piece)
-        value = pack_planned_lease(piece.position, consumer, pack_row(piece.values))
+        value = Lease(piece.position, 0, 0, consumer, pack_row(piece.values)).pack()
         tr.set(begin + pack_int(n - 1), value)
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..errors import CorruptData, InvalidArgument
-from ..schema.codec.lookup import DeadRecord, Turn, unpack_id
 from ..schema.keys import Kind, QueueKeys
+from ..schema.records import DeadRecord, Turn, unpack_id
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.limits import Gate

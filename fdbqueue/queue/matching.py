@@ -14,10 +14,9 @@ from ..messages import agenda
 from ..messages.delivery import limits, settle
 from ..messages.run import Held
 from ..schema import once
-from ..schema.codec.consumers import ConsumerRef
+from ..schema.consumers import ConsumerRef, Definition
 from ..schema.keys import OnceKeys
 from ..schema.scope import Scope, StoredMessage
-from ..schema.subscription_definitions import Definition
 from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 from . import once
-from .codec.audit_log import AuditLine
 from .keys import RootKeys
+from .records import AuditLine
 
 KEPT_SECONDS = 400 * 24 * 3600
 SEEN = 1_000

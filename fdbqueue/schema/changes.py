@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ..store.binding import fdb
 from ..values.model import Message
-from .codec.atomic import pack_index
+from .codec import pack_index
 from .scope import Scope, StoredMessage
 
 ONE = pack_index(1)

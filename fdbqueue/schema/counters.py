@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ..store.binding import fdb, transactional
 from ..values.model import Depth
 from ..values.states import State, Transition
-from .codec.atomic import unpack_counters
+from .codec import unpack_counters
 from .keys import QueueKeys
 
 _COUNTERS = tuple(Depth.__struct_fields__)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..store.binding import fdb
-from .codec.atomic import pack_time, unpack_time
+from .codec import pack_time, unpack_time
 from .keys import AgendaKeys
 
 

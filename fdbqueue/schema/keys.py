@@ -7,6 +7,7 @@ by it. ``codec`` describes the values.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from types import NoneType
 from typing import Annotated, NamedTuple
@@ -17,7 +18,7 @@ from ..store import world
 from ..store.binding import fdb
 from ..store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 from ..values.limits import Gate as _Gate
-from ..values.model import HeaderValue, Position
+from ..values.model import RANDOM_BYTES, HeaderValue, Position
 from .rows import Keys, Kind, KindKeys, Single, unpacked, within
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "HASHES",
     "KINDS",
     "LOWEST",
+    "MAX_SORTED_BYTES",
+    "SORTED_INDEX",
     "TIDYING",
     "WORK",
     "AgendaKeys",
@@ -39,6 +42,9 @@ __all__ = [
     "RootKeys",
     "SlotKeys",
     "forms",
+    "sorted_by",
+    "sorted_length",
+    "sorted_position",
     "within",
 ]
 
@@ -596,3 +602,37 @@ class RootKeys(Keys):
     def queue(self, name: str) -> QueueKeys:
         """The keys of one queue."""
         return QueueKeys(self._queues(name), self.once.timeout)
+
+
+# -- sorted levels --------------------------------------------------------------------------------
+
+# All messages of a sorted level have one index. What tells them apart in its place, and so orders
+# them, is random elsewhere. Here it begins with the value of the header and the number of the
+# arrival, packed as a tuple, so the order of the keys is that of the values, and of arrival where
+# they are equal. At least eleven bytes, which no position of an unsorted level has.
+
+SORTED_INDEX = 1
+MAX_SORTED_BYTES = 56
+"""The longest value, as a key has it: the places of a thousand leases go into one value."""
+
+
+def sorted_length(value: HeaderValue) -> int:
+    """How many bytes a value takes in a key."""
+    return len(pack_bytes(fdb.tuple.pack((value,)))) - len(pack_bytes(b""))
+
+
+def sorted_position(level: int, value: HeaderValue, arrival: int) -> Position:
+    """A new position among the messages with a value; ``arrival`` counts from 1."""
+    random = bytes(fdb.tuple.pack((value, arrival))) + world.urandom(RANDOM_BYTES)
+    return Position(level, SORTED_INDEX, random)
+
+
+def sorted_by(position: Position) -> tuple[HeaderValue, int]:
+    """The value and the number of arrival in a position. Raises ``CorruptData``."""
+    try:
+        value, arrival = fdb.tuple.unpack(position.random[:-RANDOM_BYTES])
+        if position.index == SORTED_INDEX and type(arrival) is int and arrival > 0:
+            return value, arrival
+    except (ValueError, LookupError, TypeError, struct.error):
+        pass
+    raise CorruptData(what="a position", problem=f"it is not sorted: {position.to_id()}")

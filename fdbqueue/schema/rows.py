@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from copy import copy
 from types import UnionType
 from typing import Any, Generic, Self, TypeVarTuple, get_args, get_origin, overload
@@ -12,9 +13,6 @@ from ..store.binding import fdb
 from ..store.client import pack_bytes, pack_int, pack_text
 
 Ts = TypeVarTuple("Ts")
-
-_LARGE = 2**63
-"""From here on, and below 0, integers are left to the bindings."""
 
 
 class Keys:
@@ -86,7 +84,8 @@ class KindKeys(Kind, Generic[*Ts]):
     first: fdb.KeySelector
     last: fdb.KeySelector
     _least: int
-    _negative: tuple[bool, ...] | None
+    _negative: bool
+    _packers: list[Callable[[Any], bytes]]
 
     def __set_name__(self, owner: type[Keys], attribute: str) -> None:
         super().__set_name__(owner, attribute)
@@ -99,8 +98,8 @@ class KindKeys(Kind, Generic[*Ts]):
             and each.number == self.number
             and each.parts == self.parts[: len(each.parts)]
         )
-        negative = tuple(name.startswith("-") for name, _ in self.parts)
-        self._negative = negative if any(negative) else None
+        self._negative = any(name[0] == "-" for name, _ in self.parts)
+        self._packers = [_packer(*part) for part in self.parts]
         self._attribute = attribute
 
     def __get__(self, keys: Keys | None, owner: type[Keys]) -> Self:
@@ -114,7 +113,14 @@ class KindKeys(Kind, Generic[*Ts]):
         return bound
 
     def __call__(self, *elements: *Ts) -> bytes:
-        return self.begin(*elements)
+        every: tuple[Any, ...] = elements
+        packed = self.prefix
+        try:
+            for pack, element in zip(self._packers, every):  # noqa: B905 (a keyword is slow)
+                packed += pack(element)
+        except (OverflowError, IndexError):  # an integer that only the bindings can pack
+            return bytes(fdb.tuple.pack(elements, self.prefix))
+        return packed
 
     @property
     def rows(self) -> slice:
@@ -123,20 +129,7 @@ class KindKeys(Kind, Generic[*Ts]):
 
     def begin(self, *first: object) -> bytes:
         """What the keys with these first elements begin with."""
-        if self._negative is not None:
-            first = self._negated(first)
-        packed = self.prefix
-        for element in first:
-            kind = type(element)
-            if kind is str:
-                packed += pack_text(element)  # type: ignore[arg-type]
-            elif kind is bytes:
-                packed += pack_bytes(element)  # type: ignore[arg-type]
-            elif kind is int and 0 <= element < _LARGE:  # type: ignore[operator]
-                packed += pack_int(element)  # type: ignore[arg-type]
-            else:
-                return bytes(fdb.tuple.pack(first, self.prefix))
-        return packed
+        return self(*first)  # type: ignore[arg-type]
 
     def under(self, *first: object) -> slice:
         """The keys with these first elements, and at least one more."""
@@ -157,14 +150,10 @@ class KindKeys(Kind, Generic[*Ts]):
         """
         types = tuple(types for _, types in self.parts)
         found: Any = unpacked(key, self.prefix, *types, least=self._least)
-        if self._negative is not None:
-            found = self._negated(found)
+        if self._negative:
+            signs = zip(found, self.parts, strict=False)
+            found = tuple(-each if name[0] == "-" else each for each, (name, _) in signs)
         return found  # type: ignore[no-any-return]
-
-    def _negated(self, elements: tuple[Any, ...]) -> tuple[object, ...]:
-        assert self._negative is not None
-        pairs = zip(elements, self._negative, strict=False)
-        return tuple(-element if negative else element for element, negative in pairs)
 
 
 def _part(hint: Any) -> tuple[str, tuple[type, ...]]:
@@ -172,6 +161,24 @@ def _part(hint: Any) -> tuple[str, tuple[type, ...]]:
     kind, name = get_args(hint)
     every = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     return name, tuple(get_origin(each) or each for each in every)
+
+
+def _packer(name: str, types: tuple[type, ...]) -> Callable[[Any], bytes]:
+    """What packs an element: fast for what most keys have."""
+    if name[0] == "-":
+        return lambda number: fdb.tuple.pack((-number,))
+    return _PACKERS.get(types, _pack)
+
+
+def _pack(element: object) -> bytes:
+    return pack_text(element) if type(element) is str else fdb.tuple.pack((element,))
+
+
+_PACKERS: dict[tuple[type, ...], Callable[[Any], bytes]] = {
+    (int,): pack_int,
+    (str,): pack_text,
+    (bytes,): pack_bytes,
+}
 
 
 def unpacked(

@@ -15,11 +15,10 @@ from ..values.model import Message, Position
 from ..values.options import MAX_PAYLOAD, QueueOptions
 from ..values.serializers import Declared
 from . import once
-from .codec.envelopes import PLAIN_INLINE_LIMIT, Envelope
-from .codec.lookup import Turn
+from .consumers import Definition, SubscriptionIndex
+from .envelope import PLAIN_INLINE_LIMIT, Envelope
 from .keys import QueueKeys, RootKeys
-from .subscription_definitions import Definition
-from .subscription_index import SubscriptionIndex
+from .records import Turn
 
 MAX_WAITED = 1_000
 """Of how many keys and limits a process remembers that they had a backlog."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from ..messages import place
 from ..messages.checks.audit import Audit
-from ..schema.codec.atomic import unpack_index
+from ..schema.codec import unpack_index
 from ..schema.keys import QueueKeys
 
 

@@ -22,7 +22,7 @@ from ..messages import agenda
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
-from ..schema.codec.consumers import ConsumerRef
+from ..schema.consumers import ConsumerRef
 from ..schema.keys import CLAIM_BYTES
 from ..schema.scope import Scope
 from ..store import world

@@ -24,8 +24,8 @@ from ..queue.admin.housekeeping import past_backlog
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
-from ..schema.codec.consumers import ConsumerRef
-from ..schema.codec.leases import holder_of
+from ..schema.consumers import ConsumerRef
+from ..schema.leases import holder_of
 from ..schema.scope import Scope, StoredMessage
 from ..store import world
 from ..store.binding import fdb

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fdbqueue import NewMessage, Queue
-from fdbqueue.schema.codec.atomic import pack_time, unpack_time
+from fdbqueue.schema.codec import pack_time, unpack_time
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 

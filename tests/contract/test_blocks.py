@@ -11,7 +11,7 @@ from fdbqueue.messages import run
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.schema import once
-from fdbqueue.schema.codec.envelopes import UNREADABLE, Envelope
+from fdbqueue.schema.envelope import UNREADABLE, Envelope
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors

@@ -14,8 +14,8 @@ from fdbqueue.consumers import eviction, sessions
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import LeaseLost, TransactionTooLarge
 from fdbqueue.messages.delivery import lease_shortening
-from fdbqueue.schema.codec.leases import holder_of
 from fdbqueue.schema.keys import QueueKeys, RootKeys
+from fdbqueue.schema.leases import holder_of
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import VERSIONS_PER_SECOND, Moment
 from fdbqueue.testing import ManualClock

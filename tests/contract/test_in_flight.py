@@ -10,7 +10,7 @@ import pytest
 from fdbqueue import Queue
 from fdbqueue.consumers import wakeups, watching
 from fdbqueue.errors import InvalidOptions
-from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.consumers import woken

@@ -22,7 +22,7 @@ from fdbqueue.errors import (
 from fdbqueue.messages import run as runs
 from fdbqueue.messages.streams import planning
 from fdbqueue.queue.streams.planner import Mark, Planner
-from fdbqueue.schema.codec.envelopes import VALUE_LIMIT, Envelope
+from fdbqueue.schema.envelope import VALUE_LIMIT, Envelope
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound

@@ -10,7 +10,7 @@ import pytest
 from fdbqueue import Queue
 from fdbqueue.errors import CorruptData, InvalidOptions
 from fdbqueue.messages import agenda
-from fdbqueue.schema.codec.slots import Reached
+from fdbqueue.schema.records import Reached
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.values.rates import Rate

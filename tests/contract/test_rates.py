@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.messages.slots import hand_over, rates
-from fdbqueue.schema.codec.slots import Paced, Timer
 from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema.records import Paced, Timer
 from fdbqueue.store.binding import fdb
 from tests.audit import sound
 from tests.contract.test_slots import conflicts

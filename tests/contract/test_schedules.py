@@ -17,7 +17,7 @@ from fdbqueue.errors import (
     NotFound,
     QueueFull,
 )
-from fdbqueue.schema.codec.atomic import pack_time
+from fdbqueue.schema.codec import pack_time
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, assert_depth
 from fdbqueue.values.schedules import Schedule

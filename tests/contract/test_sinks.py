@@ -23,8 +23,8 @@ from fdbqueue.messages import run
 from fdbqueue.messages.streams import staging
 from fdbqueue.messages.streams.undecided import KEPT_DAYS
 from fdbqueue.queue.streams.sinks import ANONYMOUS_DAYS, Sink, anonymous
-from fdbqueue.schema.codec.sinks import Attempt
 from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema.streams import Attempt
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fdbqueue import NewMessage, Queue
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.table_scan import Page
-from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.store.binding import fdb
 
 TOO_OLD = 1007

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import Any
 
@@ -11,10 +10,11 @@ import pytest
 import fdbqueue
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import CorruptData
+from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec import pack
-from fdbqueue.schema.codec.delayed import Delayed
-from fdbqueue.schema.codec.envelopes import UNREADABLE, Envelope
+from fdbqueue.schema.envelope import UNREADABLE, Envelope
 from fdbqueue.schema.keys import Kind, QueueKeys, within
+from fdbqueue.schema.records import Delayed
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
@@ -26,7 +26,7 @@ OTHER = b"\x63" + b"an envelope of another version"
 GARBAGE = b"\x01\xc1"
 ASTRAY = ("pointer astray", "slot astray")
 """What is left of a message of which not even the id can be read."""
-UNREADABLE_JSON = [b'{"format": 99}', b"buy milk", b'{"format": Infinity}', b"[" * 50_000]
+OTHERS = [OTHER, b"buy milk", b"\x01", b"\x01nonsense", b"\x01" + b"\x91" * 50_000]
 UNKNOWN_FIELD = pack({1: b"x", 2: 4, 3: 0, 99: "what is this"})
 
 
@@ -349,18 +349,13 @@ def test_a_schedule_whose_tick_has_no_id_is_named(db: fdb.Database, queue: Queue
 # -- queues -----------------------------------------------------------------------------------
 
 
-def meta(db: fdb.Database, queue: Queue) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(db[queue._keys.meta] or b"")
-    return found
-
-
 def afresh(queue: Queue) -> Queue:
     """A handle that has nothing in its cache."""
     fresh: Queue = pickle.loads(pickle.dumps(queue))
     return fresh
 
 
-@pytest.mark.parametrize("stored", UNREADABLE_JSON)
+@pytest.mark.parametrize("stored", OTHERS)
 def test_a_queue_that_cannot_be_read_hides_no_other_and_can_be_deleted(
     db: fdb.Database, space: fdb.Subspace, queue: Queue, stored: bytes
 ) -> None:
@@ -381,15 +376,15 @@ def test_a_queue_that_cannot_be_read_hides_no_other_and_can_be_deleted(
 
 
 def test_levels_that_cannot_be_read_are_no_queue(db: fdb.Database, queue: Queue) -> None:
-    stored = meta(db, queue)
-    stored["options"]["levels"] = "many"
-    db[queue._keys.meta] = json.dumps(stored).encode()
+    stored = catalogue.Meta.unpack(db[queue._keys.meta])
+    stored.options["levels"] = "many"
+    db[queue._keys.meta] = stored.pack()
 
     with pytest.raises(CorruptData, match="levels"):
         afresh(queue).enqueue(db, b"a")
 
 
-@pytest.mark.parametrize("stored", UNREADABLE_JSON)
+@pytest.mark.parametrize("stored", OTHERS)
 def test_a_subscription_that_cannot_be_read_disables_itself_alone(
     db: fdb.Database, queue: Queue, stored: bytes
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -10,17 +9,16 @@ from msgspec.structs import replace
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import QueueNotFound
-from fdbqueue.messages import run
+from fdbqueue.messages import lookup, run
 from fdbqueue.messages.checks import audit
 from fdbqueue.queue.admin.verification import Deviation
 from fdbqueue.schema import catalogue
-from fdbqueue.schema.codec.atomic import pack_counters, pack_index
-from fdbqueue.schema.codec.consumers import ConsumerRecord, Request, pack_state
-from fdbqueue.schema.codec.envelopes import Envelope
-from fdbqueue.schema.codec.leases import Lease, pack_expiry, pack_until
-from fdbqueue.schema.codec.lookup import pack_place
-from fdbqueue.schema.codec.slots import Backlog
+from fdbqueue.schema.codec import pack_counters, pack_index
+from fdbqueue.schema.consumers import ConsumerRecord, Listed, Request
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.schema.keys import Kind, QueueKeys
+from fdbqueue.schema.leases import Lease, pack_expiry, pack_until
+from fdbqueue.schema.records import Backlog
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.limits import Allowed
@@ -122,10 +120,9 @@ def cancelled_and_ready(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def cancellation_not_noted(db: Database, queue: Queue, keys: QueueKeys) -> None:
     cancel_all(db, queue)
-    stored = json.loads(db[keys.meta] or b"")
-    del stored["cancels"]
+    stored = catalogue.Meta.unpack(db[keys.meta])
     tr = db.create_transaction()
-    tr[keys.meta] = json.dumps(stored).encode()
+    tr[keys.meta] = replace(stored, noted=stored.noted - {"cancels"}).pack()
     catalogue.resubscribe(tr, keys)  # Handles read it again.
     tr.commit().wait()
 
@@ -242,7 +239,7 @@ def wrong_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
     delivery = queue.receive(db)
     assert delivery is not None
     queue.reject(db, delivery, "no")
-    db[keys.moved(delivery.id)] = pack_place(Position(2, 1, bytes(8)))
+    db[keys.moved(delivery.id)] = lookup.pointer(keys, Position(2, 1, bytes(8)))
 
 
 def lost_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -283,7 +280,7 @@ def silent_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def dead_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.state("", 2, 0, b"gone")] = pack_state(b"session", 7)
+    db[keys.state("", 2, 0, b"gone")] = Listed(b"session", 7).pack()
     db[keys.sleeper("", 0, 7, b"gone")] = b""
 
 

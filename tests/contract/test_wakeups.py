@@ -11,7 +11,7 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, Subscription
 from fdbqueue.consumers import eviction, registry, wakeups, watching
-from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock

@@ -15,7 +15,7 @@ from pyspark.sql import types
 
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData, InvalidSchema
-from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.spark.source import payloads
 from fdbqueue.values.model import HeaderValue, Position
 

@@ -7,7 +7,7 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData
-from fdbqueue.schema.codec.envelopes import UNREADABLE
+from fdbqueue.schema.envelope import UNREADABLE
 from fdbqueue.schema.keys import Kind, QueueKeys
 
 from .columns import read, schema

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Packer, parts, runs
-from fdbqueue.schema.codec.sinks import StagedRun
+from fdbqueue.schema.streams import StagedRun
 
 
 @given(

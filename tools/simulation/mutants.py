@@ -34,8 +34,8 @@ from fdbqueue.messages.schedules import ticks
 from fdbqueue.messages.slots import backlog, hand_over, permits, rates
 from fdbqueue.messages.streams import planning, staging
 from fdbqueue.schema import catalogue, changes, once
-from fdbqueue.schema.codec import envelopes
-from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema import envelope as envelopes
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import cursors

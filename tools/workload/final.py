@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 
 import fdbqueue
 from fdbqueue import Queue, fdb
-from fdbqueue.schema.codec.leases import unpack_expiry
 from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema.leases import unpack_expiry
 from fdbqueue.store import world
 
 from . import groups, sources

@@ -14,8 +14,8 @@ from ...messages.delivery import batch, lease, scan, settle
 from ...messages.run import Held
 from ...messages.slots import rates
 from ...schema import due, once
-from ...schema.codec.leases import expiries_end, new_claim
 from ...schema.keys import QueueKeys
+from ...schema.leases import new_claim
 from ...schema.scope import Scope
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
@@ -192,7 +192,7 @@ def _attempt(
         and not (
             expiry.value < keys.expiry.end
             and (
-                expiry.value < expiries_end(keys, once.version(tr) + scope.clock.versions_ahead())
+                expiry.value < keys.expiry.begin(once.version(tr) + scope.clock.versions_ahead())
                 or (scope.strays is not None and scope.strays.next < world.monotonic())
             )
         )

@@ -16,8 +16,8 @@ from msgspec import Struct
 from ...errors import QueueError
 from ...messages import agenda
 from ...schema import once
-from ...schema.codec.consumers import ConsumerRef, Request
-from ...schema.codec.leases import new_claim
+from ...schema.consumers import ConsumerRef, Request
+from ...schema.leases import new_claim
 from ...schema.scope import Scope
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb

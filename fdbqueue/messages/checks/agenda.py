@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...schema import due
-from ...schema.codec.atomic import pack_time
+from ...schema.codec import pack_time
 from .audit import Audit
 
 

@@ -21,13 +21,11 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema import catalogue, counters
-from ...schema.codec import sorting
-from ...schema.codec.atomic import MAX_INDEX, pack_counters, unpack_index
-from ...schema.codec.dead_letters import DeadLetter
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.leases import Lease, pack_expiry, split_places, unpack_expiry, unpack_until
-from ...schema.keys import Kind, QueueKeys
+from ...schema.codec import MAX_INDEX, pack_counters, unpack_index
+from ...schema.envelope import Envelope
+from ...schema.keys import Kind, QueueKeys, sorted_by, sorted_length
+from ...schema.leases import Lease, pack_expiry, split_places, unpack_expiry, unpack_until
+from ...schema.records import DeadLetter, Delayed
 from ...schema.scope import Scope
 from ...store import world
 from ...store.binding import fdb
@@ -226,12 +224,12 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
 def _sorted(audit: Audit, position: Position, envelope: Envelope, tail: fdb.Value) -> None:
     subject, header = envelope.id or position.to_id(), audit.scope.options.sort or ""
     try:
-        value, arrival = sorting.sorted_by(position)
+        value, arrival = sorted_by(position)
     except CorruptData as error:
         audit.report("out of order", subject, str(error))
         return
     wanted = envelope.headers.get(header)
-    if sorting.length(value) != sorting.length(wanted) or repr(value) != repr(wanted):
+    if sorted_length(value) != sorted_length(wanted) or repr(value) != repr(wanted):
         audit.report("out of order", subject, f"it is sorted by {value!r}, not {wanted!r}")
     if unpack_index(tail.value) < arrival:
         raised = partial(place.leave, audit.tr, audit.scope.keys.levels[position.level], arrival)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.envelopes import Envelope
-from ...schema.group_records import Record, Tally, unpack_tally
+from ...schema.codec import unpack_counters
+from ...schema.envelope import Envelope
+from ...schema.records import GroupRecord, Tally
 from ...schema.scope import StoredMessage
 from ...values.model import Position
 from ...values.states import PURGE_READY, SCHEDULE
@@ -21,7 +22,7 @@ from .audit import Audit
 class _Rows:
     """What is stored of one group. left: the members that are; keys: all of its keys."""
 
-    record: Record | None = None
+    record: GroupRecord | None = None
     unreadable: bool = False
     sealed: bool = True
     left: list[str] = field(default_factory=list)
@@ -86,12 +87,12 @@ def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
             rows.sealed = rows.sealed and bool(member)
         elif kv.key == keys.group(name):
             try:
-                rows.record = Record.unpack(kv.value)
+                rows.record = GroupRecord.unpack(kv.value)
             except CorruptData as error:
                 rows.unreadable = True
                 audit.report("unreadable", name, f"a group: {error}")
         elif kv.key != keys.settles(name):
-            rows.counted = rows.counted.plus(unpack_tally(kv.value))
+            rows.counted = rows.counted.plus(unpack_counters(kv.value, 3))
     return found, due
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.leases import pack_expiry
-from ...schema.codec.plans import Planned
 from ...schema.keys import CLAIM_BYTES, QueueKeys
+from ...schema.leases import pack_expiry
+from ...schema.streams import Planned
 from ...store import world
 from .. import run
 from ..run import Claim, One

@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.slots import Paced, Reached
 from ...schema.keys import QueueKeys
+from ...schema.records import Paced, Reached
 from .audit import Audit
 
 

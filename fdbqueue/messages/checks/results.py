@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.dead_letters import Kept
 from ...schema.keys import QueueKeys
+from ...schema.records import Kept
 from .audit import Audit
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData, InvalidArgument
-from ...schema.codec.leases import Lease
-from ...schema.codec.lookup import Known, Place, check_id, pack_place, unpack_place
 from ...schema.keys import Kind, QueueKeys
+from ...schema.leases import Lease
+from ...schema.records import Known, Place, check_id
 from ...values.limits import Gate
 from ...values.model import parse_id
 from .. import lookup as places
@@ -100,7 +100,7 @@ def _gather(audit: Audit) -> Messages | None:
 def _place(keys: QueueKeys, kind: Kind, kv: AnyRow) -> Place | None:
     """The place of a message; None if a plan leases it, since its id need not lead there."""
     if kind is not QueueKeys.lease:
-        return places.place_of(keys, kind, kv.key)
+        return places.place_of(keys, kv.key)
     lease = Lease.unpack(kv.value)
     return lease.position if kv.key == run.lease_key(keys, lease.position) else None
 
@@ -152,7 +152,7 @@ def _pointers(audit: Audit, messages: Messages) -> None:
         if place is None or _leads(keys, message_id, pointers.get(message_id), place):
             continue
         stored = "" if message_id in pointers else ", but has no pointer"
-        repair = partial(_set, audit, keys.moved(message_id), pack_place(place))
+        repair = partial(_set, audit, keys.moved(message_id), places.pointer(keys, place))
         audit.report("pointer astray", message_id, f"it is at {place}{stored}", repair)
 
 
@@ -162,7 +162,7 @@ def _leads(keys: QueueKeys, message_id: str, pointer: bytes | None, place: Place
     try:
         if places.key(keys, parse_id(message_id)) == there:
             return True
-        return pointer is not None and places.key(keys, unpack_place(pointer)) == there
+        return pointer is not None and places.key(keys, places.pointed(keys, pointer)) == there
     except (CorruptData, InvalidArgument):
         return False
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.sinks import SinkState, StagedAttempt
 from ...schema.keys import QueueKeys
+from ...schema.streams import SinkState, StagedAttempt
 from ...store.binding import fdb
 from ..streams import staging
 from .audit import Audit

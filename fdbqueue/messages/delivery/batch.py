@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from typing import overload
 
 from ...schema import counters, once
-from ...schema.codec.envelopes import Envelope, open_envelope
+from ...schema.envelope import Envelope, open_envelope
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND, Moment

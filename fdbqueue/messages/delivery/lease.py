@@ -33,9 +33,9 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema import counters, once
-from ...schema.codec.envelopes import open_envelope
-from ...schema.codec.leases import holder_of, new_claim, pack_expiry, pack_until, unpack_until
+from ...schema.envelope import open_envelope
 from ...schema.keys import CLAIM_BYTES, QueueKeys
+from ...schema.leases import holder_of, new_claim, pack_expiry, pack_until, unpack_until
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.client import pack_bytes, pack_int

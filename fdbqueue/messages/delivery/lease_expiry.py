@@ -14,13 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import CorruptData
-from ...schema.codec.leases import (
-    expiries_end,
-    pack_expiry,
-    pack_until,
-    split_places,
-    unpack_expiry,
-)
+from ...schema.leases import pack_expiry, pack_until, split_places, unpack_expiry
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
@@ -52,7 +46,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     strays = None
     if scope.strays is not None and scope.strays.due() and scope.clock.told(tr):
         strays = tr.snapshot.get_range(
-            expiries_end(scope.keys, scope.version(tr)),
+            scope.keys.expiry.begin(scope.version(tr)),
             scope.keys.expiry.rows.stop,
             limit=MAX_EXPIRED,
             reverse=True,
@@ -64,7 +58,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
 def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
     return tr.snapshot.get_range(
         begin,
-        expiries_end(scope.keys, scope.version(tr)),
+        scope.keys.expiry.begin(scope.version(tr)),
         limit=MAX_EXPIRED,
         streaming_mode=fdb.StreamingMode.exact,
     )

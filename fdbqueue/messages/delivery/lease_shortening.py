@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...errors import CorruptData
-from ...schema.codec.leases import (
-    expiries_end,
+from ...schema.keys import QueueKeys
+from ...schema.leases import (
     holder_of,
     pack_expiry,
     pack_until,
@@ -20,7 +20,6 @@ from ...schema.codec.leases import (
     unpack_expiry,
     unpack_until,
 )
-from ...schema.keys import QueueKeys
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
 
@@ -73,7 +72,7 @@ def shorten(
     found: list[_Late] = []
     read = size = weight = 0
     following = b""
-    start = begin or expiries_end(keys, min(end.version for end in ends.values()) + 1)
+    start = begin or keys.expiry.begin(min(end.version for end in ends.values()) + 1)
     mode = fdb.StreamingMode.want_all
     for kv in tr.snapshot.get_range(start, keys.expiry.rows.stop, limit, streaming_mode=mode):
         read, size = read + 1, size + len(kv.value)

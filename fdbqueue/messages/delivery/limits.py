@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ...schema import counters
 from ...schema.changes import ONE
-from ...schema.codec.slots import Reached
+from ...schema.records import Reached
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ..slots import rates

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...schema.codec.delayed import open_delayed
+from ...schema.records import Delayed
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.states import PROMOTE, REPLACE_DELAYED, State
@@ -27,7 +27,7 @@ def opened(scope: Scope, rows: Iterable[fdb.KeyValue]) -> Iterator[Row]:
     """The delayed messages in rows."""
     for kv in rows:
         _, _, random = scope.keys.delayed.parse(kv.key)
-        delayed = open_delayed(kv.value, scope.lost(random))
+        delayed = Delayed.opened(kv.value, scope.lost(random))
         message = StoredMessage(delayed.position, delayed.envelope)
         # The next tick takes as much room as the one that comes.
         ticks = 1 if message.envelope.schedule is None else 2

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from ...errors import QueueFull
 from ...schema import counters, once
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.schedules import Progress
+from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
+from ...schema.records import Progress
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional

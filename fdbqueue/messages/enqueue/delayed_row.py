@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...schema import changes, due
-from ...schema.codec.delayed import Delayed
+from ...schema.records import Delayed
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 

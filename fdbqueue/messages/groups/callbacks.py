@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData, QueueNotFound
 from ...schema import catalogue, once
-from ...schema.group_records import Callback, End, Pause, Record, Tally, unpack_tally
+from ...schema.codec import unpack_counters
 from ...schema.keys import RootKeys
+from ...schema.records import Callback, End, GroupRecord, Pause, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
@@ -29,11 +30,11 @@ HEADERS = (NAME_HEADER, TOTAL_HEADER, UNDONE_HEADER)
 were not done."""
 
 
-def opened(value: bytes | None) -> Record | None:
+def opened(value: bytes | None) -> GroupRecord | None:
     """A group from its stored form; None where there is none, or it cannot be read: ``verify``
     reports it, and it must not keep messages from their ends."""
     try:
-        return None if value is None else Record.unpack(value)
+        return None if value is None else GroupRecord.unpack(value)
     except CorruptData:
         return None
 
@@ -56,7 +57,7 @@ def tally(tr: fdb.TransactionRead, scope: Scope, name: str) -> Tally:
     every = scope.keys.group_ends.under(name, 1)
     total = Tally()
     for kv in tr.get_range(every.start, every.stop):
-        total = total.plus(unpack_tally(kv.value))
+        total = total.plus(unpack_counters(kv.value, 3))
     return total
 
 
@@ -100,7 +101,7 @@ def end(
 
 
 def _enqueued(
-    tr: fdb.Transaction, scope: Scope, name: str, record: Record, counted: Tally, now_ms: int
+    tr: fdb.Transaction, scope: Scope, name: str, record: GroupRecord, counted: Tally, now_ms: int
 ) -> list[tuple[Scope, StoredMessage]]:
     """Put the callback of a group among the delayed messages of its queue; nothing if that is gone
     or does not take it. Its bounds do not hold: an end of a message must not fail by them."""

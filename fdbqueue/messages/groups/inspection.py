@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schema.group_records import Record, Tally
+from ...schema.records import GroupRecord, Tally
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.groups import Group
@@ -16,10 +16,10 @@ MAX_LOOKED = 10
 bytes at most, leave room for what else it does."""
 
 
-def known(tr: fdb.Transaction, scope: Scope, name: str) -> Record | None:
+def known(tr: fdb.Transaction, scope: Scope, name: str) -> GroupRecord | None:
     """A group; None if there is none. Conflicts with its end. Raises ``CorruptData``."""
     value = tr.get(scope.keys.group(name)).value
-    return None if value is None else Record.unpack(value)
+    return None if value is None else GroupRecord.unpack(value)
 
 
 @transactional
@@ -28,7 +28,7 @@ def one(tr: fdb.Transaction, scope: Scope, name: str) -> Group | None:
     snapshot = tr.snapshot
     stored = snapshot.get(scope.keys.group(name))
     counted = callbacks.tally(snapshot, scope, name)
-    return _described(name, Record.unpack(stored.value), counted) if stored.present() else None
+    return _described(name, GroupRecord.unpack(stored.value), counted) if stored.present() else None
 
 
 @transactional
@@ -48,7 +48,7 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
     return found
 
 
-def _described(name: str, record: Record, counted: Tally) -> Group:
+def _described(name: str, record: GroupRecord, counted: Tally) -> Group:
     end = record.end
     if end is not None:
         counted = end.tally

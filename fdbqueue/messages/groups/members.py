@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...schema import changes, once
-from ...schema.group_records import Record, Tally, pack_tally
+from ...schema.codec import pack_counters
 from ...schema.keys import HASHES
+from ...schema.records import GroupRecord, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
@@ -26,7 +27,7 @@ def add(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) ->
             tr[scope.keys.member(each.envelope.group, each.id)] = b""
 
 
-def count(tr: fdb.Transaction, scope: Scope, name: str, record: Record) -> None:
+def count(tr: fdb.Transaction, scope: Scope, name: str, record: GroupRecord) -> None:
     """Keep the record of a group, which counts the messages that have joined. Writes blindly."""
     keys = scope.keys
     if record.then_on == "settled":
@@ -84,7 +85,7 @@ def note(
             leaves = settles.present()
         there = [n for n, row in zip(of[name], own, strict=True) if row.present()]
         for message_id in there:
-            tr.add(keys.tally(name, message_id), pack_tally(counted))
+            tr.add(keys.tally(name, message_id), pack_counters(counted))
             if leaves:
                 del tr[keys.member(name, message_id)]
         if there and leaves and not _rely_on_another(tr, scope, name, of[name], left):

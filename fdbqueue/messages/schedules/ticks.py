@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...errors import CorruptData
-from ...schema.codec.schedules import Definition, Progress
+from ...schema.records import Progress, ScheduleRecord
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
@@ -40,18 +40,18 @@ def reads(tr: fdb.TransactionRead, scope: Scope, name: str) -> Reads:
     return Reads(tr.get(scope.keys.schedule(name)), tr.get(scope.keys.progress(name, 0)))
 
 
-def opened(reads: Reads) -> tuple[Definition, Progress] | None:
+def opened(reads: Reads) -> tuple[ScheduleRecord, Progress] | None:
     """A schedule; None if there is none. Raises ``CorruptData``."""
     definition, progress = reads.definition.value, reads.progress.value
     if definition is None:
         return None
     return (
-        Definition.unpack(definition),
+        ScheduleRecord.unpack(definition),
         Progress() if progress is None else Progress.unpack(progress),
     )
 
 
-def stamped(definition: Definition, name: str, tick_ms: int) -> dict[str, HeaderValue]:
+def stamped(definition: ScheduleRecord, name: str, tick_ms: int) -> dict[str, HeaderValue]:
     """The headers of a message of a schedule."""
     shown = schedules.shown(tick_ms)
     return {**definition.envelope.headers, NAME_HEADER: name, TICK_HEADER: shown}
@@ -59,7 +59,7 @@ def stamped(definition: Definition, name: str, tick_ms: int) -> dict[str, Header
 
 @transactional
 def arm(
-    tr: fdb.Transaction, scope: Scope, name: str, definition: Definition, next_ms: int | None
+    tr: fdb.Transaction, scope: Scope, name: str, definition: ScheduleRecord, next_ms: int | None
 ) -> str:
     """Let the next tick wait; returns its message's id, empty where there is none. Blind."""
     if next_ms is None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from ...schema.codec.atomic import unpack_counters
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.slots import Backlog, Limited, Paced, unpack_limits
+from ...schema.codec import unpack_counters
 from ...schema.keys import KindKeys, QueueKeys, RootKeys, SlotKeys, within
+from ...schema.records import Backlog, Delayed, Limited, Paced, unpack_limits
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.limits import (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...errors import CorruptData
 from ...schema.codec import VERSION, encode, unpack
-from ...schema.codec.sinks import StagedRun
+from ...schema.streams import StagedRun
 
 PIECE_BYTES = 90_000
 PIECE_ROWS = 1_000
@@ -108,7 +108,7 @@ def parts(piece: bytes) -> int:
 def runs(pieces: Sequence[bytes]) -> list[StagedRun]:
     """The runs in a piece, or the one row in several; raises ``CorruptData``."""
     stored = bytes([VERSION]) + b"".join(piece[_HEAD:] for piece in pieces)
-    return unpack(stored, "staged rows", list[StagedRun])
+    return unpack(stored, list[StagedRun], "staged rows")
 
 
 def _list(packed: Sequence[bytes]) -> bytes:

@@ -22,9 +22,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...errors import TakenOver
-from ...schema.codec.plans import Claimed, Planned, PlannerState, Stage
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
+from ...schema.streams import Claimed, Planned, PlannerState, Stage
 from ...store import world
 from ...store.binding import fdb, transactional
 from ...values.states import ACK, RELEASE

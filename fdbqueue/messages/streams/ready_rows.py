@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...schema.codec.envelopes import open_envelope
+from ...schema.envelope import open_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from .. import run

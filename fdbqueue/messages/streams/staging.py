@@ -26,10 +26,10 @@ from msgspec.structs import replace
 
 from ...errors import BatchLost, CorruptData, QueueReplaced, SinkBehind
 from ...schema.codec import pack, unpack
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.sinks import Attempt, SinkState, StagedAttempt, StagedRun
+from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
+from ...schema.streams import Attempt, SinkState, StagedAttempt, StagedRun
 from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE
 from .. import place, transitions
@@ -138,7 +138,7 @@ def fix(
         every = keys.counting.under(sink)
         stored = tr.get_range(every.start, every.stop)
         return found, [
-            each for kv in stored for each in unpack(kv.value, "attempts", list[Attempt])
+            each for kv in stored for each in unpack(kv.value, list[Attempt], "attempts")
         ]
     if found.batch >= 0:
         raise SinkBehind(sink=sink, batch=batch, before=found.batch)

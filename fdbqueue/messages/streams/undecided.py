@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...schema.codec.sinks import SinkState, StagedAttempt
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
+from ...schema.streams import SinkState, StagedAttempt
 from ...store.binding import fdb, transactional
 from . import staging
 

@@ -15,11 +15,9 @@ from ...messages.streams import table_scan
 from ...messages.streams.table_scan import Page
 from ...queue.queue import Queue
 from ...schema.codec import Stored
-from ...schema.codec.dead_letters import DeadLetter
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.envelopes import Envelope, open_envelope
-from ...schema.codec.history import Line
+from ...schema.envelope import Envelope, open_envelope
 from ...schema.keys import QueueKeys
+from ...schema.records import DeadLetter, Delayed, Line
 from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.selector import Selector
