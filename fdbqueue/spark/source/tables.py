@@ -9,12 +9,10 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from ...errors import CorruptData
 from ...messages.run import NOWHERE
 from ...messages.streams import table_scan
 from ...messages.streams.table_scan import Page
 from ...queue.queue import Queue
-from ...schema.codec import Stored
 from ...schema.envelope import Envelope, open_envelope
 from ...schema.keys import QueueKeys
 from ...schema.records import DeadLetter, Delayed, Line
@@ -85,13 +83,13 @@ def _ready(keys: QueueKeys, page: Page) -> Rows:
 
 
 def _blocked(keys: QueueKeys, page: Page) -> Rows:
-    positions, packed = _columns(_opened(Delayed, page, NOWHERE), 2)
+    positions, packed = _columns(_opened(page), 2)
     return _placed(positions, packed, blocked=[True] * len(page))
 
 
 def _delayed(keys: QueueKeys, page: Page) -> Rows:
     dues = [Due(*keys.delayed.parse(key)) for key in page.keys]
-    positions, packed = _columns(_opened(Delayed, page, NOWHERE), 2)
+    positions, packed = _columns(_opened(page), 2)
     # A scheduled message never had a position: its id names when it is due.
     places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
     return _placed(positions, packed, places, due_at=[due.due_ms for due in dues])
@@ -112,9 +110,14 @@ def _leased(keys: QueueKeys, page: Page) -> Rows:
 
 
 def _dead(keys: QueueKeys, page: Page) -> Rows:
-    rows = _opened(DeadLetter, page, NOWHERE, None, None)
-    positions, reasons, times, packed = _columns(rows, 4)
-    return _placed(positions, packed, reason=reasons, died_at=times)
+    letters = [DeadLetter.opened(each, NOWHERE) for each in page.values]
+    known = [None if each.position is NOWHERE else each for each in letters]
+    return _placed(
+        [each.position for each in letters],
+        [each.packed for each in letters],
+        reason=[each and each.reason for each in known],
+        died_at=[each and each.died_at_ms for each in known],
+    )
 
 
 def _history(keys: QueueKeys, page: Page) -> Rows:
@@ -127,16 +130,8 @@ def _history(keys: QueueKeys, page: Page) -> Rows:
     return Rows(columns, envelopes=[_NONE] * len(events))
 
 
-def _opened(kind: type[Stored], page: Page, *instead: Any) -> list[tuple[Any, ...]]:
-    """What is stored. One that cannot be read is ``instead``, and all of it for an envelope."""
-    return [_opened_one(kind, value, instead) for value in page.values]
-
-
-def _opened_one(kind: type[Stored], value: bytes, instead: tuple[Any, ...]) -> tuple[Any, ...]:
-    try:
-        return astuple(kind.unpack(value))
-    except CorruptData:
-        return (*instead, value)
+def _opened(page: Page) -> list[tuple[Any, ...]]:
+    return [astuple(Delayed.opened(each, NOWHERE)) for each in page.values]
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[Any]]:
