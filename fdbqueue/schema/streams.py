@@ -120,6 +120,14 @@ class Attempt(Part, frozen=True):
     queue: str
 
 
+class StagedPiece(Stored, frozen=True):
+    """A piece of what is staged. parts: how many pieces a row has that begins with this one,
+    usually 1. rows: the list of runs as a stored value, or a part of that."""
+
+    parts: int
+    rows: bytes
+
+
 class StagedRun(Part, frozen=True):
     """Messages of one level to enqueue one behind the other, with their whole payloads.
 

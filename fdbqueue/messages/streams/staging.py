@@ -29,14 +29,14 @@ from ...schema.codec import pack, unpack
 from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
-from ...schema.streams import Attempt, SinkState, StagedAttempt, StagedRun
+from ...schema.streams import Attempt, SinkState, StagedAttempt, StagedPiece, StagedRun
 from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE
 from .. import place, transitions
 from ..enqueue import admission, append, bounds
 from ..enqueue.admission import Draft
 from ..run import most_rows
-from .packing import parts, runs
+from .packing import runs
 
 NAME_BYTES = 16
 STEP_ROWS = 5_000
@@ -322,11 +322,11 @@ def _limits(scope: Scope, share: float) -> _Limits:
 
 
 def _units(
-    pieces: Iterator[tuple[tuple[int, int], bytes]],
+    pieces: Iterator[tuple[tuple[int, int], StagedPiece]],
 ) -> Iterator[tuple[tuple[int, int], list[StagedRun]]]:
     """The runs of each piece, or of a row in several pieces, with the place of the first piece."""
     for where, piece in pieces:
-        others = islice(pieces, parts(piece) - 1)
+        others = islice(pieces, piece.parts - 1)
         yield where, runs([piece, *(other for _, other in others)])
 
 
@@ -337,7 +337,7 @@ def _pieces(
     found: SinkState,
     attempts: Sequence[Attempt],
     max_rows: int,
-) -> Iterator[tuple[tuple[int, int], bytes]]:
+) -> Iterator[tuple[tuple[int, int], StagedPiece]]:
     """The pieces from the place of a sink on, read about a step's worth at a time."""
     for window in _windows(attempts, found.place, max_rows):
         pages = []
@@ -351,7 +351,7 @@ def _pieces(
             if len(there) != end - first:
                 raise CorruptData(what=f"what is staged for {sink!r}", problem="some of it is gone")
             for number, kv in enumerate(there, first):
-                yield (n, number), kv.value
+                yield (n, number), StagedPiece.unpack(kv.value)
 
 
 def _windows(
