@@ -23,8 +23,7 @@ def schedule(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMess
 @transactional
 def defer(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
     """Keep a message, whose lease has ended, until it returns to its position. Writes blindly."""
-    place = Due(message.position.level, due_ms, message.position.random)
-    lookup.point(tr, scope.keys, message, place)
+    lookup.point(tr, scope.keys, message, Due(due_ms, message.position.random))
     _put(tr, scope, DEFER, due_ms, message)
 
 

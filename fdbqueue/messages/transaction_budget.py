@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from ..schema.envelope import Envelope
+from ..schema.codec.envelopes import Envelope
 
 T = TypeVar("T")
 

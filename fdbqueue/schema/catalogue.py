@@ -7,11 +7,9 @@ transaction that relied on the old value.
 
 from __future__ import annotations
 
-import logging
+import json
 from collections.abc import Iterable
-from typing import Any
-
-from msgspec.structs import replace
+from typing import Any, get_args
 
 from ..errors import CorruptData, QueueExists, QueueNotFound, QueueReplaced
 from ..store import binding, world
@@ -19,14 +17,13 @@ from ..store.binding import fdb, transactional
 from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, parse
 from ..values.serializers import Declared
-from .codec import Stored, unpack
-from .consumers import Definition
-from .envelope import Envelope
+from . import subscription_definitions
+from .codec.envelopes import Envelope
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Noted, Scheme, Scope
 
-log = logging.getLogger("fdbqueue")
-
+FORMAT_VERSION = 1
+"""The only one there is; another is refused."""
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
@@ -37,15 +34,6 @@ _STAMP_OPERAND = bytes(14)
 
 _CHANGES = "_fdbqueue_changes"
 """The attribute of a transaction that changes META."""
-
-
-class Meta(Stored, frozen=True):
-    """A queue as it is stored. noted: what it may have come to, see ``scope.Noted``."""
-
-    identity: str
-    options: dict[str, Any]
-    serializer: Declared | None = None
-    noted: frozenset[Noted] = frozenset()
 
 
 @transactional
@@ -61,7 +49,8 @@ def create(
         raise QueueExists(name=name)
     tr[root.name(name)] = b""
     identity = world.urandom(IDENTITY_BYTES).hex()
-    _put(tr, root.queue(name), Meta(identity, options.to_json(), serializer))
+    stored = {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()}
+    _put(tr, root.queue(name), stored | _declared(serializer))
 
 
 @transactional
@@ -70,13 +59,19 @@ def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
 
     One round trip. Conflicts with every concurrent operation on the queue.
     """
-    _put(tr, scope.keys, replace(_stored(tr, scope), options=options.to_json()))
+    _put(tr, scope.keys, {**_stored(tr, scope), "options": options.to_json()})
 
 
 @transactional
 def declare(tr: fdb.Transaction, scope: Scope, serializer: Declared | None) -> None:
     """Store what is known of the queue's serializer. As ``change``."""
-    _put(tr, scope.keys, replace(_stored(tr, scope), serializer=serializer))
+    stored = _stored(tr, scope)
+    stored.pop("serializer", None)
+    _put(tr, scope.keys, stored | _declared(serializer))
+
+
+def _declared(serializer: Declared | None) -> dict[str, Any]:
+    return {} if serializer is None else {"serializer": [*serializer]}
 
 
 @transactional
@@ -86,8 +81,7 @@ def note(tr: fdb.Transaction, scope: Scope, use: Noted) -> None:
     As ``change``, but only the first time.
     """
     if use not in scope.noted:
-        stored = _stored(tr, scope)
-        _put(tr, scope.keys, replace(stored, noted=stored.noted | {use}))
+        _put(tr, scope.keys, {**_stored(tr, scope), use: True})
 
 
 def note_limits(tr: fdb.Transaction, scope: Scope, envelopes: Iterable[Envelope]) -> None:
@@ -96,8 +90,9 @@ def note_limits(tr: fdb.Transaction, scope: Scope, envelopes: Iterable[Envelope]
         note(tr, scope, "limits")
 
 
-def _stored(tr: fdb.Transaction, scope: Scope) -> Meta:
-    return Meta.unpack(tr.get(scope.keys.meta).value)
+def _stored(tr: fdb.Transaction, scope: Scope) -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads(tr.get(scope.keys.meta).value or b"{}")
+    return stored
 
 
 @transactional
@@ -186,7 +181,7 @@ class Entry:
         stamp = None if stamped is None else stamped.value
         read = self._read  # Another thread may replace it meanwhile.
         if read is not None and stamp is not None and read[0] == stamp:
-            tr.add_read_conflict_range(self.keys.meta, self.keys.meta + b"\x00")
+            tr.add_read_conflict_range(self.keys.meta, self.keys.meta_end)
             scope = read[1]
         else:
             scope = self._scope(tr)
@@ -197,30 +192,24 @@ class Entry:
 
     def _scope(self, tr: fdb.Transaction) -> Scope:
         keys = self.keys
-        every = keys.subscription.rows  # A conflict on META covers them.
-        subscribed = tr.snapshot.get_range(every.start, every.stop)
+        subscribed = subscription_definitions.reads(tr, keys)
         value = tr.get(keys.meta).value
         if value is None:
             raise QueueNotFound(name=self.name)
-        meta, options = _parsed(value, self.name)
-        subscriptions = []
-        for kv in subscribed:
-            try:
-                subscriptions.append(Definition.unpack(kv.value))
-            except CorruptData as error:
-                log.warning("ignoring subscription %s: %s", kv.key.hex(), error)
+        identity, options, noted, serializer = _parsed(value, self.name)
+        subscriptions = subscription_definitions.parse(keys, subscribed)
         return Scope(
             self.name,
-            meta.identity,
+            identity,
             self.root,
             keys,
             options,
             self.clock,
-            tuple(subscriptions),
+            subscriptions,
             self.strays,
-            meta.noted,
+            noted,
             self.scheme,
-            meta.serializer,
+            serializer,
         )
 
 
@@ -245,10 +234,10 @@ def _touch(tr: fdb.Transaction) -> None:
     tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 
 
-def _put(tr: fdb.Transaction, keys: QueueKeys, meta: Meta) -> None:
-    if meta.options["keys"]["rate"] is not None:
-        meta = replace(meta, noted=meta.noted | {"rates"})
-    tr[keys.meta] = meta.pack()
+def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
+    if stored["options"]["keys"]["rate"] is not None:
+        stored["rates"] = True
+    tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
     _touch(tr)
 
 
@@ -257,7 +246,17 @@ def parsed(value: bytes, name: str) -> QueueOptions:
     return _parsed(value, name)[1]
 
 
-def _parsed(value: bytes, name: str) -> tuple[Meta, QueueOptions]:
+def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, frozenset[Noted], Declared | None]:
     what = f"queue {name!r}"
-    meta = unpack(value, Meta, what)
-    return meta, parse(meta.options, what)
+    try:
+        stored: Any = json.loads(value)
+        found = stored["format"]
+        if found != FORMAT_VERSION:
+            raise CorruptData(what=what, problem=f"its format is {found}, not {FORMAT_VERSION}")
+        identity, given = str(stored["identity"]), stored["options"]
+        kind = stored.get("serializer")
+        serializer = None if kind is None else Declared(*map(str, kind))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptData(what=what, problem=repr(error)) from None
+    noted = frozenset(use for use in get_args(Noted) if stored.get(use) is True)
+    return identity, parse(given, what), noted, serializer

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from ..errors import (
@@ -32,7 +31,8 @@ from ..errors import (
 )
 from ..store import binding, client, world
 from ..store.binding import FAILURES, fdb
-from .keys import Minute, OnceKeys, QueueKeys, Record
+from .keys import OnceKeys, QueueKeys
+from .keys.once import Minute, Record
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -80,7 +80,6 @@ def on_retry(listener: Callable[[int], object]) -> None:
     _listeners[:] = [known for known in _listeners if known() is not None] + [held(listener)]
 
 
-@dataclass(slots=True, eq=False)
 class Attempt:
     """One attempt at a transaction.
 
@@ -94,19 +93,36 @@ class Attempt:
     thread: the thread in which it has.
     """
 
-    version: int = 0
-    retries: int = 0
-    previous: int = 0
-    ours: bool = False
-    brief: bool = False
-    asked: fdb.Future[int] | None = None
-    taken: set[bytes] = field(default_factory=set)
-    given: dict[bytes, int] = field(default_factory=dict)
-    let_out_rows: int = LET_OUT_ROWS
-    let_out_bytes: int = LET_OUT_BYTES
-    changed: bool = False
-    sees: bool = False
-    thread: int = 0
+    __slots__ = (
+        "asked",
+        "brief",
+        "changed",
+        "given",
+        "let_out_bytes",
+        "let_out_rows",
+        "ours",
+        "previous",
+        "retries",
+        "sees",
+        "taken",
+        "thread",
+        "version",
+    )
+
+    def __init__(
+        self, version: int = 0, retries: int = 0, previous: int = 0, *, ours: bool, brief: bool
+    ) -> None:
+        self.version = version
+        self.asked: fdb.Future[int] | None = None
+        self.retries = retries
+        self.previous = previous
+        self.ours = ours
+        self.brief = brief
+        self.taken: set[bytes] = set()
+        self.given: dict[bytes, int] = {}
+        self.changed, self.sees, self.thread = False, ours and brief, 0
+        self.let_out_rows = LET_OUT_ROWS
+        self.let_out_bytes = LET_OUT_BYTES
 
     @property
     def before(self) -> int:
@@ -159,11 +175,11 @@ def attempt(tr: fdb.Transaction) -> Attempt:
         return known
     version = int(tr.get_read_version().wait())
     if known is None:
-        known = Attempt(version)
+        known = Attempt(version, ours=False, brief=False)
     elif known.version == version:
         return known
     else:
-        known = Attempt(version, known.retries + 1, known.version)
+        known = Attempt(version, known.retries + 1, known.version, ours=False, brief=False)
     tr.__dict__[_KNOWN] = known
     return known
 
@@ -272,9 +288,11 @@ class Operation(Generic[R]):
         self.db = db
         self.keys = keys
         self.done = False
-        self.tr = tr = transaction(db, keys.timeout)
+        self.tr = tr = client.begin(db)
+        if keys.timeout is not None:
+            _limit(tr, keys.timeout)
         _see(tr)
-        tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief, sees=brief)
+        tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
         self._committing = self._unknown = False
         self._too_old = 0
         # Taken before the transaction reads: it would conflict with a later end of the one before.
@@ -382,8 +400,9 @@ class Operation(Generic[R]):
     def _begin_again(self) -> None:
         _see(self.tr)
         last: Attempt = self.tr.__dict__[_KNOWN]
-        retries, brief = last.retries + 1, last.brief
-        self.tr.__dict__[_KNOWN] = Attempt(0, retries, last.version, True, brief, sees=brief)
+        self.tr.__dict__[_KNOWN] = Attempt(
+            0, last.retries + 1, last.version, ours=True, brief=last.brief
+        )
 
     def _finish(self, result: R) -> None:
         self.result, self.done = result, True
@@ -468,11 +487,11 @@ def run(
     return operation.result
 
 
-def transaction(db: fdb.Database, timeout: float | None) -> fdb.Transaction:
-    """A transaction that may take, with its retries, ``timeout`` seconds."""
+def transaction(db: fdb.Database, keys: OnceKeys) -> fdb.Transaction:
+    """A transaction that may take, with its retries, ``keys.timeout`` seconds."""
     tr = client.begin(db)
-    if timeout is not None:
-        _limit(tr, timeout)
+    if keys.timeout is not None:
+        _limit(tr, keys.timeout)
     return tr
 
 

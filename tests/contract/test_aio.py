@@ -25,6 +25,7 @@ import fdbqueue.queue
 from fdbqueue import Bounds, Queue, aio
 from fdbqueue.aio import driver, twins
 from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, QueueNotFound, StoreNotFound
+from fdbqueue.schema.keys import Kind
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import DEFAULT, fdb
 from fdbqueue.store.location import Engine
@@ -578,7 +579,7 @@ def test_the_blocking_api_does_not_load_it(environment: dict[str, str]) -> None:
 
 
 def in_line(db: fdb.Database, queue: Queue) -> int:
-    requests = queue._keys.line.requests
+    requests = queue._keys.kind(Kind.REQUEST)
     return len(list(db.get_range(requests.start, requests.stop)))
 
 

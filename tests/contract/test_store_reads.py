@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -68,85 +67,6 @@ def test_exact_mode_needs_a_limit(db: Any, space: Any) -> None:
     assert refusal.value.code == 2210
 
 
-def test_selectors_find_keys_by_offset(
-    db: Any, space: Any, rows: list[tuple[bytes, bytes]]
-) -> None:
-    transaction = db.create_transaction()
-    keys = [key for key, _ in rows]
-
-    def find(selector: Any) -> int:
-        return keys.index(transaction.get_key(selector).value)
-
-    middle = keys[100]
-    assert find(fdb.KeySelector.first_greater_or_equal(middle)) == 100
-    assert find(fdb.KeySelector.first_greater_than(middle)) == 101
-    assert find(fdb.KeySelector.last_less_or_equal(middle)) == 100
-    assert find(fdb.KeySelector.last_less_than(middle)) == 99
-    assert find(fdb.KeySelector.first_greater_or_equal(middle) + 50) == 150
-    assert find(fdb.KeySelector.first_greater_or_equal(middle) - 50) == 50
-    assert find(fdb.KeySelector.first_greater_than(middle + b"\0") + 3) == 104
-
-
-def test_selectors_that_run_off_the_key_space_stop_at_its_ends(db: Any) -> None:
-    transaction = db.create_transaction()
-
-    assert transaction.get_key(fdb.KeySelector.last_less_than(b"")).value == b""
-    assert transaction.get_key(fdb.KeySelector.first_greater_than(b"\xff")).value == b"\xff"
-    assert transaction.get_key(fdb.KeySelector.last_less_than(b"") - 100).value == b""
-
-
-def test_selectors_see_own_writes(db: Any, space: Any, rows: list[tuple[bytes, bytes]]) -> None:
-    transaction = db.create_transaction()
-    keys = [key for key, _ in rows]
-    transaction.clear_range(keys[50], keys[60])
-    transaction[keys[55] + b"new"] = b"v"
-
-    after = transaction.get_key(fdb.KeySelector.first_greater_than(keys[49]))
-    before = transaction.get_key(fdb.KeySelector.last_less_than(keys[60]) - 1)
-
-    assert after.value == keys[55] + b"new"
-    assert before.value == keys[49]
-
-
-def test_ranges_between_selectors(db: Any, space: Any, rows: list[tuple[bytes, bytes]]) -> None:
-    transaction = db.create_transaction()
-    begin = fdb.KeySelector.last_less_than(rows[10][0])
-    end = fdb.KeySelector.first_greater_than(rows[20][0]) + 2
-
-    assert pairs(transaction.get_range(begin, end)) == rows[9:23]
-    assert pairs(transaction.get_range(begin, end, 3, True)) == rows[22:19:-1]
-    assert pairs(transaction.get_range(end, begin)) == []
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_random_writes_are_read_back_as_from_a_dictionary(
-    db: Any, space: Any, rows: list[tuple[bytes, bytes]], seed: int
-) -> None:
-    rng = random.Random(seed)
-    keys = [key for key, _ in rows]
-    model = dict(rows)
-    transaction = db.create_transaction()
-    for _ in range(60):
-        low, high = sorted(rng.sample(range(200), 2))
-        choice = rng.random()
-        if choice < 0.4:
-            transaction[keys[low]] = model[keys[low]] = rng.randbytes(3)
-        elif choice < 0.6:
-            transaction.clear_range(keys[low], keys[high])
-            for key in keys[low:high]:
-                model.pop(key, None)
-        elif choice < 0.8:
-            transaction.byte_max(keys[low], b"m")
-            model[keys[low]] = max(model.get(keys[low], b""), b"m")
-        limit, reverse = rng.randrange(1, 20), rng.random() < 0.5
-        inside = sorted(key for key in model if keys[low] <= key < keys[high])
-        expected = [(key, model[key]) for key in (inside[::-1] if reverse else inside)][:limit]
-        assert pairs(transaction.get_range(keys[low], keys[high], limit, reverse)) == expected
-    transaction.commit().wait()
-
-    assert pairs(db.get_range_startswith(space.key())) == sorted(model.items())
-
-
 def test_reads_outside_the_legal_range_are_refused(db: Any) -> None:
     transaction = db.create_transaction()
     reads: list[Callable[[], object]] = [
@@ -160,17 +80,6 @@ def test_reads_outside_the_legal_range_are_refused(db: Any) -> None:
         assert refusal.value.code == 2004
     transaction.options.set_read_system_keys()
     transaction[b"\xff/secret"].wait()
-
-
-def test_a_snapshot_does_not_see_later_commits(db: Any, space: Any) -> None:
-    key = space.pack(("key",))
-    db[key] = b"before"
-    transaction = db.create_transaction()
-    transaction.get_read_version().wait()
-
-    db[key] = b"after"
-
-    assert transaction[key] == b"before"
 
 
 def test_read_versions_never_go_back_and_see_what_was_committed(db: Any, space: Any) -> None:
@@ -195,20 +104,6 @@ def test_versions_advance_while_nothing_is_written(db: Any) -> None:
         moved.wait(0.01)
 
     assert moved.is_set()
-
-
-def test_a_transaction_can_read_at_the_version_of_another(db: Any, space: Any) -> None:
-    key = space.pack(("key",))
-    db[key] = b"before"
-    first = db.create_transaction()
-    version = first.get_read_version().wait()
-    db[key] = b"after"
-    second = db.create_transaction()
-
-    second.set_read_version(version)
-
-    assert second[key] == b"before"
-    assert second.get_read_version().wait() == version
 
 
 def test_a_version_from_the_future_is_refused(db: Any) -> None:

@@ -30,17 +30,6 @@ def wait(future: Any) -> None:
     future.wait()
 
 
-def test_a_transaction_is_of_no_use_while_and_after_it_commits(db: Any, space: Any) -> None:
-    transaction = db.create_transaction()
-    transaction[space.pack(("key",))] = b"v"
-    transaction.commit().wait()
-
-    assert code_of(transaction[space.pack(("key",))].wait) == 2017
-    assert code_of(lambda: transaction.commit().wait()) == 2017
-    transaction.reset()
-    assert transaction[space.pack(("key",))] == b"v"
-
-
 def test_a_read_only_commit_has_no_version_and_no_versionstamp(db: Any, space: Any) -> None:
     transaction = db.create_transaction()
     transaction[space.pack(("key",))].wait()
@@ -62,24 +51,6 @@ def test_the_versionstamp_of_a_commit_that_failed_is_an_error(db: Any, space: An
 
     assert code_of(transaction.commit().wait) == 1020
     assert code_of(stamp.wait) == 2020
-
-
-def test_a_cancelled_transaction_fails_until_it_is_reset(db: Any, space: Any) -> None:
-    transaction = db.create_transaction()
-    transaction.cancel()
-
-    assert code_of(transaction[b"key"].wait) == 1025
-    assert code_of(lambda: transaction.commit().wait()) == 1025
-    assert code_of(lambda: transaction.on_error(1020).wait()) == 1025
-    transaction.reset()
-    assert code_of(lambda: transaction.commit().wait()) == 0
-
-
-def test_an_error_that_is_not_retryable_comes_back_and_ends_the_transaction(db: Any) -> None:
-    transaction = db.create_transaction()
-
-    assert code_of(lambda: transaction.on_error(2004).wait()) == 2004
-    assert code_of(transaction[b"key"].wait) == 1025
 
 
 @pytest.mark.parametrize("code", [1007, 1009, 1020, 1021, 1037, 1038, 1042, 1051, 1078, 1079, 1213])
@@ -477,3 +448,22 @@ def test_the_conflict_ranges_of_a_transaction_can_be_read(db: Any, space: Any) -
 
     assert boundaries("read") == [(key, b"1"), (key + b"\0", b"0")]
     assert boundaries("write") == [(key + b"w", b"1"), (key + b"w\0", b"0")]
+
+
+def test_conflicting_keys_are_reported_when_asked_for(db: Any, space: Any) -> None:
+    read, changed, other = (space.pack((name,)) for name in ("read", "changed", "other"))
+    reader = db.create_transaction()
+    reader.options.set_report_conflicting_keys()
+    assert not reader[read].present()
+    assert not reader[changed].present()
+    reader[other] = b"x"
+    db[changed] = b"new"
+
+    assert code_of(reader.commit().wait) == 1020
+
+    prefix = b"\xff\xff/transaction/conflicting_keys/"
+    rows = reader.get_range(prefix, prefix + b"\xff").to_list()
+    assert [(row.key.removeprefix(prefix), row.value) for row in rows] == [
+        (changed, b"1"),
+        (changed + b"\0", b"0"),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 
@@ -233,7 +234,8 @@ def test_an_unreadable_queue_is_shown_as_such(
 ) -> None:
     queue.enqueue(db, b"x")
     meta = queue._keys.meta
-    db[meta] = b"\x63" + (db[meta] or b"")[1:]
+    stored = json.loads(db[meta] or b"")
+    db[meta] = json.dumps({**stored, "format": 99}).encode()
 
     assert "unreadable" in get(pages, "/")
     text = get(pages, "/queue", queue="orders")

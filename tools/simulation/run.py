@@ -15,7 +15,7 @@ from typing import Any
 
 from workload import final
 from workload.checker import check
-from workload.features import TABLE
+from workload.features import AREAS, TABLE
 from workload.history import Operation, assembled
 from workload.operations import pause_and_resume
 from workload.place import Place
@@ -46,6 +46,7 @@ MOST = {
     "watch_spurious": 0.1,
     "stop": 0.0005,
     "full": 0.005,
+    "slow": 0.3,
 }
 """How often a fault happens at most, where not at a tenth of the calls."""
 DRIFT = 1e-4
@@ -57,6 +58,10 @@ SETTING = ["skew", "watches", "processes", "threads", "worker", "operator"]
 """What else a seed chooses: clocks, a limit on watches, more than one process, more than one thread
 of each, workers, and somebody who pauses queues."""
 PARTS = [*FAULTS, *SETTING, *TABLE]
+PHASES = [50, 100, 300]
+"""Operations after which ``verify`` is asked, and clients turn to others."""
+PHASE_SECONDS = 20.0
+"""Or after so long: an operation may find nothing to do."""
 STEPS = 1_000_000
 """Calls of the store after which a run that goes in circles is given up."""
 
@@ -67,7 +72,6 @@ class Settings:
 
     seed: int
     operations: int = 2_000
-    verify_every: int = 1_000
     seconds: float | None = None
     """Virtual seconds of the busy part, where it does not end by operations."""
     think: float | None = None
@@ -128,9 +132,11 @@ class Run:
             name: weight * chance.choice([0.0, 0.0, 0.3, 1.0, 3.0])
             for name, (weight, _) in TABLE.items()
         }
-        if not any(swarm.values()):
-            swarm[next(iter(swarm))] = 1.0
-        self.weights = [weight * self._has(name) for name, weight in swarm.items()]
+        self.swarm = [weight * self._has(name) for name, weight in swarm.items()]
+        if not any(self.swarm):
+            self.swarm = [weight * self._has(name) for name, (weight, _) in TABLE.items()]
+        self.weights = [*self.swarm]
+        self.phases = chance.random() < 0.7
         self.skew = chance.choice([0.0, 0.0, 0.4, 30.0]) * self._has("skew")
         watches = chance.choice([None, None, 2, 20])
         self.watches = watches if self._has("watches") else None
@@ -251,13 +257,29 @@ class Run:
         settings, seconds = self.settings, self.settings.seconds
         end = BEGIN_NS + int((seconds or 1e7) * SECOND)
         while self.scheduler.now_ns < end and not self._broken():
-            wanted = self._operations() + settings.verify_every
+            self._turn()
+            wanted = self._operations() + self.random.choice(PHASES)
             if seconds is None:
                 wanted = min(wanted, settings.operations)
-            self._advance(end, lambda wanted=wanted: self._operations() >= wanted)
+            until = min(end, self.scheduler.now_ns + int(PHASE_SECONDS * SECOND))
+            self._advance(until, lambda wanted=wanted: self._operations() >= wanted)
             self._verify()
             if seconds is None and self._operations() >= settings.operations:
                 return
+
+    def _turn(self) -> None:
+        """Choose what clients do for some time: everything, or what some queues are for, or a few
+        operations of that, each as often, so that rare ones meet."""
+        chance, names = self.random, [*TABLE]
+        self.weights[:] = self.swarm
+        some = [name for name in AREAS[chance.choice([*AREAS])] if self.swarm[names.index(name)]]
+        if not self.phases or not some or chance.random() < 0.2:
+            return
+        few = chance.sample(some, min(len(some), chance.choice([2, 4, 20])))
+        self.weights[:] = [
+            float(name in few) * (weight if len(few) == len(some) else 1.0)
+            for name, weight in zip(names, self.swarm, strict=True)
+        ]
 
     def _broken(self) -> bool:
         return bool(self.problems or self.scheduler.crashes or self.seam.problems)

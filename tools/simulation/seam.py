@@ -41,6 +41,8 @@ MOST_SECONDS = 5.0
 """What a transaction may take, unless its process stands still."""
 MOST_STOPPED = 60.0
 """How long the store answers nobody, at most."""
+MOST_SLOW = 3.0
+"""How long a commit takes at most that others overtake."""
 MOST_FULL = 20.0
 """How long the disk has no room, at most."""
 ZOMBIE_SECONDS = 4.0
@@ -77,6 +79,7 @@ class Rates:
     watch_spurious: float = 0.0
     stop: float = 0.0
     full: float = 0.0
+    slow: float = 0.0
 
 
 @dataclass
@@ -215,6 +218,9 @@ class Seam:
 
     def _commit(self, inner: Any, handle: Any, *arguments: Any) -> Any:
         self.give_way("commit")
+        strand = self.scheduler.strand
+        if strand is not None and self._happens("slow"):
+            strand.park(MOST_SLOW * self.scheduler.random.random() ** 2)
         self._usage.pop(handle, None)
         future = inner(handle, *arguments)
         self._look_after()

@@ -52,12 +52,11 @@ from fdbqueue.values.groups import ThenOn
 from fdbqueue.values.model import OnConflict
 
 from .clients import Client
+from .operations import AREAS as AREAS
 from .operations import TABLE as TABLE
 from .operations import operation, size_of
-from .place import KEYS, MADE, MIXED, REGIONS, TARGET, Place
+from .place import KEYS, MADE, MIXED, REGIONS, SHARED, TARGET, Place
 
-SHARED = (("db", "shared"), ("net", "shared"))
-"""Limits that messages of ``MIXED``, ``TARGET`` and ``MADE`` share."""
 SOURCES = ("a", "b")
 """Names of imports, sinks and consumers of plans."""
 MOST_BYTES = 8_000_000
@@ -68,7 +67,7 @@ KEPT_SECONDS = 600.0
 SUBSCRIPTIONS = ("takes", "takes exclusive", "takes closes", "browses", "browses exclusive")
 
 
-@operation(5)
+@operation(5, "mixed")
 def enqueue_anything(c: Client) -> None:
     count = c.random.choices([1, 10, 200, 2_000], [70, 25, 4, 1])[0]
     messages = [_anything(c, small=count > 10) for _ in range(count)]
@@ -99,7 +98,7 @@ def _any_queue(c: Client) -> str:
     return c.random.choice([MIXED, MIXED, MIXED, TARGET])
 
 
-@operation(0.6)
+@operation(0.6, "mixed")
 def enqueue_large_ones(c: Client) -> None:
     """All fall due, expire, or wait for a slot together: more than a transaction may take."""
     size = c.random.choice([60_000, 80_000])
@@ -137,8 +136,8 @@ def _anything(c: Client, *, small: bool) -> NewMessage[bytes]:
         on_conflict=conflict,
         max_delay=20.0 if conflict == "debounce" else None,
         backoff=perhaps(0.05, wait_fixed(1)),
-        limits=perhaps(0.05, dict(SHARED[:1]), dict(SHARED)),
-        key=perhaps(0.04 if small else 0.3, *KEYS, "k" * 200),
+        limits=perhaps(c.place.keyed / 2, dict(SHARED[:1]), dict(SHARED)),
+        key=perhaps(0.04 if small else 0.1 + c.place.keyed, *KEYS, "k" * 200),
         # One that is replaced may keep its own.
         keep_result=perhaps(0.1, 5.0) if unique is None else None,
     )
@@ -167,7 +166,7 @@ def _ids(c: Client, name: str, found: list[Delivery]) -> list[str]:
     return [one.id for one in found]
 
 
-@operation(5)
+@operation(5, "mixed")
 def receive_anything(c: Client) -> None:
     limit, wait = c.random.choice([1, 20, 200]), c.random.choice([0.0, 0.0, 1.0])
 
@@ -179,7 +178,7 @@ def receive_anything(c: Client) -> None:
     c.do("get", name, take, rows=limit, size=limit * c.place.largest, wait=wait, limit=limit)
 
 
-@operation(6)
+@operation(6, "mixed")
 def settle_anything(c: Client) -> None:
     if not c.held:
         return
@@ -226,7 +225,7 @@ def _one_of(
 # -- taking, in other ways -------------------------------------------------------------------------
 
 
-@operation(2)
+@operation(2, "mixed")
 def receive_in_other_ways(c: Client) -> None:
     queue, db = c.place.mixed, c.db
     before = c.held.pop() if c.held and c.held[-1][0] == MIXED else (MIXED, [])
@@ -265,7 +264,7 @@ def receive_in_other_ways(c: Client) -> None:
     _one_of(c, "receive", ways, rows=250, may=(LookupError, ExpiredBacklog))
 
 
-@operation(1)
+@operation(1, "mixed")
 def settle_with_verdicts(c: Client) -> None:
     if not c.held:
         return
@@ -289,7 +288,7 @@ def settle_with_verdicts(c: Client) -> None:
     c.do("settle", name, lambda n: queue.settle(c.db, held, verdicts), rows=len(held), size=size)
 
 
-@operation(0.5)
+@operation(0.5, "mixed")
 def end_with_a_result(c: Client) -> None:
     """It is found for as long as it is kept, whatever clocks say that are wrong by some seconds."""
     queue, db = c.place.mixed, c.db
@@ -306,7 +305,7 @@ def end_with_a_result(c: Client) -> None:
     c.do("end with a result", MIXED, both, rows=250, size=250 * c.place.largest)
 
 
-@operation(1)
+@operation(1, "mixed")
 def stand_in_line(c: Client) -> None:
     queue, db = c.place.mixed, c.db
     waits = c.random.random() < 0.3
@@ -325,8 +324,8 @@ def stand_in_line(c: Client) -> None:
 # -- putting in, in other ways ---------------------------------------------------------------------
 
 
-@operation(0.5)
-def enqueue_a_group(c: Client) -> None:
+@operation(0.5, "mixed")
+def enqueue_a_group_of_anything(c: Client) -> None:
     messages = [_anything(c, small=True) for _ in range(c.random.choice([1, 5, 50]))]
     messages = [replace(each, dedup_id=None, **NAMELESS) for each in messages]
     on: ThenOn = c.random.choice(["done", "settled"])
@@ -342,7 +341,7 @@ def enqueue_a_group(c: Client) -> None:
     c.do("group", MIXED, group, rows=len(messages), size=size_of(messages), on=on, may=may)
 
 
-@operation(0.5)
+@operation(0.5, "mixed")
 def send_anything(c: Client) -> None:
     queue, db = c.place.mixed, c.db
     count = c.random.choice([1, 30])
@@ -361,7 +360,7 @@ def send_anything(c: Client) -> None:
     c.do("send", MIXED, send, rows=count, size=size_of(messages), may=may)
 
 
-@operation(0.5)
+@operation(0.5, "mixed")
 def enqueue_a_job(c: Client) -> None:
     queue, at = c.place.mixed, datetime.fromtimestamp(world.time() + 3, UTC)
 
@@ -381,7 +380,7 @@ def enqueue_a_job(c: Client) -> None:
     c.do("job", MIXED, enqueue, rows=1)
 
 
-@operation(0.5)
+@operation(0.5, "mixed")
 def stream_in(c: Client) -> None:
     """By an import, or by a sink; more than one of each name goes on at once."""
     queue, db, chance = c.place.mixed, c.db, c.random
@@ -426,7 +425,7 @@ def stream_in(c: Client) -> None:
     _one_of(c, "stream", ways, rows=4 * len(messages), may=may)
 
 
-@operation(0.5)
+@operation(0.5, "mixed")
 def stream_out(c: Client) -> None:
     """By plans, of which more than one run goes on at once."""
     plans, db, name = c.place.mixed.streams.plans, c.db, c.random.choice(SOURCES)
@@ -444,11 +443,12 @@ def stream_out(c: Client) -> None:
             planner.acknowledge(db, since)
 
     ways: dict[str, Callable[[], object]] = {
-        "plan": plan,
         "release": lambda: plans.release(db, name),
         "forget": lambda: plans.forget(db, name),
         "look": lambda: [plans.list(db), plans.show(db, name), plans.messages(db, name, 10)],
     }
+    if c.random.random() < 0.7:
+        ways = {"plan": plan}
     _one_of(c, "plans", ways, rows=200, may=(TakenOver, BatchLost, Held))
 
 
@@ -489,7 +489,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@operation(0.3)
+@operation(0.3, "mixed")
 def change_options(c: Client) -> None:
     changes = c.random.choice(OPTIONS)
     c.do(
@@ -500,7 +500,7 @@ def change_options(c: Client) -> None:
     )
 
 
-@operation(1)
+@operation(1, "mixed")
 def change_limits(c: Client) -> None:
     """Of a key, and of one that queues share."""
     key = c.place.mixed.keys[c.random.choice(KEYS)]
@@ -522,7 +522,7 @@ def change_limits(c: Client) -> None:
     _one_of(c, "limit", ways, rows=100)
 
 
-@operation(0.5)
+@operation(0.5, "mixed")
 def change_a_schedule(c: Client) -> None:
     schedules, name = c.place.mixed.schedules, c.random.choice(["s0", "s1"])
     ways: dict[str, Callable[[], object]] = {
@@ -539,7 +539,7 @@ def change_a_schedule(c: Client) -> None:
     _one_of(c, "schedule", ways)
 
 
-@operation(3)
+@operation(3, "mixed")
 def change_some(c: Client) -> None:
     """One selection, six verbs: by ids, or by what matches, in some states, a page or all."""
     queue, db, chance = c.place.mixed, c.db, c.random
@@ -577,7 +577,7 @@ def change_some(c: Client) -> None:
     _one_of(c, "select", ways, rows=1)
 
 
-@operation(0.5)
+@operation(0.5, "mixed")
 def subscribe(c: Client) -> None:
     subscriptions, db, chance = c.place.mixed.subscriptions, c.db, c.random
     name = chance.choice(SUBSCRIPTIONS)
@@ -625,7 +625,7 @@ def subscribe(c: Client) -> None:
 # -- looking, and operating ------------------------------------------------------------------------
 
 
-@operation(1.5)
+@operation(1.5, "mixed")
 def look_around(c: Client) -> None:
     queue, db, root, chance = c.place.mixed, c.db, c.place.root, c.random
     one = chance.choice(list(c.ids) or [f"00-{0:012x}-{0:016x}"])
@@ -661,7 +661,7 @@ def look_around(c: Client) -> None:
     _one_of(c, "look", ways, rows=100, may=(Held,))
 
 
-@operation(0.4)
+@operation(0.4, "mixed")
 def administer(c: Client) -> None:
     admin, db = c.place.any[_any_queue(c)].admin, c.db
     leased = c.held[0][1][0] if c.held else None
@@ -681,11 +681,12 @@ def administer(c: Client) -> None:
 # -- a queue that is deleted and made anew while all runs ------------------------------------------
 
 
-@operation(2)
+@operation(2, "made")
 def use_what_comes_and_goes(c: Client) -> None:
     queue, db, root, chance = c.place.made, c.db, c.place.root, c.random
-    messages = [_anything(c, small=True) for _ in range(chance.choice([1, 20]))]
-    options: dict[str, Any] = chance.choice([{}, {"levels": 2}, {"auto_delete": 2.0}])
+    messages = [_anything(c, small=True) for _ in range(chance.choice([1, 1, 20]))]
+    later = [replace(each, delay=2.0, ttl=None, key=None) for each in messages]
+    options: dict[str, Any] = chance.choice([{}, {"levels": 2}, {"levels": 3, "auto_delete": 2.0}])
     held = c.made
     ways: dict[str, Callable[[], object]] = {
         "open": lambda: Queue.open(db, MADE, root=root, lease=2.0),
@@ -694,14 +695,28 @@ def use_what_comes_and_goes(c: Client) -> None:
         "sweep": lambda: queue.admin.sweep(db),
         "move": lambda: queue.move(db, MIXED),
     }
+
+    def enqueue_in_a_transaction(tr: fdb.Transaction) -> None:
+        told = {"levels": queue.options(tr).levels}
+        some = [replace(each, headers={**(each.headers or {}), **told}) for each in later]
+        list(queue.enqueue_many(tr, some))
+
+    def receive_in_a_transaction(tr: fdb.Transaction) -> None:
+        levels = queue.options(tr).levels
+        for each in queue.receive_many(tr, 5):
+            was = each.message.headers.get("levels", levels)
+            assert was == levels, f"{each.id} came into a queue that was deleted: {was} levels"
+
     uses: dict[str, Callable[[], object]] = {
         "enqueue": lambda: queue.enqueue_many(db, messages),
+        "enqueue in a transaction": lambda: fdb.transactional(enqueue_in_a_transaction)(db),
         "receive": lambda: held.extend(queue.receive_many(db, 5, wait=chance.choice([0.0, 1.0]))),
+        "receive in a transaction": lambda: fdb.transactional(receive_in_a_transaction)(db),
         "ack": lambda: held and queue.ack(db, held.pop()),
         "fail": lambda: held and queue.release(db, held.pop(), error="simulated"),
         "look": lambda: [queue.depth(db), queue.peek(db), queue.options(db)],
     }
-    chosen = ways if chance.random() < 0.3 else uses
+    chosen = ways if chance.random() < 0.4 else uses
     may = (QueueNotFound, QueueExists, OptionsMismatch)
     _one_of(c, "made", chosen, queue=MADE, rows=len(messages) + 10, may=may)
 

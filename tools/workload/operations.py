@@ -17,13 +17,20 @@ from .place import BROWSERS, FILTERS, KEYS, LIMITS, QUEUE_LEVEL, REGIONS, TAKEN
 
 TABLE: dict[str, tuple[float, Body]] = {}
 """By name: how often, beside the others, and what."""
+AREAS: dict[str, list[str]] = {}
+"""The operations that meet each other, since they are about the same queues."""
 
 
-def operation(weight: float) -> Callable[[Body], Body]:
-    """A row of the table."""
+def operation(weight: float, *areas: str) -> Callable[[Body], Body]:
+    """A row of the table, and where it belongs."""
 
     def add(body: Body) -> Body:
-        TABLE[body.__name__] = (weight, body)
+        name = body.__name__
+        if name in TABLE:
+            raise ValueError(f"two operations have the name {name}")
+        TABLE[name] = (weight, body)
+        for area in areas:
+            AREAS.setdefault(area, []).append(name)
         return body
 
     return add
@@ -35,14 +42,16 @@ def operation(weight: float) -> Callable[[Body], Body]:
 def _messages(c: Client, name: str, count: int) -> tuple[list[NewMessage[bytes]], list[list[Any]]]:
     """New messages, and what the history has of each."""
     messages, told = [], []
+    usual = c.random.choice([4, c.random.randrange(10), None, None])
     for i in range(count):
         tag = f"{c.who}:{world.monotonic_ns()}:{i}"
         free = name not in ("watched", "filtered")
         delay = c.random.choice([0.5, 1.5]) if free and c.random.random() < 0.05 else 0.0
-        priority, region = c.random.randrange(10), c.random.choice(REGIONS)
-        key = c.random.choice(KEYS) if free and c.random.random() < 0.1 else None
+        priority = c.random.randrange(10) if usual is None else usual
+        region = c.random.choice(REGIONS)
+        key = c.random.choice(KEYS) if free and c.random.random() < c.place.keyed else None
         limits = None
-        if name in TAKEN and c.random.random() < (0.1 if key is None else 0.5):
+        if name in TAKEN and c.random.random() < (c.place.keyed if key is None else 0.5):
             limits = dict(c.random.sample(LIMITS, c.random.choice([1, 1, 2])))
         headers = {"region": region}
         if c.random.random() < 0.02:
@@ -86,29 +95,29 @@ def _enqueue(
     c.do("enqueue", name, does, rows=count, size=size, messages=told, marked=marked)
 
 
-@operation(14)
+@operation(14, "taken")
 def enqueue_one(c: Client) -> None:
     _enqueue(c, 1)
 
 
-@operation(3)
+@operation(3, "taken")
 def enqueue_several(c: Client) -> None:
     _enqueue(c, c.random.choice([2, 5, 20]))
 
 
-@operation(3)
+@operation(3, "taken")
 def enqueue_in_a_transaction(c: Client) -> None:
     _enqueue(c, c.random.choice([1, 3, 20]), marked=True)
 
 
-@operation(0.5)
+@operation(3, "taken")
 def enqueue_a_group(c: Client) -> None:
     """With a callback; how its messages end says what becomes of it."""
-    on = c.random.choice(get_args(ThenOn))
-    _enqueue(c, c.random.choice([1, 3, 20]), marked=True, then=on)
+    on, count = c.random.choice(get_args(ThenOn)), c.random.choice([1, 2, 6, 20])
+    _enqueue(c, count, marked=True, then=on, names=(*TAKEN, "worked"))
 
 
-@operation(1.5)
+@operation(1.5, "taken")
 def send(c: Client) -> None:
     """By a producer, which shares a commit among what was sent meanwhile."""
     name = c.random.choice([*TAKEN, "worked", "filtered"])
@@ -203,17 +212,17 @@ def _receive(c: Client, limit: int) -> None:
     _settle(c, name, held)
 
 
-@operation(8)
+@operation(8, "taken")
 def receive_one(c: Client) -> None:
     _receive(c, 1)
 
 
-@operation(5)
+@operation(5, "taken")
 def receive_several(c: Client) -> None:
-    _receive(c, c.random.choice([3, 20, 50]))
+    _receive(c, c.random.choice([2, 3, 20, 50]))
 
 
-@operation(2)
+@operation(2, "filtered")
 def receive_by_a_selector(c: Client) -> None:
     taker = c.random.choice(list(FILTERS))
     wait, limit = c.random.choice([0.0, 0.0, 0.2]), c.random.choice([1, 10])
@@ -227,7 +236,7 @@ def receive_by_a_selector(c: Client) -> None:
     _settle(c, "filtered", held)
 
 
-@operation(1)
+@operation(1, "taken")
 def dequeue(c: Client) -> None:
     name = c.random.choice(TAKEN)
 
@@ -241,13 +250,13 @@ def dequeue(c: Client) -> None:
     c.do("dequeue", name, lambda n: c.marked(n, take), rows=1, size=100_000, marked=True, wait=0.0)
 
 
-@operation(3)
+@operation(3, "watched", "filtered")
 def enqueue_for_subscriptions(c: Client) -> None:
     """At once with those who move their cursors."""
     _enqueue(c, 1, names=("watched", "watched", "filtered"))
 
 
-@operation(3)
+@operation(3, "watched")
 def browse(c: Client) -> None:
     name = c.random.choice(list(BROWSERS))
 

@@ -52,6 +52,8 @@ REGIONS = ("eu", "us")
 KEYS = ("k0", "k1", "k2", "k3")
 LIMITS = (("api", "shared"), ("zone", "shared"))
 """The limits that messages of all queues in ``TAKEN`` share."""
+SHARED = (("db", "shared"), ("net", "shared"))
+"""Limits that messages of ``MIXED``, ``TARGET`` and ``MADE`` share."""
 QUEUE_LEVEL = {name: QueueOptions.of(options).level for name, options in QUEUES.items()}
 """The level of a priority in each queue."""
 
@@ -72,6 +74,10 @@ class Place:
         """Whether ``TARGET`` takes no messages with a key."""
         self.largest = chance.choice([100_000, 100_000, 1_000_000, 8_000_000])
         """The bytes of the largest payload."""
+        self.keyed = chance.choice([0.1, 0.1, 0.5])
+        """How many messages have a key, or count in a limit."""
+        self.rate = chance.choice([None, "1/s"])
+        """Of the keys of ``MIXED``, until its options are changed."""
         self.queues = {name: self._handle(name) for name in QUEUES}
         for name, scheme in SCHEMES.items():
             self.queues[name]._entry.force(scheme)
@@ -115,7 +121,7 @@ class Place:
             SOURCED: {"lease": LEASE, "max_attempts": None, "rate": f"1/s, burst {BURST}"},
             MIXED: {
                 "levels": 4,
-                "keys": KeyLimits(concurrency=2),
+                "keys": KeyLimits(concurrency=2, rate=self.rate),
                 "dedup_window": 5.0,
                 **terms,
             },
@@ -126,7 +132,7 @@ class Place:
         }
         schedules = made[SOURCED].schedules
         schedules.set(self.db, SCHEDULE, every=TICK_SECONDS, catch_up="all")
-        for limit in LIMITS:
+        for limit in (*LIMITS, *SHARED):
             made[CALLBACKS].limits[limit].set(self.db, concurrency=3)
         for browser, selector in BROWSERS.items():
             made["watched"].subscriptions.open(self.db, browser, mode="browse", selector=selector)

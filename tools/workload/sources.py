@@ -31,7 +31,7 @@ def _numbers(found: Iterable[Any]) -> list[list[str]]:
     return [[str(each.headers.get("row") or each.headers["tick"]), each.id] for each in found]
 
 
-@operation(1.5)
+@operation(1.5, "sourced")
 def take_what_sources_bring(c: Client) -> None:
     held: list[Any] = []
 
@@ -45,7 +45,7 @@ def take_what_sources_bring(c: Client) -> None:
         c.do("settled", SOURCED, lambda n: c.place.sourced.ack(c.db, held), rows=10, ids=ids)
 
 
-@operation(0.5)
+@operation(0.5, "sourced")
 def fill_by_a_sink(c: Client) -> None:
     sink = c.place.sourced.streams.sink(STREAM)
 
@@ -60,7 +60,7 @@ def fill_by_a_sink(c: Client) -> None:
     c.do("published", SOURCED, publish, rows=4 * BATCH, size=10_000, may=may)
 
 
-@operation(0.5)
+@operation(0.5, "sourced")
 def take_by_a_plan(c: Client) -> None:
     planner, may = c.place.sourced.streams.plans.planner(STREAM), (TakenOver, BatchLost)
 

@@ -100,21 +100,20 @@ def keys(name: QueueName, as_json: AsJson = False) -> None:
       fdbq debug keys orders
     """
     from ...queue.admin.inventory import inventory  # help and completion need no store
-    from ...schema.keys import forms
 
     db, queue = context.open_queue(name)
-    found = []
-    for kind, count, size in inventory(db, queue):
-        each = forms(kind)
-        uses = "; ".join(form.use for form in each)
-        found.append((kind.name, [form.keys for form in each], count, size, uses))
+    found = list(inventory(db, queue))
     if as_json:
-        names = "kind", "keys", "rows", "bytes", "use"
-        terminal.print_json([dict(zip(names, each, strict=True)) for each in found])
+        terminal.print_json(
+            [
+                {"kind": kind.name, "keys": kind.keys, "rows": rows, "bytes": size, "use": kind.use}
+                for kind, rows, size in found
+            ]
+        )
         return
     rows = [
-        (name, " ".join(keys), f"{count:,}", f"{size:,}", uses)
-        for name, keys, count, size, uses in found
+        (kind.name, " ".join(kind.keys), f"{count:,}", f"{size:,}", kind.use)
+        for kind, count, size in found
     ]
     terminal.print_table(["kind", "keys", "rows", "bytes", "what for"], rows, ["rows", "bytes"])
 

@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData, QueueNotFound
 from ...schema import catalogue, once
-from ...schema.codec import unpack_counters
+from ...schema.group_records import Callback, End, Pause, Record, Tally, unpack_tally
 from ...schema.keys import RootKeys
-from ...schema.records import Callback, End, GroupRecord, Pause, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
@@ -30,11 +29,11 @@ HEADERS = (NAME_HEADER, TOTAL_HEADER, UNDONE_HEADER)
 were not done."""
 
 
-def opened(value: bytes | None) -> GroupRecord | None:
+def opened(value: bytes | None) -> Record | None:
     """A group from its stored form; None where there is none, or it cannot be read: ``verify``
     reports it, and it must not keep messages from their ends."""
     try:
-        return None if value is None else GroupRecord.unpack(value)
+        return None if value is None else Record.unpack(value)
     except CorruptData:
         return None
 
@@ -54,10 +53,10 @@ def longer_ms(row: bytes | None) -> int:
 
 def tally(tr: fdb.TransactionRead, scope: Scope, name: str) -> Tally:
     """The counters of a group. One round trip."""
-    every = scope.keys.group_ends.under(name, 1)
+    every = scope.keys.groups.all_counters(name)
     total = Tally()
     for kv in tr.get_range(every.start, every.stop):
-        total = total.plus(unpack_counters(kv.value, 3))
+        total = total.plus(unpack_tally(kv.value))
     return total
 
 
@@ -71,8 +70,8 @@ def end(
     The callback is written as a message that is due, and the caller records that it came. Two round
     trips, another for a callback of another queue. Conflicts with whatever changes the group.
     """
-    keys = scope.keys
-    stored = tr.get(keys.group(name))
+    groups = scope.keys.groups
+    stored = tr.get(groups.record(name))
     counted = tally(tr, scope, name)
     record, now_ms = opened(stored.value), scope.now_ms(tr)
     # The record is written again, and the callback is a message.
@@ -80,7 +79,7 @@ def end(
     if record is None or (record.end is not None and record.end.outcome != "blocked"):
         return []
     if record.end is None:
-        every = keys.group_ends.under(name, 1)
+        every = groups.all_counters(name)
         tr.clear_range(every.start, every.stop)
     else:
         counted = record.end.tally
@@ -94,14 +93,14 @@ def end(
         else:
             # due_ms looks at it a minute after the time that is written here.
             ended = End("blocked", now_ms + pause_ms - RETRY_MS, "", counted)
-    tr[keys.group(name)] = replace(record, end=ended).pack()
+    tr[groups.record(name)] = replace(record, end=ended).pack()
     paused = ended.outcome == "blocked"
-    tr[keys.group_due(due_ms(ended), name)] = Pause(pause_ms).pack() if paused else b""
+    tr[groups.due(due_ms(ended), name)] = Pause(pause_ms).pack() if paused else b""
     return found
 
 
 def _enqueued(
-    tr: fdb.Transaction, scope: Scope, name: str, record: GroupRecord, counted: Tally, now_ms: int
+    tr: fdb.Transaction, scope: Scope, name: str, record: Record, counted: Tally, now_ms: int
 ) -> list[tuple[Scope, StoredMessage]]:
     """Put the callback of a group among the delayed messages of its queue; nothing if that is gone
     or does not take it. Its bounds do not hold: an end of a message must not fail by them."""
@@ -111,12 +110,10 @@ def _enqueued(
         return []
     undone = record.members - counted.done
     told: dict[str, HeaderValue] = dict(zip(HEADERS, (name, record.members, undone), strict=True))
-    priority = min(callback.envelope.priority, other.options.max_priority)
-    level, random = other.level(priority), world.urandom(RANDOM_BYTES)
-    due = Due(level, now_ms + callback.delay_ms, random)
+    due = Due(now_ms + callback.delay_ms, world.urandom(RANDOM_BYTES))
     envelope = replace(
         callback.envelope,
-        priority=priority,
+        priority=min(callback.envelope.priority, other.options.max_priority),
         headers=callback.envelope.headers | told,
         enqueued_at_ms=now_ms,
         expires_at_ms=None if callback.ttl_ms is None else now_ms + callback.ttl_ms,
@@ -125,7 +122,8 @@ def _enqueued(
     if not _takes(other, envelope.size, callback):
         return []
     envelope = payloads.store(tr, other, envelope)
-    message = StoredMessage(Position(level, 0, random), envelope)
+    level = other.level(envelope.priority)
+    message = StoredMessage(Position(level, 0, due.random), envelope)
     delayed_row.put(tr, other, due.due_ms, message)
     if envelope.expires_at_ms is not None:
         tr[other.keys.mortal(envelope.expires_at_ms, message.id)] = b""
