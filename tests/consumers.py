@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fdbqueue import Delivery, Queue
 from fdbqueue.consumers import registry, sessions
-from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 
 from .patience import DEADLINE

@@ -42,7 +42,7 @@ from ..queue.bulk.producer import Producing
 from ..queue.consume import Leasing, Receiving
 from ..queue.selection import Chosen, Ids
 from ..queue.subscriptions import Terms
-from ..schema.codec.sinks import Attempt
+from ..schema.streams import Attempt
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs

@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import fields
+
 from fdbqueue import QueueOptions
 from fdbqueue.queue.keys.keys import Key
 from fdbqueue.queue.subscriptions import Subscriptions
-from fdbqueue.schema.subscription_definitions import Definition
+from fdbqueue.schema.consumers import Definition
 from fdbqueue.spark.source.settings import Option
 from fdbqueue.values import options
 from fdbqueue.values.limits import OwnLimits
@@ -71,7 +73,7 @@ def key() -> str:
 
 def subscription() -> str:
     """The options of a subscription."""
-    defaults = {**Definition._field_defaults, "start": "first"}
+    defaults = {each.name: each.default for each in fields(Definition)} | {"start": "first"}
     shown = {name: getattr(each, "value", each) for name, each in defaults.items()}
     said = meanings(Subscriptions.open)
     rows = [[name, _value(default), said[name]] for name, default in shown.items() if name in said]

@@ -17,7 +17,7 @@ from aio_stubs import TARGET, stubs
 
 from fdbqueue import Fail, Producer, Run, Take, Worker
 from fdbqueue.consumers.states import MOVES
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.spark.source import settings
 from fdbqueue.values.states import TRANSITIONS, State
 
@@ -87,9 +87,8 @@ def states() -> str:
 def keys() -> str:
     """What a queue stores, by kind."""
     lines = ["| kind | keys | value | what for |", "|---|---|---|---|"]
-    for kind in Kind:
-        forms = ", ".join(f"`{each}`" for each in kind.keys)
-        lines.append(f"| {kind.name} | {forms} | {kind.holds} | {kind.use} |")
+    for row in QueueKeys.table():
+        lines.append(f"| {row.name} | `{row.keys}` | {row.value} | {row.use} |")
     return "\n".join(lines) + "\n"
 
 

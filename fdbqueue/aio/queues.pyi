@@ -39,7 +39,7 @@ from ..queue.streams.streams import Streams as _Streams
 from ..queue.subscription.handle import Subscription as _Subscription
 from ..queue.subscriptions import Subscriptions as _Subscriptions
 from ..queue.subscriptions import Terms
-from ..schema.codec.sinks import Attempt
+from ..schema.streams import Attempt
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs

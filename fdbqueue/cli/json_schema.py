@@ -24,7 +24,7 @@ from fdbqueue.values.states import State
 
 if TYPE_CHECKING:
     from fdbqueue.consumers.registry import Consumer
-    from fdbqueue.schema.subscription_definitions import Definition
+    from fdbqueue.schema.consumers import Definition
 
 PRINTED = frozenset(
     ("id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at", "consumer",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ..messages.checks.audit import Audit
-from ..schema.codec.consumers import ConsumerRecord, ConsumerRef, Request, unpack_state
-from ..schema.keys import Kind, LineKeys
+from ..schema.consumers import ConsumerRecord, ConsumerRef, Listed, Request
+from ..schema.keys import QueueKeys
 from . import registry, sessions, wakeups
 from .line import remove
 from .states import ConsumerState
@@ -15,7 +15,7 @@ from .states import ConsumerState
 def consumers(audit: Audit, begin: bytes) -> bytes:
     """Every registered consumer is alive."""
     scope, keys = audit.scope, audit.scope.keys
-    rows, following = audit.page(Kind.CONSUMER, begin)
+    rows, following = audit.page(QueueKeys.consumer, begin)
     found = []
     for kv in rows:
         session, consumer = keys.consumer.parse(kv.key)
@@ -32,11 +32,11 @@ def consumers(audit: Audit, begin: bytes) -> bytes:
 def states(audit: Audit, begin: bytes) -> bytes:
     """Every consumer on a list is registered."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.STATE, begin)
+    rows, following = audit.page(QueueKeys.state, begin)
     found = []
     for kv in rows:
-        subscription, _, priority, consumer = keys.parse_state(kv.key)
-        session, _ = unpack_state(kv.value)
+        subscription, _, priority, consumer = keys.state.parse(kv.key)
+        session = Listed.unpack(kv.value).session
         found.append(ConsumerRef(consumer, priority, session, subscription))
     records = [audit.reads.get(keys.consumer(one.session, one.id)) for one in found]
     for one, record in zip(found, records, strict=True):
@@ -48,8 +48,8 @@ def states(audit: Audit, begin: bytes) -> bytes:
 def sleepers(audit: Audit, begin: bytes) -> bytes:
     """Every sleeper is listed as interested since the version in its key."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.SLEEPER, begin)
-    parsed = [keys.parse_sleeper(kv.key) for kv in rows]
+    rows, following = audit.page(QueueKeys.sleeper, begin)
+    parsed = [keys.sleeper.parse(kv.key) for kv in rows]
     listed = [
         audit.reads.get(keys.state(subscription, ConsumerState.INTERESTED, priority, consumer))
         for subscription, priority, _, consumer in parsed
@@ -61,34 +61,21 @@ def sleepers(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-def requests(audit: Audit, begin: bytes) -> bytes:
-    """Every request in the queue's own line has a living consumer."""
-    line = audit.scope.keys.line
-    rows, following = audit.page(Kind.REQUEST, begin)
-    for kv in rows:
-        _check_request(audit, line, *line.parse_request(kv.key), kv.value)
-    return following
-
-
 def lines(audit: Audit, begin: bytes) -> bytes:
-    """Every line of a subscription belongs to one that exists, and each of its requests has a
-    living consumer."""
-    keys, names = audit.scope.keys, {each.name for each in audit.scope.subscriptions}
-    rows, following = audit.page(Kind.LINE, begin)
+    """Every line is the queue's own, or that of a subscription that exists, and each of its
+    requests has a living consumer."""
+    keys, names = audit.scope.keys, {"", *(each.name for each in audit.scope.subscriptions)}
+    rows, following = audit.page(QueueKeys.request, begin)
+    version = audit.scope.version(audit.tr)
     for kv in rows:
-        subscription, index, claim = keys.parse_line(kv.key)
+        subscription, *_ = parts = keys.request.parse(kv.key)
         if subscription not in names:
             detail = "there is no such subscription"
             audit.report("line orphaned", subscription, detail, partial(audit.tr.clear, kv.key))
-        elif index is not None and claim is not None:
-            _check_request(audit, keys.line_of(subscription), index, claim, kv.value)
+        elif len(parts) == 3 and Request.unpack(kv.value).alive_until <= version:
+            repair = partial(remove, audit.tr, keys.line_of(subscription), *parts[1:])
+            audit.report("request of the dead", parts[2].hex(), "its consumer is gone", repair)
     return following
-
-
-def _check_request(audit: Audit, line: LineKeys, index: int, claim: bytes, value: bytes) -> None:
-    if Request.unpack(value).alive_until <= audit.scope.version(audit.tr):
-        repair = partial(remove, audit.tr, line, index, claim)
-        audit.report("request of the dead", claim.hex(), "its consumer is gone", repair)
 
 
 def _report(audit: Audit, consumer: ConsumerRef, detail: str) -> None:

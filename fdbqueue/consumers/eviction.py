@@ -18,9 +18,9 @@ from ..errors import CorruptData
 from ..messages.delivery import lease_shortening
 from ..messages.delivery.lease import OVERDUE_MS
 from ..messages.delivery.lease_shortening import MAX_READ
-from ..schema.codec.consumers import ConsumerRecord, ConsumerRef
-from ..schema.codec.leases import holder_of
+from ..schema.consumers import ConsumerRecord, ConsumerRef
 from ..schema.keys import QueueKeys, RootKeys
+from ..schema.leases import holder_of
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import Clock, Moment

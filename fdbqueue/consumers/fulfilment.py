@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ..messages import payloads
 from ..messages.delivery import lease
-from ..schema.codec.consumers import Request
+from ..schema.consumers import Request
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Delivery
@@ -235,7 +235,7 @@ def _split(
     living: list[Waiter] = []
     dead: list[Waiter] = []
     for kv in reads.requests:
-        one = Waiter(*supply.line.parse_request(kv.key), Request.unpack(kv.value))
+        one = Waiter(*supply.line.parse(kv.key), Request.unpack(kv.value))
         alive = one.claim == me or line.alive(version, one.index, one.request)
         (living if alive else dead).append(one)
     return living, dead

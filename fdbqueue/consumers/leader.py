@@ -16,8 +16,8 @@ from enum import Enum
 
 from msgspec.structs import replace
 
-from ..schema.codec.atomic import pack_index, unpack_index
-from ..schema.codec.consumers import Request
+from ..schema.codec import pack_index, unpack_index
+from ..schema.consumers import Request
 from ..schema.keys import CLAIM_BYTES, LineKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb

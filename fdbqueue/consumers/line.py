@@ -9,16 +9,16 @@ the answer. A request that changes calls its consumer to lead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..messages.delivery import lease
-from ..schema.codec.consumers import Request
-from ..schema.codec.leases import holder_of, new_claim
+from ..schema.consumers import Request
 from ..schema.keys import LineKeys, QueueKeys
+from ..schema.leases import holder_of, new_claim
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
@@ -274,28 +274,22 @@ def read_requests(tr: fdb.Transaction, line: LineKeys, limit: int = MAX_SCANNED)
     return _read(tr, line.requests, limit)
 
 
-def read_all(tr: fdb.Transaction, keys: QueueKeys) -> tuple[fdb.FDBRange, fdb.FDBRange]:
-    """Issue snapshot reads of the first requests in the queue's own line, and of what is stored of
-    the lines of subscriptions."""
-    return read_requests(tr, keys.line), _read(tr, keys.lines(), MAX_SCANNED)
+def read_all(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
+    """Issue a snapshot read of the first rows of all lines, the queue's own before the others."""
+    return _read(tr, keys.request.rows, 2 * MAX_SCANNED)
 
 
 def parse_all(
-    keys: QueueKeys, reads: tuple[fdb.FDBRange, fdb.FDBRange]
+    keys: QueueKeys, rows: Iterable[fdb.KeyValue]
 ) -> Iterator[tuple[str, int, bytes, Request]]:
     """The requests that were read: subscription, index, claim, and what each asks for."""
-    own, subscribed = reads
-    for kv in own:
-        yield "", *keys.line.parse_request(kv.key), Request.unpack(kv.value)
-    for kv in subscribed:
-        subscription, index, claim = keys.parse_line(kv.key)
-        if index is not None and claim is not None:
-            yield subscription, index, claim, Request.unpack(kv.value)
+    for kv in rows:
+        parts = keys.request.parse(kv.key)
+        if len(parts) == 3:  # and no leader's
+            yield *parts, Request.unpack(kv.value)
 
 
-def remove_dead(
-    tr: fdb.Transaction, scope: Scope, reads: tuple[fdb.FDBRange, fdb.FDBRange]
-) -> list[bytes]:
+def remove_dead(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> list[bytes]:
     """Remove requests of dead consumers, with a conflict on their signs of life; returns their
     claims."""
     version = scope.version(tr)
@@ -310,7 +304,7 @@ def remove_dead(
 def remove_claim(tr: fdb.Transaction, line: LineKeys, claim: bytes) -> None:
     """Remove the request of one consumer, if it has one."""
     for kv in read_requests(tr, line):
-        index, owner = line.parse_request(kv.key)
+        index, owner = line.parse(kv.key)
         if owner == claim:
             remove(tr, line, index, claim)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import ExpiredBacklog
+from ..messages import agenda
 from ..messages.delivery import lease_expiry, limits
-from ..messages.delivery import promotion as due_messages
 from ..messages.groups import inspection as groups
 from ..messages.slots import hand_over, rates
 from ..messages.transaction_budget import SIDE_BYTES
@@ -23,7 +23,7 @@ class Reads(NamedTuple):
     """
 
     expired: lease_expiry.Reads
-    due: fdb.FDBRange
+    agenda: fdb.FDBRange
     timers: list[tuple[SlotKeys, rates.Due]]
     groups: fdb.FDBRange | None
 
@@ -54,7 +54,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     """Issue snapshot reads of what may be due. Awaits the read version: issue other reads first."""
     return Reads(
         lease_expiry.reads(tr, scope),
-        due_messages.due(tr, scope),
+        agenda.reads(tr, scope),
         rates.due(tr, scope),
         groups.due(tr, scope),
     )
@@ -68,13 +68,13 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
     """
     returned, expired, size = lease_expiry.return_expired(tr, scope, reads.expired)
     ready = due = looked = 0
-    first = reads.due
+    first = reads.agenda
     if size <= SIDE_BYTES and reads.groups is not None and reads.groups.to_list():
         looked, more = groups.look(tr, scope)
         size += more
-        first = due_messages.due(tr, scope)
+        first = agenda.reads(tr, scope)
     if size <= SIDE_BYTES:  # Otherwise another large message would not fit; the next one takes it.
-        ready, due, more = due_messages.promote(tr, scope, first)
+        ready, due, more = agenda.step(tr, scope, first)
         size += more
     for keys, timers in reads.timers:
         if size > SIDE_BYTES:

@@ -45,7 +45,7 @@ class QueueSupply:
 
     def issue(self, tr: fdb.Transaction, limit: int) -> tuple[fdb.FDBRange, int]:
         """A snapshot read of the first rows."""
-        return _ready(tr, self._keys, self._keys.ready_range().start, limit), limit
+        return _ready(tr, self._keys, self._keys.ready.rows.start, limit), limit
 
     def offer(
         self,
@@ -141,7 +141,7 @@ def take(
 
 def _ready(tr: fdb.Transaction, keys: QueueKeys, begin: bytes, limit: int) -> fdb.FDBRange:
     mode = fdb.StreamingMode.want_all
-    return tr.snapshot.get_range(begin, keys.ready_range().stop, limit, streaming_mode=mode)
+    return tr.snapshot.get_range(begin, keys.ready.rows.stop, limit, streaming_mode=mode)
 
 
 def _first(

@@ -8,16 +8,15 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..schema.codec.consumers import (
+from ..schema.consumers import (
     ConsumerRecord,
     ConsumerRef,
     Holder,
+    Listed,
     Session,
-    pack_state,
-    unpack_state,
 )
-from ..schema.codec.leases import holder_of
-from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
+from ..schema.keys import CLAIM_BYTES, QueueKeys
+from ..schema.leases import holder_of
 from ..schema.scope import Scope
 from ..store import world
 from ..store.binding import fdb, transactional
@@ -78,7 +77,7 @@ def register(
     record = ConsumerRecord(name, priority, scope.now_ms(tr), subscription=subscription)
     tr[scope.keys.consumer(session, consumer.id)] = record.pack()
     state = ConsumerState.NOT_INTERESTED if acquiring else ConsumerState.NON_ACQUIRING
-    tr[scope.keys.state(subscription, state, priority, consumer.id)] = pack_state(session)
+    tr[scope.keys.state(subscription, state, priority, consumer.id)] = Listed(session).pack()
     return consumer
 
 
@@ -113,16 +112,16 @@ def superior(
     """
     keys = scope.keys
     ranges = [
-        keys.in_state_above(subscription, state, priority)
+        keys.state.before(subscription, state, priority)
         for state in (ConsumerState.NOTIFIED, ConsumerState.INTERESTED)
     ]
     above = []
     for read in [tr.get_range(each.start, each.stop, limit=MAX_SUPERIORS) for each in ranges]:
         for kv in read:
-            _, _, rank, consumer = keys.parse_state(kv.key)
-            session, since = unpack_state(kv.value)
-            ref = ConsumerRef(consumer, rank, session, subscription)
-            above.append(wakeups.Sleeper(ref, since))
+            _, _, rank, consumer = keys.state.parse(kv.key)
+            listed = Listed.unpack(kv.value)
+            ref = ConsumerRef(consumer, rank, listed.session, subscription)
+            above.append(wakeups.Sleeper(ref, listed.since))
     if not above:
         return None
     above.sort(key=lambda one: -one.consumer.priority)
@@ -139,8 +138,8 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
     its subscriptions.
     """
     keys = scope.keys
-    named, listed = keys.kind(Kind.CONSUMER), keys.kind(Kind.STATE)
-    held_by = keys.kind(Kind.GUARD)
+    named, listed = keys.consumer.rows, keys.state.rows
+    held_by = keys.guard.rows
     roles = tr.snapshot.get_range(held_by.start, held_by.stop)
     held = {
         each.name: tr.snapshot.get(keys.holder(each.name))
@@ -174,8 +173,8 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
             subscription=entry.subscription,
         )
     for kv in states:
-        subscription, state, priority, consumer = keys.parse_state(kv.key)
-        session, _ = unpack_state(kv.value)
+        subscription, state, priority, consumer = keys.state.parse(kv.key)
+        session = Listed.unpack(kv.value).session
         guards = consumer in guarding
         lost = Consumer(consumer, "", priority, None, "", 0, 0, 0, guards, session, subscription)
         one = found.get(consumer, lost)
@@ -192,7 +191,7 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
 def _list_requests(
     keys: QueueKeys,
     found: dict[bytes, Consumer],
-    requests: tuple[fdb.FDBRange, fdb.FDBRange],
+    requests: fdb.FDBRange,
     at: Moment,
 ) -> None:
     """Add the living consumers that stand in line and are not registered."""
@@ -237,12 +236,12 @@ class ListReads(NamedTuple):
     """The reads of ``counted``, issued and not awaited."""
 
     states: fdb.FDBRange
-    requests: tuple[fdb.FDBRange, fdb.FDBRange]
+    requests: fdb.FDBRange
 
 
 def list_reads(tr: fdb.Transaction, keys: QueueKeys) -> ListReads:
     """Issue snapshot reads of who is on which list, and who stands in line."""
-    listed = keys.kind(Kind.STATE)
+    listed = keys.state.rows
     states = tr.snapshot.get_range(listed.start, listed.stop)
     return ListReads(states, line.read_all(tr, keys))
 
@@ -252,9 +251,9 @@ def counted(keys: QueueKeys, reads: ListReads, at: Moment) -> Counter[ConsumerSt
     found: dict[bytes, ConsumerState] = {}
     registered = set()
     for kv in reads.states:
-        _, state, _, consumer = keys.parse_state(kv.key)
+        _, state, _, consumer = keys.state.parse(kv.key)
         found[consumer] = ConsumerState(max(state, found.get(consumer, state)))
-        if unpack_state(kv.value)[0]:
+        if Listed.unpack(kv.value).session:
             registered.add(holder_of(consumer))
     for _, index, claim, request in line.parse_all(keys, reads.requests):
         if holder_of(claim) not in registered and line.alive(at.version, index, request):

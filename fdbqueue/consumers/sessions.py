@@ -20,7 +20,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..errors import CorruptData
-from ..schema.codec.consumers import ConsumerRecord, ConsumerRef, Session
+from ..schema.consumers import ConsumerRecord, ConsumerRef, Session
 from ..schema.keys import CLAIM_BYTES, QueueKeys, RootKeys
 from ..store import world
 from ..store.binding import fdb, transactional
@@ -137,7 +137,7 @@ def alive(
     consumers: Sequence[ConsumerRef],
 ) -> list[bool]:
     """Whether each consumer of a queue is alive. One round trip at snapshot isolation."""
-    keys_read = {_record_key(root, keys, one) for one in consumers}
+    keys_read = dict.fromkeys(_record_key(root, keys, one) for one in consumers)
     values = {key: tr.snapshot.get(key) for key in keys_read}
     at = now(tr, clock)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from ..messages.delivery import lease
-from ..schema.codec.consumers import Request
+from ..schema.consumers import Request
 from ..schema.keys import LineKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb

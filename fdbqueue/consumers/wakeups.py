@@ -35,8 +35,8 @@ from typing import NamedTuple
 from ..errors import CorruptData
 from ..messages.delivery import limits
 from ..schema.changes import ONE
-from ..schema.codec.consumers import ConsumerRecord, ConsumerRef, pack_state, unpack_state
-from ..schema.keys import Kind, QueueKeys
+from ..schema.consumers import ConsumerRecord, ConsumerRef, Listed
+from ..schema.keys import QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from . import sessions
@@ -83,7 +83,7 @@ def wake(tr: fdb.Transaction, keys: QueueKeys, reads: Reads) -> int:
         return 0
     role = role_of(reads.guard)
     guard = None if role is None else role.id
-    chosen = [kv.key for kv in reads.sleepers if keys.parse_sleeper(kv.key)[-1] != guard]
+    chosen = [kv.key for kv in reads.sleepers if keys.sleeper.parse(kv.key)[-1] != guard]
     for key in chosen[: reads.others]:
         # If the sleeper has left or moved meanwhile, this removes nothing.
         del tr[key]
@@ -94,9 +94,9 @@ def wake(tr: fdb.Transaction, keys: QueueKeys, reads: Reads) -> int:
 def ring(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Let the guards look, for another reason than a message. One round trip at snapshot
     isolation: that of a subscription may come to its role too late to be told."""
-    guards = keys.kind(Kind.GUARD)
+    guards = keys.guard.rows
     for kv in tr.snapshot.get_range(guards.start, guards.stop):
-        tr.add(keys.changes(*keys.guard.parse(kv.key)), ONE)
+        tr.add(keys.changes_of(*keys.guard.parse(kv.key)), ONE)
     tr.add(keys.change, ONE)
 
 
@@ -104,10 +104,10 @@ def ring(tr: fdb.Transaction, keys: QueueKeys) -> None:
 def wake_all(tr: fdb.Transaction, keys: QueueKeys, subscription: str) -> None:
     """Wake all consumers of a subscription that ends: from now on they are on no list. Writes
     blindly."""
-    for listed in (keys.sleepers(subscription), keys.states(subscription)):
+    for listed in (keys.sleeper.under(subscription), keys.state.under(subscription)):
         tr.clear_range(listed.start, listed.stop)
     del tr[keys.guard(subscription)]
-    del tr[keys.changes(subscription)]
+    del tr[keys.changes_of(subscription)]
 
 
 @transactional
@@ -137,7 +137,7 @@ def register(
     successor.
     """
     keys = scope.keys
-    key, changes = keys.guard(consumer.subscription), keys.changes(consumer.subscription)
+    key, changes = keys.guard(consumer.subscription), keys.changes_of(consumer.subscription)
     guard, held = tr.get(key), _held(tr, keys, consumer)
     change, sleepers = tr.snapshot.get(changes), _first(tr.snapshot, keys, consumer.subscription, 2)
     if served:
@@ -172,7 +172,7 @@ def suspend(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, *, more: b
     consumers that go to sleep or leave at the same time.
     """
     keys = scope.keys
-    changes = keys.changes(consumer.subscription)
+    changes = keys.changes_of(consumer.subscription)
     guard = tr.get(keys.guard(consumer.subscription))
     sleepers = _first(tr.snapshot, keys, consumer.subscription, 2)
     change = tr.snapshot.get(changes)
@@ -223,11 +223,11 @@ def withdraw(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> Non
 def browse(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef) -> Signal:
     """List a consumer that takes nothing, and returns what it waits for: anything that becomes
     ready, and that its subscription wants. It is no guard, and wakes nobody. No conflicts."""
-    changes = scope.keys.changes(consumer.subscription)
+    changes = scope.keys.changes_of(consumer.subscription)
     change = tr.snapshot.get(changes)
     _list(tr, scope, consumer, ConsumerState.NON_ACQUIRING)
     listed = Watched(
-        _state(scope.keys, consumer, ConsumerState.NON_ACQUIRING), pack_state(consumer.session)
+        _state(scope.keys, consumer, ConsumerState.NON_ACQUIRING), Listed(consumer.session).pack()
     )
     return listed, Watched(changes, change.value)
 
@@ -239,7 +239,7 @@ def _freed(tr: fdb.Transaction, scope: Scope) -> Signal:
     """
     if not limits.crowded(tr, scope):
         return ()
-    return (Watched(scope.keys.freed, tr.snapshot.get(scope.keys.freed).value),)
+    return (Watched(scope.keys.in_flight, tr.snapshot.get(scope.keys.in_flight).value),)
 
 
 def role_of(guard: fdb.Value | fdb.KeyValue) -> ConsumerRef | None:
@@ -258,7 +258,7 @@ def _alive(tr: fdb.Transaction, scope: Scope, guard: ConsumerRef, beside: Consum
 
 
 def _first(tr: fdb.TransactionRead, keys: QueueKeys, subscription: str, limit: int) -> fdb.FDBRange:
-    asleep = keys.sleepers(subscription)
+    asleep = keys.sleeper.under(subscription)
     return tr.get_range(
         asleep.start, asleep.stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
     )
@@ -267,7 +267,7 @@ def _first(tr: fdb.TransactionRead, keys: QueueKeys, subscription: str, limit: i
 def _others(keys: QueueKeys, sleepers: fdb.FDBRange, consumer: ConsumerRef) -> list[Sleeper]:
     found = []
     for kv in sleepers:
-        subscription, priority, since, other = keys.parse_sleeper(kv.key)
+        subscription, priority, since, other = keys.sleeper.parse(kv.key)
         if other != consumer.id:
             found.append(Sleeper(ConsumerRef(other, priority, kv.value, subscription), since))
     return found
@@ -277,7 +277,7 @@ def _hand_over(
     tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef, sleepers: fdb.FDBRange
 ) -> None:
     """Make the next sleeper the guard. Conflicts on the list as far as it was read."""
-    asleep = keys.sleepers(consumer.subscription)
+    asleep = keys.sleeper.under(consumer.subscription)
     found = sleepers.to_list()
     end = found[-1].key + b"\x00" if len(found) == 2 else asleep.stop
     tr.add_read_conflict_range(asleep.start, end)
@@ -328,7 +328,7 @@ def _list(
     tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, state: ConsumerState, since: int = 0
 ) -> None:
     """Add a consumer to a list, with a sign of life if it has no session."""
-    tr[_state(scope.keys, consumer, state)] = pack_state(consumer.session, since)
+    tr[_state(scope.keys, consumer, state)] = Listed(consumer.session, since).pack()
     if not consumer.session:
         at = sessions.now(tr, scope.clock)
         record = ConsumerRecord("", consumer.priority, at.wall_ms, *at, consumer.subscription)
@@ -337,7 +337,7 @@ def _list(
 
 def since_of(listed: bytes | None) -> int | None:
     """The version since which a consumer waits, by its interested state."""
-    return None if listed is None else unpack_state(listed)[1]
+    return None if listed is None else Listed.unpack(listed).since
 
 
 def _leave_lists(

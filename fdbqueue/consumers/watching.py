@@ -51,13 +51,13 @@ def arm(db: fdb.Database, signal: Signal, timeout: float | None = None) -> list[
     fired. Raises ``OperationTimedOut`` after ``timeout`` seconds."""
     if not signal:
         return []
-    unrecorded = OnceKeys(b"", timeout)
+    unrecorded = OnceKeys.unrecorded(timeout)
     return once.run(db, unrecorded, lambda tr: _watch(tr, signal), wrote=lambda _: False)
 
 
 def watch(db: fdb.Database, key: bytes, timeout: float) -> Watch:
     """Watch a key as it is now. Raises ``OperationTimedOut`` after ``timeout`` seconds."""
-    unrecorded = OnceKeys(b"", timeout)
+    unrecorded = OnceKeys.unrecorded(timeout)
     armed: Watch = once.run(db, unrecorded, lambda tr: tr.watch(key), wrote=lambda _: False)
     return armed
 

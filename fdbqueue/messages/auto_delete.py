@@ -7,23 +7,22 @@ schedule, no result that is kept, no callback of a group that is still to come.
 from __future__ import annotations
 
 from ..schema import catalogue, counters
-from ..schema.codec.lookup import Known
-from ..schema.keys import Kind
+from ..schema.keys import QueueKeys
+from ..schema.records import Drained
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from .groups.callbacks import MAX_RETRY_MS
 
 _IN_USE = (
-    Kind.READY,
-    Kind.WAITING,
-    Kind.DELAYED,
-    Kind.LEASE,
-    Kind.REQUEST,
-    Kind.STATE,
-    Kind.SUBSCRIPTION,
-    Kind.PLANNER,
-    Kind.SCHEDULE,
-    Kind.RESULT,
+    QueueKeys.ready,
+    QueueKeys.waiting,
+    QueueKeys.delayed,
+    QueueKeys.lease,
+    QueueKeys.state,
+    QueueKeys.subscription,
+    QueueKeys.planner,
+    QueueKeys.schedule,
+    QueueKeys.result,
 )
 MAX_GROUPS = 100
 """The most groups looked at for a callback that is still to come; a queue with more is in use."""
@@ -34,13 +33,13 @@ def drained(tr: fdb.Transaction, scope: Scope) -> bool:
     """Whether the queue is unused now. One round trip; conflicts with whatever changes that."""
     reads = [
         tr.get_range(keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact)
-        for keys in map(scope.keys.kind, _IN_USE)
+        for keys in (*map(scope.keys.holding, _IN_USE), scope.keys.line.requests)
     ]
-    groups, now_ms = scope.keys.groups, scope.now_ms(tr)
-    soon = groups.due_before(now_ms + MAX_RETRY_MS + 1)
+    keys, now_ms = scope.keys, scope.now_ms(tr)
+    soon = keys.groups_due(now_ms + MAX_RETRY_MS + 1)
     rows = tr.get_range(soon.start, soon.stop, limit=MAX_GROUPS).to_list()
     # The row of a blocked one has its pause; one that could not be ended yet is due.
-    comes = any(kv.value or groups.due.parse(kv.key)[0] <= now_ms for kv in rows)
+    comes = any(kv.value or keys.group_due.parse(kv.key)[0] <= now_ms for kv in rows)
     return not comes and len(rows) < MAX_GROUPS and not any(read.to_list() for read in reads)
 
 
@@ -63,11 +62,11 @@ def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
             del tr[scope.keys.idle]
         return False
     now_ms = scope.now_ms(tr)
-    seen = Known("", now_ms) if mark is None else Known.unpack(mark)
-    if seen.id != str(total):
-        seen = Known(str(total), now_ms)
+    seen = Drained(-1, now_ms) if mark is None else Drained.unpack(mark)
+    if seen.enqueued != total:
+        seen = Drained(total, now_ms)
         tr[scope.keys.idle] = seen.pack()
-    if now_ms - seen.until_ms < options.auto_delete * 1000:
+    if now_ms - seen.since_ms < options.auto_delete * 1000:
         return False
     catalogue.delete(tr, scope.root, scope.name)
     return True

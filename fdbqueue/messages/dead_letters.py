@@ -12,10 +12,8 @@ from msgspec.structs import replace
 
 from ..errors import QueueNotFound
 from ..schema import catalogue
-from ..schema.codec.dead_letters import DeadLetter, open_letter
-from ..schema.codec.envelopes import Envelope
-from ..schema.codec.lookup import DeadRecord
-from ..schema.keys import Kind
+from ..schema.envelope import Envelope
+from ..schema.records import DeadLetter, DeadRecord
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import DeadMessage, Death
@@ -72,7 +70,7 @@ def add(
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     for message, reason in messages:
         record = DeadRecord(version, message.position.random)
-        letter = DeadLetter(message.position, reason, now_ms, message.envelope.pack())
+        letter = DeadLetter(message.position, message.envelope.pack(), reason, now_ms)
         tr[lookup.key(scope.keys, record)] = letter.pack()
         lookup.point(tr, scope.keys, message, record)
         if message.turn is not None:  # It was never ready, so nothing keeps its index.
@@ -89,7 +87,7 @@ def read(
 
     Snapshot reads, no conflicts.
     """
-    records = scope.keys.kind(Kind.DEAD)
+    records = scope.keys.dead.rows
     begin = records.start
     if after is not None:
         found = lookup.find(tr.snapshot, scope, lookup.reads(tr.snapshot, scope.keys, after))
@@ -100,7 +98,7 @@ def read(
     room = BATCH_BYTES
     mode = scan.mode(limit)
     for kv in tr.snapshot.get_range(begin, records.stop, limit=limit, streaming_mode=mode):
-        letter = open_letter(kv.value, scope.lost(scope.keys.dead.parse(kv.key)[1]))
+        letter = DeadLetter.opened(kv.value, scope.lost(scope.keys.dead.parse(kv.key)[1]))
         message = StoredMessage(letter.position, letter.envelope)
         room -= len(kv.value) + message.envelope.chunk_bytes
         if room < 0 and rows:
@@ -117,7 +115,7 @@ def read(
 def newest_version(tr: fdb.Transaction, scope: Scope) -> int:
     """The version after which no dead letter has died: the transaction's, or a later one if the
     dead letters were copied from another cluster. A snapshot read."""
-    records = scope.keys.kind(Kind.DEAD)
+    records = scope.keys.dead.rows
     last = tr.snapshot.get_range(records.start, records.stop, limit=1, reverse=True)
     return max([scope.version(tr), *(scope.keys.dead.parse(kv.key)[0] for kv in last)])
 

@@ -23,7 +23,8 @@ def schedule(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMess
 @transactional
 def defer(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
     """Keep a message, whose lease has ended, until it returns to its position. Writes blindly."""
-    lookup.point(tr, scope.keys, message, Due(due_ms, message.position.random))
+    place = Due(message.position.level, due_ms, message.position.random)
+    lookup.point(tr, scope.keys, message, place)
     _put(tr, scope, DEFER, due_ms, message)
 
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ..schema import counters
-from ..schema.codec.delayed import Delayed
-from ..schema.codec.envelopes import Envelope
-from ..schema.codec.lookup import Turn
+from ..schema.envelope import Envelope
+from ..schema.records import Delayed, Turn
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
@@ -62,15 +61,16 @@ def change(
     for found, _ in changes:
         if not isinstance(found.place, Position):
             del tr[lookup.key(scope.keys, found.place)]
-    due = [_change(tr, scope, found, envelope, due_ms) for found, envelope in changes]
-    if any(due):
-        promotion.promote(tr, scope, promotion.due(tr, scope))
+    changed = [_change(tr, scope, found, envelope, due_ms) for found, envelope in changes]
+    comes = [message for message in changed if message is not None]
+    if comes:
+        promotion.admit(tr, scope, comes)
 
 
 def _change(
     tr: fdb.Transaction, scope: Scope, found: Found, envelope: Envelope, due_ms: int | None
-) -> bool:
-    """``change`` of one, which has left its place; returns whether it is delayed and due."""
+) -> StoredMessage | None:
+    """``change`` of one, which has left its place; returns it if it was delayed and comes now."""
     old, stands = found.message, found.place
     level = scope.level(envelope.priority)
     waits = isinstance(stands, Turn)  # Else it leaves the window of its key.
@@ -82,7 +82,7 @@ def _change(
         tr[lookup.key(scope.keys, stands)] = Delayed(new.position, envelope.pack()).pack()
         counters.shift(tr, scope.keys, State.READY, old.position.level, level, old.envelope.size)
         counters.resize(tr, scope.keys, level, envelope.size - old.envelope.size)
-        return False
+        return None
     if level != old.position.level and old.position.index:
         (new,) = place.assign(tr, scope, [(level, envelope)])
         # No other message may take its index while it is away.
@@ -97,12 +97,12 @@ def _change(
     run.put_back(tr, scope, [new])  # A cursor may have passed it as it was.
     lookup.point(tr, scope.keys, new, new.position)
     transitions.record(tr, scope, PROMOTE, [new])
-    return False
+    return None
 
 
 def _put_outside(
     tr: fdb.Transaction, scope: Scope, found: Found, new: StoredMessage, due_ms: int
-) -> bool:
+) -> StoredMessage | None:
     """Keep a message with a key or limits until it is due, outside its gates: its slots are for
     others meanwhile. When it is due it comes in behind all others."""
     old, ready = found.message, not isinstance(found.place, Due)
@@ -116,13 +116,16 @@ def _put_outside(
     return _put(tr, scope, outside, due_ms)
 
 
-def _put(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int) -> bool:
-    """Keep a message until it is due; returns whether it is."""
-    now_ms = scope.now_ms(tr)
-    due = Due(due_ms or now_ms, message.position.random)
+def _put(
+    tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int
+) -> StoredMessage | None:
+    """Keep a message until it is due; returns it if it is."""
+    if due_ms <= scope.now_ms(tr):
+        return message
+    due = Due(message.position.level, due_ms, message.position.random)
     lookup.point(tr, scope.keys, message, due)
-    delayed_row.put(tr, scope, due.due_ms, message)
-    return due.due_ms <= now_ms
+    delayed_row.put(tr, scope, due_ms, message)
+    return None
 
 
 def editable(found: Found | None) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from ..schema.codec.history import Line, Moved
+from ..schema.records import Line, Moved
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
@@ -40,7 +40,7 @@ def record(
     for consumer, some in _lines_of(messages):
         number = next(_lines) * MAX_EVENTS + len(some) - 1
         line = Line(transition.name, consumer, now_ms, [_moved(each) for each in some])
-        tr.set_versionstamped_key(scope.keys.new_line(number), line.pack())
+        tr.set_versionstamped_key(scope.keys.event.new(number), line.pack())
 
 
 def _lines_of(messages: Sequence[StoredMessage]) -> Iterator[tuple[str, list[StoredMessage]]]:
@@ -69,12 +69,12 @@ def _moved(message: StoredMessage) -> Moved:
 @transactional
 def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Event]:
     """Events, oldest first. A snapshot read, no conflicts."""
-    lines = scope.keys.lines_after(after)
+    lines = scope.keys.event.after(after)
     mode = fdb.StreamingMode.want_all
     found: list[Event] = []
     for kv in tr.snapshot.get_range(lines.start, lines.stop, limit=limit, streaming_mode=mode):
         events = Line.unpack(kv.value).events
-        stamps = scope.keys.stamps(kv.key, len(events))
+        stamps = scope.keys.event.stamps(kv.key, len(events))
         each = zip(stamps, events, strict=True)
         found += [Event(stamp, *fields) for stamp, fields in each if stamp > after]
         if len(found) >= limit:
@@ -86,7 +86,7 @@ def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Ev
 def stamp_ago(tr: fdb.Transaction, scope: Scope, seconds: float) -> bytes:
     """The stamp to read on from, to get the events of the last seconds."""
     version = scope.version(tr) - int(seconds * VERSIONS_PER_SECOND)
-    return scope.keys.stamp_before(max(0, version))
+    return scope.keys.event.stamp_before(max(0, version))
 
 
 @transactional
@@ -95,5 +95,5 @@ def trim(tr: fdb.Transaction, scope: Scope) -> None:
     kept = scope.options.history_seconds
     if kept is not None:
         oldest = scope.version(tr) - int(kept * VERSIONS_PER_SECOND)
-        lines = scope.keys.lines_before(max(0, oldest))
+        lines = scope.keys.event.until(max(0, oldest))
         tr.clear_range(lines.start, lines.stop)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidArgument
-from ..schema.codec.lookup import Turn
-from ..schema.keys import Kind
+from ..schema.keys import Kind, QueueKeys
+from ..schema.records import Turn
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import Due, MessageState, Position, parse_id
@@ -16,7 +16,7 @@ from .delivery import scan
 from .delivery.scan import BATCH_BYTES
 from .lookup import Found
 
-KINDS = {"ready": Kind.READY, "delayed": Kind.DELAYED, "waiting": Kind.WAITING}
+KINDS = {"ready": QueueKeys.ready, "delayed": QueueKeys.delayed, "waiting": QueueKeys.waiting}
 """Where messages wait: for a consumer, for their time, for a slot of their key."""
 
 
@@ -29,7 +29,7 @@ def page(
     begin: the first key; empty for the beginning. Returns them and the key behind the last one.
     Snapshot reads: no conflicts.
     """
-    every = scope.keys.kind(KINDS[state])
+    every = scope.keys.holding(KINDS[state])
     begin = begin or every.start
     found: list[Found] = []
     room = BATCH_BYTES
@@ -51,12 +51,12 @@ def opened(
 ) -> Iterator[tuple[bytes, int, Found]]:
     """The messages in rows of a kind that is not leased, from the key ``begin`` on, each with its
     key and the size of its stored form."""
-    if kind is Kind.READY:
+    if kind is QueueKeys.ready:
         for one in run.ready(scope.keys, rows, begin):
             yield one.key, len(one.value), Found(one.position, one.message)
         return
     for kv in rows:
-        found = lookup.parse(scope, lookup.place_of(scope.keys, kind, kv.key), kv.value)
+        found = lookup.parse(scope, lookup.place_of(scope.keys, kv.key), kv.value)
         assert found is not None
         yield bytes(kv.key), len(kv.value), found
 
@@ -68,7 +68,7 @@ def behind(tr: fdb.Transaction, scope: Scope, state: str, after: str | None) -> 
     """
     if after is None:
         return b""
-    every = scope.keys.kind(KINDS[state])
+    every = scope.keys.holding(KINDS[state])
     found = lookup.find(tr.snapshot, scope, lookup.reads(tr.snapshot, scope.keys, after))
     named = [] if found is None else [found.place]
     for place in (*named, parse_id(after)):

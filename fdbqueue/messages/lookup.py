@@ -13,14 +13,12 @@ from functools import partial
 from msgspec import Struct
 
 from ..errors import CorruptData
-from ..schema.codec.dead_letters import open_letter
-from ..schema.codec.delayed import open_delayed
-from ..schema.codec.envelopes import open_envelope
-from ..schema.codec.leases import unpack_until
-from ..schema.codec.lookup import DeadRecord, Place, PlannedPlace, Turn, pack_place, unpack_place
-from ..schema.codec.plans import Claimed, Planned
-from ..schema.keys import Kind, QueueKeys
+from ..schema.envelope import open_envelope
+from ..schema.keys import QueueKeys
+from ..schema.leases import unpack_until
+from ..schema.records import DeadLetter, DeadRecord, Delayed, Place, PlannedPlace, Turn
 from ..schema.scope import Scope, StoredMessage
+from ..schema.streams import Claimed, Planned
 from ..store.binding import fdb
 from ..values.model import Death, Due, MessageState, Position, parse_id
 from ..values.states import State
@@ -42,7 +40,7 @@ def key(keys: QueueKeys, place: Place) -> bytes:
     """The key of a place. A ready message in a block stands in the first row from there on."""
     match place:
         case Position():
-            return keys.ready(place)
+            return keys.ready_key(place)
         case Due():
             return keys.delayed(*place)
         case DeadRecord():
@@ -53,16 +51,24 @@ def key(keys: QueueKeys, place: Place) -> bytes:
             return bytes(run.plan_row(keys, place.claim, place.n).start)
 
 
-def place_of(keys: QueueKeys, kind: Kind, key: bytes) -> Place:
-    """The place of a message that is not leased, from its key."""
-    match kind:
-        case Kind.DELAYED:
-            return Due(*keys.delayed.parse(key))
-        case Kind.DEAD:
-            return DeadRecord(*keys.dead.parse(key))
-        case Kind.WAITING:
-            return Turn(*keys.waiting.parse(key))
+def place_of(keys: QueueKeys, key: bytes) -> Place:
+    """The place of a message, from its key. Raises ``CorruptData``."""
+    for rows, place in (keys.delayed, Due), (keys.dead, DeadRecord), (keys.waiting, Turn):
+        if key.startswith(rows.prefix):
+            return place(*rows.parse(key))
+    if key.startswith(keys.lease.prefix):
+        return PlannedPlace(*keys.planned.parse(key))
     return keys.parse_ready(key)
+
+
+def pointer(keys: QueueKeys, place: Place) -> bytes:
+    """A place as MOVED names it: by its key, below the queue."""
+    return key(keys, place)[len(keys.prefix) :]
+
+
+def pointed(keys: QueueKeys, pointer: bytes) -> Place:
+    """The place that a pointer names. Raises ``CorruptData``."""
+    return place_of(keys, keys.prefix + pointer)
 
 
 Read = Callable[[Scope], Found | None]
@@ -96,7 +102,7 @@ def find(tr: fdb.TransactionRead, scope: Scope, reads: Reads) -> Found | None:
     moved = reads.moved.value
     if moved is None:
         return None
-    place = unpack_place(moved)
+    place = pointed(scope.keys, moved)
     return read(tr, scope.keys, place)(scope)
 
 
@@ -127,12 +133,12 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
     """
     keys, snapshot = scope.keys, tr.snapshot
     issued = reads(snapshot, keys, message_id)
-    place, plans = issued.named, keys.kind(Kind.PLAN)
+    place, plans = issued.named, keys.plan.rows
     lease = _leased_at(snapshot, keys, place)
     planned = snapshot.get_range(plans.start, plans.stop)
     moved = issued.moved.value
     if moved is not None:
-        place = unpack_place(moved)
+        place = pointed(keys, moved)
         if isinstance(place, PlannedPlace):
             row = _row(snapshot, keys, place.claim, place.n)
             return _state_of(tr, scope, message_id, next(run.leases(keys, row), None))
@@ -159,7 +165,7 @@ def held(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[run.One, Stor
     changes the lease.
     """
     moved = reads.moved.value
-    place = reads.named if moved is None else unpack_place(moved)
+    place = reads.named if moved is None else pointed(scope.keys, moved)
     issued = _leased_at(tr, scope.keys, place)
     one = None if issued is None else issued()
     if one is None:
@@ -262,7 +268,7 @@ def point(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, place: P
     if isinstance(place, Position | Due) and place.to_id() == message_id:
         del tr[keys.moved(message_id)]
     else:
-        tr[keys.moved(message_id)] = pack_place(place)
+        tr[keys.moved(message_id)] = pointer(keys, place)
 
 
 def _loaded(tr: fdb.Transaction, scope: Scope, message: StoredMessage) -> list[StoredMessage]:
@@ -275,13 +281,13 @@ def parse(scope: Scope, place: Place, value: bytes) -> Found | None:
         case Position():
             return Found(place, StoredMessage(place, open_envelope(value)))
         case Due():
-            delayed = open_delayed(value, scope.lost(place.random))
+            delayed = Delayed.opened(value, scope.lost(place.random))
             return Found(place, StoredMessage(delayed.position, delayed.envelope))
         case Turn():
-            delayed = open_delayed(value, scope.lost(place.random))
+            delayed = Delayed.opened(value, scope.lost(place.random))
             return Found(place, StoredMessage(delayed.position, delayed.envelope, turn=place))
         case DeadRecord():
-            letter = open_letter(value, scope.lost(place.random))
+            letter = DeadLetter.opened(value, scope.lost(place.random))
             message = StoredMessage(letter.position, letter.envelope)
             return Found(place, message, letter.death(scope.name, message.id))
         case PlannedPlace():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ..errors import CorruptData
-from ..schema.codec.envelopes import GATED_INLINE_LIMIT, INLINE_LIMIT, Envelope
+from ..schema.envelope import GATED_INLINE_LIMIT, INLINE_LIMIT, Envelope
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store import world

@@ -11,10 +11,10 @@ further ahead, which no cursor reaches soon. Gaps are harmless, and a transactio
 the commit sees the key and goes behind it.
 
 With the option ``sort``, all messages of a level have one index, and the value of a header stands
-in their positions, before the number of their arrival (``codec/sorting``). Such a message may come
-in where a cursor has passed, as may one that returns to its old position. Either takes back the
-cursors of the subscriptions that want it, and so needs no FENCE. Everything else works with
-positions and the order of keys, and needs not know which order it is.
+in their positions, before the number of their arrival (``keys.sorted_position``). Such a message
+may come in where a cursor has passed, as may one that returns to its old position. Either takes
+back the cursors of the subscriptions that want it, and so needs no FENCE. Everything else works
+with positions and the order of keys, and needs not know which order it is.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from typing import NamedTuple
 
 from ..errors import CorruptData
 from ..schema import once
-from ..schema.codec import sorting
-from ..schema.codec.atomic import MAX_INDEX, pack_index
-from ..schema.codec.envelopes import Envelope
-from ..schema.keys import LevelKeys, QueueKeys
+from ..schema.codec import MAX_INDEX, pack_index
+from ..schema.envelope import Envelope
+from ..schema.keys import LevelKeys, QueueKeys, sorted_position
 from ..schema.scope import Scope, StoredMessage
 from ..store import world
 from ..store.binding import fdb
@@ -172,7 +171,7 @@ def assign(
     }
     placed = [
         StoredMessage(
-            sorting.position(level, envelope.headers.get(header), next(arrivals[level])), envelope
+            sorted_position(level, envelope.headers.get(header), next(arrivals[level])), envelope
         )
         for level, envelope in entries
     ]
@@ -194,8 +193,10 @@ def behind(
     tried.give(tr, keys, prepared.tail, begin, begin + count)
     # In every transaction: a cursor that passes one of these indexes aborts this enqueue, and
     # nothing else does. Nobody writes a key between two of FENCE.
-    fence, last = prepared.fence, begin + count - 1
-    tr.add_read_conflict_range(fence + pack_int(begin), fence + pack_int(last) + b"\x00")
+    first = last = prepared.fence + pack_int(begin)
+    if count > 1:
+        last = prepared.fence + pack_int(begin + count - 1)
+    tr.add_read_conflict_range(first, last + b"\x00")
     randoms = world.urandom(RANDOM_BYTES * count)
     return [
         Position(level, index, randoms[n : n + RANDOM_BYTES])

@@ -36,9 +36,9 @@ from msgspec.structs import replace
 from ..errors import CorruptData, LeaseLost, MessagePlanned
 from ..schema import once
 from ..schema.codec import encode
-from ..schema.codec.envelopes import INLINE_LIMIT, open_envelope
-from ..schema.codec.leases import Lease, pack_planned_lease, place_of
+from ..schema.envelope import INLINE_LIMIT, open_envelope
 from ..schema.keys import CLAIM_BYTES, QueueKeys
+from ..schema.leases import Lease, place_of
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..store.client import pack_int
@@ -243,7 +243,7 @@ def _rest(prefix: bytes, key: bytes) -> bytes:
 def before(keys: QueueKeys, key: bytes) -> bytes:
     """A key of READY or LEASE that is not among those of a run: before all of it, or else the same
     key."""
-    for prefix in (keys.ready_prefix, keys.lease_prefix):
+    for prefix in (keys.ready.prefix, keys.lease.prefix):
         if key.startswith(prefix) and (head := _head(key[len(prefix) :])) is not None:
             return prefix + head
     return key
@@ -252,7 +252,7 @@ def before(keys: QueueKeys, key: bytes) -> bytes:
 def behind(keys: QueueKeys, key: bytes) -> bytes:
     """As ``before``, but behind all of the run: its row belongs to a range that ends within."""
     at = key[:-1] if key.endswith(b"\x00\x00") else key  # Ends behind a message, or at one.
-    for prefix in (keys.ready_prefix, keys.lease_prefix):
+    for prefix in (keys.ready.prefix, keys.lease.prefix):
         if at.startswith(prefix) and _head(at[len(prefix) :]) is not None:
             return _rest(prefix, at)
     return key
@@ -271,10 +271,10 @@ AnyRow: TypeAlias = "fdb.KeyValue | Alone"
 def alone(keys: QueueKeys, found: Iterable[AnyRow]) -> Iterator[AnyRow]:
     """Rows of any kind, with a row for each message of a run."""
     for kv in found:
-        if kv.key.startswith(keys.ready_prefix):
+        if kv.key.startswith(keys.ready.prefix):
             yield from (Alone(one.key, one.value) for one in ready(keys, [kv]))
             continue
-        if kv.key.startswith(keys.lease_prefix):
+        if kv.key.startswith(keys.lease.prefix):
             with suppress(CorruptData):
                 yield from [Alone(one.key, one.lease.pack()) for one in leases(keys, [kv])]
                 continue
@@ -289,10 +289,10 @@ def scanned(keys: QueueKeys, found: Iterable[AnyRow], within: slice) -> Iterator
     for kv in found:
         key, value = kv.key, kv.value
         row = Run(key, NOWHERE, [value])
-        if key.startswith(keys.lease_prefix):
+        if key.startswith(keys.lease.prefix):
             with suppress(CorruptData):
                 row = leased(keys, key, value)
-        elif value[:1] == _SHARED and key.startswith(keys.ready_prefix):
+        elif value[:1] == _SHARED and key.startswith(keys.ready.prefix):
             position = keys.parse_ready(key)
             row = Run(key, position, _envelopes(position, value))
         begin, end = 0, len(row.values)
@@ -314,7 +314,7 @@ def places(keys: QueueKeys, found: Iterable[Run]) -> tuple[list[int | None], lis
                 ids += row.ids
             continue
         unread = [row.key for row in some]
-        if unread[0].startswith(keys.lease_prefix):
+        if unread[0].startswith(keys.lease.prefix):
             levels += [None] * len(unread)
             ids += [None] * len(unread)
         else:  # Neighbours, whose keys are read at once.
@@ -376,8 +376,8 @@ def find(
     On a transaction, conflicts with whatever changes the row as far as it has the message: another
     that cuts it clears its key.
     """
-    key = keys.ready(position)
-    stop = _rest(keys.ready_prefix, key)
+    key = keys.ready_key(position)
+    stop = _rest(keys.ready.prefix, key)
     found = tr.get_range(key, stop, limit=1)
 
     def await_it() -> StoredMessage | None:
@@ -411,7 +411,7 @@ def enter(
 ) -> None:
     """Make messages ready that come in together, at one place."""
     last = len(envelopes) - 1
-    write(tr, keys.ready(member(first, last) if last else first), envelopes)
+    write(tr, keys.ready_key(member(first, last) if last else first), envelopes)
 
 
 def members(first: Position, count: int) -> list[Position]:
@@ -450,7 +450,7 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage
     """
     keys, tried = scope.keys, once.attempt(tr)
     for each in messages:
-        key, envelope = keys.ready(each.position), each.envelope
+        key, envelope = keys.ready_key(each.position), each.envelope
         if envelope.window is not None:  # It has left that of its key, and comes back beside it.
             envelope = replace(envelope, window=None)
         # In a row of its own: to join others of its run would conflict with who takes those.
@@ -474,7 +474,7 @@ def remove(
     of_rows: dict[bytes, tuple[Run, list[int]]] = {}
     tried = once.attempt(tr)
     for message in messages:
-        position, key = message.position, keys.ready(message.position)
+        position, key = message.position, keys.ready_key(message.position)
         # One that this transaction has made ready may have no row yet: it stands alone.
         row = Run(key, position, [b""]) if message.row is None else row_of(message)
         tried.take(tr, keys, key)
@@ -678,7 +678,7 @@ def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain:
 
     Blindly: whoever takes the piece has read the row with a conflict, and clears its key.
     """
-    key = keys.lease_prefix + piece.key[keys.place_begin :]
+    key = keys.lease.prefix + piece.key[keys.place_begin :]
     value = Lease(
         piece.position,
         claim.version,
@@ -720,7 +720,7 @@ def plan(
     begin, n = keys.planned.begin(claim), 0
     for piece in taken:
         n += len(piece)
-        value = pack_planned_lease(piece.position, consumer, pack_row(piece.values))
+        value = Lease(piece.position, 0, 0, consumer, pack_row(piece.values)).pack()
         tr.set(begin + pack_int(n - 1), value)
 
 
@@ -733,7 +733,7 @@ def planned(keys: QueueKeys, claim: bytes, begin: int = 0, end: int | None = Non
 def plan_row(keys: QueueKeys, claim: bytes, n: int) -> slice:
     """Where the row begins and ends that has a lease of a plan: it is the first there."""
     key = keys.planned(claim, n)
-    return slice(key, _rest(keys.lease_prefix, key))
+    return slice(key, _rest(keys.lease.prefix, key))
 
 
 def plan_claim(keys: QueueKeys, one: One) -> bytes:
@@ -752,7 +752,7 @@ class _Span:
         # Of one key, the row that has it: another would be one more to conflict with.
         self._limit = 2 * len(wanted) if len(wanted) > 1 else 1
         self.begin = min(wanted)
-        end, mode = _rest(keys.lease_prefix, max(wanted)), fdb.StreamingMode.want_all
+        end, mode = _rest(keys.lease.prefix, max(wanted)), fdb.StreamingMode.want_all
         self._range = tr.get_range(self.begin, end, self._limit, False, mode)
 
     @cached_property
@@ -781,7 +781,7 @@ class _Span:
     def get(self, key: bytes) -> One | None:
         """The lease of a key. Raises ``CorruptData``."""
         if key not in self._found and 1 < self._limit <= len(self.stored):
-            stop = _rest(self._keys.lease_prefix, key)
+            stop = _rest(self._keys.lease.prefix, key)
             self._found.update(self._open(self._tr.get_range(key, stop, limit=1)))
         found = self._found.get(key)
         if isinstance(found, CorruptData):
@@ -821,7 +821,7 @@ class Leases:
         self._reads: list[fdb.Value | _Span] = []
         self.last: fdb.Value | None = None
         spans = dict(self._spans()) if len(tokens) >= MIN_SPAN else {}
-        reads, prefix = tr.snapshot if looks else tr, keys.lease_prefix
+        reads, prefix = tr.snapshot if looks else tr, keys.lease.prefix
         for token in tokens:
             key = prefix + token[CLAIM_BYTES:]
             self._wanted.append(key)
@@ -945,18 +945,18 @@ def rewrite(tr: fdb.Transaction, one: One, lease: Lease) -> None:
 def give_up(tr: fdb.Transaction, keys: QueueKeys, one: One, claim: Claim) -> None:
     """Make one of a plan's leases, all of whose row are given up, one that can expire."""
     tr.clear(one.row.key)
-    alone = Run(keys.ready(one.position), one.position, [one.envelope])
+    alone = Run(keys.ready_key(one.position), one.position, [one.envelope])
     grant(tr, keys, alone, claim, plain=False)
 
 
 def lease_key(keys: QueueKeys, position: Position) -> bytes:
     """The key of the lease of a message, unless a plan has that."""
-    return keys.lease_prefix + keys.ready(position)[keys.place_begin :]
+    return keys.lease.prefix + keys.ready_key(position)[keys.place_begin :]
 
 
 def token_key(keys: QueueKeys, token: bytes) -> bytes:
     """The key of the lease with a token."""
-    return keys.lease_prefix + token[CLAIM_BYTES:]
+    return keys.lease.prefix + token[CLAIM_BYTES:]
 
 
 def held_at(
@@ -964,7 +964,7 @@ def held_at(
 ) -> Callable[[], One | None]:
     """Issue the read of the lease at a position, whoever has it: one row. As ``find``."""
     key = lease_key(keys, position)
-    found = tr.get_range(key, _rest(keys.lease_prefix, key), limit=1)
+    found = tr.get_range(key, _rest(keys.lease.prefix, key), limit=1)
 
     def await_it() -> One | None:
         return next((one for one in leases(keys, found) if one.key == key), None)
@@ -979,5 +979,5 @@ def witness(keys: QueueKeys, deliveries: Sequence[Delivery]) -> once.Witness:
     """
     # The last message of a row has its key.
     token = deliveries[-1].token
-    ready = keys.ready_prefix + token[CLAIM_BYTES:]
+    ready = keys.ready.prefix + token[CLAIM_BYTES:]
     return once.Witness(token_key(keys, token), token[:CLAIM_BYTES], ready)

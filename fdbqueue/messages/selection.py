@@ -13,8 +13,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..errors import CorruptData, InvalidArgument
-from ..schema.codec.lookup import DeadRecord, Turn, unpack_id
-from ..schema.keys import Kind
+from ..schema.keys import Kind, QueueKeys
+from ..schema.records import DeadRecord, Turn, unpack_id
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.limits import Gate
@@ -43,10 +43,10 @@ PAGE_IDS = 100
 MOVED = {State.READY: FORWARD_READY, State.DELAYED: FORWARD_DELAYED, State.DEAD: PURGE_DEAD}
 REMOVED = {State.READY: PURGE_READY, State.DELAYED: PURGE_DELAYED, State.DEAD: PURGE_DEAD}
 KINDS = {
-    State.READY: (Kind.WAITING, Kind.READY),
-    State.DELAYED: (Kind.DELAYED,),
-    State.DEAD: (Kind.DEAD,),
-    State.LEASED: (Kind.LEASE,),
+    State.READY: (QueueKeys.waiting, QueueKeys.ready),
+    State.DELAYED: (QueueKeys.delayed,),
+    State.DEAD: (QueueKeys.dead,),
+    State.LEASED: (QueueKeys.lease,),
 }
 """Where the messages of a state are. Lines of ordering keys come before their heads: so each
 message of a key keeps its place behind the others until it leaves."""
@@ -91,11 +91,11 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
     operation.
     """
     keys = scope.keys
-    if kind is Kind.DEAD:
+    if kind is QueueKeys.dead:
         newest = dead_letters.newest_version(tr, scope)
         return [(keys.kind(kind).start, keys.dead(newest + 1, b""))]
-    if kind is not Kind.READY:
-        every = keys.kind(kind)
+    if kind is not QueueKeys.ready:
+        every = keys.holding(kind)
         return [(every.start, every.stop)]
     ends = [place.reads(tr, keys, level) for level in range(scope.options.levels)]
     return [
@@ -121,7 +121,7 @@ def page(
     most: how many to read. leaves: whether they leave the queue: then the messages that a key or a
     limit has let out come before those that follow them. Snapshot reads: no conflicts.
     """
-    if kind is Kind.LEASE:
+    if kind is QueueKeys.lease:
         return _leased(tr, scope, wanted, begin, most)
     left, room, count, following = PAGE_BYTES, PAGE_BYTES, 0, b""
     found: list[Row] = []
@@ -276,7 +276,7 @@ def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[Gate,
     keys = scope.keys
     slots = {}
     turns = (row.found.message.turn for row in rows)
-    for gate in {turn.gate for turn in turns if turn}:
+    for gate in dict.fromkeys(turn.gate for turn in turns if turn):
         every = keys.slot.under(gate)
         slots[gate] = tr.snapshot.get_range(every.start, every.stop)
     reads: dict[Gate, list[lookup.Reads]] = {gate: [] for gate in slots}

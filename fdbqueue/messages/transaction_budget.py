@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from ..schema.codec.envelopes import Envelope
+from ..schema.envelope import Envelope
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from ..errors import CorruptData
 from ..messages.delivery import age
 from ..messages.slots import inspection as keys
 from ..queue.queue import Queue
-from ..schema import catalogue, counters
-from ..schema.keys import Kind, QueueKeys
+from ..schema import catalogue, counters, due
+from ..schema.keys import QueueKeys
 from ..store.binding import fdb
 from ..values.limits import KeyBacklog
 from ..values.model import Depth
@@ -64,7 +64,7 @@ class Snapshot(Struct, frozen=True):
 class _Reads(NamedTuple):
     meta: fdb.Value
     counts: fdb.FDBRange
-    delayed: fdb.FDBRange
+    earliest: fdb.FDBRange
     lists: registry.ListReads
     backlogs: fdb.FDBRange
 
@@ -73,26 +73,45 @@ def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[Snapshot | None]:
     """Snapshots of queues, None for each that cannot be read; without those that are
     gone. Two round trips for all together, at snapshot isolation: no conflicts."""
     issued = [(queue, _reads(tr, queue._keys)) for queue in queues]
-    found = [
-        (queue._keys, _opened(tr, queue, reads)) for queue, reads in issued if reads.meta.present()
+    there = [(queue, reads) for queue, reads in issued if reads.meta.present()]
+    found = [(queue._keys, _opened(tr, queue, reads)) for queue, reads in there]
+    firsts = [
+        None
+        if one is None
+        else (age.reads(tr, of, one.levels), _overdue(tr, of, one.now_ms, reads.earliest))
+        for (of, one), (_, reads) in zip(found, there, strict=True)
     ]
-    firsts = [age.reads(tr, of, [] if one is None else one.levels) for of, one in found]
     return [
-        None if one is None else replace(one, oldest_ms=age.oldest_ms(of, first))
+        None
+        if one is None or first is None
+        else replace(one, oldest_ms=age.oldest_ms(of, first[0]), due_ms=_first_due(of, first[1]))
         for (of, one), first in zip(found, firsts, strict=True)
     ]
 
 
 def _reads(tr: fdb.Transaction, of: QueueKeys) -> _Reads:
-    delayed = of.kind(Kind.DELAYED)
-    mode = fdb.StreamingMode.exact
     return _Reads(
         tr.snapshot.get(of.meta),
         counters.reads(tr, of),
-        tr.snapshot.get_range(delayed.start, delayed.stop, limit=1, streaming_mode=mode),
+        due.reads(tr, of),
         registry.list_reads(tr, of),
         keys.backlog_reads(tr, of, MOST_KEYS, None),
     )
+
+
+def _overdue(
+    tr: fdb.Transaction, of: QueueKeys, now_ms: int, earliest: fdb.FDBRange
+) -> list[fdb.FDBRange]:
+    """Issue reads of the first delayed message of each level in which one may be due."""
+    levels = [one.rank for one in due.ranks(of, earliest) if one.from_ms <= now_ms]
+    each = [of.due(level, now_ms) for level in levels]
+    mode = fdb.StreamingMode.exact
+    return [tr.snapshot.get_range(one.start, one.stop, 1, streaming_mode=mode) for one in each]
+
+
+def _first_due(of: QueueKeys, firsts: Sequence[fdb.FDBRange]) -> int | None:
+    dues = [of.delayed.parse(kv.key)[1] for first in firsts for kv in first]
+    return min(dues, default=None)
 
 
 def _opened(tr: fdb.Transaction, queue: Queue, reads: _Reads) -> Snapshot | None:
@@ -102,13 +121,11 @@ def _opened(tr: fdb.Transaction, queue: Queue, reads: _Reads) -> Snapshot | None
         options = catalogue.parsed(reads.meta.value or b"", queue.name)
     except CorruptData:
         return None
-    dues = [of.delayed.parse(kv.key)[0] for kv in reads.delayed]
     return Snapshot(
         queue.name,
         now_ms,
         options,
         counters.parse(of, reads.counts),
-        due_ms=next((due_ms for due_ms in dues if due_ms <= now_ms), None),
         consumers=registry.counted(of, reads.lists, sessions.now(tr, queue._clock)),
         backlogs=keys.parse_backlogs(of, reads.backlogs),
     )

@@ -16,7 +16,7 @@ from ..errors import (
 )
 from ..messages.delivery import head
 from ..messages.run import Held
-from ..schema.codec.leases import new_claim
+from ..schema.leases import new_claim
 from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire

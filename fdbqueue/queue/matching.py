@@ -10,14 +10,13 @@ from typing import Generic, NamedTuple, TypeVar
 from ..consumers import promotion, wakeups, watching
 from ..consumers.registry import new_id
 from ..errors import QueueError, TransactionTooLarge
-from ..messages import next_event
+from ..messages import agenda
 from ..messages.delivery import limits, settle
 from ..messages.run import Held
 from ..schema import once
-from ..schema.codec.consumers import ConsumerRef
+from ..schema.consumers import ConsumerRef, Definition
 from ..schema.keys import OnceKeys
 from ..schema.scope import Scope, StoredMessage
-from ..schema.subscription_definitions import Definition
 from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
@@ -142,7 +141,7 @@ class _Taking(Generic[R]):
         signal, patience = watching.Signal(), POLL_SECONDS
         if found.empty and waits and not closed:
             signal = wakeups.browse(tr, scope, self._waiter)
-            following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+            following = agenda.next_seconds(tr, scope, agenda.coming(tr, scope))
             patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
         elif self._listed and (found.messages or closed):
             self._withdraw(tr)

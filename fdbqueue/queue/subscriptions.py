@@ -7,8 +7,8 @@ from typing import Any, TypedDict, Unpack
 
 from ..errors import InvalidArgument, NotFound, OptionsMismatch
 from ..messages import payloads
+from ..schema.consumers import Definition, Mode
 from ..schema.keys import LOWEST
-from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
 from ..subscriptions import browse, registry
 from ..subscriptions.cursors import behind

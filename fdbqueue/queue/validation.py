@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from ..errors import InvalidArgument
 from ..messages.enqueue.admission import Draft
-from ..schema.codec.envelopes import INLINE_LIMIT, Envelope
+from ..schema.envelope import INLINE_LIMIT, Envelope
 from ..values import backoff
 from ..values.backoff import MAX_DELAY_SECONDS, check_delay
 from ..values.content import check_headers, check_payload

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 from . import once
-from .codec.audit_log import AuditLine
 from .keys import RootKeys
+from .records import AuditLine
 
 KEPT_SECONDS = 400 * 24 * 3600
 SEEN = 1_000
@@ -24,9 +24,9 @@ _lines = itertools.count()
 def write(tr: fdb.Transaction, root: RootKeys, line: AuditLine) -> None:
     """Write a line, and remove those that are too old. Writes blindly."""
     oldest = once.version(tr) - KEPT_SECONDS * VERSIONS_PER_SECOND
-    old = root.audited_before(max(0, oldest))
+    old = root.audit.until(max(0, oldest))
     tr.clear_range(old.start, old.stop)
-    tr.set_versionstamped_key(root.new_audit_line(next(_lines)), line.pack())
+    tr.set_versionstamped_key(root.audit.new(next(_lines)), line.pack())
 
 
 @transactional
@@ -34,7 +34,7 @@ def begin(tr: fdb.Transaction, root: RootKeys, line: AuditLine, since_ms: int) -
     """Write the first line of a run; False if there is one, or may be one since then that is not
     among the newest ``SEEN``. Conflicts with every other line."""
     mode = fdb.StreamingMode.want_all
-    every = root.audited
+    every = root.audit.rows
     newest = tr.get_range(every.start, every.stop, limit=SEEN, reverse=True, streaming_mode=mode)
     lines = [AuditLine.unpack(kv.value) for kv in newest]
     if any(each.run == line.run for each in lines):
@@ -53,8 +53,9 @@ def read(
 
     before: the stamp of the last line of the previous page.
     """
-    every = root.audited
-    end = every.stop if before is None else root.audit_line(before)
+    every = root.audit.rows
+    end = every.stop if before is None else root.audit.prefix + before
     mode = fdb.StreamingMode.want_all
     found = tr.snapshot.get_range(every.start, end, limit=limit, reverse=True, streaming_mode=mode)
-    return [replace(AuditLine.unpack(kv.value), stamp=root.audit_stamp(kv.key)) for kv in found]
+    stamp = root.audit.stamp
+    return [replace(AuditLine.unpack(kv.value), stamp=stamp(kv.key)) for kv in found]

@@ -7,9 +7,11 @@ transaction that relied on the old value.
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
+
+from msgspec.structs import replace
 
 from ..errors import CorruptData, QueueExists, QueueNotFound, QueueReplaced
 from ..store import binding, world
@@ -17,13 +19,14 @@ from ..store.binding import fdb, transactional
 from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, parse
 from ..values.serializers import Declared
-from . import subscription_definitions
-from .codec.envelopes import Envelope
+from .codec import Stored, unpack
+from .consumers import Definition
+from .envelope import Envelope
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Noted, Scheme, Scope
 
-FORMAT_VERSION = 1
-"""The only one there is; another is refused."""
+log = logging.getLogger("fdbqueue")
+
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
@@ -34,6 +37,15 @@ _STAMP_OPERAND = bytes(14)
 
 _CHANGES = "_fdbqueue_changes"
 """The attribute of a transaction that changes META."""
+
+
+class Meta(Stored, frozen=True):
+    """A queue as it is stored. noted: what it may have come to, see ``scope.Noted``."""
+
+    identity: str
+    options: dict[str, Any]
+    serializer: Declared | None = None
+    noted: frozenset[Noted] = frozenset()
 
 
 @transactional
@@ -49,8 +61,7 @@ def create(
         raise QueueExists(name=name)
     tr[root.name(name)] = b""
     identity = world.urandom(IDENTITY_BYTES).hex()
-    stored = {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()}
-    _put(tr, root.queue(name), stored | _declared(serializer))
+    _put(tr, root.queue(name), Meta(identity, options.to_json(), serializer))
 
 
 @transactional
@@ -59,19 +70,13 @@ def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
 
     One round trip. Conflicts with every concurrent operation on the queue.
     """
-    _put(tr, scope.keys, {**_stored(tr, scope), "options": options.to_json()})
+    _put(tr, scope.keys, replace(_stored(tr, scope), options=options.to_json()))
 
 
 @transactional
 def declare(tr: fdb.Transaction, scope: Scope, serializer: Declared | None) -> None:
     """Store what is known of the queue's serializer. As ``change``."""
-    stored = _stored(tr, scope)
-    stored.pop("serializer", None)
-    _put(tr, scope.keys, stored | _declared(serializer))
-
-
-def _declared(serializer: Declared | None) -> dict[str, Any]:
-    return {} if serializer is None else {"serializer": [*serializer]}
+    _put(tr, scope.keys, replace(_stored(tr, scope), serializer=serializer))
 
 
 @transactional
@@ -81,7 +86,8 @@ def note(tr: fdb.Transaction, scope: Scope, use: Noted) -> None:
     As ``change``, but only the first time.
     """
     if use not in scope.noted:
-        _put(tr, scope.keys, {**_stored(tr, scope), use: True})
+        stored = _stored(tr, scope)
+        _put(tr, scope.keys, replace(stored, noted=stored.noted | {use}))
 
 
 def note_limits(tr: fdb.Transaction, scope: Scope, envelopes: Iterable[Envelope]) -> None:
@@ -90,9 +96,8 @@ def note_limits(tr: fdb.Transaction, scope: Scope, envelopes: Iterable[Envelope]
         note(tr, scope, "limits")
 
 
-def _stored(tr: fdb.Transaction, scope: Scope) -> dict[str, Any]:
-    stored: dict[str, Any] = json.loads(tr.get(scope.keys.meta).value or b"{}")
-    return stored
+def _stored(tr: fdb.Transaction, scope: Scope) -> Meta:
+    return Meta.unpack(tr.get(scope.keys.meta).value)
 
 
 @transactional
@@ -181,7 +186,7 @@ class Entry:
         stamp = None if stamped is None else stamped.value
         read = self._read  # Another thread may replace it meanwhile.
         if read is not None and stamp is not None and read[0] == stamp:
-            tr.add_read_conflict_range(self.keys.meta, self.keys.meta_end)
+            tr.add_read_conflict_range(self.keys.meta, self.keys.meta + b"\x00")
             scope = read[1]
         else:
             scope = self._scope(tr)
@@ -192,24 +197,30 @@ class Entry:
 
     def _scope(self, tr: fdb.Transaction) -> Scope:
         keys = self.keys
-        subscribed = subscription_definitions.reads(tr, keys)
+        every = keys.subscription.rows  # A conflict on META covers them.
+        subscribed = tr.snapshot.get_range(every.start, every.stop)
         value = tr.get(keys.meta).value
         if value is None:
             raise QueueNotFound(name=self.name)
-        identity, options, noted, serializer = _parsed(value, self.name)
-        subscriptions = subscription_definitions.parse(keys, subscribed)
+        meta, options = _parsed(value, self.name)
+        subscriptions = []
+        for kv in subscribed:
+            try:
+                subscriptions.append(Definition.unpack(kv.value))
+            except CorruptData as error:
+                log.warning("ignoring subscription %s: %s", kv.key.hex(), error)
         return Scope(
             self.name,
-            identity,
+            meta.identity,
             self.root,
             keys,
             options,
             self.clock,
-            subscriptions,
+            tuple(subscriptions),
             self.strays,
-            noted,
+            meta.noted,
             self.scheme,
-            serializer,
+            meta.serializer,
         )
 
 
@@ -234,10 +245,10 @@ def _touch(tr: fdb.Transaction) -> None:
     tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 
 
-def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
-    if stored["options"]["keys"]["rate"] is not None:
-        stored["rates"] = True
-    tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
+def _put(tr: fdb.Transaction, keys: QueueKeys, meta: Meta) -> None:
+    if meta.options["keys"]["rate"] is not None:
+        meta = replace(meta, noted=meta.noted | {"rates"})
+    tr[keys.meta] = meta.pack()
     _touch(tr)
 
 
@@ -246,17 +257,7 @@ def parsed(value: bytes, name: str) -> QueueOptions:
     return _parsed(value, name)[1]
 
 
-def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions, frozenset[Noted], Declared | None]:
+def _parsed(value: bytes, name: str) -> tuple[Meta, QueueOptions]:
     what = f"queue {name!r}"
-    try:
-        stored: Any = json.loads(value)
-        found = stored["format"]
-        if found != FORMAT_VERSION:
-            raise CorruptData(what=what, problem=f"its format is {found}, not {FORMAT_VERSION}")
-        identity, given = str(stored["identity"]), stored["options"]
-        kind = stored.get("serializer")
-        serializer = None if kind is None else Declared(*map(str, kind))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptData(what=what, problem=repr(error)) from None
-    noted = frozenset(use for use in get_args(Noted) if stored.get(use) is True)
-    return identity, parse(given, what), noted, serializer
+    meta = unpack(value, Meta, what)
+    return meta, parse(meta.options, what)

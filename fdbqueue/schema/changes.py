@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ..store.binding import fdb
 from ..values.model import Message
-from .codec.atomic import pack_index
+from .codec import pack_index
 from .scope import Scope, StoredMessage
 
 ONE = pack_index(1)
@@ -37,10 +37,10 @@ def announce_to_subscriptions(
     assert scope.index is not None
     now_ms = scope.now_ms(tr)
     for name in scope.index.wanting(messages, now_ms):
-        tr.add(scope.keys.changes(name), ONE)
+        tr.add(scope.keys.changes_of(name), ONE)
 
 
 def ring(tr: fdb.Transaction, scope: Scope) -> None:
     """Let every guard look, for another reason than a message. Writes blindly."""
     for name in ("", *(definition.name for definition in scope.subscriptions)):
-        tr.add(scope.keys.changes(name), ONE)
+        tr.add(scope.keys.changes_of(name), ONE)

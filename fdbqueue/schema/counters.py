@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from ..store.binding import fdb, transactional
 from ..values.model import Depth
 from ..values.states import State, Transition
-from .codec.atomic import unpack_counters
-from .keys import Kind, QueueKeys
+from .codec import unpack_counters
+from .keys import QueueKeys
 
 _COUNTERS = tuple(Depth.__struct_fields__)
 _ENQUEUED = _COUNTERS.index("enqueued")
@@ -84,12 +84,13 @@ def depths(tr: fdb.Transaction, keys: QueueKeys) -> dict[int, Depth]:
 
 def reads(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
     """Issue a snapshot read of the counters."""
-    counts = keys.kind(Kind.COUNT)
+    counts = keys.count.rows
     return tr.snapshot.get_range(counts.start, counts.stop)
 
 
 def parse(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> dict[int, Depth]:
     """The counters that were read, by level."""
     return {
-        keys.parse_count(kv.key): Depth(*unpack_counters(kv.value, len(_COUNTERS))) for kv in found
+        keys.count.parse(kv.key)[0]: Depth(*unpack_counters(kv.value, len(_COUNTERS)))
+        for kv in found
     }

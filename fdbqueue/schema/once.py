@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from ..errors import (
@@ -31,8 +32,7 @@ from ..errors import (
 )
 from ..store import binding, client, world
 from ..store.binding import FAILURES, fdb
-from .keys import OnceKeys, QueueKeys
-from .keys.once import Minute, Record
+from .keys import Minute, OnceKeys, QueueKeys, Record
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -80,6 +80,7 @@ def on_retry(listener: Callable[[int], object]) -> None:
     _listeners[:] = [known for known in _listeners if known() is not None] + [held(listener)]
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One attempt at a transaction.
 
@@ -93,36 +94,19 @@ class Attempt:
     thread: the thread in which it has.
     """
 
-    __slots__ = (
-        "asked",
-        "brief",
-        "changed",
-        "given",
-        "let_out_bytes",
-        "let_out_rows",
-        "ours",
-        "previous",
-        "retries",
-        "sees",
-        "taken",
-        "thread",
-        "version",
-    )
-
-    def __init__(
-        self, version: int = 0, retries: int = 0, previous: int = 0, *, ours: bool, brief: bool
-    ) -> None:
-        self.version = version
-        self.asked: fdb.Future[int] | None = None
-        self.retries = retries
-        self.previous = previous
-        self.ours = ours
-        self.brief = brief
-        self.taken: set[bytes] = set()
-        self.given: dict[bytes, int] = {}
-        self.changed, self.sees, self.thread = False, ours and brief, 0
-        self.let_out_rows = LET_OUT_ROWS
-        self.let_out_bytes = LET_OUT_BYTES
+    version: int = 0
+    retries: int = 0
+    previous: int = 0
+    ours: bool = False
+    brief: bool = False
+    asked: fdb.Future[int] | None = None
+    taken: set[bytes] = field(default_factory=set)
+    given: dict[bytes, int] = field(default_factory=dict)
+    let_out_rows: int = LET_OUT_ROWS
+    let_out_bytes: int = LET_OUT_BYTES
+    changed: bool = False
+    sees: bool = False
+    thread: int = 0
 
     @property
     def before(self) -> int:
@@ -175,11 +159,11 @@ def attempt(tr: fdb.Transaction) -> Attempt:
         return known
     version = int(tr.get_read_version().wait())
     if known is None:
-        known = Attempt(version, ours=False, brief=False)
+        known = Attempt(version)
     elif known.version == version:
         return known
     else:
-        known = Attempt(version, known.retries + 1, known.version, ours=False, brief=False)
+        known = Attempt(version, known.retries + 1, known.version)
     tr.__dict__[_KNOWN] = known
     return known
 
@@ -288,11 +272,9 @@ class Operation(Generic[R]):
         self.db = db
         self.keys = keys
         self.done = False
-        self.tr = tr = client.begin(db)
-        if keys.timeout is not None:
-            _limit(tr, keys.timeout)
+        self.tr = tr = transaction(db, keys.timeout)
         _see(tr)
-        tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
+        tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief, sees=brief)
         self._committing = self._unknown = False
         self._too_old = 0
         # Taken before the transaction reads: it would conflict with a later end of the one before.
@@ -400,9 +382,8 @@ class Operation(Generic[R]):
     def _begin_again(self) -> None:
         _see(self.tr)
         last: Attempt = self.tr.__dict__[_KNOWN]
-        self.tr.__dict__[_KNOWN] = Attempt(
-            0, last.retries + 1, last.version, ours=True, brief=last.brief
-        )
+        retries, brief = last.retries + 1, last.brief
+        self.tr.__dict__[_KNOWN] = Attempt(0, retries, last.version, True, brief, sees=brief)
 
     def _finish(self, result: R) -> None:
         self.result, self.done = result, True
@@ -487,11 +468,11 @@ def run(
     return operation.result
 
 
-def transaction(db: fdb.Database, keys: OnceKeys) -> fdb.Transaction:
-    """A transaction that may take, with its retries, ``keys.timeout`` seconds."""
+def transaction(db: fdb.Database, timeout: float | None) -> fdb.Transaction:
+    """A transaction that may take, with its retries, ``timeout`` seconds."""
     tr = client.begin(db)
-    if keys.timeout is not None:
-        _limit(tr, keys.timeout)
+    if timeout is not None:
+        _limit(tr, timeout)
     return tr
 
 

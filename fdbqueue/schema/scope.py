@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec import Struct
@@ -15,24 +16,21 @@ from ..values.model import Message, Position
 from ..values.options import MAX_PAYLOAD, QueueOptions
 from ..values.serializers import Declared
 from . import once
-from .codec.envelopes import PLAIN_INLINE_LIMIT, Envelope
-from .codec.lookup import Turn
+from .consumers import Definition, SubscriptionIndex
+from .envelope import PLAIN_INLINE_LIMIT, Envelope
 from .keys import QueueKeys, RootKeys
-from .subscription_definitions import Definition
-from .subscription_index import SubscriptionIndex
+from .records import Turn
 
 MAX_WAITED = 1_000
 """Of how many keys and limits a process remembers that they had a backlog."""
 
 
+@dataclass(slots=True, eq=False)
 class Chore:
     """Something that each handle on a queue does now and then."""
 
-    __slots__ = ("next", "seconds")
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.next = 0.0
+    seconds: float
+    next: float = 0.0
 
     def due(self) -> bool:
         """Whether it is due; if so, the next time is ``seconds`` later."""
@@ -59,6 +57,7 @@ first message; "staged": one of them serves all in the order in which they came;
 a conflict or a line, then staged."""
 
 
+@dataclass(slots=True, eq=False)
 class Scope:
     """One queue as transactions see it, made once for a value of META; threads share it.
 
@@ -71,53 +70,26 @@ class Scope:
     serializer: what META says of the one that the queue was first opened with.
     """
 
-    __slots__ = (
-        "clock",
-        "identity",
-        "index",
-        "keys",
-        "levels",
-        "name",
-        "noted",
-        "options",
-        "plain_bytes",
-        "root",
-        "scheme",
-        "serializer",
-        "strays",
-        "subscriptions",
-        "waited",
-    )
+    name: str
+    identity: str
+    root: RootKeys
+    keys: QueueKeys
+    options: QueueOptions
+    clock: Clock
+    subscriptions: tuple[Definition, ...]
+    strays: Chore | None = None
+    noted: frozenset[Noted] = frozenset()
+    scheme: Scheme = "auto"
+    serializer: Declared | None = None
+    index: SubscriptionIndex | None = field(init=False)
+    levels: tuple[int, ...] = field(init=False)
+    plain_bytes: int = field(init=False)
+    waited: set[Gate] = field(init=False, default_factory=set)
 
-    def __init__(
-        self,
-        name: str,
-        identity: str,
-        root: RootKeys,
-        keys: QueueKeys,
-        options: QueueOptions,
-        clock: Clock,
-        subscriptions: tuple[Definition, ...],
-        strays: Chore | None = None,
-        noted: frozenset[Noted] = frozenset(),
-        scheme: Scheme = "auto",
-        serializer: Declared | None = None,
-    ) -> None:
-        self.name = name
-        self.identity = identity
-        self.root = root
-        self.keys = keys
-        self.options = options
-        self.clock = clock
-        self.subscriptions = subscriptions
-        self.index = SubscriptionIndex(subscriptions) if subscriptions else None
-        self.strays = strays
-        self.noted = noted
-        self.scheme = scheme
-        self.serializer = serializer
-        self.levels = tuple(map(options.level, range(options.max_priority + 1)))
-        self.plain_bytes = _plain_bytes(options)
-        self.waited: set[Gate] = set()
+    def __post_init__(self) -> None:
+        self.index = SubscriptionIndex(self.subscriptions) if self.subscriptions else None
+        self.levels = tuple(map(self.options.level, range(self.options.max_priority + 1)))
+        self.plain_bytes = _plain_bytes(self.options)
 
     def level(self, priority: int) -> int:
         """As ``QueueOptions.level``."""

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ..messages import payloads, run, time_to_live, transitions
 from ..messages.delivery import lease, limits
+from ..schema.consumers import Definition
 from ..schema.scope import Scope, StoredMessage
-from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
 from ..values.model import Delivery, Message
 from ..values.states import DEQUEUE

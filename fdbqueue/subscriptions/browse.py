@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from ..messages.delivery import scan
 from ..messages.place import fence
+from ..schema.consumers import Definition
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
-from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
 from ..values.model import Position
 from .acquire import Found, enough

@@ -6,8 +6,8 @@ from functools import partial
 
 from ..messages import place
 from ..messages.checks.audit import Audit
-from ..schema.codec.atomic import unpack_index
-from ..schema.keys import Kind
+from ..schema.codec import unpack_index
+from ..schema.keys import QueueKeys
 
 
 def cursors(audit: Audit, begin: bytes) -> bytes:
@@ -15,7 +15,7 @@ def cursors(audit: Audit, begin: bytes) -> bytes:
     enqueued behind it."""
     keys = audit.scope.keys
     names = {definition.name for definition in audit.scope.subscriptions}
-    rows, following = audit.page(Kind.CURSOR, begin)
+    rows, following = audit.page(QueueKeys.cursor, begin)
     tails = {
         level: audit.reads.get(keys.tail(level)) for level in range(audit.scope.options.levels)
     }

@@ -6,7 +6,7 @@ A hold ends like a lease, when both the database's version and the wall clock ar
 from __future__ import annotations
 
 from ..errors import Held
-from ..schema.codec.consumers import Holder
+from ..schema.consumers import Holder
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND, Moment

@@ -16,7 +16,7 @@ from ..errors import InvalidArgument
 from ..messages import run
 from ..messages.place import fence
 from ..messages.streams.planning import Limits
-from ..schema.codec.envelopes import open_envelope
+from ..schema.envelope import open_envelope
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb

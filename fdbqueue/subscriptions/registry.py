@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from ..messages import auto_delete
-from ..schema import catalogue, changes, subscription_definitions
+from ..schema import catalogue, changes
+from ..schema.consumers import Definition
 from ..schema.keys import LOWEST
 from ..schema.scope import Scope
-from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
 
 
 def store(tr: fdb.Transaction, scope: Scope, definition: Definition) -> None:
     """Create or replace a subscription. Conflicts with every operation on the queue."""
-    tr[scope.keys.subscription(definition.name)] = subscription_definitions.pack(definition)
+    tr[scope.keys.subscription(definition.name)] = definition.pack()
     # A consumer that sleeps may want what it did not want before.
-    tr.add(scope.keys.changes(definition.name), changes.ONE)
+    tr.add(scope.keys.changes_of(definition.name), changes.ONE)
     catalogue.resubscribe(tr, scope.keys)
 
 
@@ -27,7 +27,7 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     keys = scope.keys
     del tr[keys.subscription(name)]
     del tr[keys.holder(name)]
-    for within in (keys.cursor.under(name), keys.lines(name)):
+    for within in (keys.cursor.under(name), keys.line_of(name).all):
         tr.clear_range(within.start, within.stop)
     catalogue.resubscribe(tr, keys)
 

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from ..errors import InvalidArgument
 from ..messages import place
+from ..schema.consumers import Definition, Mode
 from ..schema.scope import Scope
-from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
 from ..values.model import Position
 from . import cursors, registry

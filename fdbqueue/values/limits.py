@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from . import rates
 from .option_groups import OptionGroup
@@ -15,6 +15,7 @@ Limit = tuple[str, str]
 """A limit that the queues of a root share: its dimension and its name."""
 Gate = str | Limit
 """What lets messages out a few at a time: a key of a queue, or a limit of the root."""
+Count = Annotated[int, Meta(gt=0)]
 MAX_OF_KEY = 1_000
 """The most slots of a key, and the most places of its window."""
 
@@ -37,9 +38,9 @@ class OwnLimits(TypedDict, total=False):
     """The limits of a single key that differ from those of its queue; ``KeyLimits`` says what each
     does."""
 
-    concurrency: int | None
-    window: int | None
-    weight: int
+    concurrency: Count | None
+    window: Count | None
+    weight: Count
     paused: bool
     rate: str | None
 

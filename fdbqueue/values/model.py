@@ -64,14 +64,16 @@ class Position(Struct, frozen=True, order=True, array_like=True, gc=False):
 
 
 class Due(NamedTuple):
-    """Where a delayed message waits: until when (wall clock, milliseconds), and a random part."""
+    """Where a delayed message waits: its level, until when (wall clock, milliseconds), and a random
+    part."""
 
+    level: int
     due_ms: int
     random: bytes
 
     def to_id(self) -> str:
         """The id of a message enqueued with a delay, and so without a position."""
-        return f"d-{self.due_ms:012x}-{self.random.hex()}"
+        return f"d-{self.level:02x}-{self.due_ms:012x}-{self.random.hex()}"
 
 
 def parse_id(message_id: str) -> Position | Due:
@@ -79,8 +81,8 @@ def parse_id(message_id: str) -> Position | Due:
     if not isinstance(message_id, str) or not message_id.startswith("d-"):
         return Position.from_id(message_id)
     try:
-        _, due_ms, random = message_id.split("-")
-        due = Due(int(due_ms, 16), bytes.fromhex(random))
+        _, level, due_ms, random = message_id.split("-")
+        due = Due(int(level, 16), int(due_ms, 16), bytes.fromhex(random))
         if due.to_id() == message_id:
             return due
     except ValueError:

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from ..errors import QueueError
 from ..queue.handle import composed
 from ..schema import audit_log
-from ..schema.codec.audit_log import AuditLine
 from ..schema.keys import RootKeys
+from ..schema.records import AuditLine
 from ..store.binding import FAILURES
 from .actions import ACTIONS, Terms
 from .filters import Filter

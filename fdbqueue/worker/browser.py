@@ -18,11 +18,11 @@ from msgspec import Struct
 from ..consumers import promotion, registry, wakeups, watching
 from ..errors import HandlerTooSlow, Held, InvalidArgument, QueueError, QueueNotFound
 from ..errors import NotFound as NotFound
-from ..messages import next_event
+from ..messages import agenda
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
-from ..schema.codec.consumers import ConsumerRef
+from ..schema.consumers import ConsumerRef
 from ..schema.keys import CLAIM_BYTES
 from ..schema.scope import Scope
 from ..store import world
@@ -198,7 +198,7 @@ class Browser:
     def _look(self, tr: fdb.Transaction, handled: browse.Passage | None) -> _Looked:
         scope, name = self.queue._scope(tr), self.subscription.name
         definition = self.subscription._known(scope)
-        due, coming = promotion.reads(tr, scope), next_event.reads(tr, scope)
+        due, coming = promotion.reads(tr, scope), agenda.coming(tr, scope)
         self._hold(tr, scope)
         promotion.promote(tr, scope, due)
         if handled is not None:
@@ -211,7 +211,7 @@ class Browser:
             self.subscription._supply.drop(tr, scope)
         elif found.empty:
             signal = wakeups.browse(tr, scope, self.consumer.ref)
-            seconds = next_event.next_event_seconds(tr, scope, coming)
+            seconds = agenda.next_seconds(tr, scope, coming)
         return _Looked(
             acquire.load(tr, scope, found.messages),
             passage,

@@ -17,16 +17,15 @@ from ..consumers.line import Demand
 from ..consumers.receiving import Access
 from ..consumers.states import ConsumerState
 from ..errors import ExpiredBacklog, LeaseLost, QueueError
-from ..messages import next_event, run
+from ..messages import agenda, run
 from ..messages.delivery import limits, scan, settle
 from ..messages.run import Held
 from ..queue.admin.housekeeping import past_backlog
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
-from ..schema.codec.consumers import ConsumerRef
-from ..schema.codec.leases import holder_of
-from ..schema.keys import OnceKeys
+from ..schema.consumers import ConsumerRef
+from ..schema.leases import holder_of
 from ..schema.scope import Scope, StoredMessage
 from ..store import world
 from ..store.binding import fdb
@@ -294,7 +293,7 @@ class QueueConsumer:
     ) -> _Unarmed:
         scope, me = self.queue._scope(tr), self.ref
         registered = registry.registered(tr, self.keys, me)
-        coming = next_event.reads(tr, scope)
+        coming = agenda.coming(tr, scope)
         # In the same round trip.
         above = registry.superior(tr, scope, self.priority, me.subscription)
         if not registered.present():
@@ -333,7 +332,7 @@ class QueueConsumer:
             asleep=not (looked.full or looked.closed or alone or more),
             returned=returned,
             first=head.position.level if head else None,
-            seconds=next_event.next_event_seconds(tr, scope, coming) if guards else None,
+            seconds=agenda.next_seconds(tr, scope, coming) if guards else None,
             short=looked.short,
             alone=alone,
         )
@@ -342,7 +341,7 @@ class QueueConsumer:
     def waits_behind(self, level: int) -> bool:
         """Whether a message that is more urgent than ``level`` is ready. Reads only, once, and not
         for long: a handler waits for it. Any thread may ask."""
-        tr = once.transaction(self.db, OnceKeys(b"", LOOK_SECONDS))
+        tr = once.transaction(self.db, LOOK_SECONDS)
         return any(each < level for each in self._levels(tr, 1))
 
     def _outranked(

@@ -8,7 +8,7 @@ from functools import partial
 from ..consumers import watching
 from ..consumers.credit import Credit
 from ..errors import LeaseLost, NotFound, OperationTimedOut, QueueError
-from ..schema.codec.consumers import ConsumerRef
+from ..schema.consumers import ConsumerRef
 from ..store import world
 from ..store.binding import FAILURES
 from ..values import backoff

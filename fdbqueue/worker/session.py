@@ -13,7 +13,7 @@ from ..consumers import eviction, registry, sessions
 from ..consumers.sessions import BEAT_SECONDS
 from ..errors import QueueError
 from ..schema import once
-from ..schema.codec.consumers import ConsumerRef
+from ..schema.consumers import ConsumerRef
 from ..schema.keys import QueueKeys, RootKeys
 from ..store import world
 from ..store.binding import FAILURES, fdb

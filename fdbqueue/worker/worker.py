@@ -21,7 +21,7 @@ from ..consumers.sessions import DEAD_SECONDS
 from ..errors import InvalidArgument
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
-from ..schema.subscription_definitions import Mode
+from ..schema.consumers import Mode
 from ..store import world
 from ..store.binding import describe, fdb
 from ..store.connection import Connection

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.consumers import registry
 from fdbqueue.messages import run
-from fdbqueue.schema.codec.atomic import pack_counters
-from fdbqueue.schema.codec.leases import Lease, pack_expiry, place_of
+from fdbqueue.schema.codec import pack_counters
+from fdbqueue.schema.leases import Lease, pack_expiry, place_of
 from fdbqueue.testing import ManualClock
 from tests.acceptance.running import Fdbq
 from tests.consumers import process
@@ -116,14 +116,14 @@ def test_a_queue_that_cannot_be_read_is_shown_as_that_and_can_be_deleted(
     # Given a queue of another format, with messages
     queue = Queue(name)
     queue.enqueue_many(db, [b"a", b"b"])
-    db[queue._keys.meta] = b'{"format": 99}'
+    db[queue._keys.meta] = b"\x63"
 
     # Then it is a finding, and stands in the list of all
     found = findings(fdbq, name, code=1)
-    assert "its format is 99" in found["readable"]["detail"]
+    assert "it has version 99" in found["readable"]["detail"]
     (listed,) = [each for each in fdbq.ok("queue", "list", "--json").json if each["queue"] == name]
     assert (listed["unreadable"], listed["ready"]) == (True, 2)
-    assert "its format is 99" in fdbq.ok("queue", "show", name).out
+    assert "it has version 99" in fdbq.ok("queue", "show", name).out
     assert "2 messages" in fdbq.ok("queue", "delete", name, "--dry-run").out
     fdbq.ok("queue", "delete", name, "--yes")
     assert name not in fdbq.ok("queue", "list").out

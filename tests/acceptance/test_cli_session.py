@@ -19,7 +19,7 @@ from tests.patience import DEADLINE
 
 GOLDEN = Path(__file__).parent / "golden" / "session.txt"
 VARYING = re.compile(
-    r"(?P<id>\b(?:[0-9a-f]{2}|d)-[0-9a-f]{12}-[0-9a-f]{16}\b)"
+    r"(?P<id>\b(?:d-)?[0-9a-f]{2}-[0-9a-f]{12}-[0-9a-f]{16}\b)"
     r"|(?P<stamp>(?<=\"stamp\": \")[0-9a-f]+)"
     r"|(?P<token>\b[0-9a-f]{40,}\b)"
     r"|(?P<consumer>\b[0-9a-f]{32}\b)"

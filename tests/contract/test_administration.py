@@ -9,7 +9,7 @@ import pytest
 from fdbqueue import Depth, Queue, survey
 from fdbqueue.errors import InvalidArgument, LeaseLost, QueueNotFound
 from fdbqueue.queue.admin.inventory import inventory
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.consumers import register
@@ -107,10 +107,10 @@ def test_what_a_queue_stores_is_counted_by_kind(db: Database, queue: Queue) -> N
     queue.enqueue_many(db, [b"a", b"b"])
     queue.enqueue(db, b"later", delay=60)
     found = {stock.kind: stock.rows for stock in inventory(db, queue)}
-    assert {kind: found[kind] for kind in (Kind.META, Kind.READY, Kind.DELAYED)} == {
-        Kind.META: 1,
-        Kind.READY: 2,
-        Kind.DELAYED: 1,
+    assert {kind: found[kind] for kind in (QueueKeys.meta, QueueKeys.ready, QueueKeys.delayed)} == {
+        QueueKeys.meta: 1,
+        QueueKeys.ready: 2,
+        QueueKeys.delayed: 1,
     }
     every = queue._keys.all()
     rows = len(list(db.get_range(every.start, every.stop)))

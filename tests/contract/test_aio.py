@@ -25,7 +25,6 @@ import fdbqueue.queue
 from fdbqueue import Bounds, Queue, aio
 from fdbqueue.aio import driver, twins
 from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, QueueNotFound, StoreNotFound
-from fdbqueue.schema.keys import Kind
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import DEFAULT, fdb
 from fdbqueue.store.location import Engine
@@ -579,7 +578,7 @@ def test_the_blocking_api_does_not_load_it(environment: dict[str, str]) -> None:
 
 
 def in_line(db: fdb.Database, queue: Queue) -> int:
-    requests = queue._keys.kind(Kind.REQUEST)
+    requests = queue._keys.line.requests
     return len(list(db.get_range(requests.start, requests.stop)))
 
 

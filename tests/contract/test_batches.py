@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, list_queues
-from fdbqueue.schema.keys import Kind
 from fdbqueue.store import client
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -164,7 +163,7 @@ def test_leases_that_lapse_are_read_as_far_as_they_are_returned_at_once(
 
     monkeypatch.setattr(client._Rows, "wait", counting)
     queue.receive(db)
-    leases = queue._keys.kind(Kind.LEASE)
+    leases = queue._keys.lease.rows
     assert 8 <= len([key for key in read if leases.start <= key < leases.stop]) < 50
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, Then
-from fdbqueue.messages import next_event
+from fdbqueue.messages import agenda
 from fdbqueue.messages.groups import inspection
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -111,7 +111,7 @@ def following(db: Database, parts: Queue) -> float:
     """In how many seconds a consumer that waits would look."""
     tr = db.create_transaction()
     scope = parts._scope(tr)
-    seconds = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+    seconds = agenda.next_seconds(tr, scope, agenda.coming(tr, scope))
     assert seconds is not None
     return seconds
 
@@ -233,7 +233,7 @@ def test_only_queues_that_have_had_groups_are_asked_for_them(
     def asks(queue: Queue, look: Callable[[Database, Queue], object]) -> bool:
         asked.clear()
         look(db, queue)
-        prefix = queue._keys.groups.due.prefix
+        prefix = queue._keys.group_due.prefix
         return any(isinstance(each, bytes) and each.startswith(prefix) for each in asked)
 
     for name, look in LOOKS.items():

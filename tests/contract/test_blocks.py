@@ -11,8 +11,8 @@ from fdbqueue.messages import run
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.schema import once
-from fdbqueue.schema.codec.envelopes import UNREADABLE, Envelope
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.envelope import UNREADABLE, Envelope
+from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
 from fdbqueue.testing import ManualClock
@@ -23,7 +23,7 @@ Database = fdb.Database
 HUNDRED = [b"%d" % n for n in range(100)]
 
 
-def rows(db: Database, queue: Queue, kind: Kind = Kind.READY) -> list[fdb.KeyValue]:
+def rows(db: Database, queue: Queue, kind: Kind = QueueKeys.ready) -> list[fdb.KeyValue]:
     every = queue._keys.kind(kind)
     return list(db.get_range(every.start, every.stop))
 

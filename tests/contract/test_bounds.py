@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, Depth, Queue
+from fdbqueue import Bounds, Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueFull
 from fdbqueue.messages.enqueue import admission, back_pressure
 from fdbqueue.store import world
@@ -129,6 +129,23 @@ def test_dropped_messages_become_dead_letters_where_the_queue_says_so(
     assert [(it.message.payload, it.death.reason) for it in queue.dead.list(db)] == [
         (b"a", "the queue was full")
     ]
+    assert queue.admin.verify(db).ok
+
+
+def test_those_that_may_replace_others_drop_as_many_as_come_in_beside_what_waits(
+    db: Database, space: Subspace
+) -> None:
+    queue = bounded(db, space, **DROPPING)
+    for name in (b"a", b"b", b"c"):
+        queue.enqueue(db, name, unique=name.decode())
+
+    def newer(name: str) -> NewMessage:
+        return NewMessage(name.upper().encode(), unique=name, on_conflict="replace")
+
+    queue.enqueue_many(db, [newer("c"), newer("d"), newer("d")])
+    assert sorted(stored(db, queue)) == [b"C", b"D", b"b"], "the place of one, for one more"
+    queue.enqueue_many(db, [newer("e"), newer("b")])
+    assert sorted(stored(db, queue)) == [b"B", b"D", b"E"], "b itself went to make room"
     assert queue.admin.verify(db).ok
 
 

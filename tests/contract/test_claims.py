@@ -12,15 +12,15 @@ from fdbqueue import Delivery, Depth, Queue
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages import run
 from fdbqueue.messages.delivery import lease, lease_expiry
-from fdbqueue.schema.codec.leases import pack_expiry
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import Kind, QueueKeys
+from fdbqueue.schema.leases import pack_expiry
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
 
 pytestmark = pytest.mark.queue(lease=60, backoff=None)
 
-ENDS = (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)
+ENDS = (QueueKeys.lease, QueueKeys.until, QueueKeys.expiry)
 
 
 def stored(db: fdb.Database, queue: Queue, *kinds: Kind) -> list[int]:
@@ -28,7 +28,9 @@ def stored(db: fdb.Database, queue: Queue, *kinds: Kind) -> list[int]:
     for kind in kinds or ENDS:
         every = queue._keys.kind(kind)
         rows = list(db.get_range(every.start, every.stop))
-        counts.append(len(list(run.alone(queue._keys, rows))) if kind is Kind.LEASE else len(rows))
+        counts.append(
+            len(list(run.alone(queue._keys, rows))) if kind is QueueKeys.lease else len(rows)
+        )
     return counts
 
 
@@ -173,8 +175,8 @@ def test_thousands_of_expiries_without_leases_block_no_receive(
     for _ in range(10):
         tr = db.create_transaction()
         for n in range(1_000):
-            places = [keys.ready(Position(level, n, random.randbytes(8))) for _ in range(2)]
-            places = [place[len(keys.ready_prefix) :] for place in places]
+            places = [keys.ready_key(Position(level, n, random.randbytes(8))) for _ in range(2)]
+            places = [place[len(keys.ready.prefix) :] for place in places]
             expiry = keys.expiry(version + n, random.randbytes(16))
             tr[expiry] = pack_expiry(clock.now_ms(tr), places)
         tr.commit().wait()

@@ -9,7 +9,6 @@ import pytest
 from fdbqueue import Bounds, Depth, KeyLimits, Message, NewMessage, Progress, Queue, State
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
 from fdbqueue.messages import selection
-from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Death
@@ -93,7 +92,7 @@ def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
     # When they are redriven
     assert queue.retry(db).taken == 20
     # Then they are one row, and each is found by its id
-    ready = queue._keys.ready_range()
+    ready = queue._keys.ready.rows
     assert len(db.get_range(ready.start, ready.stop)) == 1
     assert [message.id for message in queue.peek(db, 20)] == ids
     for n in (0, 7, 19):
@@ -114,7 +113,7 @@ def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
     # Then nothing is left of them
     assert queue.admin.verify(db).ok
     assert queue.depth(db) == Depth(enqueued=30, done=29, purged=1)
-    moved = queue._keys.kind(Kind.MOVED)
+    moved = queue._keys.moved.rows
     assert db.get_range(moved.start, moved.stop) == []
 
 

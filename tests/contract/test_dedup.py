@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from fdbqueue import Bounds, Depth, KeyLimits, NewMessage, Queue
-from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -47,7 +46,7 @@ def test_old_ids_are_forgotten(db: Database, queue: Queue, clock: ManualClock) -
     for n in range(6):
         queue.enqueue(db, b"a", dedup_id=f"{n}")
         clock.seconds += 300
-    remembered = queue._keys.kind(Kind.DEDUP)
+    remembered = queue._keys.dedup.rows
     assert len(db.get_range(remembered.start, remembered.stop)) == 3
 
 

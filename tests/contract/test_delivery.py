@@ -14,7 +14,6 @@ from fdbqueue import Delivery, Depth, NewMessage, Queue, State, Then
 from fdbqueue.consumers.receiving import waiting as standing
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
 from fdbqueue.messages import history
-from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -558,7 +557,7 @@ def test_messages_that_are_handled_together_have_one_line_of_history(
     ids = queue.enqueue_many(db, [b"%d" % n for n in range(count)])
     held = queue.receive_many(db, count, consumer="me")
     queue.ack(db, held)
-    lines = queue._keys.kind(Kind.EVENT)
+    lines = queue._keys.event.rows
     assert len(db.get_range(lines.start, lines.stop)) == 6
     events = queue.history(db, 10_000)
     told = [(e.transition, e.id, e.consumer) for e in events]

@@ -10,7 +10,7 @@ import pytest
 
 from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidPayload, PayloadTooLarge
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from tests.audit import sound
 
@@ -36,7 +36,7 @@ OTHERS: list[Any] = [
 ]
 
 
-def rows(db: Database, queue: Queue, kind: Kind = Kind.READY) -> list[fdb.KeyValue]:
+def rows(db: Database, queue: Queue, kind: Kind = QueueKeys.ready) -> list[fdb.KeyValue]:
     every = queue._keys.kind(kind)
     return list(db.get_range(every.start, every.stop))
 
@@ -147,7 +147,9 @@ def test_after_an_error_nothing_is_written(
             queue.enqueue_many(tr, given)
         tr.commit().wait()
         assert queue.depth(db).enqueued == 0
-        assert not any(rows(db, queue, kind) for kind in (Kind.READY, Kind.UNIQUE, Kind.MORTAL))
+        assert not any(
+            rows(db, queue, kind) for kind in (QueueKeys.ready, QueueKeys.unique, QueueKeys.mortal)
+        )
         sound(db, queue)
 
 
@@ -164,7 +166,7 @@ def test_no_chunk_is_written_and_no_message_dropped_for_a_call_that_is_refused(
         queue.enqueue_many(tr, [bytes(150_000), bytes(200_001)])
     tr.commit().wait()
     assert queue.depth(db).ready == 20
-    assert rows(db, queue, Kind.CHUNK) == []
+    assert rows(db, queue, QueueKeys.chunk) == []
     sound(db, queue)
 
 

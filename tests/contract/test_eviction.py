@@ -14,8 +14,8 @@ from fdbqueue.consumers import eviction, sessions
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import LeaseLost, TransactionTooLarge
 from fdbqueue.messages.delivery import lease_shortening
-from fdbqueue.schema.codec.leases import holder_of
-from fdbqueue.schema.keys import Kind, RootKeys
+from fdbqueue.schema.keys import QueueKeys, RootKeys
+from fdbqueue.schema.leases import holder_of
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import VERSIONS_PER_SECOND, Moment
 from fdbqueue.testing import ManualClock
@@ -151,7 +151,7 @@ def test_what_a_dead_worker_held_is_ready_again_soon_after_its_session_ends(
     queue.ack(db, found)
     clock.seconds += 4 * LEASE
     queue.admin.sweep(db)
-    for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY):
+    for kind in (QueueKeys.lease, QueueKeys.until, QueueKeys.expiry):
         every = queue._keys.kind(kind)
         assert not list(db.get_range(every.start, every.stop)), kind.name
 
@@ -310,8 +310,8 @@ def test_a_new_end_that_is_the_original_one_of_other_leases_of_a_claim_keeps_the
     member = consumer(db, queue, lease=60)
     held = member.fetch(Credit(), 3).deliveries
     queue.extend(db, held[:1], 600)
-    every, keys = queue._keys.kind(Kind.EXPIRY), queue._keys
-    (first, _) = [keys.parse_expiry(kv.key) for kv in db.get_range(every.start, every.stop)]
+    every, keys = queue._keys.expiry.rows, queue._keys
+    (first, _) = [keys.expiry.parse(kv.key) for kv in db.get_range(every.start, every.stop)]
     # When the later ones are to end with the others, or a moment before
     wall_ms = queue._clock.wall_ms() + 60_000
     end = Moment(first[0] - beside, wall_ms)
@@ -396,9 +396,9 @@ def test_a_worker_that_returns_keeps_what_has_not_returned(
 def ends_before(db: Database, queue: Queue, seconds: float) -> bool:
     """Whether any lease ends within so many seconds."""
     tr = db.create_transaction()
-    every, keys = queue._keys.kind(Kind.EXPIRY), queue._keys
+    every, keys = queue._keys.expiry.rows, queue._keys
     last = queue._scope(tr).version(tr) + int(seconds * VERSIONS_PER_SECOND)
-    return any(keys.parse_expiry(kv.key)[0] < last for kv in tr.get_range(every.start, every.stop))
+    return any(keys.expiry.parse(kv.key)[0] < last for kv in tr.get_range(every.start, every.stop))
 
 
 def test_a_worker_that_could_not_unregister_gives_signs_of_life_while_it_finishes(

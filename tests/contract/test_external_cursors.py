@@ -10,7 +10,7 @@ from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.schema import once
-from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.schema.keys import LOWEST
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors

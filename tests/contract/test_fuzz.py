@@ -4,10 +4,8 @@ options, JSON lines and command lines."""
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
-import pkgutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,8 +22,8 @@ from fdbqueue.cli.messages import json_lines
 from fdbqueue.cli.queues import options as cli_options
 from fdbqueue.cli.terminal import CommandError
 from fdbqueue.errors import QueueError, QueueExists
-from fdbqueue.schema import codec
-from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema import codec, leases, records
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.schema.keys import KindKeys, QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values import model
@@ -40,17 +38,13 @@ SHORT = 250
 STORED = Envelope(
     b"hello", 1_795_703_951_091, 7, {"a": 1, "b": None, "c": "x", "d": 1.5}, 1, last_error="no"
 ).pack()
-MODULES = [
-    importlib.import_module(module.name)
-    for module in pkgutil.iter_modules(codec.__path__, f"{codec.__name__}.")
-]
 UNPACKERS: list[Callable[[bytes], object]] = [
     *(kind.unpack for kind in codec.Stored.__subclasses__()),
     *(
         unpack
-        for module in MODULES
+        for module in (leases, records)
         for name, unpack in vars(module).items()
-        if name.startswith("unpack_") and name != "unpack_counters"  # any bytes are counters
+        if name.startswith("unpack_")
     ),
 ]
 
@@ -102,10 +96,10 @@ KEYS = QueueKeys(b"q")
 PARSERS = [
     *(getattr(KEYS, name) for name in dir(KEYS) if name.startswith("parse_")),
     *(
-        kind.parse
+        getattr(keys, name).parse
         for keys in (KEYS, RootKeys(fdb.Subspace(("root",))))
-        for kind in vars(keys).values()
-        if isinstance(kind, KindKeys)
+        for name in dir(type(keys))
+        if isinstance(getattr(type(keys), name), KindKeys)
     ),
 ]
 PARTS = st.lists(

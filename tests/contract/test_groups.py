@@ -19,7 +19,6 @@ from fdbqueue.errors import (
     QueueNotFound,
 )
 from fdbqueue.queue.continuations import groups as grouping
-from fdbqueue.schema.keys import Kind
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
@@ -518,7 +517,7 @@ def test_a_group_is_known_for_a_week_after_its_end(
     clock.seconds += 200
     parts.admin.sweep(db)
     assert parts.groups.get(db, "g") is None
-    every = parts._keys.kind(Kind.GROUP)
+    every = parts._keys.group.rows
     assert db.create_transaction().get_range(every.start, every.stop).to_list() == []
 
 
@@ -541,7 +540,7 @@ def test_a_group_that_is_forgotten_has_no_callback(db: Database, parts: Queue) -
 def test_verify_finds_what_keeps_a_group_from_its_end(
     db: Database, parts: Queue, wholes: Queue
 ) -> None:
-    keys = parts._keys.groups
+    keys = parts._keys
 
     def enqueue(name: str) -> str:
         return parts.enqueue_many(db, [b"x"], group=Then(b"all", queue=wholes, name=name))[0]
@@ -549,8 +548,8 @@ def test_verify_finds_what_keeps_a_group_from_its_end(
     gone, lost, _, _ = (enqueue(name) for name in ("gone", "lost", "bare", "unreadable"))
     tr = db.create_transaction()
     del tr[keys.member("lost", lost)]
-    del tr[keys.record("bare")]
-    tr[keys.record("unreadable")] = b"\x01\x90"
+    del tr[keys.group("bare")]
+    tr[keys.group("unreadable")] = b"\x01\x90"
     tr[keys.member("gone", "05-00000000012c-00112233445566ff")] = b""
     tr.commit().wait()
     parts.cancel(db, gone)

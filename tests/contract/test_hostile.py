@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 import fdbqueue
 from fdbqueue import Headers, Message, NewMessage, Queue, Run, Selector, Worker
 from fdbqueue.errors import CorruptData, InvalidSelector, QueueError
-from fdbqueue.schema.codec.dead_letters import DeadLetter
-from fdbqueue.schema.codec.delayed import Delayed
-from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.schema.keys import RootKeys
+from fdbqueue.schema.records import DeadLetter, Delayed
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.options import check_name
 from tests.patience import DEADLINE

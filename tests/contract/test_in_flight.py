@@ -10,7 +10,7 @@ import pytest
 from fdbqueue import Queue
 from fdbqueue.consumers import wakeups, watching
 from fdbqueue.errors import InvalidOptions
-from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.consumers import woken
@@ -157,7 +157,7 @@ def test_a_guard_that_has_room_watches_no_ends(db: Database, space: fdb.Subspace
     assert [each.key for each in fall_asleep(db, queue)][1:] == [queue._keys.change]
     queue.receive(db)
     watched = [each.key for each in fall_asleep(db, queue)]
-    assert watched[1:] == [queue._keys.change, queue._keys.freed]
+    assert watched[1:] == [queue._keys.change, queue._keys.in_flight]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -6,7 +6,7 @@ import pytest
 
 from fdbqueue import Depth, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values import backoff
@@ -128,7 +128,7 @@ def test_what_an_extension_leaves_behind_is_removed_when_it_is_due(
     extended = queue.extend(db, delivery)
 
     def left() -> list[int]:
-        kinds = (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)
+        kinds = (QueueKeys.lease, QueueKeys.until, QueueKeys.expiry)
         ranges = [queue._keys.kind(kind) for kind in kinds]
         return [len(db.get_range(every.start, every.stop)) for every in ranges]
 

@@ -18,9 +18,8 @@ from fdbqueue.errors import (
     QueueFull,
 )
 from fdbqueue.messages.enqueue.level_order import MAX_VALUE_BYTES
-from fdbqueue.schema.codec import sorting
-from fdbqueue.schema.codec.atomic import pack_index
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.codec import pack_index
+from fdbqueue.schema.keys import MAX_SORTED_BYTES, sorted_by, sorted_length, sorted_position
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import HeaderValue, Message, Position
@@ -228,7 +227,7 @@ def test_a_thousand_leases_of_the_longest_values_have_one_claim(
     # Given values that take the most that a key may have of one, in a queue with a history
     queue = Queue.create(db, "q", root=space, sort="at", history_seconds=60)
     longest = [f"{n:053}" for n in range(1_000)]
-    assert {sorting.length(each) for each in longest} == {sorting.MAX_BYTES}
+    assert {sorted_length(each) for each in longest} == {MAX_SORTED_BYTES}
     messages = [at(each, b"%d" % n) for n, each in enumerate(longest)]
     for begin in range(0, len(messages), 250):
         queue.enqueue_many(db, messages[begin : begin + 250])
@@ -247,8 +246,8 @@ def test_a_value_that_is_too_long_is_refused_at_the_edge(
 ) -> None:
     options: dict[str, Any] = {option: "at"}
     queue = Queue.create(db, "q", root=space, **options)
-    most = sorting.MAX_BYTES if option == "sort" else MAX_VALUE_BYTES
-    fits = "x" * (most - sorting.length(""))
+    most = MAX_SORTED_BYTES if option == "sort" else MAX_VALUE_BYTES
+    fits = "x" * (most - sorted_length(""))
     queue.enqueue_many(db, [at(fits, b"fits")])
     several: list[dict[str, Any]] = [{}, {"delay": 10}, {"ttl": 10}]
     for terms in several:
@@ -359,7 +358,7 @@ def test_a_leased_message_is_left_alone_and_ends_when_it_would_return(
     if not gone:
         prices.ack(db, take(db, prices))
     prices.purge(db, states="dead")
-    every = prices._keys.kind(Kind.LATEST)
+    every = prices._keys.latest.rows
     assert not db.get_range(every.start, every.stop)
 
 
@@ -530,12 +529,12 @@ def test_only_the_name_of_a_header_is_an_order(
 def test_verification_finds_a_message_at_a_wrong_place(db: Database, reminders: Queue) -> None:
     reminders.enqueue_many(db, [at(1), at(2)])
     first, *_ = reminders.peek(db, 1)
-    key = reminders._keys.ready(Position.from_id(first.id))
-    wrong = sorting.position(5, 7, 1)
-    db[reminders._keys.ready(wrong)] = db[key] or b""
+    key = reminders._keys.ready_key(Position.from_id(first.id))
+    wrong = sorted_position(5, 7, 1)
+    db[reminders._keys.ready_key(wrong)] = db[key] or b""
     del db[key]
     wild = Position(5, 300, bytes(8))
-    db[reminders._keys.ready(wild)] = db[reminders._keys.ready(wrong)] or b""
+    db[reminders._keys.ready_key(wild)] = db[reminders._keys.ready_key(wrong)] or b""
     found = {(one.kind, one.subject) for one in reminders.admin.verify(db).deviations}
     assert {("out of order", wrong.to_id()), ("out of order", wild.to_id())} <= found
 
@@ -600,10 +599,10 @@ def test_verification_finds_wrong_records_of_last_values(
 )
 def test_the_order_is_that_of_the_tuple_layer(values: list[HeaderValue]) -> None:
     packed = [fdb.tuple.pack((value,)) for value in values]
-    placed = [sorting.position(0, value, n) for n, value in enumerate(values, 1)]
+    placed = [sorted_position(0, value, n) for n, value in enumerate(values, 1)]
     by_value = sorted(range(len(values)), key=lambda n: (packed[n], n))
     assert sorted(range(len(values)), key=lambda n: placed[n]) == by_value
     for n, position in enumerate(placed):
-        value, arrival = sorting.sorted_by(position)
+        value, arrival = sorted_by(position)
         assert (fdb.tuple.pack((value,)), arrival) == (packed[n], n + 1)
         assert len(position.random) > 10, "it is no number in a block"

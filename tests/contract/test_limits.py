@@ -18,7 +18,7 @@ from fdbqueue.errors import (
 )
 from fdbqueue.messages.slots import release
 from fdbqueue.queue.keys.limits import Limits, SharedLimit
-from fdbqueue.schema.keys import Kind, within
+from fdbqueue.schema.keys import QueueKeys, within
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.limits import LimitSummary
@@ -61,7 +61,7 @@ def left(db: Database, *queues: Queue) -> int:
     """How many rows there are of what is stored about limits, these themselves excepted."""
     root = queues[0]._root_keys.limits
     ranges = [within(of.prefix) for of in (root.waiting, root.slot, root.backlog)]
-    ranges += [q._keys.kind(kind) for q in queues for kind in (Kind.WAITING, Kind.SLOT)]
+    ranges += [q._keys.kind(kind) for q in queues for kind in (QueueKeys.waiting, QueueKeys.slot)]
     return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
 
 

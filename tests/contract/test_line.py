@@ -14,7 +14,7 @@ from fdbqueue import Delivery, Depth, Queue, Ticket
 from fdbqueue.consumers import fulfilment, line
 from fdbqueue.consumers.receiving import returning_leader, waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, FAULTS, FlakyDatabase
@@ -37,10 +37,10 @@ def quiet(db: Database, queue: Queue) -> Callable[[], bool]:
     """Whether no trace of a line is left."""
 
     def no_trace() -> bool:
-        kinds = [queue._keys.kind(kind) for kind in (Kind.REQUEST, Kind.STATE, Kind.SLEEPER)]
-        return db[queue._keys.line.led] is None and not any(
-            db.get_range(kind.start, kind.stop) for kind in kinds
-        )
+        kinds = [
+            queue._keys.kind(kind) for kind in (QueueKeys.led, QueueKeys.state, QueueKeys.sleeper)
+        ]
+        return not any(db.get_range(kind.start, kind.stop) for kind in kinds)
 
     return no_trace
 

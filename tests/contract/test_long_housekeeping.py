@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, fdb
-from tests.expected import agenda
 from tests.schemes import forced
 from tests.still_clock import StillClock
 
@@ -108,18 +107,6 @@ def test_the_first_match_is_found_behind_many_that_are_due(
     found = take(db, queue)
     assert found is not None
     assert found.payload == b"live"
-
-
-@agenda
-def test_the_most_urgent_of_many_that_are_due_comes_first(
-    db: fdb.Database, queue: Queue, clock: StillClock
-) -> None:
-    others(db, queue, clock)
-    queue.enqueue(db, b"urgent", delay=2, priority=9)
-    clock.seconds += 60
-    first = queue.receive(db)
-    assert first is not None
-    assert first.payload == b"urgent"
 
 
 def test_who_receives_goes_on_behind_what_newer_messages_have_replaced(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.messages import next_event
+from fdbqueue.messages import agenda
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.consumers import woken
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.queue(lease=60)
 def following(db: Database, queue: Queue) -> float | None:
     tr = db.create_transaction()
     scope = queue._scope(tr)
-    return next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+    return agenda.next_seconds(tr, scope, agenda.coming(tr, scope))
 
 
 def test_the_next_event_is_the_first_message_due_or_lease_to_lapse(

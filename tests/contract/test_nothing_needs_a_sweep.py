@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fdbqueue import KeyLimits, NewMessage, Queue, fdb
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import Kind, QueueKeys
 from tests.expected import agenda
 from tests.still_clock import StillClock
 
@@ -31,7 +31,7 @@ def test_results_go_while_others_come(db: fdb.Database, queue: Queue, clock: Sti
         queue.enqueue_many(db, [NewMessage(b"x", keep_result=60)] * 20)
         queue.ack(db, queue.receive_many(db, 20))
         clock.seconds += 100
-    assert rows(db, queue, Kind.RESULT) <= 20
+    assert rows(db, queue, QueueKeys.result) <= 20
 
 
 @agenda
@@ -43,7 +43,7 @@ def test_dedup_ids_go_though_no_other_comes(
         clock.seconds += 1_000
         queue.enqueue(db, b"y")
         queue.ack(db, queue.receive_many(db, 30))
-    assert rows(db, queue, Kind.DEDUP) == 0
+    assert rows(db, queue, QueueKeys.dedup) == 0
 
 
 @agenda
@@ -57,4 +57,4 @@ def test_resting_keys_go_behind_a_slow_one(
     for _ in range(5):
         queue.ack(db, queue.receive_many(db, 60))
         clock.seconds += 600
-    assert rows(db, queue, Kind.RATE) <= 5
+    assert rows(db, queue, QueueKeys.rate) <= 5

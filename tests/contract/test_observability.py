@@ -14,7 +14,7 @@ from fdbqueue.consumers import wakeups
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
 from fdbqueue.schema import once
-from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.worker import Worker, tracing

@@ -8,7 +8,7 @@ import pytest
 
 from fdbqueue import Bounds, Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, MessagePlanned, QueueFull
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import State
@@ -202,13 +202,13 @@ def test_chunks_and_times_to_live_are_those_of_the_last(
     sound(db, queue)
     clock.seconds += 50
     assert taken(db, queue) == [b"b" * 300_000]
-    for kind in (Kind.CHUNK, Kind.MORTAL, Kind.UNIQUE):
+    for kind in (QueueKeys.chunk, QueueKeys.mortal, QueueKeys.unique):
         every = queue._keys.kind(kind)
         assert len(db.get_range(every.start, every.stop)) == 0
     replaced(db, queue, b"a" * 200_000, delay=5)
     replaced(db, queue, b"small", delay=5)
     sound(db, queue)
-    chunks = queue._keys.kind(Kind.CHUNK)
+    chunks = queue._keys.chunk.rows
     assert len(db.get_range(chunks.start, chunks.stop)) == 0
 
 

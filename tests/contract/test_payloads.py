@@ -30,7 +30,6 @@ from fdbqueue.errors import (
     PayloadTooLarge,
     UnknownContentType,
 )
-from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import drain
 from fdbqueue.values import serializers
@@ -44,7 +43,7 @@ TEXT = b"the same words again and again, " * 30_000
 
 def chunks(db: Database, queue: Queue) -> int:
     """How many pieces of payloads are stored."""
-    kind = queue._keys.kind(Kind.CHUNK)
+    kind = queue._keys.chunk.rows
     return len(db.get_range(kind.start, kind.stop))
 
 
@@ -169,7 +168,7 @@ def test_compression_without_its_package_is_refused_before_anything_is_written(
 
 def test_a_lost_chunk_is_an_error_and_no_shorter_payload(db: Database, queue: Queue) -> None:
     queue.enqueue(db, LARGE)
-    kind = queue._keys.kind(Kind.CHUNK)
+    kind = queue._keys.chunk.rows
     first = next(iter(db.get_range(kind.start, kind.stop, limit=1)))
     del db[first.key]
     with pytest.raises(CorruptData, match="chunks have 910,003 bytes, not 1,000,003"):

@@ -22,8 +22,7 @@ from fdbqueue.errors import (
 from fdbqueue.messages import run as runs
 from fdbqueue.messages.streams import planning
 from fdbqueue.queue.streams.planner import Mark, Planner
-from fdbqueue.schema.codec.envelopes import VALUE_LIMIT, Envelope
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.envelope import VALUE_LIMIT, Envelope
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound
@@ -650,7 +649,7 @@ def test_messages_of_rows_that_were_cut_are_planned_as_they_stand(
         queue.release(db, held)
     queue.edit(db, ids[5], delay=100)
     queue.cancel(db, ids[9])
-    ready_rows = queue._keys.ready_range()
+    ready_rows = queue._keys.ready.rows
     before = len(list(db.get_range(ready_rows.start, ready_rows.stop)))
     # When they are planned, then each row is one again, or more: none are joined
     run = queue.streams.plans.planner("stream")
@@ -665,7 +664,7 @@ def test_messages_of_rows_that_were_cut_are_planned_as_they_stand(
 
 
 def leased_rows(db: Database, queue: Queue) -> list[fdb.KeyValue]:
-    every = queue._keys.kind(Kind.LEASE)
+    every = queue._keys.lease.rows
     return list(db.get_range(every.start, every.stop))
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from fdbqueue import Queue
 from fdbqueue.errors import CorruptData, InvalidOptions
-from fdbqueue.messages import next_event
-from fdbqueue.schema.codec.slots import Reached
+from fdbqueue.messages import agenda
+from fdbqueue.schema.records import Reached
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.values.rates import Rate
@@ -142,7 +142,7 @@ def test_a_sleeper_looks_again_when_the_next_message_may_come(
     @fdb.transactional
     def sleeps(tr: fdb.Transaction) -> float | None:
         scope = queue._scope(tr)
-        return next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+        return agenda.next_seconds(tr, scope, agenda.coming(tr, scope))
 
     assert sleeps(db) is None
     assert queue.receive(db, at_most_once=True) is not None

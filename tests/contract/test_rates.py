@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.messages.slots import hand_over, rates
-from fdbqueue.schema.codec.slots import Paced, Timer
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema.records import Paced, Timer
 from fdbqueue.store.binding import fdb
 from tests.audit import sound
 from tests.contract.test_slots import conflicts
@@ -47,7 +47,14 @@ def come(db: Database, queue: Queue) -> list[int]:
 
 def left(db: Database, queue: Queue) -> int:
     """How many rows there are of what is stored about keys, limits excepted."""
-    kinds = (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG, Kind.RATE, Kind.TIMER)
+    kinds = (
+        QueueKeys.waiting,
+        QueueKeys.slot,
+        QueueKeys.window,
+        QueueKeys.backlog,
+        QueueKeys.rate,
+        QueueKeys.timer,
+    )
     ranges = [queue._keys.kind(kind) for kind in kinds]
     return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
 
@@ -303,7 +310,7 @@ def test_a_consumer_that_waits_gets_the_next_message_when_its_time_comes(
 
 
 def lost_timer(db: Database, queue: Queue) -> None:
-    del db[queue._keys.kind(Kind.TIMER)]
+    del db[queue._keys.timer.rows]
 
 
 def timer_of_nothing(db: Database, queue: Queue) -> None:
@@ -320,8 +327,8 @@ def late_timer(db: Database, queue: Queue) -> None:
 
 
 def lost_rate(db: Database, queue: Queue) -> None:
-    del db[queue._keys.kind(Kind.RATE)]
-    del db[queue._keys.kind(Kind.TIMER)]
+    del db[queue._keys.rate.rows]
+    del db[queue._keys.timer.rows]
 
 
 @pytest.mark.parametrize(

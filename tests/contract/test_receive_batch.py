@@ -11,7 +11,7 @@ from fdbqueue import Batch, Delivery, NewMessage, Queue, Reject, Retry, Snooze, 
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.messages.delivery.batch import Rows
 from fdbqueue.messages.run import WholeRow
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound
@@ -25,7 +25,10 @@ LONG = bytes(100_000)
 
 
 def rows(db: fdb.Database, queue: Queue[Any], *kinds: Kind) -> int:
-    ranges = [queue._keys.kind(kind) for kind in kinds or (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)]
+    ranges = [
+        queue._keys.kind(kind)
+        for kind in kinds or (QueueKeys.lease, QueueKeys.until, QueueKeys.expiry)
+    ]
     return sum(len(list(db.get_range(every.start, every.stop))) for every in ranges)
 
 
@@ -126,7 +129,18 @@ def test_a_batch_of_blocks_and_single_messages_of_all_kinds(
     queue.ack(db, left)
     assert queue.depth(db).done == 57
     assert rows(db, queue) == 0
-    assert rows(db, queue, Kind.CHUNK, Kind.UNIQUE, Kind.MORTAL, Kind.WAITING, Kind.SLOT) == 0
+    assert (
+        rows(
+            db,
+            queue,
+            QueueKeys.chunk,
+            QueueKeys.unique,
+            QueueKeys.mortal,
+            QueueKeys.waiting,
+            QueueKeys.slot,
+        )
+        == 0
+    )
     if history:
         assert sum(each.transition == "ack" for each in queue.history(db)) == 57
     sound(db, queue)
@@ -323,14 +337,14 @@ def test_however_it_is_received_what_was_enqueued_together_is_one_lease(
     batch = queue.receive_batch(db, 80, consumer="me")
     assert batch.payloads == HUNDRED[5:85]
     # Those of the first block were cut in fives, and the second is one row, of which some are left
-    assert rows(db, queue, Kind.LEASE) == 1 + 9 + 1
+    assert rows(db, queue, QueueKeys.lease) == 1 + 9 + 1
     queue.ack(db, batch[10:20])
     with pytest.raises(LeaseLost) as raised:
         queue.ack(db, batch)
     queue.settle(db, batch.without(raised.value.lost), {batch[70].id: Reject()})
     queue.ack(db, before)
     assert (queue.depth(db).done, queue.depth(db).dead) == (84, 1)
-    assert rows(db, queue, Kind.LEASE) == 0
+    assert rows(db, queue, QueueKeys.lease) == 0
     sound(db, queue)
 
 
@@ -361,5 +375,5 @@ def test_a_row_is_settled_whole_where_its_messages_follow_each_other(
     queue.release(db, known.joined(each[1:9]))
     depth = queue.depth(db)
     assert (depth.done, depth.ready) == (10, 8)
-    assert rows(db, queue, Kind.LEASE) == 0
+    assert rows(db, queue, QueueKeys.lease) == 0
     sound(db, queue)

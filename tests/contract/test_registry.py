@@ -12,7 +12,7 @@ from fdbqueue import Message, Queue, Worker
 from fdbqueue.consumers import eviction, registry, sessions, wakeups, watching
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
-from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.schema.keys import RootKeys
 from fdbqueue.schema.scope import Scope
 from fdbqueue.store import client

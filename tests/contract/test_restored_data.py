@@ -9,7 +9,7 @@ import pytest
 from fdbqueue import Queue
 from fdbqueue.consumers import eviction, registry, wakeups
 from fdbqueue.errors import Held
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
@@ -61,7 +61,7 @@ def test_a_leader_of_another_cluster_leads_nobody(
     assert [delivery.payload for delivery in found] == [b"a"]
     # And those in line are gone: nobody waits for them
     assert here.receive(db) is None
-    assert rows(db, here, Kind.REQUEST) == 0
+    assert rows(db, here, QueueKeys.led) == 0
 
 
 def test_leases_of_another_cluster_lapse_by_the_wall_clock(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import Delivery, NewMessage, Queue
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import State
 from tests.audit import sound
@@ -89,7 +89,7 @@ def test_of_two_that_take_from_one_row_the_second_finds_the_cut_of_the_first(
 ) -> None:
     # Given messages that share a row
     ids = filled(db, queue)
-    assert rows(db, queue, Kind.READY) == 1
+    assert rows(db, queue, QueueKeys.ready) == 1
     # When two take different ones of it, then the later commit fails, and its retry succeeds
     assert fails(db, gone(queue, ids, *first), gone(queue, ids, *second))
     left = [b"%d" % n for n in range(COUNT) if n not in (first[1], second[1])]
@@ -118,12 +118,12 @@ def test_a_row_is_cut_once(db: fdb.Database, queue: Queue) -> None:
     # Given a row of which one message was cancelled: it is two now
     ids = filled(db, queue)
     fdb.transactional(gone(queue, ids, "cancel", 9))(db)
-    assert rows(db, queue, Kind.READY) == 2
+    assert rows(db, queue, QueueKeys.ready) == 2
     # When somebody takes one of the first, then others are expected to do so
     fdb.transactional(gone(queue, ids, "match", 5))(db)
-    assert rows(db, queue, Kind.READY) == 8 + 1
+    assert rows(db, queue, QueueKeys.ready) == 8 + 1
     fdb.transactional(gone(queue, ids, "match", 7))(db)
-    assert rows(db, queue, Kind.READY) == 7 + 1
+    assert rows(db, queue, QueueKeys.ready) == 7 + 1
     sound(db, queue)
 
 
@@ -171,7 +171,7 @@ def test_leases_of_one_row(
 ) -> None:
     filled(db, queue)
     held = queue.receive_many(db, COUNT)
-    assert rows(db, queue, Kind.LEASE) == 1
+    assert rows(db, queue, QueueKeys.lease) == 1
     assert fails(db, step(queue, held, *first), step(queue, held, *second)) is expected
     sound(db, queue)
     for each in held:  # None is lost, and none is settled twice.
@@ -189,7 +189,7 @@ def test_once_a_row_of_leases_is_cut_their_settlements_do_not_meet(
     held = queue.receive_many(db, COUNT)
     queue.ack(db, held[0])
     # The others have rows of their own now
-    assert rows(db, queue, Kind.LEASE) == COUNT - 1
+    assert rows(db, queue, QueueKeys.lease) == COUNT - 1
     assert not fails(db, step(queue, held, "ack", LOW), step(queue, held, "ack", HIGH))
     assert not fails(
         db, step(queue, held, "ack", slice(1, 2)), step(queue, held, "extend", slice(5, 6))
@@ -200,13 +200,13 @@ def test_once_a_row_of_leases_is_cut_their_settlements_do_not_meet(
 def test_an_extension_leaves_the_row_as_it_is(db: fdb.Database, queue: Queue) -> None:
     filled(db, queue)
     held = queue.receive_many(db, COUNT)
-    every = queue._keys.kind(Kind.LEASE)
+    every = queue._keys.lease.rows
     before = [(kv.key, kv.value) for kv in db.get_range(every.start, every.stop)]
     queue.extend(db, held[LOW], 60)
     assert [(kv.key, kv.value) for kv in db.get_range(every.start, every.stop)] == before
     # Some are settled, by one that knows of no extension: the others are cut from the row, once
     queue.ack(db, held[4:])
-    assert rows(db, queue, Kind.LEASE) == 4
+    assert rows(db, queue, QueueKeys.lease) == 4
     sound(db, queue)
 
 
@@ -214,11 +214,11 @@ def test_a_cancelled_one_leaves_the_row_of_the_others(db: fdb.Database, queue: Q
     filled(db, queue)
     held = queue.receive_many(db, COUNT)
     assert queue.cancel(db, held[5].id)
-    assert rows(db, queue, Kind.LEASE) == COUNT
+    assert rows(db, queue, QueueKeys.lease) == COUNT
     longer = queue.extend(db, held)
     assert [each.cancelled for each in longer] == [n == 5 for n in range(COUNT)]
     queue.ack(db, longer)
-    assert rows(db, queue, Kind.LEASE) == 0
+    assert rows(db, queue, QueueKeys.lease) == 0
     sound(db, queue)
 
 
@@ -227,11 +227,11 @@ def test_what_stood_in_several_rows_is_never_one_lease(db: fdb.Database, queue: 
     filled(db, queue)
     queue.release(db, queue.receive_many(db, 3), delay=0)
     filled(db, queue)
-    before = rows(db, queue, Kind.READY)
+    before = rows(db, queue, QueueKeys.ready)
     # When all of them are taken at once, then each row is one of leases
     held = queue.receive_many(db, 2 * COUNT)
     assert len(held) == 2 * COUNT
-    assert rows(db, queue, Kind.LEASE) == before
+    assert rows(db, queue, QueueKeys.lease) == before
     assert not fails(
         db, step(queue, held, "ack", slice(3, 6)), step(queue, held, "ack", slice(6, 9))
     )

@@ -17,7 +17,7 @@ from fdbqueue.errors import (
     NotFound,
     QueueFull,
 )
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.codec import pack_time
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, assert_depth
 from fdbqueue.values.schedules import Schedule
@@ -314,7 +314,7 @@ def test_a_deleted_schedule_leaves_what_has_come(
     assert queue.schedules.get(db, "a") is None
     clock.seconds = 600
     assert come(db, queue, clock) == [60]
-    everything = queue._keys.kind(Kind.SCHEDULE)
+    everything = queue._keys.schedule.rows
     assert not list(db.get_range(everything.start, everything.stop))
     for missing in (queue.schedules.pause, queue.schedules.resume, queue.schedules.run):
         with pytest.raises(NotFound, match="no schedule 'a'"):
@@ -393,7 +393,7 @@ def test_a_schedule_that_has_lost_its_tick_is_found_and_repaired(
     db: fdb.Database, queue: Queue, clock: StoppedClock
 ) -> None:
     queue.schedules.set(db, "a", every=60)
-    delayed = queue._keys.kind(Kind.DELAYED)
+    delayed = queue._keys.delayed.rows
     ((key, value),) = [(kv.key, kv.value) for kv in db.get_range(delayed.start, delayed.stop)]
     del db[key]
     kinds = {each.kind for each in queue.admin.verify(db).deviations}
@@ -403,7 +403,9 @@ def test_a_schedule_that_has_lost_its_tick_is_found_and_repaired(
     clock.seconds = 60
     assert come(db, queue, clock) == [60]
     # And a tick that no schedule knows, which never comes
-    db[queue._keys.delayed(clock.begin_ms + 70_000, b"12345678")] = value
+    keys, due_ms = queue._keys, clock.begin_ms + 70_000
+    db[keys.delayed(5, due_ms, b"12345678")] = value
+    db[keys.earliest(5)] = pack_time(due_ms)
     assert "tick without schedule" in {each.kind for each in queue.admin.verify(db).deviations}
     clock.seconds = 71
     assert come(db, queue, clock) == []

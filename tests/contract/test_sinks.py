@@ -23,8 +23,8 @@ from fdbqueue.messages import run
 from fdbqueue.messages.streams import staging
 from fdbqueue.messages.streams.undecided import KEPT_DAYS
 from fdbqueue.queue.streams.sinks import ANONYMOUS_DAYS, Sink, anonymous
-from fdbqueue.schema.codec.sinks import Attempt
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema.streams import Attempt
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
@@ -71,7 +71,9 @@ def left_over(db: Database, queue: Queue) -> int:
 
 
 def stored(db: Database, queue: Queue) -> int:
-    kinds = (queue._keys.kind(kind) for kind in (Kind.STAGED, Kind.ATTEMPT, Kind.SINK))
+    kinds = (
+        queue._keys.kind(kind) for kind in (QueueKeys.staged, QueueKeys.attempt, QueueKeys.sink)
+    )
     return sum(len(db.get_range(each.start, each.stop)) for each in kinds)
 
 
@@ -314,7 +316,7 @@ def test_what_is_staged_together_becomes_blocks(db: Database, queue: Queue, sink
     sink.publish(db, 0, attempts)
 
     # Then they share rows, as few as these may be, and each level is in order
-    every = queue._keys.ready_range()
+    every = queue._keys.ready.rows
     held = [len(row) for row in run.rows(queue._keys, db.get_range(every.start, every.stop))]
     assert held == [1_000, 501, 1_000, 502]
     assert queue.depth(db).ready == queue.depth(db).enqueued == 3_003

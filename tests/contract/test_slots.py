@@ -10,7 +10,7 @@ import pytest
 
 from fdbqueue import Delivery, KeyLimits, Message, NewMessage, Queue, transactional
 from fdbqueue.errors import InvalidArgument, InvalidOptions
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.limits import KeyBacklog
@@ -37,7 +37,7 @@ def counts(db: Database, queue: Queue, key: str = "a") -> tuple[int, int]:
 
 def left(db: Database, queue: Queue) -> int:
     """How many rows there are of what is stored about keys, limits excepted."""
-    kinds = (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG)
+    kinds = (QueueKeys.waiting, QueueKeys.slot, QueueKeys.window, QueueKeys.backlog)
     ranges = [queue._keys.kind(kind) for kind in kinds]
     return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
 
@@ -60,7 +60,7 @@ def test_other_keys_cost_an_operation_nothing_and_idle_ones_are_not_stored(
             idle = range(begin, min(begin + 500, others))
             queue.enqueue_many(db, [NewMessage(b"x", key=f"idle {n}") for n in idle])
             queue.ack(db, queue.receive_many(db, 500))
-        every, once = queue._keys.all(), queue._keys.kind(Kind.ONCE)
+        every, once = queue._keys.all(), queue._keys.once.rows
         parts = (every.start, once.start), (once.stop, every.stop)
         stored = sum(len(db.get_range(*part)) for part in parts)
         # And a key with a backlog, in front of others that have messages

@@ -14,7 +14,7 @@ from fdbqueue.consumers.receiving import waiting
 from fdbqueue.errors import Held, LeaseLost, NotFound
 from fdbqueue.queue.subscription import Subscription
 from fdbqueue.schema import once
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer
@@ -63,7 +63,7 @@ def answer(db: Database, one: Subscription, ticket: Ticket, seconds: float = 0.0
     return texts(receiving.collect(db, one._access, ticket, seconds))
 
 
-def stored(db: Database, queue: Queue, kind: Kind = Kind.LINE) -> int:
+def stored(db: Database, queue: Queue, kind: Kind = QueueKeys.led) -> int:
     within = queue._keys.kind(kind)
     return len(list(db.get_range(within.start, within.stop)))
 
@@ -73,7 +73,8 @@ def test_requests_are_served_in_the_order_in_which_they_came_with_what_they_want
 ) -> None:
     tickets = [ask(db, europe) for _ in range(3)]
     assert [one.leads for one in tickets] == [True, False, False]
-    assert stored(db, queue, Kind.REQUEST) == 0, "the queue's own line is another"
+    own = queue._keys.line.all
+    assert not list(db.get_range(own.start, own.stop)), "the queue's own line is another"
     put(db, queue, "us1", "eu1", "us2", "eu2", "eu3")
     put(db, queue, "eu9", priority=9)
     answers = [answer(db, europe, one) for one in tickets]
@@ -247,7 +248,13 @@ def test_a_subscription_closes_itself_through_its_line(
     with pytest.raises(NotFound):
         answer(db, once_, behind)
     assert queue.subscriptions.list(db) == []
-    for kind in (Kind.LINE, Kind.GUARD, Kind.STATE, Kind.SLEEPER, Kind.CONSUMER):
+    for kind in (
+        QueueKeys.led,
+        QueueKeys.guard,
+        QueueKeys.state,
+        QueueKeys.sleeper,
+        QueueKeys.consumer,
+    ):
         assert stored(db, queue, kind) == 0, kind
 
 

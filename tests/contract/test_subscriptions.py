@@ -22,7 +22,7 @@ from fdbqueue.errors import (
     OptionsMismatch,
     TransactionTooLarge,
 )
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer
@@ -556,7 +556,7 @@ def test_calls_that_wait_are_listed_and_leave_nothing_behind(db: Database, queue
         thread.join(DEADLINE)
     assert queue.admin.consumers(db) == []
     assert queue.depth(db).leased == 2
-    assert rows(db, queue, Kind.GUARD) == 0
+    assert rows(db, queue, QueueKeys.guard) == 0
 
 
 def test_calls_that_wait_end_when_their_subscription_is_removed(db: Database, queue: Queue) -> None:
@@ -583,9 +583,9 @@ def test_calls_that_wait_end_when_their_subscription_is_removed(db: Database, qu
         thread.join(DEADLINE)
     assert sorted(ended) == ["acquires", "acquires", "browses", "browses"]
     assert queue.admin.consumers(db) == []
-    for kind in (Kind.GUARD, Kind.STATE, Kind.SLEEPER, Kind.CONSUMER):
+    for kind in (QueueKeys.guard, QueueKeys.state, QueueKeys.sleeper, QueueKeys.consumer):
         assert rows(db, queue, kind) == 0
-    assert db[queue._keys.changes("acquires")] is None
+    assert db[queue._keys.changes_of("acquires")] is None
 
 
 def test_the_holder_of_an_exclusive_subscription_is_listed_while_it_holds(

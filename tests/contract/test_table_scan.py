@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from fdbqueue import NewMessage, Queue
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.table_scan import Page
-from fdbqueue.schema.codec.envelopes import Envelope
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.store.binding import fdb
 
 TOO_OLD = 1007
@@ -33,9 +32,7 @@ def ids(queue: Queue) -> Callable[[fdb.Transaction, Page], tuple[list[str | None
 
 def test_pages_show_one_version_whatever_happens_meanwhile(db: fdb.Database, queue: Queue) -> None:
     enqueued = fill(db, queue)
-    pages = table_scan.pages(
-        db, queue._keys, queue._keys.ready_range(), ids(queue), size=5 * PAYLOAD
-    )
+    pages = table_scan.pages(db, queue._keys, queue._keys.ready.rows, ids(queue), size=5 * PAYLOAD)
     seen = next(pages)
     assert 1 < len(seen) < 10
     for message_id in enqueued[-10:]:
@@ -58,7 +55,7 @@ def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_
             raise fdb.FDBError(TOO_OLD)
         return look(tr, page)
 
-    pages = table_scan.pages(db, queue._keys, queue._keys.ready_range(), read, size=5 * PAYLOAD)
+    pages = table_scan.pages(db, queue._keys, queue._keys.ready.rows, read, size=5 * PAYLOAD)
     seen = next(pages)
     for message_id in (enqueued[0], enqueued[-1]):
         queue.cancel(db, message_id)
@@ -72,7 +69,7 @@ def test_a_reader_may_take_fewer_rows_than_it_is_given(db: fdb.Database, queue: 
     def two(tr: fdb.Transaction, page: Page) -> tuple[list[str | None], int]:
         return page.places()[1][:2], min(2, len(page))
 
-    pages = list(table_scan.pages(db, queue._keys, queue._keys.ready_range(), two))
+    pages = list(table_scan.pages(db, queue._keys, queue._keys.ready.rows, two))
     assert pages == [enqueued[:2], enqueued[2:4], enqueued[4:6], enqueued[6:]]
 
 
@@ -89,7 +86,7 @@ def test_a_page_may_end_within_a_block(db: fdb.Database, queue: Queue) -> None:
         return list(zip(levels, ids, page.keys, strict=True))[:count], count
 
     for size in (1, 10_000):
-        pages = list(table_scan.pages(db, queue._keys, queue._keys.ready_range(), seven, size=size))
+        pages = list(table_scan.pages(db, queue._keys, queue._keys.ready.rows, seven, size=size))
         found = [each for page in pages for each in page]
         assert all(len(page) <= 7 for page in pages)
         assert [message_id for _, message_id, _ in found] == enqueued
@@ -99,8 +96,8 @@ def test_a_page_may_end_within_a_block(db: fdb.Database, queue: Queue) -> None:
 
 
 def test_nothing_is_read_of_an_empty_range(db: fdb.Database, queue: Queue) -> None:
-    assert list(table_scan.pages(db, queue._keys, queue._keys.ready_range(), ids(queue))) == []
-    assert table_scan.split(db, queue._keys, [queue._keys.ready_range()], 10_000) == []
+    assert list(table_scan.pages(db, queue._keys, queue._keys.ready.rows, ids(queue))) == []
+    assert table_scan.split(db, queue._keys, [queue._keys.ready.rows], 10_000) == []
 
 
 def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
@@ -132,7 +129,7 @@ def test_a_range_may_end_within_a_block_that_is_cut(
 ) -> None:
     # Given two parts of a block, and whoever takes some of its first messages cuts the rest
     enqueued = queue.enqueue_many(db, [b"%d" % n for n in range(50)])
-    every = queue._keys.ready_range()
+    every = queue._keys.ready.rows
     middle = page_keys(db, queue, every)[20]
     if taken:
         queue.receive_many(db, taken)
@@ -167,7 +164,7 @@ def test_leases_of_rows_of_all_kinds_are_each_in_one_part(
 
     # When they are read part by part and page by page
     found = []
-    every = queue._keys.kind(Kind.LEASE)
+    every = queue._keys.lease.rows
     for part in table_scan.split(db, queue._keys, [every], size):
         for page in table_scan.pages(db, queue._keys, part, held(queue), size=size):
             found += page

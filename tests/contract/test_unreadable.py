@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import Any
 
@@ -11,10 +10,11 @@ import pytest
 import fdbqueue
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import CorruptData
+from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec import pack
-from fdbqueue.schema.codec.delayed import Delayed
-from fdbqueue.schema.codec.envelopes import UNREADABLE, Envelope
-from fdbqueue.schema.keys import Kind, within
+from fdbqueue.schema.envelope import UNREADABLE, Envelope
+from fdbqueue.schema.keys import Kind, QueueKeys, within
+from fdbqueue.schema.records import Delayed
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
@@ -26,7 +26,7 @@ OTHER = b"\x63" + b"an envelope of another version"
 GARBAGE = b"\x01\xc1"
 ASTRAY = ("pointer astray", "slot astray")
 """What is left of a message of which not even the id can be read."""
-UNREADABLE_JSON = [b'{"format": 99}', b"buy milk", b'{"format": Infinity}', b"[" * 50_000]
+OTHERS = [OTHER, b"buy milk", b"\x01", b"\x01nonsense", b"\x01" + b"\x91" * 50_000]
 UNKNOWN_FIELD = pack({1: b"x", 2: 4, 3: 0, 99: "what is this"})
 
 
@@ -51,7 +51,7 @@ def test_a_message_that_cannot_be_read_is_skipped_to_the_dead_letters(
     # Given one at the head of the queue
     forced(queue, scheme)
     bad, good = queue.enqueue_many(db, [b"bad", b"good"])
-    spoil(db, queue, Kind.READY, stored)
+    spoil(db, queue, QueueKeys.ready, stored)
     # Then a look at the queue shows it
     shown, other = queue.peek(db, 2)
     assert (shown.id, shown.payload, shown.content_type) == (bad, stored, UNREADABLE)
@@ -79,10 +79,10 @@ def test_what_is_skipped_comes_back_whole_once_it_can_be_read(
     db: fdb.Database, queue: Queue
 ) -> None:
     queue.enqueue(db, b"a", headers={"region": "eu"})
-    readable = first_row(db, queue, Kind.READY).value
-    spoil(db, queue, Kind.READY, b"\x63" + readable[1:])
+    readable = first_row(db, queue, QueueKeys.ready).value
+    spoil(db, queue, QueueKeys.ready, b"\x63" + readable[1:])
     assert queue.receive(db) is None
-    grave = first_row(db, queue, Kind.DEAD)
+    grave = first_row(db, queue, QueueKeys.dead)
     db[grave.key] = grave.value.replace(b"\x63" + readable[1:], readable)
 
     assert queue.retry(db).taken == 1
@@ -94,7 +94,7 @@ def test_more_of_them_than_one_look_takes_stop_nobody(db: fdb.Database, queue: Q
     for _ in range(3):
         queue._run(db, lambda tr: [queue.enqueue(tr, b"bad") for _ in range(500)])
     queue.enqueue(db, b"good")
-    rows = queue._keys.kind(Kind.READY)
+    rows = queue._keys.ready.rows
 
     def ruin(tr: fdb.Transaction) -> None:
         for kv in tr.get_range(rows.start, rows.stop, limit=1_500):
@@ -110,7 +110,7 @@ def test_more_of_them_than_one_look_takes_stop_nobody(db: fdb.Database, queue: Q
 def test_a_purge_and_a_sweep_go_through_what_cannot_be_read(db: fdb.Database, queue: Queue) -> None:
     for _ in range(2):
         queue.enqueue_many(db, [b"bad", b"good"])
-        spoil(db, queue, Kind.READY, OTHER)
+        spoil(db, queue, QueueKeys.ready, OTHER)
         queue.admin.sweep(db)
         assert queue.depth(db).dead == 1
         queue.purge(db, states="dead")
@@ -118,20 +118,20 @@ def test_a_purge_and_a_sweep_go_through_what_cannot_be_read(db: fdb.Database, qu
             db,
             [b"bad"],
         )
-        spoil(db, queue, Kind.READY, OTHER)
+        spoil(db, queue, QueueKeys.ready, OTHER)
         assert queue.purge(db).taken == 2
     assert queue.depth(db).ready == 0
 
 
 def test_a_subscription_and_a_plan_pass_what_cannot_be_read(db: fdb.Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"bad", b"good", b"better"])
-    spoil(db, queue, Kind.READY, OTHER)
+    spoil(db, queue, QueueKeys.ready, OTHER)
     every = queue.subscriptions.open(db, "all", selector="priority < 9")
     found = every.receive(db, at_most_once=True)
     assert found is not None
     assert found.payload == b"good"
     assert queue.depth(db).dead == 1
-    spoil(db, queue, Kind.READY, OTHER)
+    spoil(db, queue, QueueKeys.ready, OTHER)
     assert queue.receive(db) is None
     assert queue.depth(db).dead == 2
 
@@ -142,7 +142,7 @@ def test_a_delayed_message_that_cannot_be_read_stops_nobody(
 ) -> None:
     queue.enqueue(db, b"bad", delay=10)
     queue.enqueue(db, b"good")
-    spoil(db, queue, Kind.DELAYED, stored)
+    spoil(db, queue, QueueKeys.delayed, stored)
     clock.seconds += 11
 
     found = queue.receive(db)
@@ -162,7 +162,7 @@ def test_a_message_that_waits_for_its_key_and_cannot_be_read_stops_nobody(
         queue.enqueue(db, b"good", key="k")
     held = queue.receive(db)
     assert held is not None
-    spoil(db, queue, Kind.WAITING, stored)
+    spoil(db, queue, QueueKeys.waiting, stored)
     assert UNREADABLE in {each.message.content_type for each in queue.messages(db, "waiting")}
     # When that ends, those behind it come
     queue.ack(db, held)
@@ -179,7 +179,7 @@ def test_a_message_that_waits_for_its_key_and_cannot_be_read_stops_nobody(
 
 
 @pytest.mark.parametrize("stored", [OTHER, GARBAGE])
-@pytest.mark.parametrize(("kind", "delay"), [(Kind.WAITING, 0), (Kind.DELAYED, 10)])
+@pytest.mark.parametrize(("kind", "delay"), [(QueueKeys.waiting, 0), (QueueKeys.delayed, 10)])
 def test_what_waits_and_cannot_be_read_can_be_purged(
     db: fdb.Database, queue: Queue, stored: bytes, kind: Kind, delay: float
 ) -> None:
@@ -199,7 +199,7 @@ def test_a_dead_letter_that_cannot_be_read_is_shown_and_purged(
     found = queue.receive(db)
     assert found is not None
     queue.reject(db, found, reason="no")
-    spoil(db, queue, Kind.DEAD, stored)
+    spoil(db, queue, QueueKeys.dead, stored)
     (letter,) = queue.dead.list(db)
     assert (letter.message.content_type, letter.message.payload) == (UNREADABLE, stored)
     assert queue.retry(db).taken == 0
@@ -213,7 +213,7 @@ def test_a_lease_that_cannot_be_read_stops_nobody(
 ) -> None:
     queue.enqueue_many(db, [b"bad", b"good"])
     assert queue.receive(db, lease=5) is not None
-    spoil(db, queue, Kind.LEASE, stored)
+    spoil(db, queue, QueueKeys.lease, stored)
     clock.seconds += 6
 
     found = queue.receive(db)
@@ -230,7 +230,7 @@ def test_a_key_of_somebody_else_among_the_ready_messages_is_named_and_nothing_ha
     db: fdb.Database, queue: Queue, elements: tuple[object, ...]
 ) -> None:
     queue.enqueue(db, b"good")
-    db[fdb.tuple.pack((int(Kind.READY), *elements), queue._keys.prefix)] = b"foreign"
+    db[fdb.tuple.pack(elements, queue._keys.ready.prefix)] = b"foreign"
     for act in (queue.receive, queue.peek, queue.admin.sweep):
         with pytest.raises(CorruptData, match="a key"):
             act(db)
@@ -241,7 +241,10 @@ def test_a_key_of_somebody_else_among_the_ready_messages_is_named_and_nothing_ha
 
 
 @pytest.mark.parametrize("stored", [OTHER, b"\xff", b"05-00"])
-@pytest.mark.parametrize("kind", [Kind.SLOT, Kind.UNIQUE, Kind.SCHEDULE, Kind.BACKLOG, Kind.DEDUP])
+@pytest.mark.parametrize(
+    "kind",
+    [QueueKeys.slot, QueueKeys.unique, QueueKeys.schedule, QueueKeys.backlog, QueueKeys.dedup],
+)
 def test_a_side_record_that_cannot_be_read_is_named_and_ends_no_verification(
     db: fdb.Database, queue: Queue, kind: Kind, stored: bytes
 ) -> None:
@@ -269,7 +272,7 @@ def test_a_slot_that_cannot_be_read_stops_no_end_and_no_purge(
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(2)])
     found = queue.receive(db)
     assert found is not None
-    spoil(db, queue, Kind.SLOT, stored)
+    spoil(db, queue, QueueKeys.slot, stored)
     queue.ack(db, found)
     assert queue.purge(db).taken == 1
 
@@ -281,7 +284,7 @@ def test_a_level_that_no_queue_has_is_unreadable(
     queue.enqueue(db, b"bad", delay=10)
     position = Position(level, 0, bytes(8))
     for packed in (Envelope(b"", 0), Envelope(b"", 0, level)):
-        spoil(db, queue, Kind.DELAYED, Delayed(position, packed.pack()).pack())
+        spoil(db, queue, QueueKeys.delayed, Delayed(position, packed.pack()).pack())
         assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
         position = Position(4, 0, bytes(8))
     assert queue.purge(db, states="delayed").taken == 1
@@ -296,7 +299,7 @@ def test_a_tail_that_cannot_be_read_is_named(
     for _ in range(2):
         queue.enqueue(db, b"a", headers={"n": 1})
         assert queue.receive(db) is not None
-    spoil(db, queue, Kind.TAIL, stored)
+    spoil(db, queue, QueueKeys.tail, stored)
     with pytest.raises(CorruptData, match="the tail of a level"):
         queue.enqueue(db, b"b", headers={"n": 1})
     assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
@@ -307,7 +310,7 @@ def test_limits_that_cannot_be_read_are_named_and_replaced(db: fdb.Database, que
     for each in limits:
         each.set(db, concurrency=2)
     shared = within(queue._scope(db.create_transaction()).root.limits.limits.prefix)
-    for every in (queue._keys.kind(Kind.LIMITS), shared):
+    for every in (queue._keys.limits.rows, shared):
         db[db.get_range(every.start, every.stop, limit=1)[0].key] = OTHER
     queue.enqueue(db, b"a", limits={"api": "open"})
     found = [each for each in queue.admin.verify(db).deviations if each.kind == "unreadable"]
@@ -337,7 +340,7 @@ def test_a_place_at_a_limit_that_cannot_be_read_is_corrected_from_its_queue(
 
 def test_a_schedule_whose_tick_has_no_id_is_named(db: fdb.Database, queue: Queue) -> None:
     queue.schedules.set(db, "tick", every=60, payload=b"x")
-    rows = queue._keys.kind(Kind.SCHEDULE)
+    rows = queue._keys.schedule.rows
     _, progress = db.get_range(rows.start, rows.stop)
     db[progress.key] = progress.value.replace(b"d-", b"e-")
     assert "tick" in {each.subject for each in queue.admin.verify(db).deviations}
@@ -346,18 +349,13 @@ def test_a_schedule_whose_tick_has_no_id_is_named(db: fdb.Database, queue: Queue
 # -- queues -----------------------------------------------------------------------------------
 
 
-def meta(db: fdb.Database, queue: Queue) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(db[queue._keys.meta] or b"")
-    return found
-
-
 def afresh(queue: Queue) -> Queue:
     """A handle that has nothing in its cache."""
     fresh: Queue = pickle.loads(pickle.dumps(queue))
     return fresh
 
 
-@pytest.mark.parametrize("stored", UNREADABLE_JSON)
+@pytest.mark.parametrize("stored", OTHERS)
 def test_a_queue_that_cannot_be_read_hides_no_other_and_can_be_deleted(
     db: fdb.Database, space: fdb.Subspace, queue: Queue, stored: bytes
 ) -> None:
@@ -378,21 +376,21 @@ def test_a_queue_that_cannot_be_read_hides_no_other_and_can_be_deleted(
 
 
 def test_levels_that_cannot_be_read_are_no_queue(db: fdb.Database, queue: Queue) -> None:
-    stored = meta(db, queue)
-    stored["options"]["levels"] = "many"
-    db[queue._keys.meta] = json.dumps(stored).encode()
+    stored = catalogue.Meta.unpack(db[queue._keys.meta])
+    stored.options["levels"] = "many"
+    db[queue._keys.meta] = stored.pack()
 
     with pytest.raises(CorruptData, match="levels"):
         afresh(queue).enqueue(db, b"a")
 
 
-@pytest.mark.parametrize("stored", UNREADABLE_JSON)
+@pytest.mark.parametrize("stored", OTHERS)
 def test_a_subscription_that_cannot_be_read_disables_itself_alone(
     db: fdb.Database, queue: Queue, stored: bytes
 ) -> None:
     queue.subscriptions.open(db, "audit", mode="browse")
     queue.subscriptions.open(db, "eu", selector="region = 'eu'")
-    spoil(db, queue, Kind.SUBSCRIPTION, stored)
+    spoil(db, queue, QueueKeys.subscription, stored)
 
     here = afresh(queue)
     here.enqueue(db, b"a", headers={"region": "eu"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -10,17 +9,16 @@ from msgspec.structs import replace
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import QueueNotFound
-from fdbqueue.messages import run
+from fdbqueue.messages import lookup, run
 from fdbqueue.messages.checks import audit
 from fdbqueue.queue.admin.verification import Deviation
 from fdbqueue.schema import catalogue
-from fdbqueue.schema.codec.atomic import pack_counters, pack_index
-from fdbqueue.schema.codec.consumers import ConsumerRecord, Request, pack_state
-from fdbqueue.schema.codec.envelopes import Envelope
-from fdbqueue.schema.codec.leases import Lease, pack_expiry, pack_until
-from fdbqueue.schema.codec.lookup import pack_place
-from fdbqueue.schema.codec.slots import Backlog
+from fdbqueue.schema.codec import pack_counters, pack_index
+from fdbqueue.schema.consumers import ConsumerRecord, Listed, Request
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.schema.keys import Kind, QueueKeys
+from fdbqueue.schema.leases import Lease, pack_expiry, pack_until
+from fdbqueue.schema.records import Backlog
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.limits import Allowed
@@ -49,9 +47,9 @@ def rows(db: Database, queue: Queue, kind: Kind) -> list[fdb.KeyValue]:
 
 
 def first_lease(db: Database, queue: Queue) -> tuple[bytes, Position, int]:
-    row = rows(db, queue, Kind.LEASE)[0]
+    row = rows(db, queue, QueueKeys.lease)[0]
     lease = Lease.unpack(row.value)
-    token = lease.claim + row.key[len(queue._keys.lease_prefix) :]
+    token = lease.claim + row.key[len(queue._keys.lease.prefix) :]
     return token, lease.position, lease.expiry_version
 
 
@@ -59,11 +57,11 @@ Plant = Callable[[Database, Queue, QueueKeys], None]
 
 
 def unreadable(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[rows(db, queue, Kind.READY)[0].key] = b"\x01nonsense"
+    db[rows(db, queue, QueueKeys.ready)[0].key] = b"\x01nonsense"
 
 
 def unreadable_lease(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[rows(db, queue, Kind.LEASE)[0].key] = b""
+    db[rows(db, queue, QueueKeys.lease)[0].key] = b""
 
 
 def no_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -77,12 +75,12 @@ def other_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def no_lease(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    token = keys.token(bytes(16), keys.ready(Position(0, 17, bytes(8))))
+    token = keys.token(bytes(16), keys.ready_key(Position(0, 17, bytes(8))))
     db[keys.expiry(10**15, bytes(16))] = pack_expiry(5, [token[16:]])
 
 
 def forgotten_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    place = keys.ready(Position(0, 17, bytes(8)))[keys.place_begin :]
+    place = keys.ready_key(Position(0, 17, bytes(8)))[keys.place_begin :]
     db[keys.until(bytes(16))] = pack_until({place: Moment(7, 5)})
 
 
@@ -98,46 +96,45 @@ def unreadable_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
     _, position, _ = first_lease(db, queue)
-    db[keys.ready(position)] = rows(db, queue, Kind.READY)[0].value
+    db[keys.ready_key(position)] = rows(db, queue, QueueKeys.ready)[0].value
     size = 1 if position.level == 5 else 0
     db.add(keys.count(position.level), counters(enqueued=1, ready=1, ready_bytes=size))
 
 
 def leased_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    row = rows(db, queue, Kind.LEASE)[0]
+    row = rows(db, queue, QueueKeys.lease)[0]
     token, position, _ = first_lease(db, queue)
-    other = keys.token(token[:16], keys.ready(Position(position.level, 1, bytes(8))))
+    other = keys.token(token[:16], keys.ready_key(Position(position.level, 1, bytes(8))))
     db[run.token_key(keys, other)] = row.value
-    expiry = rows(db, queue, Kind.EXPIRY)[0]
+    expiry = rows(db, queue, QueueKeys.expiry)[0]
     db[expiry.key] = expiry.value + other[16:]
     db.add(keys.count(position.level), counters(enqueued=1, leased=1))
 
 
 def cancelled_and_ready(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"x", unique="mine")
-    row = next(it for it in rows(db, queue, Kind.READY) if b"mine" in it.value)
+    row = next(it for it in rows(db, queue, QueueKeys.ready) if b"mine" in it.value)
     envelope = replace(Envelope.unpack(row.value), cancelled=True)
     db[row.key] = envelope.pack()
 
 
 def cancellation_not_noted(db: Database, queue: Queue, keys: QueueKeys) -> None:
     cancel_all(db, queue)
-    stored = json.loads(db[keys.meta] or b"")
-    del stored["cancels"]
+    stored = catalogue.Meta.unpack(db[keys.meta])
     tr = db.create_transaction()
-    tr[keys.meta] = json.dumps(stored).encode()
+    tr[keys.meta] = replace(stored, noted=stored.noted - {"cancels"}).pack()
     catalogue.resubscribe(tr, keys)  # Handles read it again.
     tr.commit().wait()
 
 
 def cancellation_not_looked_for(db: Database, queue: Queue, keys: QueueKeys) -> None:
     cancel_all(db, queue)
-    for row in rows(db, queue, Kind.LEASE):
+    for row in rows(db, queue, QueueKeys.lease):
         db[row.key] = replace(Lease.unpack(row.value), plain=True).pack()
 
 
 def cancel_all(db: Database, queue: Queue) -> None:
-    for row in rows(db, queue, Kind.LEASE):
+    for row in rows(db, queue, QueueKeys.lease):
         message_id = Lease.unpack(row.value).position.to_id()
         assert queue.cancel(db, message_id)
 
@@ -148,7 +145,7 @@ def low_tail(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def lost_chunk(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    del db[rows(db, queue, Kind.CHUNK)[1].key]
+    del db[rows(db, queue, QueueKeys.chunk)[1].key]
 
 
 def orphaned_chunks(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -175,7 +172,9 @@ def lost_counter(db: Database, queue: Queue, keys: QueueKeys) -> None:
 def slot_of_nobody(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
     db[keys.slot("k", 0)] = b"gone"
-    row = next(it for it in rows(db, queue, Kind.READY) if Envelope.unpack(it.value).key == "k")
+    row = next(
+        it for it in rows(db, queue, QueueKeys.ready) if Envelope.unpack(it.value).key == "k"
+    )
     del db[row.key]
     db.add(keys.count(5), counters(enqueued=-1, ready=-1, ready_bytes=-1))
 
@@ -188,7 +187,9 @@ def free_slot(db: Database, queue: Queue, keys: QueueKeys) -> None:
 def place_of_nobody(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.keys["k"].set(db, concurrency=None, window=1)
     queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
-    row = next(it for it in rows(db, queue, Kind.READY) if Envelope.unpack(it.value).key == "k")
+    row = next(
+        it for it in rows(db, queue, QueueKeys.ready) if Envelope.unpack(it.value).key == "k"
+    )
     del db[row.key]
     db.add(keys.count(5), counters(enqueued=-1, ready=-1, ready_bytes=-1))
 
@@ -238,17 +239,17 @@ def wrong_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
     delivery = queue.receive(db)
     assert delivery is not None
     queue.reject(db, delivery, "no")
-    db[keys.moved(delivery.id)] = pack_place(Position(2, 1, bytes(8)))
+    db[keys.moved(delivery.id)] = lookup.pointer(keys, Position(2, 1, bytes(8)))
 
 
 def lost_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
     wrong_pointer(db, queue, keys)
-    del db[rows(db, queue, Kind.MOVED)[0].key]
+    del db[rows(db, queue, QueueKeys.moved)[0].key]
 
 
 def unreadable_dedup(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"x", dedup_id="once")
-    db[rows(db, queue, Kind.DEDUP)[0].key] = b"\x01nonsense"
+    db[rows(db, queue, QueueKeys.dedup)[0].key] = b"\x01nonsense"
 
 
 def astray_unique(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -266,7 +267,7 @@ def astray_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def missing_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"1", ttl=1000)
-    row = rows(db, queue, Kind.MORTAL)[0]
+    row = rows(db, queue, QueueKeys.mortal)[0]
     del db[row.key]
 
 
@@ -279,7 +280,7 @@ def silent_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def dead_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.state("", 2, 0, b"gone")] = pack_state(b"session", 7)
+    db[keys.state("", 2, 0, b"gone")] = Listed(b"session", 7).pack()
     db[keys.sleeper("", 0, 7, b"gone")] = b""
 
 
@@ -379,7 +380,7 @@ def test_a_queue_of_many_pages_is_looked_at_whole(
         queue.receive(db)
     found = queue.admin.verify(db)
     assert (found.deviations, found.messages) == ((), 58)
-    for kind in (Kind.EXPIRY, Kind.CHUNK):
+    for kind in (QueueKeys.expiry, QueueKeys.chunk):
         for row in rows(db, queue, kind):
             del db[row.key]
     found = queue.admin.verify(db)

@@ -11,7 +11,7 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, Subscription
 from fdbqueue.consumers import eviction, registry, wakeups, watching
-from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -254,7 +254,7 @@ def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(
     subscription: Subscription | None,
     sleeper: Callable[..., Sleeper],
 ) -> None:
-    asleep = keys.sleepers(subscription.name if subscription else "")
+    asleep = keys.sleeper.under(subscription.name if subscription else "")
     idle = sleeper("idle", capacity=100)
     settle(db, [idle])
     got: list[object] = []

@@ -12,7 +12,7 @@ from fdbqueue.consumers import wakeups
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.schema.keys import Kind, RootKeys
+from fdbqueue.schema.keys import RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.connection import ConnectionState
 from fdbqueue.store.embedded import StoreFull
@@ -269,7 +269,7 @@ def test_a_lease_is_extended_as_long_as_the_handler_runs(
     db: Database, space: fdb.Subspace, recorder: Recorder, clock: ManualClock
 ) -> None:
     queue = Queue.create(db, "brief", root=space, lease=0.3, clock=clock)
-    leases = RootKeys(space).queue("brief").kind(Kind.UNTIL)
+    leases = RootKeys(space).queue("brief").until.rows
     recorder.gate.clear()
     queue.enqueue(db, b"a")
     with Worker(db, 1).add(queue, recorder):
@@ -291,7 +291,7 @@ def test_a_transactional_handler_is_not_run_again_because_its_lease_is_extended(
     db: Database, space: fdb.Subspace, clock: ManualClock
 ) -> None:
     queue = Queue.create(db, "brief", root=space, lease=0.3, clock=clock)
-    every = queue._keys.kind(Kind.UNTIL)
+    every = queue._keys.until.rows
     runs: list[bytes] = []
 
     def handle(tr: fdb.Transaction, message: Message) -> None:

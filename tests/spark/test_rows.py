@@ -15,7 +15,7 @@ from pyspark.sql import types
 
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData, InvalidSchema
-from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.spark.source import payloads
 from fdbqueue.values.model import HeaderValue, Position
 
@@ -179,7 +179,7 @@ NAMES = [each.encode_name for each in structs.fields(Envelope)]
 def test_whatever_is_stored_is_a_row_or_told_to_be_corrupt(
     db: fdb.Database, queue: Queue, source: dict[str, str], stored: dict[str, Any]
 ) -> None:
-    db[queue._keys.ready(Position(5, 1, b"random"))] = b"\x01" + msgpack.packb(stored)
+    db[queue._keys.ready_key(Position(5, 1, b"random"))] = b"\x01" + msgpack.packb(stored)
     for options in ({}, {"selector": "priority > 3"}, {"since": "2020-01-01"}):
         try:
             assert len(read(source, "ready", None, **options)) <= 1

@@ -7,14 +7,19 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData
-from fdbqueue.schema.codec.envelopes import UNREADABLE
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.envelope import UNREADABLE
+from fdbqueue.schema.keys import Kind, QueueKeys
 
 from .columns import read, schema
 from .test_stream_readers import browser, consumer, latest, rows
 
 OTHER = b"\x63" + b"an envelope of another version"
-KINDS = {"ready": Kind.READY, "delayed": Kind.DELAYED, "leased": Kind.LEASE, "dead": Kind.DEAD}
+KINDS = {
+    "ready": QueueKeys.ready,
+    "delayed": QueueKeys.delayed,
+    "leased": QueueKeys.lease,
+    "dead": QueueKeys.dead,
+}
 
 
 @pytest.fixture
@@ -63,7 +68,7 @@ def test_it_is_no_bad_payload(
     db: fdb.Database, queue: Queue, source: dict[str, str], type_: DataType, expected: object
 ) -> None:
     queue.enqueue_many(db, [b'{"a": 1}'] * 2)
-    spoil(db, queue, Kind.READY)
+    spoil(db, queue, QueueKeys.ready)
     assert [row["payload"] for row in read(source, columns=schema(payload=type_))] == [
         None,
         expected,
@@ -73,7 +78,7 @@ def test_it_is_no_bad_payload(
 def test_it_can_be_skipped_or_refused(
     db: fdb.Database, filled: Queue, source: dict[str, str]
 ) -> None:
-    spoil(db, filled, Kind.READY)
+    spoil(db, filled, QueueKeys.ready)
     (good,) = read(source, unreadable="skip")
     assert good["payload"] == b"ready 2"
     with pytest.raises(CorruptData, match="unreadable at 'keep'"):
@@ -86,7 +91,7 @@ def test_it_can_be_skipped_or_refused(
 def test_a_stream_that_browses_goes_on_behind_it(
     db: fdb.Database, filled: Queue, source: dict[str, str], choice: str, found: list[bytes | None]
 ) -> None:
-    spoil(db, filled, Kind.READY)
+    spoil(db, filled, QueueKeys.ready)
     reader = browser(source, unreadable=choice)
     start = reader.initialOffset()
     first = latest(reader, start)
@@ -98,7 +103,7 @@ def test_a_stream_that_browses_goes_on_behind_it(
 def test_a_stream_that_takes_skips_it_to_the_dead_letters(
     db: fdb.Database, filled: Queue, source: dict[str, str]
 ) -> None:
-    spoil(db, filled, Kind.READY)
+    spoil(db, filled, QueueKeys.ready)
     reader = consumer(source)
     start = reader.initialOffset()
     assert rows(reader, start, latest(reader, start)) == [b"ready 2"]
@@ -112,6 +117,6 @@ def test_a_stream_that_takes_shows_what_was_spoilt_after_it_was_planned(
     reader = consumer(source)
     start = reader.initialOffset()
     end = latest(reader, start)
-    spoil(db, queue, Kind.LEASE)
+    spoil(db, queue, QueueKeys.lease)
     assert rows(reader, start, end) == [None, b"b"]
     assert rows(consumer(source, unreadable="skip"), start, end) == [b"b"]

@@ -10,10 +10,10 @@ from fdbqueue.errors import (
     InvalidPayload,
     PayloadTooLarge,
 )
-from fdbqueue.schema.codec.atomic import pack_counters, unpack_counters
-from fdbqueue.schema.codec.dead_letters import DeadLetter
-from fdbqueue.schema.codec.envelopes import Envelope
-from fdbqueue.schema.codec.leases import Lease
+from fdbqueue.schema.codec import pack_counters, unpack_counters
+from fdbqueue.schema.envelope import Envelope
+from fdbqueue.schema.leases import Lease
+from fdbqueue.schema.records import DeadLetter
 from fdbqueue.values.content import check_headers, check_payload
 from fdbqueue.values.model import Position
 from fdbqueue.values.options import MAX_PAYLOAD
@@ -57,7 +57,7 @@ def test_a_lease_survives_storage(
 def test_a_dead_letter_survives_storage(
     envelope: Envelope, position: Position, reason: str
 ) -> None:
-    letter = DeadLetter(position, reason, 1, envelope.pack())
+    letter = DeadLetter(position, envelope.pack(), reason, 1)
     found = DeadLetter.unpack(letter.pack())
     assert (found, found.envelope) == (letter, envelope)
 

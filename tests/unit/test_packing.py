@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Packer, parts, runs
-from fdbqueue.schema.codec.sinks import StagedRun
+from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Packer, runs
+from fdbqueue.schema.streams import StagedPiece, StagedRun
 
 
 @given(
@@ -26,7 +26,7 @@ def test_staged_rows_come_back(
     for run in given:
         packer.add(run)
     packer.close()
-    assert runs(packer.pieces) == given
+    assert runs(map(StagedPiece.unpack, packer.pieces)) == given
     assert given[1].envelopes == [envelope, b"another"]
 
 
@@ -51,10 +51,10 @@ def test_pieces_fit_and_have_all_rows_in_order(
     found: list[tuple[int, int, bool, int]] = []
     pieces = packer.pieces
     while pieces:
-        length = parts(pieces[0])
-        unit = runs(pieces[:length])
+        length = StagedPiece.unpack(pieces[0]).parts
+        unit = runs(map(StagedPiece.unpack, pieces[:length]))
         assert 0 < sum(run.messages for run in unit) <= PIECE_ROWS
-        assert all(len(piece) <= PIECE_BYTES + 3 for piece in pieces[:length])
+        assert all(len(piece) <= PIECE_BYTES + 10 for piece in pieces[:length])
         for run in unit:
             assert len(run.envelopes) == run.messages
             assert run.size == sum(len(each) - 4 for each in run.envelopes)

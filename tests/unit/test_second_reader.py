@@ -13,11 +13,12 @@ from msgspec.structs import asdict, astuple, fields
 
 from fdbqueue.errors import CorruptData
 from fdbqueue.messages.run import pack_row
-from fdbqueue.schema.codec.consumers import Request
-from fdbqueue.schema.codec.dead_letters import DeadLetter
-from fdbqueue.schema.codec.envelopes import Envelope
-from fdbqueue.schema.codec.leases import Lease
+from fdbqueue.schema.consumers import Request
+from fdbqueue.schema.envelope import Envelope
+from fdbqueue.schema.leases import Lease
+from fdbqueue.schema.records import DeadLetter
 from fdbqueue.values.model import Position
+from fdbqueue.values.options import QueueOptions
 
 from . import test_format as vectors
 from .test_codec import envelopes, positions
@@ -131,10 +132,12 @@ TEA = page("READY")
             "LEASE",
             [AT, 90_000_000, 1_700_000_030_000, "billing", TEA, True, bytes(range(16)), True, 2],
         ),
-        ("LEASE, planned", [AT, 0, 0, "billing", TEA]),
-        ("DELAYED", [[5, 0, AT[2]], TEA]),
-        ("DEAD", [AT, "rejected", 1_700_000_050_000, TEA]),
-        ("MOVED, ready", ["ready", *AT]),
+        ("LEASE, planned", [AT, 0, 0, "billing", TEA, True, bytes(16), False, 1]),
+        ("DUE", [[5, 0, AT[2]], TEA]),
+        ("DEAD", [AT, TEA, "rejected", 1_700_000_050_000]),
+        ("META", [bytes(range(16)).hex(), QueueOptions(levels=3).to_json(), None, []]),
+        ("SUBSCRIPTION", ["audit", "acquire", None, False, False]),
+        ("STATE", [bytes(range(16)), 89_000_000]),
         ("BACKLOG", [1_700_000_000_000, [3, None, None]]),
         ("RATE", [1_700_000_000_600_000, [600_000, 20], [1, 1_700_000_000_600]]),
         ("CONSUMER", ["billing", 1, 1_700_000_000_000, 0, 0, ""]),
@@ -145,6 +148,10 @@ TEA = page("READY")
 )
 def test_it_reads_the_records_of_the_page(name: str, wanted: object) -> None:
     assert value(page(name)) == wanted
+
+
+def test_a_message_that_has_moved_is_found_by_the_key_that_is_stored() -> None:
+    assert vectors.QUEUE.prefix + page("MOVED, ready") == vectors.documented()["READY"][0]
 
 
 @given(envelopes)
@@ -165,8 +172,8 @@ def test_what_it_writes_is_read(made: Envelope) -> None:
 @given(positions, st.binary(max_size=9), st.booleans())
 def test_what_it_writes_of_records_is_read(at: Position, packed: bytes, flag: bool) -> None:
     place = [at.level, at.index, at.random]
-    assert DeadLetter.unpack(written_list([place, "why", 1, packed])) == DeadLetter(
-        at, "why", 1, packed
+    assert DeadLetter.unpack(written_list([place, packed, "why", 1])) == DeadLetter(
+        at, packed, "why", 1
     )
     lease: list[Any] = [place, 7, 8, "c", packed, flag, bytes(16), flag, 3]
     assert Lease.unpack(written_list(lease)) == Lease(at, *lease[1:])

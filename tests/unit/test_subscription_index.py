@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from fdbqueue import Message
 from fdbqueue.errors import InvalidSelector
-from fdbqueue.schema import subscription_index
-from fdbqueue.schema.subscription_definitions import Definition
-from fdbqueue.schema.subscription_index import SubscriptionIndex
+from fdbqueue.schema import consumers
+from fdbqueue.schema.consumers import Definition, SubscriptionIndex
 from fdbqueue.values.selector import Selector
 
 NAMES = st.sampled_from(["region", "amount", '"priority"', "priority"])
@@ -79,7 +78,7 @@ def test_headers_that_must_have_a_value_are_known(text: str, headers: list[str])
 def test_what_is_too_much_to_evaluate_counts_as_wanted() -> None:
     definitions = [definition(n, f"amount > {n}") for n in range(5)]
     message = Message("id", b"", {"amount": 2}, 4, 0, 0, 0)
-    with mock.patch.object(subscription_index, "MAX_TESTS", 5):
+    with mock.patch.object(consumers, "MAX_TESTS", 5):
         index = SubscriptionIndex(definitions)
         assert index.wanting([message], 0) == {"0", "1"}
         assert index.wanting([message, message], 0) == {str(n) for n in range(5)}

@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 from fdbqueue import NewMessage, Queue, Then, fdb
 from fdbqueue.errors import OperationTimedOut
 from fdbqueue.schema import audit_log
-from fdbqueue.schema.codec.audit_log import AuditLine
 from fdbqueue.schema.keys import RootKeys
+from fdbqueue.schema.records import AuditLine
 from fdbqueue.web import Role, User, Users, application
 from tests import consumers
 from tests.patience import eventually

@@ -16,8 +16,7 @@ from fdbqueue.cli.parameters import AsJson
 from fdbqueue.messages.run import MIN_MESSAGES
 from fdbqueue.queue.batch import Batch
 from fdbqueue.queue.queue import Queue
-from fdbqueue.schema.keys import Kind
-from fdbqueue.schema.keys.root import DEFAULT_ROOT
+from fdbqueue.schema.keys import DEFAULT_ROOT, QueueKeys
 from fdbqueue.store.binding import fdb, transactional
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Delivery, NewMessage
@@ -152,7 +151,7 @@ def _cost(
 
 def _is_record(key: bytes) -> bool:
     """Whether a key is that of a record of commits, which each process has for itself."""
-    return bool(fdb.tuple.unpack(key)[-3:-2] == (Kind.ONCE,))
+    return bool(fdb.tuple.unpack(key)[-3:-2] == (QueueKeys.once.number,))
 
 
 def _operations(db: fdb.Database, root: fdb.Subspace) -> Iterator[Operation]:

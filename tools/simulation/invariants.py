@@ -7,31 +7,33 @@ from typing import TYPE_CHECKING
 from workload.place import Place
 
 from fdbqueue.consumers.receiving.waiting import BEAT_SECONDS
-from fdbqueue.schema.keys import Kind
+from fdbqueue.schema.keys import KINDS, QueueKeys
 
 if TYPE_CHECKING:
     from .seam import Seam
 
 MANY = 1_000
 STAYS = {
-    Kind.META: 1,
-    Kind.TAIL: 10,
-    Kind.SUBSCRIPTION: 2,
-    Kind.CURSOR: 10,
-    Kind.COUNT: 10,
-    Kind.CHANGE: 3,
+    QueueKeys.meta: 1,
+    QueueKeys.tail: 10,
+    QueueKeys.subscription: 2,
+    QueueKeys.cursor: 10,
+    QueueKeys.count: 10,
+    QueueKeys.change: 3,
     # One for each operation that ran at once with others, until the next that sweeps.
-    Kind.ONCE: 300,
-    Kind.LIMITS: MANY,
-    Kind.EVENT: MANY,
+    QueueKeys.once: 300,
+    QueueKeys.limits: MANY,
+    QueueKeys.event: MANY,
     # For a week after its end.
-    Kind.GROUP: MANY,
-    Kind.IN_FLIGHT: 1,
-    Kind.CANCELS: 1,
-    Kind.PLANNER: 1,
+    QueueKeys.group: MANY,
+    # One for each rank, until its time.
+    QueueKeys.earliest: 20,
+    QueueKeys.in_flight: 1,
+    QueueKeys.cancels: 1,
+    QueueKeys.planner: 1,
 }
 """How many rows of each kind a queue keeps without messages, at most."""
-UNTIL_THE_AGENDA = (Kind.RESULT, Kind.RESULT_END, Kind.DEDUP)
+UNTIL_THE_AGENDA = (QueueKeys.result, QueueKeys.result_end, QueueKeys.dedup)
 """What stays until "One end: settle, the agenda, work with a budget"."""
 BEATS = "extender"
 """In the name of the thread of a worker that gives signs of life."""
@@ -65,7 +67,7 @@ def rows_left(place: Place, *, known: bool) -> list[str]:
     """
     found = []
     for queue in place.every:
-        for kind in Kind:
+        for kind in KINDS:
             every = queue._keys.kind(kind)
             count = len(list(place.db.get_range(every.start, every.stop, limit=1000)))
             if count > STAYS.get(kind, 0) and (known or kind not in UNTIL_THE_AGENDA):

@@ -6,8 +6,8 @@ import random
 from types import ModuleType
 
 from fdbqueue.consumers import eviction, fulfilment
-from fdbqueue.messages import run
-from fdbqueue.messages.delivery import lease_expiry, lease_shortening, promotion
+from fdbqueue.messages import agenda, run
+from fdbqueue.messages.delivery import lease_expiry, lease_shortening
 from fdbqueue.messages.groups import members
 from fdbqueue.messages.slots import hand_over
 from fdbqueue.messages.streams import planning
@@ -22,7 +22,8 @@ LOWER: list[tuple[ModuleType, str, int]] = [
     (hand_over, "STEP_ROWS", 2),
     (hand_over, "MAX_DUE", 2),
     (hand_over, "MAX_FILLED", 3),
-    (promotion, "MAX_PROMOTED", 20),
+    (agenda, "MAX_ENTRIES", 20),
+    (agenda, "MAX_RANKS", 2),
     (lease_expiry, "MAX_EXPIRED", 20),
     (eviction, "MAX_EVICTED", 2),
     (lease_shortening, "MAX_SHORTENED", 3),

@@ -9,7 +9,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from fdbqueue.consumers import leader, line, promotion, sessions, wakeups
-from fdbqueue.messages import dead_letters, delayed, lookup, payloads, place, run, transitions
+from fdbqueue.messages import (
+    agenda,
+    dead_letters,
+    delayed,
+    lookup,
+    payloads,
+    place,
+    run,
+    transitions,
+)
 from fdbqueue.messages.delivery import (
     batch,
     lease,
@@ -19,15 +28,14 @@ from fdbqueue.messages.delivery import (
     results,
     scan,
 )
-from fdbqueue.messages.delivery import promotion as due_messages
 from fdbqueue.messages.enqueue import last_values
 from fdbqueue.messages.groups import members
 from fdbqueue.messages.schedules import ticks
 from fdbqueue.messages.slots import backlog, hand_over, permits, rates
 from fdbqueue.messages.streams import planning, staging
 from fdbqueue.schema import catalogue, changes, once
-from fdbqueue.schema.codec import envelopes
-from fdbqueue.schema.codec.envelopes import Envelope
+from fdbqueue.schema import envelope as envelopes
+from fdbqueue.schema.envelope import Envelope
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import cursors
@@ -173,13 +181,13 @@ def miscounts() -> None:
 @mutant
 def weighs_nothing() -> None:
     """What falls due together is made ready in one transaction, however large it is."""
-    vars(due_messages)["fitting"] = lambda items, room: iter(items)
+    vars(agenda)["SIDE_BYTES"] = 1 << 30
 
 
 @mutant
 def steps_once() -> None:
     """A bounded step of what is due counts as all of it."""
-    due_messages.MAX_PROMOTED = 1
+    agenda.MAX_ENTRIES = 1
     vars(promotion)["promote_all"] = lambda tr, scope, issued, **_: promotion.promote(
         tr, scope, issued
     )
@@ -291,7 +299,7 @@ def publishes_twice() -> None:
 @mutant
 def forgets_the_next_tick() -> None:
     """A schedule ticks once: of its next tick there is nothing but the id."""
-    vars(ticks)["arm"] = lambda tr, scope, name, definition, next_ms: Due(next_ms, bytes(8)).to_id()
+    vars(ticks)["arm"] = lambda *given: Due(0, given[-1], bytes(8)).to_id()
 
 
 @mutant

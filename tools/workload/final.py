@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 
 import fdbqueue
 from fdbqueue import Queue, fdb
-from fdbqueue.schema.codec.leases import unpack_expiry
-from fdbqueue.schema.keys import Kind, QueueKeys
+from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema.leases import unpack_expiry
 from fdbqueue.store import world
 
 from . import groups, sources
@@ -20,19 +20,18 @@ from .history import Recorder
 from .place import BROWSERS, FILTERS, QUEUES, Place
 
 ORPHANS = (
-    Kind.REQUEST,
-    Kind.LINE,
-    Kind.LEASE,
-    Kind.UNTIL,
-    Kind.CONSUMER,
-    Kind.STATE,
-    Kind.SLEEPER,
-    Kind.GUARD,
-    Kind.DELAYED,
-    Kind.WAITING,
-    Kind.SLOT,
-    Kind.WINDOW,
-    Kind.BACKLOG,
+    QueueKeys.led,
+    QueueKeys.lease,
+    QueueKeys.until,
+    QueueKeys.consumer,
+    QueueKeys.state,
+    QueueKeys.sleeper,
+    QueueKeys.guard,
+    QueueKeys.delayed,
+    QueueKeys.waiting,
+    QueueKeys.slot,
+    QueueKeys.window,
+    QueueKeys.backlog,
 )
 DRAINER = "drain.0"
 PATIENCE = 600.0
@@ -201,11 +200,10 @@ def _orphans(place: Place, name: str) -> dict[str, int]:
 
     found = {kind.name: _count(place, keys.kind(kind)) for kind in ORPHANS}
     # What an extension leaves behind is removed by who looks once it is due.
-    every, since_ms = keys.kind(Kind.EXPIRY), (world.time() - LOOKED_SECONDS) * 1000
+    every, since_ms = keys.expiry.rows, (world.time() - LOOKED_SECONDS) * 1000
     ends = [unpack_expiry(kv.value)[0] for kv in place.db.get_range(every.start, every.stop)]
     found["EXPIRY"] = sum(end < since_ms for end in ends)
     found["UNTIL"] = max(0, found["UNTIL"] - len(ends) + found["EXPIRY"])
-    found["LEADER"] = _count(place, slice(keys.line.led, keys.line.leader + b"\0"))
     return {kind: number for kind, number in found.items() if number}
 
 

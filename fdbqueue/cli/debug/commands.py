@@ -100,20 +100,21 @@ def keys(name: QueueName, as_json: AsJson = False) -> None:
       fdbq debug keys orders
     """
     from ...queue.admin.inventory import inventory  # help and completion need no store
+    from ...schema.keys import forms
 
     db, queue = context.open_queue(name)
-    found = list(inventory(db, queue))
+    found = []
+    for kind, count, size in inventory(db, queue):
+        each = forms(kind)
+        uses = "; ".join(form.use for form in each)
+        found.append((kind.name, [form.keys for form in each], count, size, uses))
     if as_json:
-        terminal.print_json(
-            [
-                {"kind": kind.name, "keys": kind.keys, "rows": rows, "bytes": size, "use": kind.use}
-                for kind, rows, size in found
-            ]
-        )
+        names = "kind", "keys", "rows", "bytes", "use"
+        terminal.print_json([dict(zip(names, each, strict=True)) for each in found])
         return
     rows = [
-        (kind.name, " ".join(kind.keys), f"{count:,}", f"{size:,}", kind.use)
-        for kind, count, size in found
+        (name, " ".join(keys), f"{count:,}", f"{size:,}", uses)
+        for name, keys, count, size, uses in found
     ]
     terminal.print_table(["kind", "keys", "rows", "bytes", "what for"], rows, ["rows", "bytes"])
 

@@ -14,7 +14,7 @@ from ..parameters import Change, ListOutput, Page, QueueName, grouped
 
 if TYPE_CHECKING:
     from fdbqueue.messages.streams.undecided import Undecided
-    from fdbqueue.schema.codec.sinks import SinkState
+    from fdbqueue.schema.streams import SinkState
     from fdbqueue.values.model import PlanConsumer
 
 StreamName = Annotated[
@@ -104,7 +104,7 @@ def _streams(
 ) -> list[Reader | Writer]:
     """The streams of a queue, or those of a name; raises ``CommandError`` if there is none."""
     from fdbqueue.messages.streams.undecided import Undecided
-    from fdbqueue.schema.codec.sinks import SinkState
+    from fdbqueue.schema.streams import SinkState
 
     known, staged = queue.streams.sinks(db), queue.streams.undecided(db)
     found: list[Reader | Writer] = [

@@ -56,8 +56,8 @@ class Access:
     supply, line: where its messages come from, and through which line. plain: whether these are the
     queue's own, whatever they are. once: where its commits are recorded. crowded: whether there was
     a line. lined: whether the queue's mode has lines. common: whether it takes the queue's own
-    messages, and only ready ones are likely. timers, delays: whether there were
-    timers of keys, and delayed messages or a line. lead: the claim under which it leads the line
+    messages, and only ready ones are likely. agenda: whether there were
+    timers, an agenda or a line. lead: the claim under which it leads the line
     while it is away. rounds, alone: how often
     it has served the line since, and nobody but itself. served: when it did so last. expected: how
     many messages its next round may need. returned: when the last receive from a line returned.
@@ -69,12 +69,12 @@ class Access:
 
     __slots__ = (
         "__weakref__",
+        "agenda",
         "alone",
         "answered",
         "calls",
         "common",
         "crowded",
-        "delays",
         "entry",
         "expected",
         "keys",
@@ -93,7 +93,6 @@ class Access:
         "shared",
         "supply",
         "taken",
-        "timers",
         "witness",
     )
 
@@ -110,8 +109,7 @@ class Access:
         self.crowded = False
         self.lined = True
         self.common = self.plain = supply is None
-        self.timers = False
-        self.delays = False
+        self.agenda = False
         self.rounds = 0
         self.alone = 0
         self.expected = 0

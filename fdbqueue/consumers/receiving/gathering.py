@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ...errors import OperationTimedOut, QueueError
 from ...schema import once
-from ...schema.codec.leases import new_claim
+from ...schema.leases import new_claim
 from ...store import world
 from ...store.binding import FAILURES
 from ..line import Ticket

@@ -13,8 +13,9 @@ from functools import partial
 from ...messages.delivery import batch, lease, scan, settle
 from ...messages.run import Held
 from ...messages.slots import rates
-from ...schema import once
-from ...schema.codec.leases import expiries_end, new_claim
+from ...schema import due, once
+from ...schema.keys import QueueKeys
+from ...schema.leases import new_claim
 from ...schema.scope import Scope
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
@@ -154,32 +155,28 @@ def _attempt(
     leads = lined and access.lead is not None
     keys, snapshot, limit = access.keys, tr.snapshot, demand.max_messages
     mode = _EXACT if limit == 1 else _WANT_ALL
-    ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
-    # The first of the timers, the delayed messages, the line and the expiries; if there were some
-    # of the first three the last time, also those behind them.
-    following = delayed = line = expiry = snapshot.get_key(keys.first_timer)
-    if access.timers:
-        delayed = line = expiry = snapshot.get_key(keys.first_delayed)
-    if access.delays:
-        line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
+    ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
+    # The first of the timers, the agenda, the line and the expiries; if there were some of the
+    # first three the last time, each of them.
+    following = snapshot.get_key(keys.timer.first)
+    beyond = _beyond(tr, keys) if access.agenda else None
     ending = settle.Ending(tr, keys, ack) if ack else None
     scope = access.entry.scope(tr, following)
     shared = scope.root.limits if "limits" in scope.noted else None
-    timer = snapshot.get_key(shared.first_timer) if shared else None
-    group = snapshot.get_key(keys.groups.first_due) if "groups" in scope.noted else None
+    timer = snapshot.get_key(shared.timer.first) if shared else None
+    group = (
+        snapshot.get_key(fdb.KeySelector.first_greater_or_equal(keys.groups_due().start))
+        if "groups" in scope.noted
+        else None
+    )
     if ending and not settle.done(tr, scope, ending):
         # The next message of a key has become ready, and may be the first.
-        ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
+        ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
     options, first = scope.options, following.value
-    access.timers = first < keys.timer_end
-    if access.timers and delayed is following:
-        delayed = snapshot.get_key(keys.first_delayed)
-        if line is following:
-            line = expiry = delayed
-    due = delayed.value
-    access.delays = due < keys.line_end
-    if access.delays and line is delayed:
-        line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
+    access.agenda = first < keys.request.end
+    if access.agenda and beyond is None:
+        beyond = _beyond(tr, keys)
+    earliest, line, expiry = beyond or ((), following, following)
     access.common = scope.scheme != "staged" and not leads
     beside = leads or not lined or not (waits or scope.scheme == "auto")
     common = (
@@ -187,15 +184,15 @@ def _attempt(
         and not options.paused
         and options.max_in_flight is None
         and options.rate is None
-        and (beside or line.value >= keys.line_end)
-        and not (due < keys.delayed_end and due < _due(tr, scope))
-        and not (access.timers and rates.is_due(keys, first, scope.now_ms(tr)))
+        and (beside or line.value >= keys.line.all.stop)
+        and not due.any_over(earliest, scope.now_ms(tr))
+        and not (first < keys.timer.end and rates.is_due(keys, first, scope.now_ms(tr)))
         and not (timer and shared and rates.is_due(shared, timer.value, scope.now_ms(tr)))
         and not (group is not None and group.value < _groups_due(tr, scope))
         and not (
-            expiry.value < keys.expiry_end
+            expiry.value < keys.expiry.end
             and (
-                expiry.value < expiries_end(keys, once.version(tr) + scope.clock.versions_ahead())
+                expiry.value < keys.expiry.begin(once.version(tr) + scope.clock.versions_ahead())
                 or (scope.strays is not None and scope.strays.next < world.monotonic())
             )
         )
@@ -224,11 +221,11 @@ def _attempt(
 
 def _groups_due(tr: fdb.Transaction, scope: Scope) -> bytes:
     """The end of the rows of groups to look at now."""
-    due: bytes = scope.keys.groups.due_before(scope.now_ms(tr) + 1).stop
+    due: bytes = scope.keys.groups_due(scope.now_ms(tr) + 1).stop
     return due
 
 
-def _due(tr: fdb.Transaction, scope: Scope) -> bytes:
-    """The end of the DELAYED keys whose time has come."""
-    due: bytes = scope.keys.delayed.before(scope.clock.now_ms(tr) + 1).stop
-    return due
+def _beyond(tr: fdb.Transaction, keys: QueueKeys) -> tuple[fdb.FDBRange, fdb.Key, fdb.Key]:
+    """Issue reads of when to look at the agenda, and of the first in line and to expire."""
+    line, expiry = keys.request.first, keys.expiry.first
+    return due.reads(tr, keys), tr.snapshot.get_key(line), tr.snapshot.get_key(expiry)

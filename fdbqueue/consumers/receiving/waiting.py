@@ -14,10 +14,10 @@ from typing import TypeVar
 from msgspec import Struct
 
 from ...errors import QueueError
-from ...messages import next_event
+from ...messages import agenda
 from ...schema import once
-from ...schema.codec.consumers import ConsumerRef, Request
-from ...schema.codec.leases import new_claim
+from ...schema.consumers import ConsumerRef, Request
+from ...schema.leases import new_claim
 from ...schema.scope import Scope
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
@@ -205,7 +205,7 @@ class _Waiter:
 
     def _answer(self) -> Sequence[Delivery] | None:
         """The messages leased to the request: usually all that there is to check."""
-        tr = once.transaction(self.db, self.access.once)
+        tr = once.transaction(self.db, self.access.once.timeout)
         try:
             if not tr.snapshot.get(self.keys.until(self.ticket.claim)).present():
                 return None
@@ -346,7 +346,7 @@ class _Waiter:
                 first = min((one.index for one in served.unserved), default=self.ticket.index)
                 registry.evict_waiters(tr, scope)
                 signal = wakeups.register(tr, scope, _listed(self.access, self.ticket), since=first)
-                following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+                following = agenda.next_seconds(tr, scope, agenda.coming(tr, scope))
                 patience = LOOK_SECONDS if following is None else min(following, LOOK_SECONDS)
         return _Round(
             step,

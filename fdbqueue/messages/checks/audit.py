@@ -21,13 +21,11 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema import catalogue, counters
-from ...schema.codec import sorting
-from ...schema.codec.atomic import MAX_INDEX, pack_counters, unpack_index
-from ...schema.codec.dead_letters import DeadLetter
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.leases import Lease, pack_expiry, split_places, unpack_expiry, unpack_until
-from ...schema.keys import Kind
+from ...schema.codec import MAX_INDEX, pack_counters, unpack_index
+from ...schema.envelope import Envelope
+from ...schema.keys import Kind, QueueKeys, sorted_by, sorted_length
+from ...schema.leases import Lease, pack_expiry, split_places, unpack_expiry, unpack_until
+from ...schema.records import DeadLetter, Delayed
 from ...schema.scope import Scope
 from ...store import world
 from ...store.binding import fdb
@@ -77,7 +75,7 @@ class Audit:
     def page(self, kind: Kind, begin: bytes) -> tuple[list[fdb.KeyValue], bytes]:
         """A page of rows of a kind, from a key on (empty: the first), and the key to continue
         from."""
-        every = self.scope.keys.kind(kind)
+        every = self.scope.keys.holding(kind)
         rows: list[fdb.KeyValue] = []
         size = 0
         for kv in self.reads.get_range(begin or every.start, every.stop, limit=PAGE_ROWS):
@@ -124,7 +122,7 @@ class Audit:
         except (CorruptData, ValueError, IndexError, TypeError):
             return None
         # Unreadable messages belong among the dead letters.
-        return None if not found[1].readable and kind is not Kind.DEAD else found
+        return None if not found[1].readable and kind is not QueueKeys.dead else found
 
 
 def strays(audit: Audit) -> None:
@@ -154,22 +152,22 @@ def _dead(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
 
 
 _READERS: dict[Kind, Callable[[Scope, AnyRow], tuple[Position, Envelope]]] = {
-    Kind.READY: _ready,
-    Kind.WAITING: _waiting,
-    Kind.LEASE: _leased,
-    Kind.DELAYED: _waiting,
-    Kind.DEAD: _dead,
+    QueueKeys.ready: _ready,
+    QueueKeys.waiting: _waiting,
+    QueueKeys.lease: _leased,
+    QueueKeys.delayed: _waiting,
+    QueueKeys.dead: _dead,
 }
 HOLDERS = tuple(_READERS)
 """The kinds of keys that hold messages."""
-COUNTED = {
-    Kind.READY: "ready",
-    Kind.LEASE: "leased",
-    Kind.DELAYED: "delayed",
-    Kind.DEAD: "dead",
+COUNTED: dict[Kind, str] = {
+    QueueKeys.ready: "ready",
+    QueueKeys.lease: "leased",
+    QueueKeys.delayed: "delayed",
+    QueueKeys.dead: "dead",
 }
 """The counters of the kinds; messages that wait for their ordering key count as ready."""
-_IN_PLACE = (Kind.READY, Kind.WAITING)
+_IN_PLACE = (QueueKeys.ready, QueueKeys.waiting)
 """Kinds of messages that were not removed from their positions."""
 
 
@@ -204,7 +202,7 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
     audit.rows = len(reads)
     for position, envelope, chunks in reads:
         subject = envelope.id or position.to_id()
-        if envelope.cancelled and kind is not Kind.LEASE:
+        if envelope.cancelled and kind is not QueueKeys.lease:
             audit.report("cancelled and not leased", subject, "it could be delivered again")
         if audit.scope.options.sort is not None and position.index:
             _sorted(audit, position, envelope, tails[position.level])
@@ -226,12 +224,12 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
 def _sorted(audit: Audit, position: Position, envelope: Envelope, tail: fdb.Value) -> None:
     subject, header = envelope.id or position.to_id(), audit.scope.options.sort or ""
     try:
-        value, arrival = sorting.sorted_by(position)
+        value, arrival = sorted_by(position)
     except CorruptData as error:
         audit.report("out of order", subject, str(error))
         return
     wanted = envelope.headers.get(header)
-    if sorting.length(value) != sorting.length(wanted) or repr(value) != repr(wanted):
+    if sorted_length(value) != sorted_length(wanted) or repr(value) != repr(wanted):
         audit.report("out of order", subject, f"it is sorted by {value!r}, not {wanted!r}")
     if unpack_index(tail.value) < arrival:
         raised = partial(place.leave, audit.tr, audit.scope.keys.levels[position.level], arrival)
@@ -242,7 +240,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     """Every lease but those of plans has its expiry, and its message is not ready as well. Who
     extends the lease of a message that was cancelled is told."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.LEASE, begin)
+    rows, following = audit.page(QueueKeys.lease, begin)
     reads = []
     untils: dict[bytes, fdb.Value] = {}
     for one in audit.leases(rows):
@@ -319,10 +317,10 @@ def _ends(until: bytes | None) -> dict[bytes, Moment] | None:
 def expiries(audit: Audit, begin: bytes) -> bytes:
     """Every expiry names leases, and falls due. Leases may be gone, or end later."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.EXPIRY, begin)
+    rows, following = audit.page(QueueKeys.expiry, begin)
     latest = _latest(audit)
     for kv in rows:
-        version, claim = keys.parse_expiry(kv.key)
+        version, claim = keys.expiry.parse(kv.key)
         if not _named(kv.value)[1]:
             audit.report("unreadable", kv.key.hex(), "a value of kind expiry")
         elif version > latest:
@@ -335,10 +333,10 @@ def ends(audit: Audit, begin: bytes) -> bytes:
     """Every end of a claim has an expiry, with which it is removed; some of its leases may have
     expired before."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.UNTIL, begin)
+    rows, following = audit.page(QueueKeys.until, begin)
     reads: list[tuple[bytes, bytes, list[bytes], Moment, fdb.Value]] = []
     for kv in rows:
-        claim, found = keys.parse_until(kv.key), _ends(kv.value)
+        (claim,), found = keys.until.parse(kv.key), _ends(kv.value)
         if not found:
             audit.report("unreadable", kv.key.hex(), "a value of kind until")
             continue
@@ -360,7 +358,7 @@ def _latest(audit: Audit) -> int:
 
 def tails(audit: Audit, begin: bytes) -> bytes:
     """Every level has an index to give."""
-    rows, following = audit.page(Kind.TAIL, begin)
+    rows, following = audit.page(QueueKeys.tail, begin)
     for kv in rows:
         if unpack_index(kv.value) > MAX_INDEX:
             audit.report("unreadable", kv.key.hex(), "a value of kind tail")
@@ -373,9 +371,9 @@ def tails(audit: Audit, begin: bytes) -> bytes:
 def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     """The counters of a state equal a scan, in one level, or in all (None)."""
     keys = audit.scope.keys
-    sources = [(kind, keys.kind(kind) if level is None else keys.ready_level(level))]
-    if kind is Kind.READY:
-        sources.append((Kind.WAITING, keys.kind(Kind.WAITING)))
+    sources = [(kind, keys.holding(kind) if level is None else keys.ready_level(level))]
+    if kind is QueueKeys.ready:
+        sources.append((QueueKeys.waiting, keys.waiting.rows))
     stored = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}
     counts: Counter[int] = Counter()
     sizes: Counter[int] = Counter()
@@ -390,7 +388,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
                 continue
             counts[position.level] += 1
             sizes[position.level] += envelope.size
-            places[position] += kind is Kind.LEASE
+            places[position] += kind is QueueKeys.lease
     for position, count in places.items():
         if count > 1:
             audit.report("leased twice", position.to_id(), f"it has {count} leases")
@@ -398,7 +396,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     for lv in sorted({*stored, *counts}):
         depth = stored.get(lv, Depth())
         _compare(audit, lv, name, getattr(depth, name), counts[lv])
-        if kind is Kind.READY:
+        if kind is QueueKeys.ready:
             _compare(audit, lv, "ready_bytes", depth.ready_bytes, sizes[lv])
 
 
@@ -411,7 +409,7 @@ def conserved(audit: Audit) -> None:
 
 def _depths(audit: Audit) -> dict[int, Depth]:
     keys = audit.scope.keys
-    return counters.parse(keys, audit.whole(keys.kind(Kind.COUNT)))
+    return counters.parse(keys, audit.whole(keys.count.rows))
 
 
 def _compare(audit: Audit, level: int, name: str, counter: int, scan: int) -> None:

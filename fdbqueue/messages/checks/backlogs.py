@@ -6,9 +6,9 @@ from collections import Counter
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.atomic import pack_counters, unpack_counters
-from ...schema.codec.slots import Backlog, Paced, unpack_limits
+from ...schema.codec import pack_counters, unpack_counters
 from ...schema.keys import SlotKeys, within
+from ...schema.records import Backlog, Paced, unpack_limits
 from ...values.limits import Gate
 from ..slots import backlog, gates, hand_over, limits, permits, rates
 from .audit import Audit

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.envelopes import Envelope
-from ...schema.group_records import Record, Tally, unpack_tally
-from ...schema.keys import Kind
+from ...schema.codec import unpack_counters
+from ...schema.envelope import Envelope
+from ...schema.records import GroupRecord, Tally
 from ...schema.scope import StoredMessage
 from ...values.model import Position
 from ...values.states import PURGE_READY, SCHEDULE
@@ -22,7 +22,7 @@ from .audit import Audit
 class _Rows:
     """What is stored of one group. left: the members that are; keys: all of its keys."""
 
-    record: Record | None = None
+    record: GroupRecord | None = None
     unreadable: bool = False
     sealed: bool = True
     left: list[str] = field(default_factory=list)
@@ -36,8 +36,8 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
     message_ids: of all messages of the queue.
     """
     found, due = _gather(audit)
-    groups = audit.scope.keys.groups
-    looked_at = {groups.due.parse(key)[1] for key in due}
+    keys = audit.scope.keys
+    looked_at = {keys.group_due.parse(key)[1] for key in due}
     for name, rows in found.items():
         if rows.unreadable:
             continue
@@ -47,7 +47,7 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
                 audit.report("group astray", name, "it has no record", partial(_clear, audit, key))
             continue
         if record.end is not None:
-            entry = groups.due(callbacks.due_ms(record.end), name)
+            entry = keys.group_due(callbacks.due_ms(record.end), name)
             if entry not in due:
                 repair = partial(_write, audit, entry)
                 audit.report("group astray", name, "a sweep would miss it", repair)
@@ -57,7 +57,7 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
                 detail = f"message {message_id} is gone, and the group waits for it"
                 repair = partial(_fail, audit, name, message_id)
                 audit.report("group waits for nothing", name, detail, repair)
-        if (groups.settles(name) in rows.keys) is not (record.then_on == "settled"):
+        if (keys.settles(name) in rows.keys) is not (record.then_on == "settled"):
             audit.report("group astray", name, "its members leave it in another way than it says")
         if record.sealed and not (rows.left and rows.sealed) and name not in looked_at:
             detail = "nothing is left, and it has not ended"
@@ -71,11 +71,11 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
 
 def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
     """What is stored of each group, and the times at which a sweep looks at them."""
-    groups = audit.scope.keys.groups
+    keys = audit.scope.keys
     found: dict[str, _Rows] = {}
     due: set[bytes] = set()
-    for kv in audit.whole(audit.scope.keys.kind(Kind.GROUP)):
-        name, member = groups.parse(kv.key)
+    for kv in audit.whole(audit.scope.keys.group.rows):
+        name, member = keys.parse_group(kv.key)
         if name is None:
             due.add(kv.key)
             continue
@@ -85,14 +85,14 @@ def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
             if member:
                 rows.left.append(member)
             rows.sealed = rows.sealed and bool(member)
-        elif kv.key == groups.record(name):
+        elif kv.key == keys.group(name):
             try:
-                rows.record = Record.unpack(kv.value)
+                rows.record = GroupRecord.unpack(kv.value)
             except CorruptData as error:
                 rows.unreadable = True
                 audit.report("unreadable", name, f"a group: {error}")
-        elif kv.key != groups.settles(name):
-            rows.counted = rows.counted.plus(unpack_tally(kv.value))
+        elif kv.key != keys.settles(name):
+            rows.counted = rows.counted.plus(unpack_counters(kv.value, 3))
     return found, due
 
 

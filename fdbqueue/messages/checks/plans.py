@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.leases import pack_expiry
-from ...schema.codec.plans import Planned
-from ...schema.keys import CLAIM_BYTES, Kind
+from ...schema.keys import CLAIM_BYTES, QueueKeys
+from ...schema.leases import pack_expiry
+from ...schema.streams import Planned
 from ...store import world
 from .. import run
 from ..run import Claim, One
@@ -18,7 +18,7 @@ from .audit import Audit
 def leases(audit: Audit, begin: bytes) -> bytes:
     """Every lease that never expires belongs to a plan."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.LEASE, begin)
+    rows, following = audit.page(QueueKeys.lease, begin)
     planned = [one for one in audit.leases(rows) if one.row.lease.planned]
     reads = {
         name: plans.reads(audit.reads, keys, name)
@@ -45,7 +45,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
 def complete(audit: Audit, begin: bytes) -> bytes:
     """Every plan has the leases that it lists. Raises ``TooLong``."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.PLAN, begin)
+    rows, following = audit.page(QueueKeys.plan, begin)
     for kv in rows:
         try:
             plan = Planned.unpack(kv.value)

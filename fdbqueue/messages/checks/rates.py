@@ -6,15 +6,15 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.slots import Paced, Reached
-from ...schema.keys import Kind
+from ...schema.keys import QueueKeys
+from ...schema.records import Paced, Reached
 from .audit import Audit
 
 
 def rates(audit: Audit, begin: bytes) -> bytes:
     """Something looks at every rate when it is due."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.RATE, begin)
+    rows, following = audit.page(QueueKeys.rate, begin)
     found = []
     for kv in rows:
         key = str(keys.rate.parse(kv.key)[0])
@@ -46,7 +46,7 @@ def pace(audit: Audit) -> None:
 def timers(audit: Audit, begin: bytes) -> bytes:
     """Every timer is that of a rate, but those of keys that are owed slots."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.TIMER, begin)
+    rows, following = audit.page(QueueKeys.timer, begin)
     found = [(kv.key, keys.timer.parse(kv.key)) for kv in rows]
     found = [one for one in found if one[1][1]]
     stored = [audit.reads.get(keys.rate(key)) for _, (*_, key) in found]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.dead_letters import Kept
-from ...schema.keys import Kind
+from ...schema.keys import QueueKeys
+from ...schema.records import Kept
 from .audit import Audit
 
 
 def results(audit: Audit, begin: bytes) -> bytes:
     """Every result has an entry in the order in which they end. Entries may be older than that."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.RESULT, begin)
+    rows, following = audit.page(QueueKeys.result, begin)
     found = []
     for kv in rows:
         (message_id,) = keys.result.parse(kv.key)

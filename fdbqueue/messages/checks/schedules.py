@@ -7,9 +7,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from ...errors import CorruptData
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.schedules import Definition, Progress
-from ...schema.keys import Kind
+from ...schema.keys import QueueKeys
+from ...schema.records import Delayed, Progress, ScheduleRecord
 from .. import lookup
 from ..schedules import ticks
 from .audit import Audit
@@ -18,11 +17,11 @@ from .audit import Audit
 def schedules(audit: Audit, begin: bytes) -> bytes:
     """The next tick of every schedule waits as a delayed message."""
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.SCHEDULE, begin)
+    rows, following = audit.page(QueueKeys.schedule, begin)
     named = [keys.progress.parse(kv.key) for kv in rows]
     names = [each[0] for each in named if len(each) == 1]
     issued = [(name, ticks.reads(audit.reads, audit.scope, name)) for name in names]
-    waiting: list[tuple[str, tuple[Definition, Progress], lookup.Reads]] = []
+    waiting: list[tuple[str, tuple[ScheduleRecord, Progress], lookup.Reads]] = []
     for name, each in issued:
         try:
             known = ticks.opened(each)
@@ -40,7 +39,7 @@ def schedules(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-def _put_back(audit: Audit, name: str, definition: Definition, progress: Progress) -> None:
+def _put_back(audit: Audit, name: str, definition: ScheduleRecord, progress: Progress) -> None:
     """Let the next tick of a schedule wait again."""
     next_id = ticks.arm(audit.tr, audit.scope, name, definition, progress.next_ms)
     progress = replace(progress, next_id=next_id)
@@ -49,7 +48,7 @@ def _put_back(audit: Audit, name: str, definition: Definition, progress: Progres
 
 def waiting_ticks(audit: Audit, begin: bytes) -> bytes:
     """Every tick that waits is the next one of its schedule."""
-    rows, following = audit.page(Kind.DELAYED, begin)
+    rows, following = audit.page(QueueKeys.delayed, begin)
     issued = []
     for kv in rows:
         try:

@@ -7,9 +7,8 @@ from functools import partial
 from typing import TypeVarTuple
 
 from ...errors import CorruptData
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.slots import Limited, Paced
 from ...schema.keys import KindKeys, within
+from ...schema.records import Delayed, Limited, Paced
 from ...values.limits import Gate
 from . import backlogs
 from .audit import Audit

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData, InvalidArgument
-from ...schema.codec.leases import Lease
-from ...schema.codec.lookup import Known, Place, check_id, pack_place, unpack_place
 from ...schema.keys import Kind, QueueKeys
+from ...schema.leases import Lease
+from ...schema.records import Known, Place, check_id
 from ...values.limits import Gate
 from ...values.model import parse_id
 from .. import lookup as places
@@ -22,7 +22,7 @@ from ..slots import permits
 from . import backlogs, groups, shared_limits
 from .audit import HOLDERS, Audit
 
-_LIVING = (Kind.READY, Kind.WAITING, Kind.LEASE, Kind.DELAYED)
+_LIVING = (QueueKeys.ready, QueueKeys.waiting, QueueKeys.lease, QueueKeys.delayed)
 
 
 @dataclass(slots=True)
@@ -67,13 +67,13 @@ def check(audit: Audit) -> None:
 def _gather(audit: Audit) -> Messages | None:
     keys, messages = audit.scope.keys, Messages()
     for kind in HOLDERS:
-        for kv in audit.messages(keys.kind(kind)):
+        for kv in audit.messages(keys.holding(kind)):
             read = audit.envelope(kind, kv)
             if read is None:
                 return None
             position, envelope = read
             message_id = envelope.id or position.to_id()
-            named = kind is Kind.READY and not envelope.id  # its id is its place
+            named = kind is QueueKeys.ready and not envelope.id  # its id is its place
             place = None if named or message_id in messages.ids else _place(keys, kind, kv)
             messages.places[message_id] = place
             messages.ids.add(message_id)
@@ -86,12 +86,12 @@ def _gather(audit: Audit) -> Messages | None:
                 messages.mortal.add(keys.mortal(envelope.expires_at_ms, message_id))
             if envelope.last_value is not None:
                 latest = keys.latest(envelope.last_value)
-                messages.values.setdefault(latest, {})[message_id] = kind is Kind.READY
+                messages.values.setdefault(latest, {})[message_id] = kind is QueueKeys.ready
             # A scheduled message without an index gets its permits when it is due.
             if envelope.gate and position.index:
-                held = [(Kind.SLOT, gate, n) for gate, n in envelope.held.items()]
-                if envelope.window is not None and kind in (Kind.READY, Kind.WAITING):
-                    held.append((Kind.WINDOW, envelope.gate, envelope.window))
+                held = [(QueueKeys.slot, gate, n) for gate, n in envelope.held.items()]
+                if envelope.window is not None and kind in (QueueKeys.ready, QueueKeys.waiting):
+                    held.append((QueueKeys.window, envelope.gate, envelope.window))
                 for one in held:
                     messages.permits.setdefault(one, set()).add(message_id)
     return messages
@@ -99,15 +99,15 @@ def _gather(audit: Audit) -> Messages | None:
 
 def _place(keys: QueueKeys, kind: Kind, kv: AnyRow) -> Place | None:
     """The place of a message; None if a plan leases it, since its id need not lead there."""
-    if kind is not Kind.LEASE:
-        return places.place_of(keys, kind, kv.key)
+    if kind is not QueueKeys.lease:
+        return places.place_of(keys, kv.key)
     lease = Lease.unpack(kv.value)
     return lease.position if kv.key == run.lease_key(keys, lease.position) else None
 
 
 def _chunks(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
-    begin, stop = keys.kind(Kind.CHUNK).start, keys.kind(Kind.CHUNK).stop
+    begin, stop = keys.chunk.rows.start, keys.chunk.rows.stop
     # One key of each payload is enough, and skips its bytes.
     while row := next(audit.whole(slice(begin, stop), 1), None):
         name, _ = keys.chunk.parse(row.key)
@@ -122,7 +122,7 @@ def _chunks(audit: Audit, messages: Messages) -> None:
 def _names(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
     held = dict(messages.unique)
-    for kv in audit.whole(keys.kind(Kind.UNIQUE)):
+    for kv in audit.whole(keys.unique.rows):
         name = keys.unique.parse(kv.key)[0]
         if held.pop(name, None) != kv.value.decode(errors="replace"):
             audit.report("unique key astray", name, "no message has it", _clear(audit, kv.key))
@@ -130,7 +130,7 @@ def _names(audit: Audit, messages: Messages) -> None:
         repair = partial(_set, audit, keys.unique(name), message_id.encode())
         audit.report("unique key missing", name, f"message {message_id} has it", repair)
     ends = set(messages.mortal)
-    for kv in audit.whole(keys.kind(Kind.MORTAL)):
+    for kv in audit.whole(keys.mortal.rows):
         if kv.key not in ends:
             subject = keys.mortal.parse(kv.key)[1]
             audit.report("end astray", subject, "no such message", _clear(audit, kv.key))
@@ -143,7 +143,7 @@ def _names(audit: Audit, messages: Messages) -> None:
 def _pointers(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
     pointers: dict[str, bytes] = {}
-    for kv in audit.whole(keys.kind(Kind.MOVED)):
+    for kv in audit.whole(keys.moved.rows):
         message_id = keys.moved.parse(kv.key)[0]
         pointers[message_id] = kv.value
         if message_id not in messages.ids:
@@ -152,7 +152,7 @@ def _pointers(audit: Audit, messages: Messages) -> None:
         if place is None or _leads(keys, message_id, pointers.get(message_id), place):
             continue
         stored = "" if message_id in pointers else ", but has no pointer"
-        repair = partial(_set, audit, keys.moved(message_id), pack_place(place))
+        repair = partial(_set, audit, keys.moved(message_id), places.pointer(keys, place))
         audit.report("pointer astray", message_id, f"it is at {place}{stored}", repair)
 
 
@@ -162,14 +162,14 @@ def _leads(keys: QueueKeys, message_id: str, pointer: bytes | None, place: Place
     try:
         if places.key(keys, parse_id(message_id)) == there:
             return True
-        return pointer is not None and places.key(keys, unpack_place(pointer)) == there
+        return pointer is not None and places.key(keys, places.pointed(keys, pointer)) == there
     except (CorruptData, InvalidArgument):
         return False
 
 
 def known(audit: Audit, begin: bytes) -> bytes:
     """Every dedup id names its message and its end."""
-    rows, following = audit.page(Kind.DEDUP, begin)
+    rows, following = audit.page(QueueKeys.dedup, begin)
     for kv in rows:
         try:
             check_id(Known.unpack(kv.value).id)
@@ -178,13 +178,13 @@ def known(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-_PERMITS = {Kind.SLOT: "slot", Kind.WINDOW: "window"}
+_PERMITS: dict[Kind, str] = {QueueKeys.slot: "slot", QueueKeys.window: "window"}
 
 
 def _permits(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
     rows = dict(zip(_PERMITS, permits.kinds(keys), strict=True))
-    held = {
+    held: dict[tuple[Kind, Gate, int], str] = {
         (kind, *rows[kind].parse(kv.key)): kv.value.decode(errors="replace")
         for kind in _PERMITS
         for kv in audit.whole(keys.kind(kind))
@@ -210,7 +210,7 @@ def _last_values(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
     newest: dict[bytes, str] = {}
     marked: dict[bytes, set[str]] = {}
-    for kv in audit.whole(keys.kind(Kind.LATEST)):
+    for kv in audit.whole(keys.latest.rows):
         value, *rest = keys.replaced.parse(kv.key)
         named = keys.latest(value)
         message_id = rest[0] if rest else kv.value.decode(errors="replace")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.codec.sinks import SinkState, StagedAttempt
-from ...schema.keys import Kind
+from ...schema.keys import QueueKeys
+from ...schema.streams import SinkState, StagedAttempt
 from ...store.binding import fdb
 from ..streams import staging
 from .audit import Audit
@@ -20,7 +20,7 @@ def attempts(audit: Audit, begin: bytes) -> bytes:
     Counts the undecided rows.
     """
     keys = audit.scope.keys
-    rows, following = audit.page(Kind.ATTEMPT, begin)
+    rows, following = audit.page(QueueKeys.attempt, begin)
     reads = []
     for kv in rows:
         sink, batch, name = keys.attempt.parse(kv.key)
@@ -47,7 +47,7 @@ def attempts(audit: Audit, begin: bytes) -> bytes:
 def pieces(audit: Audit, begin: bytes) -> bytes:
     """Every staged piece belongs to a recorded attempt."""
     keys = audit.scope.keys
-    every = keys.kind(Kind.STAGED)
+    every = keys.staged.rows
     place = begin or every.start
     for _ in range(PAGE_ATTEMPTS):
         key = audit.reads.get_key(fdb.KeySelector.first_greater_or_equal(place)).wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...schema import counters
-from ...schema.codec.envelopes import open_envelope
+from ...schema.envelope import open_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from typing import overload
 
 from ...schema import counters, once
-from ...schema.codec.envelopes import Envelope, open_envelope
+from ...schema.envelope import Envelope, open_envelope
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
@@ -252,7 +252,7 @@ def _remove(
     Conflicts with whoever takes one of them, or brings one before the last.
     """
     keys, end = scope.keys, rows[-1].key + b"\x00"
-    tr.add_read_conflict_range(keys.ready_begin, end)
+    tr.add_read_conflict_range(keys.ready.rows.start, end)
     if not tried.ours or tried.taken:
         for row in rows:
             for key in row.keys[:last] if row is rows[-1] else row.keys:

@@ -33,9 +33,9 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema import counters, once
-from ...schema.codec.envelopes import open_envelope
-from ...schema.codec.leases import holder_of, new_claim, pack_expiry, pack_until, unpack_until
-from ...schema.keys import CLAIM_BYTES, Kind, QueueKeys
+from ...schema.envelope import open_envelope
+from ...schema.keys import CLAIM_BYTES, QueueKeys
+from ...schema.leases import holder_of, new_claim, pack_expiry, pack_until, unpack_until
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.client import pack_bytes, pack_int
@@ -115,7 +115,7 @@ def take_one(
     envelope = open_envelope(row.values[0])
     if not envelope.simple(now_ms):
         return None
-    tr.add_read_conflict_range(keys.ready_begin, row.key + b"\x00")
+    tr.add_read_conflict_range(keys.ready.rows.start, row.key + b"\x00")
     piece = row.part(0, 1)
     if not tried.ours or tried.taken:
         tried.take(tr, keys, piece.key)
@@ -126,7 +126,7 @@ def take_one(
     claim = Claim(name, version, wall_ms, terms.consumer, begun, 1)
     run.grant(tr, keys, piece, claim, envelope.plain)
     where = piece.key[keys.place_begin :]
-    expiry = keys.expiry_prefix + pack_int(version) + pack_bytes(name)
+    expiry = keys.expiry.prefix + pack_int(version) + pack_bytes(name)
     tr.set(expiry, wall_ms.to_bytes(8, "little") + where)
     prepared, total = keys.levels[piece.position.level], _LEASED - envelope.size * counters.BYTE
     place.leave(tr, prepared, piece.position.index)
@@ -182,7 +182,7 @@ def hold(
         for piece, plain in some:
             found.rows.append(run.grant(tr, keys, piece, claim, plain))
             places += [each[begin:] for each in piece.keys]
-        tr.set(keys.expiry_prefix + packed + pack_bytes(name), pack_expiry(wall_ms, places))
+        tr.set(keys.expiry.prefix + packed + pack_bytes(name), pack_expiry(wall_ms, places))
         if terms.in_line:
             tr.set(keys.until(name), pack_until(dict.fromkeys(places, until)))
         found.places.append((name, places))
@@ -275,7 +275,7 @@ def listed(
     read; those of a batch by default. Also returns the next key, empty at the end. Snapshot reads,
     no conflicts.
     """
-    every, room = scope.keys.kind(Kind.LEASE), scan.BATCH_BYTES if room is None else room
+    every, room = scope.keys.lease.rows, scan.BATCH_BYTES if room is None else room
     found, size = list[fdb.KeyValue](), 0
     mode = fdb.StreamingMode.want_all
     for kv in tr.snapshot.get_range(
@@ -290,7 +290,7 @@ def listed(
     for kv in found:
         with suppress(CorruptData):  # verify reports it
             rows += run.leases(scope.keys, [kv], begin)
-    others = ends_of(tr.snapshot, scope.keys, {one.row.lease.claim for one in rows})
+    others = ends_of(tr.snapshot, scope.keys, (one.row.lease.claim for one in rows))
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     leases = []
     for one in rows:

@@ -14,14 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import CorruptData
-from ...schema.codec.leases import (
-    expiries_end,
-    pack_expiry,
-    pack_until,
-    split_places,
-    unpack_expiry,
-)
-from ...schema.keys import Kind
+from ...schema.leases import pack_expiry, pack_until, split_places, unpack_expiry
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
@@ -53,19 +46,19 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     strays = None
     if scope.strays is not None and scope.strays.due() and scope.clock.told(tr):
         strays = tr.snapshot.get_range(
-            expiries_end(scope.keys, scope.version(tr)),
-            scope.keys.kind(Kind.EXPIRY).stop,
+            scope.keys.expiry.begin(scope.version(tr)),
+            scope.keys.expiry.rows.stop,
             limit=MAX_EXPIRED,
             reverse=True,
             streaming_mode=fdb.StreamingMode.exact,
         )
-    return Reads(_page(tr, scope, scope.keys.kind(Kind.EXPIRY).start), strays)
+    return Reads(_page(tr, scope, scope.keys.expiry.rows.start), strays)
 
 
 def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
     return tr.snapshot.get_range(
         begin,
-        expiries_end(scope.keys, scope.version(tr)),
+        scope.keys.expiry.begin(scope.version(tr)),
         limit=MAX_EXPIRED,
         streaming_mode=fdb.StreamingMode.exact,
     )
@@ -151,7 +144,7 @@ class _Claims:
         count, read, size = _FIRST_READ, 0, 0
         while read < len(self._sought):
             some = self._sought[read : read + count]
-            new = {due.claim for due, _ in some} - self._ends.keys()
+            new = [claim for claim in (due.claim for due, _ in some) if claim not in self._ends]
             tokens = [due.claim + due.places[n] for due, n in some]
             reads = run.Leases(self._tr, self._keys, tokens, looks=True)
             self._ends |= lease.ends_of(self._tr.snapshot, self._keys, new)
@@ -207,7 +200,7 @@ def _over(tr: fdb.Transaction, scope: Scope, reads: Reads) -> list[_Due]:
             if wall_ms > until_ms or places >= MAX_PLACES:
                 continue
             try:
-                due = _Due(kv.key, *scope.keys.parse_expiry(kv.key), wall_ms, split_places(named))
+                due = _Due(kv.key, *scope.keys.expiry.parse(kv.key), wall_ms, split_places(named))
             except CorruptData:
                 continue  # verify reports it
             over.append(due)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...errors import CorruptData
-from ...schema.codec.leases import (
-    expiries_end,
+from ...schema.keys import QueueKeys
+from ...schema.leases import (
     holder_of,
     pack_expiry,
     pack_until,
@@ -20,7 +20,6 @@ from ...schema.codec.leases import (
     unpack_expiry,
     unpack_until,
 )
-from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
 
@@ -73,9 +72,9 @@ def shorten(
     found: list[_Late] = []
     read = size = weight = 0
     following = b""
-    start = begin or expiries_end(keys, min(end.version for end in ends.values()) + 1)
+    start = begin or keys.expiry.begin(min(end.version for end in ends.values()) + 1)
     mode = fdb.StreamingMode.want_all
-    for kv in tr.snapshot.get_range(start, keys.kind(Kind.EXPIRY).stop, limit, streaming_mode=mode):
+    for kv in tr.snapshot.get_range(start, keys.expiry.rows.stop, limit, streaming_mode=mode):
         read, size = read + 1, size + len(kv.value)
         one = _late(keys, kv, ends)
         if one is not None:
@@ -103,7 +102,7 @@ def shorten(
 
 def _late(keys: QueueKeys, kv: fdb.KeyValue, ends: Mapping[bytes, Moment]) -> _Late | None:
     try:
-        version, claim = keys.parse_expiry(kv.key)
+        version, claim = keys.expiry.parse(kv.key)
         end = ends.get(holder_of(claim))
         if end is None or version <= end.version:
             return None

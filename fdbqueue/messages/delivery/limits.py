@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ...schema import counters
 from ...schema.changes import ONE
-from ...schema.codec.slots import Reached
+from ...schema.records import Reached
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ..slots import rates
@@ -87,7 +87,7 @@ def count(tr: fdb.Transaction, scope: Scope, messages: int, *, leases: bool = Tr
 
 def freed(tr: fdb.Transaction, scope: Scope) -> None:
     """Tell who waits for it that leases end in a queue with a limit. Writes blindly."""
-    tr.add(scope.keys.freed, ONE)
+    tr.add(scope.keys.in_flight, ONE)
 
 
 def _set(tr: fdb.Transaction, scope: Scope, reached: Reached) -> None:

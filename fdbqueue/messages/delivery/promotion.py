@@ -2,62 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from ...schema.codec.delayed import open_delayed
-from ...schema.codec.envelopes import Envelope
+from ...schema.records import Delayed
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...values.model import Position
 from ...values.states import PROMOTE, REPLACE_DELAYED, State
 from .. import lookup, place, run, time_to_live, transitions
 from ..enqueue import append, last_values
 from ..schedules import ticks
-from ..transaction_budget import SIDE_BYTES, fitting, weight
-
-MAX_PROMOTED = 100
-"""The most due messages that one transaction makes ready."""
+from ..transaction_budget import weight
 
 
-def due(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
-    """Issue a snapshot read of the messages that are due."""
-    until = scope.keys.delayed.before(scope.now_ms(tr) + 1)
-    return tr.snapshot.get_range(
-        until.start, until.stop, limit=MAX_PROMOTED, streaming_mode=fdb.StreamingMode.want_all
-    )
+class Row(NamedTuple):
+    """A delayed message, and its key. size: about how many bytes it takes to move it."""
+
+    key: bytes
+    message: StoredMessage
+    size: int
+
+
+def opened(scope: Scope, rows: Iterable[fdb.KeyValue]) -> Iterator[Row]:
+    """The delayed messages in rows."""
+    for kv in rows:
+        _, _, random = scope.keys.delayed.parse(kv.key)
+        delayed = Delayed.opened(kv.value, scope.lost(random))
+        message = StoredMessage(delayed.position, delayed.envelope)
+        # The next tick takes as much room as the one that comes.
+        ticks = 1 if message.envelope.schedule is None else 2
+        yield Row(bytes(kv.key), message, ticks * weight(message.envelope))
+
+
+def promote(
+    tr: fdb.Transaction, scope: Scope, rows: Sequence[Row], ends: Mapping[int, place.Reads]
+) -> int:
+    """Make delayed messages ready that were read at snapshot isolation; returns how many became
+    ready. Conflicts with others that promote or cancel them. As ``admit``."""
+    for row in rows:
+        tr.add_read_conflict_key(row.key)
+        del tr[row.key]
+    return admit(tr, scope, [row.message for row in rows], ends)
 
 
 @transactional
-def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int, int, int]:
-    """Make due messages ready; returns how many became ready, how many were due, and their weight.
+def admit(
+    tr: fdb.Transaction,
+    scope: Scope,
+    messages: Sequence[StoredMessage],
+    ends: Mapping[int, place.Reads] | None = None,
+) -> int:
+    """Make delayed messages ready, already removed from their places; returns how many became
+    ready.
 
-    Expired ones are removed, and due ticks of schedules replaced by the next ones. One more round
-    trip if any are due. Conflicts only with others that promote or cancel the same messages, and
-    with changes of the schedules of due ticks.
+    Expired ones end, and due ticks of schedules are replaced by the next ones. ends: the reads of
+    the ends of some levels, if they have been issued; else a round trip. Conflicts with changes of
+    the schedules of due ticks.
     """
-    seen = ((kv.key, *_unpacked(scope, kv.key, kv.value)) for kv in reads)
-    each = (((key, position), envelope) for key, position, envelope in seen)
-    candidates = list(fitting(each, SIDE_BYTES))
-    if not candidates:
-        return 0, 0, 0
-    values = [tr.get(key) for (key, _), _ in candidates]
-    names = {envelope.schedule for _, envelope in candidates} - {None}
+    names = {message.envelope.schedule for message in messages} - {None}
     schedules = {name: ticks.reads(tr, scope, name) for name in names if name}
-    levels = {position.level for (_, position), _ in candidates}
-    ends = {level: place.reads(tr, scope.keys, level) for level in levels}
+    levels = {message.position.level for message in messages}
+    ends = dict(ends or {})
+    ends |= {level: place.reads(tr, scope.keys, level) for level in levels - ends.keys()}
     now_ms = scope.now_ms(tr)
     fresh, resting, expired, unreadable, ticking = [], [], [], [], []
-    for ((key, _), _), value in zip(candidates, values, strict=True):
-        stored = value.value
-        if stored is None:
-            continue
-        del tr[key]
-        message = StoredMessage(*_unpacked(scope, key, stored))
+    for message in messages:
         if not message.envelope.readable:
             unreadable.append(message)
         elif message.envelope.schedule is not None:
-            name = message.envelope.schedule
-            ticking.append((message, schedules.get(name) or ticks.reads(tr, scope, name)))
+            ticking.append((message, schedules[message.envelope.schedule]))
         elif message.envelope.expired(now_ms):
             expired.append(message)
         elif message.position.index:
@@ -67,7 +80,6 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
     ready = time_to_live.expire(tr, scope, State.DELAYED, expired)
     ready += time_to_live.reject_unreadable(tr, scope, State.DELAYED, unreadable)
     returned = _return(tr, scope, resting)
-    plain = len(fresh)
     fresh = last_values.remaining(tr, scope, REPLACE_DELAYED, fresh)  # Some were put off.
     fresh += ticks.fire(tr, scope, ticking)
     entries = [(message.position.level, message.envelope) for message in fresh]
@@ -76,17 +88,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
         lookup.point(tr, scope.keys, message, message.place)
     last_values.replace_older(tr, scope, added)
     # One that waits for a slot is not ready.
-    ready += returned + sum(each.turn is None for each in added)
-    size = sum(weight(message.envelope) for message in (*fresh, *resting, *expired))
-    # The next tick takes as much room as the one that comes.
-    size += sum(weight(message.envelope) for message, _ in ticking)
-    moved = plain + len(resting) + len(expired) + len(unreadable) + len(ticking)
-    return ready, moved, size
-
-
-def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelope]:
-    delayed = open_delayed(value, scope.lost(scope.keys.delayed.parse(key)[1]))
-    return delayed.position, delayed.envelope
+    return ready + returned + sum(each.turn is None for each in added)
 
 
 def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[StoredMessage]) -> int:

@@ -8,7 +8,7 @@ of RESULT_END may be older than what RESULT has: the sweep goes by that.
 from __future__ import annotations
 
 from ...errors import CorruptData
-from ...schema.codec.dead_letters import Kept
+from ...schema.records import Kept
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.states import ENDS, FORWARDS, State, Transition

@@ -16,7 +16,7 @@ BATCH_BYTES = 8_000_000
 
 def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
     """Issue a snapshot read of as many rows; it reads on as it is iterated."""
-    ready = keys.ready_range()
+    ready = keys.ready.rows
     return tr.snapshot.get_range(ready.start, ready.stop, limit, streaming_mode=mode(limit))
 
 
@@ -65,7 +65,7 @@ def fitting(
 
 def rely_on_emptiness(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Conflict with any message that becomes ready: the caller relies on there being none."""
-    ready = keys.ready_range()
+    ready = keys.ready.rows
     tr.add_read_conflict_range(ready.start, ready.stop)
 
 
@@ -84,7 +84,7 @@ def conflicting(
     even if fewer messages exist than were asked for. Only if there are none, conflicts with any
     arrival.
     """
-    ready = keys.ready_range()
+    ready = keys.ready.rows
     messages = fitting(keys, run.ready(keys, found), limit, room, apart=apart)
     stop = run.row_of(messages[-1]).span.stop if messages else ready.stop
     tr.add_read_conflict_range(ready.start, stop)

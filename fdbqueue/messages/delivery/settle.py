@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from ...schema import counters, once
 from ...schema.catalogue import Entry
-from ...schema.codec.leases import claim_keys, unpack_until
 from ...schema.keys import QueueKeys
+from ...schema.leases import unpack_until
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Delivery
@@ -95,7 +95,7 @@ class Ending:
         for name, (version, together) in claims.items():
             if left[name]:
                 continue
-            until, expiry = claim_keys(keys, name, version)
+            until, expiry = keys.until(name), keys.expiry(version, name)
             # Also where there is none: an extension may have committed since.
             tr.clear(until)
             if name not in later or len(later[name]) < together:

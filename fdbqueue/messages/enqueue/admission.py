@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...schema import catalogue
-from ...schema.codec.envelopes import Envelope
+from ...schema.envelope import Envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
@@ -50,11 +50,16 @@ class Admitted(Struct, frozen=True):
 
 @transactional
 def admit(
-    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resuming: bool = False
+    tr: fdb.Transaction,
+    scope: Scope,
+    drafts: Sequence[Draft],
+    resuming: bool = False,
+    room_made: bool = False,
 ) -> Admitted:
     """Let messages in, in their order, except those that are there already.
 
-    resuming: whether the caller was refused before, since the queue was full.
+    resuming: whether the caller was refused before, since the queue was full. room_made: whether
+    there is room for them.
 
     One round trip of snapshot reads, but for dedup ids and unique keys; another if these are known:
     whoever holds one and has expired ends. Raises
@@ -76,17 +81,13 @@ def admit(
     now_ms = scope.now_ms(tr)
     levels = {scope.level(draft.envelope.priority) for draft in drafts if draft.due_ms is None}
     ends = {level: place.reads(tr, scope.keys, level) for level in levels}
-    known = {
-        n: dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
-        for n, draft in enumerate(drafts)
-        if draft.dedup_id is not None or draft.envelope.unique is not None
-    }
-    load = bounds.reads(tr, scope)
+    known = _known(tr, scope, drafts, now_ms)
+    load = None if room_made else bounds.reads(tr, scope)
     ids = {n: found for n, each in known.items() if (found := dedup.existing(each, now_ms))}
-    holders = {ids[n] for n in ids if dedup.holder(known[n], now_ms)}
+    holders = dict.fromkeys(ids[n] for n in ids if dedup.holder(known[n], now_ms))
     if holders and (gone := unique_keys.end_expired(tr, scope, holders, now_ms)):
         ids = {n: found for n, found in ids.items() if found not in gone}
-        load = bounds.reads(tr, scope)
+        load = None if room_made else bounds.reads(tr, scope)
     twins = _twins(drafts, known, ids)
     new = [n for n in range(len(drafts)) if n not in ids and n not in twins]
     for n in new:
@@ -117,10 +118,11 @@ def _admit_in_turn(
         scope.level(draft.envelope.priority)
         if scope.options.ordered:
             level_order.check(scope.options, draft.envelope.headers, draft.envelope.gate)
+    _make_room(tr, scope, drafts, resuming)
     each = [
-        admit(tr, scope, [draft], resuming)
+        admit(tr, scope, [draft], room_made=True)
         if draft.on_conflict == "keep"
-        else _replace(tr, scope, draft, resuming)
+        else _replace(tr, scope, draft)
         for draft in drafts
     ]
     return Admitted(
@@ -130,22 +132,51 @@ def _admit_in_turn(
     )
 
 
-def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) -> Admitted:
-    """Let in a message that may replace what a waiting one says. Raises ``QueueFull`` before
-    anything is written."""
+def _make_room(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resuming: bool) -> None:
+    """Make room for those of some messages that come in beside what waits: for all at once, as each
+    alone would read the oldest messages anew. One that replaces another needs none, unless that is
+    among those that go to make room."""
+    before, found = 0, bounds.reads(tr, scope)
+    while found is not None:
+        new = [(scope.level(each.priority), each) for each in _coming(tr, scope, drafts)]
+        if len(new) == before:
+            return
+        bounds.make_room(tr, scope, found, new, resuming)
+        before, found = len(new), bounds.reads(tr, scope)
+
+
+def _coming(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]) -> list[Envelope]:
+    """Those of some messages that come in beside what waits."""
+    now_ms = scope.now_ms(tr)
+    known = _known(tr, scope, drafts, now_ms)
+    ids = {n: found for n, each in known.items() if (found := dedup.existing(each, now_ms))}
+    twins = _twins(drafts, known, ids)
+
+    def is_new(n: int) -> bool:
+        if n not in ids:
+            return n not in twins
+        holder, on_conflict = dedup.holder(known[n], now_ms), drafts[n].on_conflict
+        found = None if holder is None else unique_keys.waiting(tr, scope, holder)
+        over = found is not None and found.message.envelope.expired(now_ms)
+        return over or (holder is not None and found is None and on_conflict != "keep")
+
+    return [each.envelope for n, each in enumerate(drafts) if is_new(n)]
+
+
+def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft) -> Admitted:
+    """Let in a message that may replace what a waiting one says; there is room for it if it is new.
+    Raises ``QueueFull`` where it is larger than what it replaces."""
     now_ms = scope.now_ms(tr)
     plain = replace(draft, on_conflict="keep")
     names = dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
     holder = dedup.holder(names, now_ms)
     if holder is not None and unique_keys.end_expired(tr, scope, [holder], now_ms):
-        return admit(tr, scope, [plain], resuming)
+        return admit(tr, scope, [plain], room_made=True)
     found = None if holder is None else unique_keys.waiting(tr, scope, holder)
     if holder is None or found is None:
         if holder is not None and draft.envelope.unique is not None:
-            entry = scope.level(draft.envelope.priority), draft.envelope
-            bounds.make_room(tr, scope, bounds.reads(tr, scope), [entry], resuming)
             unique_keys.take_over(tr, scope, holder, draft.envelope.unique)
-        return admit(tr, scope, [plain], resuming)
+        return admit(tr, scope, [plain], room_made=True)
     due_ms = None
     if draft.on_conflict == "debounce":
         due_ms = unique_keys.due(found, draft.due_ms or now_ms, draft.max_delay_ms, now_ms)
@@ -165,7 +196,18 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft, resuming: bool) ->
     kept_ms = unique_keys.longer(draft.envelope, old)
     envelope = replace(draft.envelope, enqueued_at_ms=old.enqueued_at_ms, keep_result_ms=kept_ms)
     again = replace(plain, envelope=envelope, due_ms=due_ms)
-    return Admitted(admit(tr, scope, [again]).ids, 0, 1)
+    return Admitted(admit(tr, scope, [again], room_made=True).ids, 0, 1)
+
+
+def _known(
+    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], now_ms: int
+) -> dict[int, dedup.Reads]:
+    """Issue the reads of the names of messages, by their numbers."""
+    return {
+        n: dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
+        for n, draft in enumerate(drafts)
+        if draft.dedup_id is not None or draft.envelope.unique is not None
+    }
 
 
 def _admit_bare(
@@ -216,8 +258,8 @@ def _put(
         if draft.due_ms is None:
             yield next(appended)
             continue
-        random = next(randoms)
-        named = replace(envelope, id=Due(draft.due_ms, random).to_id())
-        message = StoredMessage(Position(scope.level(envelope.priority), 0, random), named)
+        random, level = next(randoms), scope.level(envelope.priority)
+        named = replace(envelope, id=Due(level, draft.due_ms, random).to_id())
+        message = StoredMessage(Position(level, 0, random), named)
         delayed.schedule(tr, scope, draft.due_ms, message)
         yield message

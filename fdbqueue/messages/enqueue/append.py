@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
-from ...schema.codec.envelopes import Envelope
+from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
@@ -80,7 +81,7 @@ def append_packed(
 
     levels, sizes, packed: the level, the size of the payload and the stored envelope of each.
     """
-    found = [""] * len(packed)
+    found: dict[int, str] = {}
     together: defaultdict[int, list[int]] = defaultdict(list)
     for n, level in enumerate(levels):
         together[level].append(n)
@@ -88,15 +89,15 @@ def append_packed(
     for level, some in together.items():
         tallies[level] = len(some), sum([sizes[n] for n in some])
         placed = put(tr, scope.keys, level, [packed[n] for n in some], reads[level])
-        ids = (message_id for first, count in placed for message_id in run.ids(first, count))
-        for n, message_id in zip(some, ids, strict=True):
-            found[n] = message_id
+        ids = chain.from_iterable([run.ids(first, count) for first, count in placed])
+        found.update(zip(some, ids, strict=True))
+    in_order = [found[n] for n in range(len(packed))]
     new = (
         StoredMessage(Position.from_id(message_id), Envelope.unpack(value))
-        for message_id, value in zip(found, packed, strict=True)
+        for message_id, value in zip(in_order, packed, strict=True)
     )
     transitions.record_counts(tr, scope, ENQUEUE, tallies, new)
-    return found
+    return in_order
 
 
 def put(

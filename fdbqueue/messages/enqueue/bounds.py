@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from ...errors import QueueFull
 from ...schema import counters, once
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.schedules import Progress
-from ...schema.keys import Kind, QueueKeys
+from ...schema.envelope import Envelope
+from ...schema.keys import QueueKeys
+from ...schema.records import Progress
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
@@ -132,7 +132,7 @@ def _load(
     over, keys = excess(scope.options, load + new, share).messages, scope.keys
     if not over:
         return load
-    ticks, every = 0, keys.kind(Kind.SCHEDULE)
+    ticks, every = 0, keys.schedule.rows
     for kv in tr.snapshot.get_range(every.start, every.stop, limit=MAX_SCHEDULES):
         if len(keys.progress.parse(kv.key)) > 1 and Progress.unpack(kv.value).next_id:
             ticks += 1

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ...schema.codec.lookup import Known, unpack_id
+from ...schema.records import Known, unpack_id
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 

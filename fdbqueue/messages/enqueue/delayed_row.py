@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from ...schema import changes
-from ...schema.codec.delayed import Delayed
+from ...schema import changes, due
+from ...schema.records import Delayed
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 
 
 def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
     """Write a delayed message, and wake sleepers if it is due soon. The caller does the rest."""
-    key = scope.keys.delayed(due_ms, message.position.random)
-    tr[key] = Delayed(message.position, message.envelope.pack()).pack()
+    keys, position = scope.keys, message.position
+    key = keys.delayed(position.level, due_ms, position.random)
+    value = Delayed(position, message.envelope.pack()).pack()
+    due.add(tr, keys, position.level, due_ms, key, value)
     if due_ms < scope.now_ms(tr) + changes.SOON_MS:
         # Sleepers would not look before it is due.
         changes.announce(tr, scope, [message])

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.lookup import unpack_id
+from ...schema.envelope import Envelope
+from ...schema.records import unpack_id
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import HeaderValue, Position

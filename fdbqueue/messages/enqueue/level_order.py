@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...errors import InvalidArgument, InvalidInput
-from ...schema.codec import sorting
-from ...schema.codec.envelopes import Envelope
+from ...schema.envelope import Envelope
+from ...schema.keys import MAX_SORTED_BYTES, sorted_length
 from ...values.limits import Gate
 from ...values.model import Headers
 from ...values.options import QueueOptions
@@ -23,9 +23,9 @@ def check(options: QueueOptions, headers: Headers, gate: Gate | None) -> None:
             problem="a queue with sort or last_value takes no messages with a "
             + ("key" if of_key else "limit"),
         )
-    most = ((options.sort, sorting.MAX_BYTES), (options.last_value, MAX_VALUE_BYTES))
+    most = ((options.sort, MAX_SORTED_BYTES), (options.last_value, MAX_VALUE_BYTES))
     for header, limit in most:
-        if header is not None and (size := sorting.length(headers.get(header))) > limit:
+        if header is not None and (size := sorted_length(headers.get(header))) > limit:
             raise InvalidArgument(
                 argument="headers",
                 value=header,

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from ...schema import changes, once
 from ...schema.catalogue import Entry
-from ...schema.codec.envelopes import GATED_INLINE_LIMIT, INLINE_LIMIT, Envelope
-from ...schema.codec.lookup import Turn
 from ...schema.counters import BYTE, OPERAND_BYTES, unit
+from ...schema.envelope import GATED_INLINE_LIMIT, INLINE_LIMIT, Envelope
+from ...schema.records import Turn
 from ...store.binding import fdb
 from ...values.states import ENQUEUE
 from .. import place, run

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from ...errors import MessagePlanned
-from ...schema.codec.envelopes import Envelope
+from ...schema.consumers import Mode
+from ...schema.envelope import Envelope
 from ...schema.scope import Scope
-from ...schema.subscription_definitions import Mode
 from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.states import REPLACE_DELAYED, REPLACE_READY, REVISE_DELAYED, REVISE_READY, State

@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData, QueueNotFound
 from ...schema import catalogue, once
-from ...schema.group_records import Callback, End, Pause, Record, Tally, unpack_tally
+from ...schema.codec import unpack_counters
 from ...schema.keys import RootKeys
+from ...schema.records import Callback, End, GroupRecord, Pause, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
@@ -29,11 +30,11 @@ HEADERS = (NAME_HEADER, TOTAL_HEADER, UNDONE_HEADER)
 were not done."""
 
 
-def opened(value: bytes | None) -> Record | None:
+def opened(value: bytes | None) -> GroupRecord | None:
     """A group from its stored form; None where there is none, or it cannot be read: ``verify``
     reports it, and it must not keep messages from their ends."""
     try:
-        return None if value is None else Record.unpack(value)
+        return None if value is None else GroupRecord.unpack(value)
     except CorruptData:
         return None
 
@@ -53,10 +54,10 @@ def longer_ms(row: bytes | None) -> int:
 
 def tally(tr: fdb.TransactionRead, scope: Scope, name: str) -> Tally:
     """The counters of a group. One round trip."""
-    every = scope.keys.groups.all_counters(name)
+    every = scope.keys.group_ends.under(name, 1)
     total = Tally()
     for kv in tr.get_range(every.start, every.stop):
-        total = total.plus(unpack_tally(kv.value))
+        total = total.plus(unpack_counters(kv.value, 3))
     return total
 
 
@@ -70,8 +71,8 @@ def end(
     The callback is written as a message that is due, and the caller records that it came. Two round
     trips, another for a callback of another queue. Conflicts with whatever changes the group.
     """
-    groups = scope.keys.groups
-    stored = tr.get(groups.record(name))
+    keys = scope.keys
+    stored = tr.get(keys.group(name))
     counted = tally(tr, scope, name)
     record, now_ms = opened(stored.value), scope.now_ms(tr)
     # The record is written again, and the callback is a message.
@@ -79,7 +80,7 @@ def end(
     if record is None or (record.end is not None and record.end.outcome != "blocked"):
         return []
     if record.end is None:
-        every = groups.all_counters(name)
+        every = keys.group_ends.under(name, 1)
         tr.clear_range(every.start, every.stop)
     else:
         counted = record.end.tally
@@ -93,14 +94,14 @@ def end(
         else:
             # due_ms looks at it a minute after the time that is written here.
             ended = End("blocked", now_ms + pause_ms - RETRY_MS, "", counted)
-    tr[groups.record(name)] = replace(record, end=ended).pack()
+    tr[keys.group(name)] = replace(record, end=ended).pack()
     paused = ended.outcome == "blocked"
-    tr[groups.due(due_ms(ended), name)] = Pause(pause_ms).pack() if paused else b""
+    tr[keys.group_due(due_ms(ended), name)] = Pause(pause_ms).pack() if paused else b""
     return found
 
 
 def _enqueued(
-    tr: fdb.Transaction, scope: Scope, name: str, record: Record, counted: Tally, now_ms: int
+    tr: fdb.Transaction, scope: Scope, name: str, record: GroupRecord, counted: Tally, now_ms: int
 ) -> list[tuple[Scope, StoredMessage]]:
     """Put the callback of a group among the delayed messages of its queue; nothing if that is gone
     or does not take it. Its bounds do not hold: an end of a message must not fail by them."""
@@ -110,10 +111,12 @@ def _enqueued(
         return []
     undone = record.members - counted.done
     told: dict[str, HeaderValue] = dict(zip(HEADERS, (name, record.members, undone), strict=True))
-    due = Due(now_ms + callback.delay_ms, world.urandom(RANDOM_BYTES))
+    priority = min(callback.envelope.priority, other.options.max_priority)
+    level, random = other.level(priority), world.urandom(RANDOM_BYTES)
+    due = Due(level, now_ms + callback.delay_ms, random)
     envelope = replace(
         callback.envelope,
-        priority=min(callback.envelope.priority, other.options.max_priority),
+        priority=priority,
         headers=callback.envelope.headers | told,
         enqueued_at_ms=now_ms,
         expires_at_ms=None if callback.ttl_ms is None else now_ms + callback.ttl_ms,
@@ -122,8 +125,7 @@ def _enqueued(
     if not _takes(other, envelope.size, callback):
         return []
     envelope = payloads.store(tr, other, envelope)
-    level = other.level(envelope.priority)
-    message = StoredMessage(Position(level, 0, due.random), envelope)
+    message = StoredMessage(Position(level, 0, random), envelope)
     delayed_row.put(tr, other, due.due_ms, message)
     if envelope.expires_at_ms is not None:
         tr[other.keys.mortal(envelope.expires_at_ms, message.id)] = b""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schema.group_records import Record, Tally
+from ...schema.records import GroupRecord, Tally
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.groups import Group
@@ -16,29 +16,29 @@ MAX_LOOKED = 10
 bytes at most, leave room for what else it does."""
 
 
-def known(tr: fdb.Transaction, scope: Scope, name: str) -> Record | None:
+def known(tr: fdb.Transaction, scope: Scope, name: str) -> GroupRecord | None:
     """A group; None if there is none. Conflicts with its end. Raises ``CorruptData``."""
-    value = tr.get(scope.keys.groups.record(name)).value
-    return None if value is None else Record.unpack(value)
+    value = tr.get(scope.keys.group(name)).value
+    return None if value is None else GroupRecord.unpack(value)
 
 
 @transactional
 def one(tr: fdb.Transaction, scope: Scope, name: str) -> Group | None:
     """What is known of a group; None if there is none. Snapshot reads, one round trip."""
     snapshot = tr.snapshot
-    stored = snapshot.get(scope.keys.groups.record(name))
+    stored = snapshot.get(scope.keys.group(name))
     counted = callbacks.tally(snapshot, scope, name)
-    return _described(name, Record.unpack(stored.value), counted) if stored.present() else None
+    return _described(name, GroupRecord.unpack(stored.value), counted) if stored.present() else None
 
 
 @transactional
 def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> list[Group]:
     """Groups by name, behind the name ``after``. Snapshot reads, two round trips for each."""
-    groups, found, snapshot = scope.keys.groups, list[Group](), tr.snapshot
+    keys, found, snapshot = scope.keys, list[Group](), tr.snapshot
     while len(found) < limit:
-        rest = groups.named(after)
+        rest = keys.groups_after(after)
         for kv in snapshot.get_range(rest.start, rest.stop, limit=1):
-            after, _ = groups.parse(kv.key)
+            after, _ = keys.parse_group(kv.key)
             break
         else:
             break
@@ -48,7 +48,7 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
     return found
 
 
-def _described(name: str, record: Record, counted: Tally) -> Group:
+def _described(name: str, record: GroupRecord, counted: Tally) -> Group:
     end = record.end
     if end is not None:
         counted = end.tally
@@ -76,10 +76,10 @@ def forget(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
 
     Conflicts with ends of its members.
     """
-    groups = scope.keys.groups
-    if not tr.get(groups.record(name)).present():
+    keys = scope.keys
+    if not tr.get(keys.group(name)).present():
         return False
-    every = groups.all_of(name)
+    every = keys.all_of_group(name)
     tr.clear_range(every.start, every.stop)
     return True
 
@@ -88,7 +88,7 @@ def due(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
     """Issue a snapshot read of the first group to look at now; None in a queue without groups."""
     if "groups" not in scope.noted:
         return None
-    before = scope.keys.groups.due_before(scope.now_ms(tr) + 1)
+    before = scope.keys.groups_due(scope.now_ms(tr) + 1)
     mode = fdb.StreamingMode.exact
     return tr.snapshot.get_range(before.start, before.stop, limit=1, streaming_mode=mode)
 
@@ -101,13 +101,13 @@ def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, int]:
     Returns how many groups it looked at, and about how many bytes that takes. Two round trips, and
     three for each callback. Conflicts with whatever changes these groups.
     """
-    groups, now_ms = scope.keys.groups, scope.now_ms(tr)
-    before = groups.due_before(now_ms + 1)
+    keys, now_ms = scope.keys, scope.now_ms(tr)
+    before = keys.groups_due(now_ms + 1)
     mode = fdb.StreamingMode.exact
     rows = tr.get_range(before.start, before.stop, limit=MAX_LOOKED, streaming_mode=mode).to_list()
-    row_of = {groups.due.parse(kv.key): kv.value for kv in rows}
+    row_of = {keys.group_due.parse(kv.key): kv.value for kv in rows}
     # A group that was made again under its name may have two rows: it is looked at once.
-    issued = {name: tr.get(groups.record(name)) for _, name in row_of}
+    issued = {name: tr.get(keys.group(name)) for _, name in row_of}
     for kv in rows:
         del tr[kv.key]
     size = 0
@@ -118,7 +118,7 @@ def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, int]:
         pause_ms = callbacks.RETRY_MS
         if record.end is None:
             # Its last members ended in a transaction that had no room for its callback.
-            every = groups.members(name)
+            every = keys.group_left.under(name, 0)
             if tr.get_range(every.start, every.stop, limit=1).to_list():
                 continue  # It was made again.
         else:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...schema import changes, once
-from ...schema.group_records import Record, Tally, pack_tally
-from ...schema.keys.groups import HASHES
+from ...schema.codec import pack_counters
+from ...schema.keys import HASHES
+from ...schema.records import GroupRecord, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
@@ -23,19 +24,19 @@ def add(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) ->
     blindly."""
     for each in messages:
         if each.envelope.group is not None:
-            tr[scope.keys.groups.member(each.envelope.group, each.id)] = b""
+            tr[scope.keys.member(each.envelope.group, each.id)] = b""
 
 
-def count(tr: fdb.Transaction, scope: Scope, name: str, record: Record) -> None:
+def count(tr: fdb.Transaction, scope: Scope, name: str, record: GroupRecord) -> None:
     """Keep the record of a group, which counts the messages that have joined. Writes blindly."""
-    groups = scope.keys.groups
+    keys = scope.keys
     if record.then_on == "settled":
-        tr[groups.settles(name)] = b""
+        tr[keys.settles(name)] = b""
     if record.sealed:
-        del tr[groups.seal(name)]
+        del tr[keys.seal(name)]
     else:
-        tr[groups.seal(name)] = b""
-    tr[groups.record(name)] = record.pack()
+        tr[keys.seal(name)] = b""
+    tr[keys.group(name)] = record.pack()
 
 
 class _Reads(NamedTuple):
@@ -74,7 +75,7 @@ def note(
     of: defaultdict[str, list[str]] = defaultdict(list)
     for each in members:
         of[each.envelope.group or ""].append(each.id)
-    groups = scope.keys.groups
+    keys = scope.keys
     issued = {name: _read(tr, scope, name, ids, ends=ends, dies=dies) for name, ids in of.items()}
     found: list[tuple[Scope, StoredMessage]] = []
     attempt, ended = once.attempt(tr), 0
@@ -84,15 +85,15 @@ def note(
             leaves = settles.present()
         there = [n for n, row in zip(of[name], own, strict=True) if row.present()]
         for message_id in there:
-            tr.add(groups.counters(name, message_id), pack_tally(counted))
+            tr.add(keys.tally(name, message_id), pack_counters(counted))
             if leaves:
-                del tr[groups.member(name, message_id)]
+                del tr[keys.member(name, message_id)]
         if there and leaves and not _rely_on_another(tr, scope, name, of[name], left):
             if ended < MAX_ENDED and attempt.let_out_bytes > 0:
                 found += callbacks.end(tr, scope, name)
                 ended += 1
             else:
-                tr[groups.due(scope.now_ms(tr), name)] = b""
+                tr[keys.group_due(scope.now_ms(tr), name)] = b""
                 changes.ring(tr, scope)
     return found
 
@@ -106,20 +107,20 @@ def _read(
     ends: bool,
     dies: bool,
 ) -> _Reads:
-    groups = scope.keys.groups
-    own = [tr.get(groups.member(name, message_id)) for message_id in message_ids]
+    keys = scope.keys
+    own = [tr.get(keys.member(name, message_id)) for message_id in message_ids]
     left: tuple[fdb.FDBRange, ...] = ()
     if ends or dies:
         every, point = (
-            groups.members(name),
-            groups.members_from(name, world.random.randrange(HASHES)),
+            keys.group_left.under(name, 0),
+            keys.group_left.begin(name, 0, world.random.randrange(HASHES)),
         )
         most = len(message_ids) + 1
         left = (
             tr.snapshot.get_range(point, every.stop, limit=most),
             tr.snapshot.get_range(every.start, point, limit=most),
         )
-    return _Reads(own, left, tr.snapshot.get(groups.settles(name)) if dies else None)
+    return _Reads(own, left, tr.snapshot.get(keys.settles(name)) if dies else None)
 
 
 def _counted(transition: Transition) -> Tally:
@@ -142,7 +143,7 @@ def _rely_on_another(
     message_ids: Sequence[str],
     left: Iterable[fdb.FDBRange],
 ) -> bool:
-    ended = {scope.keys.groups.member(name, message_id) for message_id in message_ids}
+    ended = {scope.keys.member(name, message_id) for message_id in message_ids}
     for rows in left:
         for kv in rows:
             if kv.key not in ended:

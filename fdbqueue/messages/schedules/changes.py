@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ...errors import NotFound
 from ...schema import catalogue
-from ...schema.codec.schedules import Definition, Progress
+from ...schema.records import Progress, ScheduleRecord
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values import schedules
@@ -31,7 +31,9 @@ class Timed:
 
 
 @transactional
-def put(tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: Definition) -> Schedule:
+def put(
+    tr: fdb.Transaction, scope: Scope, name: str, timed: Timed, given: ScheduleRecord
+) -> Schedule:
     """Make a schedule, or change it; ``given``: all but its timing and whether it is paused.
 
     The same again changes nothing. The next tick stays if the timing does. One round trip, and up
@@ -120,14 +122,14 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
     keys = scope.keys
     every = keys.schedule.under()
     begin = every.start if after is None else keys.progress(after, 0) + b"\x00"
-    found: dict[str, Definition] = {}
+    found: dict[str, ScheduleRecord] = {}
     progress: dict[str, Progress] = {}
     for kv in tr.snapshot.get_range(begin, every.stop, limit=2 * limit):
         match keys.progress.parse(kv.key):
             case [name, _]:
                 progress[name] = Progress.unpack(kv.value)
             case [name]:
-                found[name] = Definition.unpack(kv.value)
+                found[name] = ScheduleRecord.unpack(kv.value)
     return [
         described(name, definition, progress[name])
         for name, definition in list(found.items())[:limit]
@@ -135,7 +137,7 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
     ]
 
 
-def described(name: str, definition: Definition, progress: Progress) -> Schedule:
+def described(name: str, definition: ScheduleRecord, progress: Progress) -> Schedule:
     """What is known of a schedule."""
     timing, ttl_ms, envelope = definition.timing, definition.ttl_ms, definition.envelope
     return Schedule(
@@ -163,7 +165,7 @@ def described(name: str, definition: Definition, progress: Progress) -> Schedule
     )
 
 
-def _known(tr: fdb.Transaction, scope: Scope, name: str) -> tuple[Definition, Progress]:
+def _known(tr: fdb.Transaction, scope: Scope, name: str) -> tuple[ScheduleRecord, Progress]:
     known = ticks.opened(ticks.reads(tr, scope, name))
     if known is None:
         raise NotFound(kind="schedule", queue=scope.name, name=name)
@@ -174,7 +176,7 @@ def _armed(
     tr: fdb.Transaction,
     scope: Scope,
     name: str,
-    definition: Definition,
+    definition: ScheduleRecord,
     progress: Progress,
     next_ms: int | None,
 ) -> Progress:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...errors import CorruptData
-from ...schema.codec.schedules import Definition, Progress
+from ...schema.records import Progress, ScheduleRecord
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
@@ -40,18 +40,18 @@ def reads(tr: fdb.TransactionRead, scope: Scope, name: str) -> Reads:
     return Reads(tr.get(scope.keys.schedule(name)), tr.get(scope.keys.progress(name, 0)))
 
 
-def opened(reads: Reads) -> tuple[Definition, Progress] | None:
+def opened(reads: Reads) -> tuple[ScheduleRecord, Progress] | None:
     """A schedule; None if there is none. Raises ``CorruptData``."""
     definition, progress = reads.definition.value, reads.progress.value
     if definition is None:
         return None
     return (
-        Definition.unpack(definition),
+        ScheduleRecord.unpack(definition),
         Progress() if progress is None else Progress.unpack(progress),
     )
 
 
-def stamped(definition: Definition, name: str, tick_ms: int) -> dict[str, HeaderValue]:
+def stamped(definition: ScheduleRecord, name: str, tick_ms: int) -> dict[str, HeaderValue]:
     """The headers of a message of a schedule."""
     shown = schedules.shown(tick_ms)
     return {**definition.envelope.headers, NAME_HEADER: name, TICK_HEADER: shown}
@@ -59,12 +59,13 @@ def stamped(definition: Definition, name: str, tick_ms: int) -> dict[str, Header
 
 @transactional
 def arm(
-    tr: fdb.Transaction, scope: Scope, name: str, definition: Definition, next_ms: int | None
+    tr: fdb.Transaction, scope: Scope, name: str, definition: ScheduleRecord, next_ms: int | None
 ) -> str:
     """Let the next tick wait; returns its message's id, empty where there is none. Blind."""
     if next_ms is None:
         return ""
-    due = Due(next_ms, world.urandom(RANDOM_BYTES))
+    level = scope.level(definition.envelope.priority)
+    due = Due(level, next_ms, world.urandom(RANDOM_BYTES))
     envelope = replace(
         definition.envelope,
         headers=stamped(definition, name, next_ms),
@@ -73,7 +74,7 @@ def arm(
         id=due.to_id(),
     )
     envelope = payloads.store(tr, scope, envelope)
-    position = Position(scope.level(envelope.priority), 0, due.random)
+    position = Position(level, 0, due.random)
     delayed.schedule(tr, scope, next_ms, StoredMessage(position, envelope))
     return due.to_id()
 
@@ -158,7 +159,8 @@ def _expiry(now_ms: int, ttl_ms: int | None) -> int | None:
 
 def _put_off(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int) -> None:
     """Let a tick, removed from its place, wait for another time."""
-    lookup.point(tr, scope.keys, message, Due(due_ms, message.position.random))
+    place = Due(message.position.level, due_ms, message.position.random)
+    lookup.point(tr, scope.keys, message, place)
     delayed_row.put(tr, scope, due_ms, message)
 
 

@@ -15,16 +15,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ...schema.codec.atomic import pack_counters
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.lookup import Turn, pack_place
-from ...schema.codec.slots import Backlog, Limited
+from ...schema.codec import pack_counters
 from ...schema.keys import SlotKeys
+from ...schema.records import Backlog, Delayed, Limited, Turn
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...store.client import pack_int, parse_int
 from ...values.limits import Allowed, Gate
 from ...values.model import Position
+from .. import lookup
 from . import gates
 
 
@@ -83,7 +82,7 @@ def write(
 ) -> None:
     """Write a message that waits, given its stored envelope. Blindly."""
     tr.set(scope.keys.waiting(*turn), Delayed(position, packed).pack())
-    tr.set(scope.keys.moved(message_id), pack_place(turn))
+    tr.set(scope.keys.moved(message_id), lookup.pointer(scope.keys, turn))
     if not isinstance(turn.gate, str):
         tr.set(scope.root.limits.waiting(*turn), Limited(scope.name, message_id).pack())
     count(tr, gates.keys(scope, turn.gate), turn.gate, 1)
@@ -105,7 +104,7 @@ def put_first(
     backlog with enqueues.
     """
     keys = scope.keys
-    wanted = {message.envelope.key or "" for message in messages}
+    wanted = dict.fromkeys(message.envelope.key or "" for message in messages)
     firsts = {key: first(tr, keys, key, 1) for key in wanted}
     backlogs = {key: tr.get(keys.backlog(key)) for key in wanted}
     following = {}

@@ -7,8 +7,8 @@ queue finds what is the queue's. Both rows are always written together, so eithe
 
 from __future__ import annotations
 
-from ...schema.codec.slots import Limited
 from ...schema.keys import SlotKeys
+from ...schema.records import Limited
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.limits import Gate

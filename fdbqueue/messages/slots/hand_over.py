@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from ...errors import QueueNotFound
 from ...schema import catalogue, changes, once
-from ...schema.codec.delayed import open_delayed
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.slots import Backlog, Limited
+from ...schema.envelope import Envelope
 from ...schema.keys import RootKeys, SlotKeys, within
+from ...schema.records import Backlog, Delayed, Limited
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import Clock
@@ -141,7 +140,7 @@ def _free(
         reads[gate] = _read(tr, scope, gate, left, following=gate in scope.waited and room >= 0)
     # Where the next that wait probably go.
     levels = {level for gate in of_gate.keys() & scope.waited for level in of_gate[gate].levels}
-    behind = {level: place.reads(tr, keys, level) for level in levels}
+    behind = {level: place.reads(tr, keys, level) for level in sorted(levels)}
     found = []
     for gate, (stored, held, following) in reads.items():
         left = of_gate[gate]
@@ -530,7 +529,7 @@ def _line(
 
 def _waiting(scope: Scope, in_line: bytes, row: bytes, value: bytes) -> _Waiting:
     _, _, random = scope.keys.waiting.parse(row)
-    one = open_delayed(value, scope.lost(random))
+    one = Delayed.opened(value, scope.lost(random))
     return _Waiting(scope, in_line, row, one.position, one.envelope)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from ...schema.codec.atomic import unpack_counters
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.slots import Backlog, Limited, Paced, unpack_limits
-from ...schema.keys import Kind, KindKeys, QueueKeys, RootKeys, SlotKeys, within
+from ...schema.codec import unpack_counters
+from ...schema.keys import KindKeys, QueueKeys, RootKeys, SlotKeys, within
+from ...schema.records import Backlog, Delayed, Limited, Paced, unpack_limits
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.limits import (
@@ -67,7 +66,7 @@ def backlog_reads(
     tr: fdb.Transaction, keys: QueueKeys, limit: int, after: str | None
 ) -> fdb.FDBRange:
     """Issue the read of ``backlogs``."""
-    every = keys.kind(Kind.BACKLOG)
+    every = keys.backlog.rows
     begin = every.start if after is None else keys.backlog.under(after).stop
     return tr.snapshot.get_range(begin, every.stop, limit=2 * limit)
 
@@ -96,7 +95,7 @@ def own_limits(
 ) -> dict[str, OwnLimits]:
     """The keys that have limits of their own. One snapshot read, no conflicts."""
     keys = scope.keys
-    every = keys.kind(Kind.LIMITS)
+    every = keys.limits.rows
     begin = every.start if after is None else keys.limits(after) + b"\x00"
     rows = tr.snapshot.get_range(begin, every.stop, limit=limit)
     return {str(keys.limits.parse(kv.key)[0]): unpack_limits(kv.value) for kv in rows}

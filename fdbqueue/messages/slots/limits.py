@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...errors import CorruptData
 from ...schema.codec import pack
-from ...schema.codec.slots import unpack_limits
+from ...schema.records import unpack_limits
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.limits import Gate, KeyLimits, OwnLimits

@@ -20,8 +20,8 @@ from typing import NamedTuple, final
 from msgspec.structs import replace
 
 from ...schema import changes
-from ...schema.codec.slots import Paced, Reached, Timer
 from ...schema.keys import SlotKeys
+from ...schema.records import Paced, Reached, Timer
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.clocks import BELIEVED_MS
@@ -102,7 +102,7 @@ def tidy(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, timers: fdb.FDBRange
     return len(due)
 
 
-def tat_us(known: Paced | Reached | None, rate: Rate, now_us: int) -> int:
+def tat_us(known: Reached | None, rate: Rate, now_us: int) -> int:
     """The theoretical arrival time of the next message; ``now_us`` if that has passed.
 
     It is never more than the burst ahead of the clock that set it. So what is further ahead comes
@@ -114,12 +114,12 @@ def tat_us(known: Paced | Reached | None, rate: Rate, now_us: int) -> int:
     return max(now_us, min(known.tat_us, most + (_SKEW_US if known.rate == rate else 0)))
 
 
-def next_ms(known: Paced | Reached | None, rate: Rate, now_ms: int) -> int:
+def next_ms(known: Reached | None, rate: Rate, now_ms: int) -> int:
     """When the next message may come: ``now_ms``, or later."""
     return max(now_ms, _ms(tat_us(known, rate, now_ms * 1_000) - rate.tolerance_us))
 
 
-def may_come(known: Paced | Reached | None, rate: Rate, now_us: int) -> int:
+def may_come(known: Reached | None, rate: Rate, now_us: int) -> int:
     """How many messages may come now."""
     early = now_us + rate.tolerance_us - tat_us(known, rate, now_us)
     return max(0, early // rate.interval_us + 1)

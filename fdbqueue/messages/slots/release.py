@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ...errors import TransactionTooLarge
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.lookup import Turn
+from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
+from ...schema.records import Delayed, Turn
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 
 from msgspec.structs import replace
 
-from ...schema.codec.envelopes import Envelope
+from ...schema.envelope import Envelope
 from ...schema.keys import KindKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb

@@ -6,17 +6,17 @@ piece; those of one level keep their order, and so do those that are not plain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from ...errors import CorruptData
-from ...schema.codec import VERSION, encode, unpack
-from ...schema.codec.sinks import StagedRun
+from msgspec import Raw
+
+from ...schema.codec import encode, pack, unpack
+from ...schema.streams import StagedPiece, StagedRun
 
 PIECE_BYTES = 90_000
 PIECE_ROWS = 1_000
 
-_WHOLE = 1
-_HEAD, _LIST = 3, 5
+_LIST = 5
 _RUN_BYTES = 40
 _LENGTH_BYTES = 5
 """The most that a run adds to its envelopes, and to each of them."""
@@ -69,9 +69,9 @@ class Packer:
         if self._size + len(packed) > PIECE_BYTES or self._count == PIECE_ROWS:
             self.close()
         if _LIST + len(packed) > PIECE_BYTES:
-            row = _list([packed])
-            parts = range(0, len(row), PIECE_BYTES)
-            self.pieces += [_head(len(parts)) + row[begin : begin + PIECE_BYTES] for begin in parts]
+            row = pack([Raw(packed)])
+            parts = [row[begin : begin + PIECE_BYTES] for begin in range(0, len(row), PIECE_BYTES)]
+            self.pieces += [StagedPiece(len(parts), part).pack() for part in parts]
             self.rows += 1
             return
         self._packed.append(packed)
@@ -83,7 +83,7 @@ class Packer:
         for level in list(self._runs):
             self._end(level)
         if self._packed:
-            self.pieces.append(_head(_WHOLE) + _list(self._packed))
+            self.pieces.append(StagedPiece(1, pack([*map(Raw, self._packed)])).pack())
         self.rows += self._count
         self._packed = []
         self._count, self._size = 0, _LIST
@@ -95,26 +95,6 @@ class Packer:
             self._packed.append(encode(StagedRun(level, run.size, run.envelopes)))
 
 
-def parts(piece: bytes) -> int:
-    """How many pieces a row has that begins with this one, usually 1; raises ``CorruptData``,
-    ``CorruptData``."""
-    if len(piece) < _HEAD:
-        raise CorruptData(what="staged rows", problem="a piece has no head")
-    if piece[0] > VERSION:
-        raise CorruptData(what="staged rows", problem=f"their version is {piece[0]}")
-    return int.from_bytes(piece[1:_HEAD], "big")
-
-
-def runs(pieces: Sequence[bytes]) -> list[StagedRun]:
+def runs(pieces: Iterable[StagedPiece]) -> list[StagedRun]:
     """The runs in a piece, or the one row in several; raises ``CorruptData``."""
-    stored = bytes([VERSION]) + b"".join(piece[_HEAD:] for piece in pieces)
-    return unpack(stored, "staged rows", list[StagedRun])
-
-
-def _list(packed: Sequence[bytes]) -> bytes:
-    """A MessagePack array of packed elements."""
-    return b"\xdd" + len(packed).to_bytes(4, "big") + b"".join(packed)
-
-
-def _head(count: int) -> bytes:
-    return bytes([VERSION]) + count.to_bytes(2, "big")
+    return unpack(b"".join(piece.rows for piece in pieces), list[StagedRun], "staged rows")

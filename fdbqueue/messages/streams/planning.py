@@ -11,11 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import CorruptData
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.lookup import PlannedPlace, Turn
-from ...schema.codec.plans import Claimed, Planned, Stage
+from ...schema.envelope import Envelope
+from ...schema.records import Delayed, PlannedPlace, Turn
 from ...schema.scope import Scope, StoredMessage
+from ...schema.streams import Claimed, Planned, Stage
 from ...store.binding import fdb, transactional
 from ...values.states import LEASE, State
 from .. import lookup, place, run, time_to_live, transitions

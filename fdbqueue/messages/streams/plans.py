@@ -22,9 +22,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...errors import TakenOver
-from ...schema.codec.plans import Claimed, Planned, PlannerState, Stage
-from ...schema.keys import Kind, QueueKeys
+from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
+from ...schema.streams import Claimed, Planned, PlannerState, Stage
 from ...store import world
 from ...store.binding import fdb, transactional
 from ...values.states import ACK, RELEASE
@@ -206,7 +206,7 @@ def forget(tr: fdb.Transaction, scope: Scope, consumer: str) -> None:
 
 def read_all(tr: fdb.TransactionRead, keys: QueueKeys) -> list[OpenPlans]:
     """The plans of all consumers. One round trip."""
-    planners, plans = keys.kind(Kind.PLANNER), keys.kind(Kind.PLAN)
+    planners, plans = keys.planner.rows, keys.plan.rows
     mode = fdb.StreamingMode.want_all
     reads = tr.get_range(planners.start, planners.stop, streaming_mode=mode)
     found = tr.get_range(plans.start, plans.stop, streaming_mode=mode)

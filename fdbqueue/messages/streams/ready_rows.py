@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...schema.codec.envelopes import open_envelope
+from ...schema.envelope import open_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from .. import run
@@ -73,7 +73,7 @@ def _first(
     tr: fdb.Transaction, scope: Scope, ends: Mapping[int, int] | None, count: int
 ) -> Iterator[Part]:
     keys, mode = scope.keys, fdb.StreamingMode.want_all
-    begin, end = keys.ready_range().start, keys.ready_range().stop
+    begin, end = keys.ready.rows.start, keys.ready.rows.stop
     while count > 0:
         behind = None
         found = tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode)

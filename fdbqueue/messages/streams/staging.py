@@ -26,17 +26,17 @@ from msgspec.structs import replace
 
 from ...errors import BatchLost, CorruptData, QueueReplaced, SinkBehind
 from ...schema.codec import pack, unpack
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.sinks import Attempt, SinkState, StagedAttempt, StagedRun
-from ...schema.keys import Kind, QueueKeys
+from ...schema.envelope import Envelope
+from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
+from ...schema.streams import Attempt, SinkState, StagedAttempt, StagedPiece, StagedRun
 from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE
 from .. import place, transitions
 from ..enqueue import admission, append, bounds
 from ..enqueue.admission import Draft
 from ..run import most_rows
-from .packing import parts, runs
+from .packing import runs
 
 NAME_BYTES = 16
 STEP_ROWS = 5_000
@@ -138,7 +138,7 @@ def fix(
         every = keys.counting.under(sink)
         stored = tr.get_range(every.start, every.stop)
         return found, [
-            each for kv in stored for each in unpack(kv.value, "attempts", list[Attempt])
+            each for kv in stored for each in unpack(kv.value, list[Attempt], "attempts")
         ]
     if found.batch >= 0:
         raise SinkBehind(sink=sink, batch=batch, before=found.batch)
@@ -261,7 +261,7 @@ def sweep(tr: fdb.Transaction, keys: QueueKeys, first: str, last: str) -> None:
 @transactional
 def sinks(tr: fdb.Transaction, keys: QueueKeys) -> dict[str, SinkState]:
     """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
-    every = keys.kind(Kind.SINK)
+    every = keys.sink.rows
     found = tr.snapshot.get_range(every.start, every.stop)
     named = ((keys.counting.parse(kv.key), kv.value) for kv in found)
     return {name: SinkState.unpack(value) for (name, *part), value in named if not part}
@@ -322,11 +322,11 @@ def _limits(scope: Scope, share: float) -> _Limits:
 
 
 def _units(
-    pieces: Iterator[tuple[tuple[int, int], bytes]],
+    pieces: Iterator[tuple[tuple[int, int], StagedPiece]],
 ) -> Iterator[tuple[tuple[int, int], list[StagedRun]]]:
     """The runs of each piece, or of a row in several pieces, with the place of the first piece."""
     for where, piece in pieces:
-        others = islice(pieces, parts(piece) - 1)
+        others = islice(pieces, piece.parts - 1)
         yield where, runs([piece, *(other for _, other in others)])
 
 
@@ -337,7 +337,7 @@ def _pieces(
     found: SinkState,
     attempts: Sequence[Attempt],
     max_rows: int,
-) -> Iterator[tuple[tuple[int, int], bytes]]:
+) -> Iterator[tuple[tuple[int, int], StagedPiece]]:
     """The pieces from the place of a sink on, read about a step's worth at a time."""
     for window in _windows(attempts, found.place, max_rows):
         pages = []
@@ -351,7 +351,7 @@ def _pieces(
             if len(there) != end - first:
                 raise CorruptData(what=f"what is staged for {sink!r}", problem="some of it is gone")
             for number, kv in enumerate(there, first):
-                yield (n, number), kv.value
+                yield (n, number), StagedPiece.unpack(kv.value)
 
 
 def _windows(

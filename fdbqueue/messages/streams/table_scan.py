@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from ...errors import TransactionTooSlow
 from ...schema import once
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.leases import Lease
+from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
+from ...schema.leases import Lease
 from ...schema.scope import StoredMessage
 from ...store.binding import fdb, transactional
 from .. import payloads, run

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...schema.codec.sinks import SinkState, StagedAttempt
-from ...schema.keys import Kind, QueueKeys
+from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
+from ...schema.streams import SinkState, StagedAttempt
 from ...store.binding import fdb, transactional
 from . import staging
 
@@ -47,7 +47,7 @@ class Undecided(Struct, frozen=True):
 def page(tr: fdb.Transaction, keys: QueueKeys, begin: bytes) -> tuple[list[Staged], bytes]:
     """A page of attempts of batches that are not fixed, from a key on (empty: the first), and the
     key to continue from. Two round trips, snapshot reads: no conflicts."""
-    every = keys.kind(Kind.ATTEMPT)
+    every = keys.attempt.rows
     found = tr.snapshot.get_range(begin or every.start, every.stop, limit=PAGE).to_list()
     rows = [(*keys.attempt.parse(kv.key), StagedAttempt.unpack(kv.value)) for kv in found]
     reads = {sink: tr.snapshot.get(keys.sink(sink)) for sink, _, _, _ in rows}

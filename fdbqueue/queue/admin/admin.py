@@ -11,7 +11,7 @@ from ...messages import run
 from ...messages.delivery import age
 from ...messages.delivery import lease as lease_records
 from ...schema import catalogue, counters
-from ...schema.codec.consumers import ConsumerRef
+from ...schema.consumers import ConsumerRef
 from ...store.binding import fdb
 from ...values.content import check_count
 from ...values.model import Delivery, Depth, LeasedMessage, Swept, Verification

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...schema.keys import Kind
+from ...schema.keys import KINDS, Kind
 from ...store.binding import fdb, transactional
 from ..handle import Handle
 
@@ -27,7 +27,7 @@ def inventory(db: fdb.Database, queue: Handle) -> Iterator[Stock]:
     are counted at different moments. Raises ``QueueNotFound``.
     """
     queue._read(db, queue._options)
-    for kind in Kind:
+    for kind in KINDS:
         every = queue._keys.of(kind)
         begin, rows, size = every.start, 0, 0
         while begin:

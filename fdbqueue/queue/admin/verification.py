@@ -7,11 +7,11 @@ from functools import partial
 
 from ...consumers import checks as waiting
 from ...errors import CorruptData
-from ...messages.checks import audit, rates, results, side_records, sinks
+from ...messages.checks import agenda, audit, rates, results, side_records, sinks
 from ...messages.checks import plans as auditplans
 from ...messages.checks import schedules as ticking
 from ...messages.checks.audit import Audit
-from ...schema.keys import Kind
+from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
 from ...subscriptions import cursor_checks
 from ...values.model import Deviation, Verification
@@ -61,15 +61,14 @@ class _Verifier:
         self.pages(cursor_checks.cursors)
         self.pages(ticking.schedules)
         self.pages(ticking.waiting_ticks)
-        for check in (waiting.consumers, waiting.states, waiting.sleepers):
-            self.pages(check)
-        for check in (waiting.requests, waiting.lines):
+        for check in (waiting.consumers, waiting.states, waiting.sleepers, waiting.lines):
             self.pages(check)
         self.pages(side_records.known)
         self.pages(rates.rates)
         self.pages(rates.timers)
         self.pages(results.results)
         self.whole("the pace of the queue", rates.pace)
+        self.whole("the agenda", agenda.earliest)
         self.whole("keys of no kind", audit.strays)
         self.whole("owners of chunks, names, pointers and turns", side_records.check)
         self.counters()
@@ -82,10 +81,10 @@ class _Verifier:
     def counters(self) -> None:
         """The states come first: the number of enqueued messages is their sum."""
         for level in range(self.queue._read(self.db, self.queue._options).levels):
-            check = partial(audit.counted, kind=Kind.READY, level=level)
+            check = partial(audit.counted, kind=QueueKeys.ready, level=level)
             self.whole(f"counters of the ready messages of level {level}", check)
         for kind in audit.COUNTED:
-            if kind is not Kind.READY:
+            if kind is not QueueKeys.ready:
                 check = partial(audit.counted, kind=kind, level=None)
                 self.whole(f"counters of kind {kind.name.lower()}", check)
         self.whole("sums of the counters", audit.conserved)

@@ -27,7 +27,7 @@ from ...errors import (
 )
 from ...messages.enqueue.back_pressure import ROOM_SECONDS
 from ...messages.transaction_budget import weight
-from ...schema.codec.envelopes import Envelope
+from ...schema.envelope import Envelope
 from ...store import binding, world
 from ...store.binding import fdb
 from ...values import durations

@@ -15,7 +15,7 @@ from ...messages.enqueue.back_pressure import ROOM_SECONDS
 from ...messages.groups import callbacks, inspection, members
 from ...messages.transaction_budget import STEP_BYTES, fitting
 from ...schema import catalogue
-from ...schema.group_records import Callback, Record
+from ...schema.records import Callback, GroupRecord
 from ...store import world
 from ...store.binding import fdb
 from ...values.content import check_count, check_headers
@@ -78,7 +78,7 @@ def enqueue_many(
         raise InvalidArgument(argument="queue", value=follows, problem="must be a Queue")
     envelope, delay_ms, ttl_ms = _callback(follows, group.message)
     root = follows._root.key()
-    given = Record(
+    given = GroupRecord(
         group.on,
         0,
         False,
@@ -116,7 +116,7 @@ def _put(
     queue: Enqueuing[Any],
     follows: Enqueuing[Any],
     name: str,
-    given: Record,
+    given: GroupRecord,
     drafts: Sequence[Draft],
     count: int | None,
 ) -> tuple[int, list[str]]:

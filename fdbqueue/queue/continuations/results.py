@@ -16,7 +16,7 @@ from ...errors import (
 )
 from ...messages import lookup
 from ...messages.delivery import results, settle
-from ...schema.codec.dead_letters import Kept
+from ...schema.records import Kept
 from ...store import world
 from ...store.binding import fdb
 from ...values import durations, serializers

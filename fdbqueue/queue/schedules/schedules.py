@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ...consumers import wakeups
 from ...errors import InvalidArgument
 from ...messages.schedules import changes, ticks
-from ...schema.codec.schedules import Definition
+from ...schema.records import ScheduleRecord
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values import backoff as backoffs
@@ -102,7 +102,7 @@ class Schedules:
         envelope = draft(message, 0, self._queue._serializer).envelope
         check_inline("payload", envelope)
         ttl_ms = None if ttl is None else int(check_delay("ttl", ttl, MIN_TTL_SECONDS) * 1000)
-        given = Definition(_UNTIMED, overlap, catch_up, False, ttl_ms, envelope)
+        given = ScheduleRecord(_UNTIMED, overlap, catch_up, False, ttl_ms, envelope)
         timed = changes.Timed(cron, every, timezone)
         return self._run(tr, lambda tr, scope: changes.put(tr, scope, name, timed, given))
 

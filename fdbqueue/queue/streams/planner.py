@@ -15,9 +15,9 @@ from ...messages.delivery import scan
 from ...messages.streams import planning, plans
 from ...messages.streams.planning import Limits
 from ...messages.streams.plans import OpenPlans
-from ...schema.codec.plans import Planned, Stage
 from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope, StoredMessage
+from ...schema.streams import Planned, Stage
 from ...store import world
 from ...store.binding import fdb
 from ..handle import Handle

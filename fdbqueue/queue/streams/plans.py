@@ -8,8 +8,8 @@ from functools import partial
 from ...errors import Held, NotFound
 from ...messages.streams import plans
 from ...messages.streams.plans import OpenPlans
-from ...schema.codec.plans import Planned
 from ...schema.scope import Scope
+from ...schema.streams import Planned
 from ...store.binding import fdb
 from ...values.content import check_count
 from ...values.model import Message, Plan, PlanConsumer

@@ -23,8 +23,8 @@ from ...errors import (
 from ...messages.enqueue import back_pressure, level_order
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
-from ...schema.codec.envelopes import PLAIN_INLINE_LIMIT, Envelope
-from ...schema.codec.sinks import Attempt, SinkState, StagedRun
+from ...schema.envelope import PLAIN_INLINE_LIMIT, Envelope
+from ...schema.streams import Attempt, SinkState, StagedRun
 from ...store import world
 from ...store.binding import fdb
 from ...values import compression

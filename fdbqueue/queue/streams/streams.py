@@ -7,7 +7,7 @@ from typing import Any
 
 from ...messages.streams import staging, undecided
 from ...messages.streams.undecided import Undecided
-from ...schema.codec.sinks import SinkState
+from ...schema.streams import SinkState
 from ...store.binding import fdb
 from ..enqueue import Enqueuing
 from ..handle import Transactor

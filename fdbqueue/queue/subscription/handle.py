@@ -13,11 +13,10 @@ from ...consumers.receiving import Access, Accesses
 from ...consumers.registry import new_id
 from ...messages.run import Held
 from ...schema import changes
-from ...schema.codec.consumers import ConsumerRef
-from ...schema.codec.leases import new_claim
+from ...schema.consumers import ConsumerRef, Definition, Mode
 from ...schema.keys import CLAIM_BYTES
+from ...schema.leases import new_claim
 from ...schema.scope import Scope, StoredMessage
-from ...schema.subscription_definitions import Definition, Mode
 from ...store import world
 from ...store.binding import fdb
 from ...subscriptions import acquire, cursors, exclusive, registry
@@ -238,7 +237,7 @@ class Subscription:
             place.check(self._known(scope))
             place.seek(tr, scope, self.name)
             # Who sleeps may find something there.
-            tr.add(scope.keys.changes(self.name), changes.ONE)
+            tr.add(scope.keys.changes_of(self.name), changes.ONE)
 
         self._run(tr, move)
 

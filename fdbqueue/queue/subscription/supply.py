@@ -9,9 +9,9 @@ from ...consumers.line import Demand
 from ...consumers.supply import CLOSED, Offered, Shares
 from ...errors import InvalidArgument, NotFound
 from ...messages.delivery import limits, scan
+from ...schema.consumers import Definition, Mode
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
-from ...schema.subscription_definitions import Definition, Mode
 from ...store.binding import fdb
 from ...subscriptions import acquire, browse, exclusive, registry
 from ...subscriptions.acquire import Found

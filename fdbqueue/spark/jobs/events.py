@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ...queue.queue import Queue
-from ...schema.keys import QueueKeys
+from ...schema.keys import LogKeys
 from ...store.binding import fdb
 from ...values.states import TRANSITIONS, State, Transition
 from .. import stores
@@ -48,7 +48,7 @@ def read(
 
 def version(stamp: Column) -> Column:
     """The commit version of a stamp."""
-    first, past = QueueKeys.EVENT_VERSION.start, QueueKeys.EVENT_VERSION.stop
+    first, past = LogKeys.VERSION.start, LogKeys.VERSION.stop
     digits = F.hex(F.substring(stamp, first + 1, past - first))
     return F.conv(digits, 16, 10).cast("bigint")
 

@@ -9,17 +9,13 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from ...errors import CorruptData
 from ...messages.run import NOWHERE
 from ...messages.streams import table_scan
 from ...messages.streams.table_scan import Page
 from ...queue.queue import Queue
-from ...schema.codec import Stored
-from ...schema.codec.dead_letters import DeadLetter
-from ...schema.codec.delayed import Delayed
-from ...schema.codec.envelopes import Envelope, open_envelope
-from ...schema.codec.history import Line
-from ...schema.keys import Kind, QueueKeys
+from ...schema.envelope import Envelope, open_envelope
+from ...schema.keys import QueueKeys
+from ...schema.records import DeadLetter, Delayed, Line
 from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.selector import Selector
@@ -87,13 +83,13 @@ def _ready(keys: QueueKeys, page: Page) -> Rows:
 
 
 def _blocked(keys: QueueKeys, page: Page) -> Rows:
-    positions, packed = _columns(_opened(Delayed, page, NOWHERE), 2)
+    positions, packed = _columns(_opened(page), 2)
     return _placed(positions, packed, blocked=[True] * len(page))
 
 
 def _delayed(keys: QueueKeys, page: Page) -> Rows:
     dues = [Due(*keys.delayed.parse(key)) for key in page.keys]
-    positions, packed = _columns(_opened(Delayed, page, NOWHERE), 2)
+    positions, packed = _columns(_opened(page), 2)
     # A scheduled message never had a position: its id names when it is due.
     places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
     return _placed(positions, packed, places, due_at=[due.due_ms for due in dues])
@@ -114,31 +110,28 @@ def _leased(keys: QueueKeys, page: Page) -> Rows:
 
 
 def _dead(keys: QueueKeys, page: Page) -> Rows:
-    rows = _opened(DeadLetter, page, NOWHERE, None, None)
-    positions, reasons, times, packed = _columns(rows, 4)
-    return _placed(positions, packed, reason=reasons, died_at=times)
+    letters = [DeadLetter.opened(each, NOWHERE) for each in page.values]
+    known = [None if each.position is NOWHERE else each for each in letters]
+    return _placed(
+        [each.position for each in letters],
+        [each.packed for each in letters],
+        reason=[each and each.reason for each in known],
+        died_at=[each and each.died_at_ms for each in known],
+    )
 
 
 def _history(keys: QueueKeys, page: Page) -> Rows:
     events = []
     for key, value in zip(page.keys, page.values, strict=True):
         line = Line.unpack(value).events
-        each = zip(keys.stamps(key, len(line)), line, strict=True)
+        each = zip(keys.event.stamps(key, len(line)), line, strict=True)
         events += [(stamp, *fields) for stamp, fields in each]
     columns = zip(_EVENT, _columns(events, len(_EVENT)), strict=True)
     return Rows(columns, envelopes=[_NONE] * len(events))
 
 
-def _opened(kind: type[Stored], page: Page, *instead: Any) -> list[tuple[Any, ...]]:
-    """What is stored. One that cannot be read is ``instead``, and all of it for an envelope."""
-    return [_opened_one(kind, value, instead) for value in page.values]
-
-
-def _opened_one(kind: type[Stored], value: bytes, instead: tuple[Any, ...]) -> tuple[Any, ...]:
-    try:
-        return astuple(kind.unpack(value))
-    except CorruptData:
-        return (*instead, value)
+def _opened(page: Page) -> list[tuple[Any, ...]]:
+    return [astuple(Delayed.opened(each, NOWHERE)) for each in page.values]
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[Any]]:
@@ -168,19 +161,25 @@ def ranges(
         case "ready":
             some = row_filter.levels if row_filter.levels is not None else levels
             each = [keys.ready_level(level) for level in sorted(some)]
-            return {"ready": each, "blocked": [keys.kind(Kind.WAITING)]}
+            return {"ready": each, "blocked": [keys.waiting.rows]}
         case "delayed":
-            delayed = keys.kind(Kind.DELAYED)
-            if row_filter.until is not None:
-                delayed = keys.delayed.before(row_filter.until)
-            if row_filter.since is not None:
-                delayed = slice(keys.delayed.before(row_filter.since).stop, delayed.stop)
-            return {"delayed": [delayed] if delayed.start < delayed.stop else []}
+            some = row_filter.levels if row_filter.levels is not None else levels
+            each = [_due(keys, level, row_filter) for level in sorted(some)]
+            return {"delayed": [one for one in each if one.start < one.stop]}
         case "leased":
-            return {"leased": [keys.kind(Kind.LEASE)]}
+            return {"leased": [keys.lease.rows]}
         case "dead":
-            return {"dead": [keys.kind(Kind.DEAD)]}
-    return {HISTORY: [keys.kind(Kind.EVENT)]}
+            return {"dead": [keys.dead.rows]}
+    return {HISTORY: [keys.event.rows]}
+
+
+def _due(keys: QueueKeys, level: int, row_filter: RowFilter) -> slice:
+    """The delayed messages of a level that are due in the time of a filter."""
+    due, every = keys.delayed, keys.delayed_messages(level)
+    return slice(
+        every.start if row_filter.since is None else due.begin(level, row_filter.since),
+        every.stop if row_filter.until is None else due.begin(level, row_filter.until),
+    )
 
 
 def batches(

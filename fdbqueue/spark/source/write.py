@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from ...errors import InvalidInput, InvalidOptions, SinkUnfinished
 from ...queue.streams.sinks import ANONYMOUS_DAYS
-from ...schema.codec.sinks import Attempt, SinkState
+from ...schema.streams import Attempt, SinkState
 from ...values.options import check_name
 from ...values.serializers import CONTENT_TYPES, is_content_type
 from ..stores import SharedQueue

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...messages.streams.undecided import Undecided
-from ...schema.codec.sinks import SinkState
+from ...schema.streams import SinkState
 from ..site import Site
 
 SHOWN = 200

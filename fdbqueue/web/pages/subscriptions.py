@@ -8,7 +8,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...schema.subscription_definitions import Definition
+from ...schema.consumers import Definition
 from ...values.model import MessageState, Position, parse_id
 from ..site import Site
 

@@ -21,7 +21,6 @@ from ...consumers import watching
 from ...errors import QueueError
 from ...messages.delivery import cancellation
 from ...schema import once
-from ...schema.keys import OnceKeys
 from ...store import world
 from ...store.binding import FAILURES
 from ...values.model import Delivery
@@ -163,7 +162,7 @@ class Cancellations:
 
     def _cancelled(self, buffer: Buffer, held: Sequence[Delivery]) -> frozenset[bytes]:
         """The tokens of those that were cancelled."""
-        tr = once.transaction(self.state.worker.db, OnceKeys(b"", LOOK_SECONDS))
+        tr = once.transaction(self.state.worker.db, LOOK_SECONDS)
         return cancellation.requested(tr, buffer.queue._scope(tr), held)
 
 

@@ -148,7 +148,8 @@ class LeaseExtender:
         """Give a sign of life of this process; consumers that were evicted fetch, and so return."""
         served = [(each, each.consumer) for each in self.state.buffers if each.consumer is not None]
         browsing = [browser.consumer for browser in self.state.browsers]
-        for session in {one.session for one in (*(consumer for _, consumer in served), *browsing)}:
+        consumers = (*(consumer for _, consumer in served), *browsing)
+        for session in dict.fromkeys(one.session for one in consumers):
             session.beat()
         for browser in self.state.browsers:
             browser.keep()

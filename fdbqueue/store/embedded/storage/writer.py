@@ -236,14 +236,16 @@ def _store(
                 for (key,) in request.clears:
                     if key in values:
                         values[key] = None
-            if request.rows:
-                cursor.executemany(rows.SET, request.rows)
-                for key, value, _ in request.rows:
-                    if key in values:
-                        values[key] = value
-            if request.changes:
-                changed = [_change(cursor, *each, table, values) for each in request.changes]
-                cursor.executemany(rows.SET, filter(None, changed))
+            written = [*request.rows]
+            for key, value, _ in written:
+                if key in values:
+                    values[key] = value
+            for op, key, operand in request.changes:
+                row = _change(cursor, op, key, operand, table, values)
+                if row is not None:
+                    written.append(row)
+            if written:
+                cursor.executemany(rows.SET, written)
             if request.sampled:
                 sampling.note(cursor, request.sampled)
         else:

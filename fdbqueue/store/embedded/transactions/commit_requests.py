@@ -45,7 +45,7 @@ class CommitRequest:
         plain: whether `prepare` found mutations that need nothing but the values they change. Then
             the next four say what to do, and `record` is the line for the log.
         rows: the keys to set, with values and checksums.
-        changes: the mutations of values, which follow what is set.
+        changes: the mutations of values of other keys.
         clears: keys to clear, each as the argument of a statement.
         slots: what to raise for watches.
         sampled: the keys of the sample with their sizes; None for those that are cleared.
@@ -117,8 +117,7 @@ class CommitRequest:
         return op, key, operand
 
     def prepare(self) -> None:
-        """Do what needs no lock; mutations of one key stand in their order, in which only the first
-        can set it, and no key is both set and cleared."""
+        """Do what needs no lock, unless a key is changed more than once."""
         rows: list[tuple[bytes, bytes, int]] = []
         changes: list[Mutation] = []
         clears: list[tuple[bytes]] = []
@@ -140,6 +139,8 @@ class CommitRequest:
                     return
                 size = None if operand is None else len(key) + len(operand)
                 self.sampled = [*self.sampled, (key, size)]
+        if len(slots) < len(self.mutations) != len({key for _, key, _ in self.mutations}):
+            return
         self.rows, self.changes, self.clears = rows, changes, clears
         self.slots = slots
         self.record = encode(self.writes)

@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+from msgspec import field
 from msgspec.structs import replace
 
-from ...errors import CorruptData, InvalidOptions
-from ...values import backoff
-from ...values.content import MAX_HEADER_BYTES
-from ...values.limits import Gate
-from ...values.model import BYTES, Death, HeaderValue, Message, Position
-from ...values.options import DEFAULT_PRIORITY, MAX_LEVELS, QueueOptions
-from . import VERSION, Stored, decoder, encode, unpack
+from ..errors import CorruptData, InvalidOptions
+from ..values import backoff
+from ..values.content import MAX_HEADER_BYTES
+from ..values.limits import Gate
+from ..values.model import BYTES, Death, HeaderValue, Message, Position
+from ..values.options import DEFAULT_PRIORITY, MAX_LEVELS, QueueOptions
+from .codec import VERSION, Stored, decoder, encode, unpack
 
 VALUE_LIMIT = 100_000
 ENVELOPE_ROOM = 9_500
@@ -34,40 +35,6 @@ UNREADABLE = "application/vnd.fdbqueue.unreadable"
 """The content type of a message whose envelope cannot be read; its payload is that envelope."""
 
 
-_NAMES = {
-    "payload": "p",
-    "enqueued_at_ms": "t",
-    "priority": "r",
-    "headers": "h",
-    "attempts": "a",
-    "id": "i",
-    "expires_at_ms": "x",
-    "max_attempts": "m",
-    "backoff": "b",
-    "last_error": "e",
-    "unique": "u",
-    "death": "d",
-    "content_type": "c",
-    "compression": "z",
-    "raw_size": "w",
-    "chunks": "n",
-    "chunk_bytes": "y",
-    "key": "k",
-    "alone": "l",
-    "released": "q",
-    "former_key": "K",
-    "slot": "s",
-    "window": "v",
-    "last_value": "V",
-    "schedule": "T",
-    "cancelled": "C",
-    "keep_result_ms": "R",
-    "group": "g",
-    "limits": "L",
-    "former_limits": "M",
-    "slots": "S",
-}
-"""The names of fields as they are stored: a field costs two bytes and its value."""
 _VERSION, _LONG_MAP, _MOST_SHORT = bytes([VERSION]), 0xDE, 15
 _BEGIN = [bytes([VERSION, 0x80 + fields]) for fields in range(_MOST_SHORT + 1)]
 """How an envelope with so few fields begins."""
@@ -79,9 +46,9 @@ class Envelope(
     frozen=True,
     array_like=False,
     omit_defaults=True,
-    rename=_NAMES,
 ):
-    """A message as it is stored, without its position.
+    """A message as it is stored, without its position, as a map: a field costs the two bytes of its
+    name, and its value.
 
     ``id`` is None while the message is at the position that its id names.
     ``payload`` is compressed if ``compression`` is set, and empty if it is in the ``chunk_bytes``
@@ -102,50 +69,51 @@ class Envelope(
     those of a dead letter, as ``former_key``.
     """
 
-    kind: ClassVar[str] = "an envelope"
     readable: ClassVar[bool] = True
 
-    payload: bytes
-    enqueued_at_ms: int
-    priority: Annotated[int, msgspec.Meta(ge=0, lt=MAX_LEVELS)] = DEFAULT_PRIORITY
-    headers: dict[str, HeaderValue] = {}  # noqa: RUF012
-    attempts: int = 0
-    id: str | None = None
-    expires_at_ms: int | None = None
-    max_attempts: int | None = None
-    backoff: dict[str, Any] | None = None
-    last_error: str | None = None
-    unique: str | None = None
-    death: Death | None = None
-    content_type: str = BYTES
-    compression: str = ""
-    raw_size: int | None = None
-    chunks: bytes = b""
-    chunk_bytes: int = 0
-    key: str | None = None
-    alone: int = 0
-    released: int = 0
-    former_key: str | None = None
-    slot: int | None = None
-    window: int | None = None
-    last_value: HeaderValue = None
-    schedule: str | None = None
-    cancelled: bool = False
-    keep_result_ms: int | None = None
-    group: str | None = None
-    limits: _Limits | None = None
-    former_limits: _Limits | None = None
-    slots: tuple[int | None, ...] = ()
+    payload: bytes = field(name="p")
+    enqueued_at_ms: int = field(name="t")
+    priority: Annotated[int, msgspec.Meta(ge=0, lt=MAX_LEVELS)] = field(
+        default=DEFAULT_PRIORITY, name="r"
+    )
+    headers: dict[str, HeaderValue] = field(default_factory=dict, name="h")
+    attempts: int = field(default=0, name="a")
+    id: str | None = field(default=None, name="i")
+    expires_at_ms: int | None = field(default=None, name="x")
+    max_attempts: int | None = field(default=None, name="m")
+    backoff: dict[str, Any] | None = field(default=None, name="b")
+    last_error: str | None = field(default=None, name="e")
+    unique: str | None = field(default=None, name="u")
+    death: Death | None = field(default=None, name="d")
+    content_type: str = field(default=BYTES, name="c")
+    compression: str = field(default="", name="z")
+    raw_size: int | None = field(default=None, name="w")
+    chunks: bytes = field(default=b"", name="n")
+    chunk_bytes: int = field(default=0, name="y")
+    key: str | None = field(default=None, name="k")
+    alone: int = field(default=0, name="l")
+    released: int = field(default=0, name="q")
+    former_key: str | None = field(default=None, name="K")
+    slot: int | None = field(default=None, name="s")
+    window: int | None = field(default=None, name="v")
+    last_value: HeaderValue = field(default=None, name="V")
+    schedule: str | None = field(default=None, name="T")
+    cancelled: bool = field(default=False, name="C")
+    keep_result_ms: int | None = field(default=None, name="R")
+    group: str | None = field(default=None, name="g")
+    limits: _Limits | None = field(default=None, name="L")
+    former_limits: _Limits | None = field(default=None, name="M")
+    slots: tuple[int | None, ...] = field(default=(), name="S")
 
     @classmethod
     def unpack(cls, value: bytes | None) -> Envelope:
         """What ``pack`` stored; raises ``CorruptData``."""
-        envelope = unpack(value, cls.kind, Envelope)
+        envelope = unpack(value, Envelope)
         if envelope.backoff is not None:
             try:
                 backoff.store(envelope.backoff)
             except InvalidOptions as error:
-                raise CorruptData(what=cls.kind, problem=str(error)) from None
+                raise CorruptData(what="an envelope", problem=str(error)) from None
         return envelope
 
     def pack(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Leases, and the ends of claims; also their keys, which are packed together.
+"""Leases, and the ends of claims.
 
 A place is what a READY key adds to its kind: the packed elements level, index and random.
 """
@@ -6,16 +6,14 @@ A place is what a READY key adds to its kind: the packed elements level, index a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
 
-from ...errors import CorruptData
-from ...store import world
-from ...store.client import pack_bytes, pack_int
-from ...store.clocks import Moment
-from ...values.model import Position
-from ..keys import CLAIM_BYTES, QueueKeys
-from . import Stored, pack, unpack
-from .atomic import unpack_index
+from ..errors import CorruptData
+from ..store import world
+from ..store.client import pack_bytes, pack_int
+from ..store.clocks import Moment
+from ..values.model import Position
+from .codec import Stored, pack, unpack, unpack_index
+from .keys import CLAIM_BYTES
 
 _End = tuple[int, int, bytes]
 HOLDER_BYTES = 8
@@ -46,8 +44,6 @@ class Lease(Stored, frozen=True):
     together: how many leases the claim had at first.
     """
 
-    kind: ClassVar[str] = "a lease"
-
     position: Position
     expiry_version: int
     expiry_ms: int
@@ -67,20 +63,6 @@ class Lease(Stored, frozen=True):
 def place_of(position: Position) -> bytes:
     """The place of a message."""
     return pack_int(position.level) + pack_int(position.index) + pack_bytes(position.random)
-
-
-def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> bytes:
-    """The stored form of a lease of a plan: what follows would be the same in all."""
-    return pack((position, 0, 0, consumer, envelope))
-
-
-def expiries_end(keys: QueueKeys, version: int) -> bytes:
-    return keys.expiry_prefix + pack_int(version)
-
-
-def claim_keys(keys: QueueKeys, claim: bytes, version: int) -> tuple[bytes, bytes]:
-    packed = pack_bytes(claim)
-    return keys.until_prefix + packed, keys.expiry_prefix + pack_int(version) + packed
 
 
 def split_places(places: bytes) -> list[bytes]:
@@ -125,6 +107,6 @@ def unpack_until(value: bytes | None) -> dict[bytes, Moment]:
         return {}
     return {
         place: Moment(version, wall_ms)
-        for version, wall_ms, places in unpack(value, "the ends of a claim", list[_End])
+        for version, wall_ms, places in unpack(value, list[_End], "the ends of a claim")
         for place in split_places(places)
     }

@@ -1,0 +1,210 @@
+"""What is stored of consumers and subscriptions, and which subscriptions want a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from itertools import islice
+
+from ..store.clocks import Moment
+from ..values.model import HeaderValue, Message
+from ..values.selector import Selector, Test, type_of
+from .codec import Stored
+
+MAX_TESTS = 20_000
+"""Selectors that one transaction evaluates: some hundredths of a second. What it has not come to
+counts as wanted; at worst that wakes a consumer for nothing."""
+
+
+class Session(Stored, frozen=True):
+    """A process that has consumers, and its last sign of life.
+
+    expired: whether it was declared dead; then its consumers are being removed.
+    """
+
+    host: str
+    process: int
+    started_at_ms: int
+    version: int
+    wall_ms: int
+    expired: bool = False
+
+    @property
+    def heartbeat(self) -> Moment:
+        """Its last sign of life."""
+        return Moment(self.version, self.wall_ms)
+
+
+class ConsumerRef(Stored, frozen=True):
+    """A consumer as keys name it. ``session`` is empty for one that gives its own sign of life, and
+    ``subscription`` for one that takes any message of the queue."""
+
+    id: bytes
+    priority: int = 0
+    session: bytes = b""
+    subscription: str = ""
+
+
+class ConsumerRecord(Stored, frozen=True):
+    """A registered consumer. ``version`` and ``wall_ms`` are the sign of life of one without a
+    session, else 0."""
+
+    name: str
+    priority: int
+    started_at_ms: int
+    version: int = 0
+    wall_ms: int = 0
+    subscription: str = ""
+
+    @property
+    def heartbeat(self) -> Moment:
+        """Its own last sign of life."""
+        return Moment(self.version, self.wall_ms)
+
+
+class Listed(Stored, frozen=True):
+    """A consumer on a list: its session, and, of one that waits, since which version."""
+
+    session: bytes
+    since: int = 0
+
+
+class Request(Stored, frozen=True):
+    """The request of a consumer in the line.
+
+    waits: whether it stays in line while the queue is empty; otherwise it gets an empty answer.
+    alive_until: the version after which it counts as dead, unless it extends that.
+    called: whether it is asked to lead; its own watch sees the change.
+    begins, suspects: whether it handles at once, beside no other, a message that comes alone; and
+    a suspect message.
+    returns: whether it is expected to ask again within a few milliseconds.
+    priority: of the consumer; who has a higher one is served first.
+    max_bytes: of payloads, in all; None for no limit. above: a single message of more bytes than
+    this is accepted all the same; None if none is.
+    """
+
+    max_messages: int
+    seconds: float
+    consumer: str
+    waits: bool
+    alive_until: int
+    called: bool = False
+    begins: bool = True
+    suspects: bool = True
+    returns: bool = False
+    priority: int = 0
+    max_bytes: int | None = None
+    above: int | None = None
+
+    def admits(self, size: int, given: int, spent: int) -> bool:
+        """Whether its credit admits one more message, besides ``given`` of ``spent`` bytes."""
+        if self.max_bytes is None or spent + size <= self.max_bytes:
+            return True
+        return not given and self.above is not None and size > self.above
+
+
+class Holder(Stored, frozen=True):
+    """The consumer that an exclusive subscription serves, and until when."""
+
+    token: bytes
+    expiry_version: int
+    expiry_ms: int
+
+    def lasts(self, at: Moment) -> bool:
+        """Whether it is served still: as a lease, until both clocks are past the expiry."""
+        return self.expiry_version > at.version or self.expiry_ms > at.wall_ms
+
+
+class Mode(Enum):
+    """Whether a subscription takes messages or only reads them."""
+
+    ACQUIRE = "acquire"
+    BROWSE = "browse"
+
+
+class Definition(Stored, frozen=True):
+    """A subscription as it is stored.
+
+    selector: which messages it wants; None for all.
+    exclusive: whether it serves one consumer at a time.
+    auto_close: whether it removes itself at the end of the queue.
+    """
+
+    name: str
+    mode: Mode = Mode.ACQUIRE
+    selector: Selector | None = None
+    exclusive: bool = False
+    auto_close: bool = False
+
+    @property
+    def skips(self) -> bool:
+        """Whether it takes some messages and leaves others; its cursor must not skip a match."""
+        return self.mode is Mode.ACQUIRE and self.selector is not None
+
+    @property
+    def timed(self) -> bool:
+        """Whether a waiting message may begin to match later."""
+        return self.selector is not None and self.selector.timed
+
+    def matches(self, message: Message, now_ms: int) -> bool:
+        """Whether it wants a message, at ``now_ms`` of the wall clock."""
+        return self.selector is None or self.selector.matches(message, now_ms)
+
+
+class SubscriptionIndex:
+    """The subscriptions of a queue, by what they want. Made once for a value of META.
+
+    A subscription whose selector demands ``header = constant`` is looked up by the header's value,
+    so a thousand of them cost about as much as one. The others are evaluated one by one.
+
+    names: of all. everything: of those that want every message.
+    """
+
+    __slots__ = ("_by_header", "_others", "everything", "names")
+
+    def __init__(self, definitions: Sequence[Definition]) -> None:
+        self.names = frozenset(one.name for one in definitions)
+        self.everything = frozenset(one.name for one in definitions if one.selector is None)
+        self._by_header: dict[str, dict[tuple[type, HeaderValue], list[tuple[str, Test]]]] = {}
+        self._others: list[tuple[str, Test]] = []
+        for one in definitions:
+            if one.selector is None:
+                continue
+            tests = self._others
+            if one.selector.equalities:
+                header, kind, value = one.selector.equalities[0]
+                tests = self._by_header.setdefault(header, {}).setdefault((kind, value), [])
+            tests.append((one.name, one.selector.test))
+
+    @property
+    def selective(self) -> bool:
+        """Whether any subscription has a selector."""
+        return len(self.everything) < len(self.names)
+
+    def wanting(self, messages: Iterable[Message], now_ms: int) -> set[str]:
+        """The subscriptions that want at least one of some messages, at ``now_ms`` of the wall
+        clock. Reads no more messages than it needs."""
+        found = set(self.everything)
+        if not self.selective:
+            return found
+        tests = self._tests(messages, found)
+        for message, name, test in islice(tests, MAX_TESTS):
+            if test(message, now_ms) is True:
+                found.add(name)
+        return found if next(tests, None) is None else set(self.names)
+
+    def _tests(
+        self, messages: Iterable[Message], found: set[str]
+    ) -> Iterator[tuple[Message, str, Test]]:
+        """What may want which message, but for those that were found before."""
+        for message in messages:
+            for header, value in message.headers.items():
+                values = self._by_header.get(header)
+                for name, test in values.get((type_of(value), value), ()) if values else ():
+                    if name not in found:
+                        yield message, name, test
+            for name, test in self._others:
+                if name not in found:
+                    yield message, name, test
+            if len(found) == len(self.names):
+                return
