@@ -150,7 +150,9 @@ def serve(
         # Who serves collects at once; the others may have died since they came.
         in_line = one.claim not in ours
         terms = lease.Terms(
-            request.seconds, one.claim, request.consumer, request.begins, in_line=in_line
+            *(request.seconds, one.claim, request.consumer, request.begins),
+            in_line=in_line,
+            doubtful=in_line and not line.present(scope.version(tr), request),
         )
         given.append((terms, messages))
         answers[one.claim] = []

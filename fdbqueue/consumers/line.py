@@ -31,6 +31,7 @@ MAX_SCANNED = 1_000
 """Requests that one transaction reads to remove some."""
 
 _ALIVE_VERSIONS = int(ALIVE_SECONDS * VERSIONS_PER_SECOND)
+_PRESENT_VERSIONS = VERSIONS_PER_SECOND // 20
 
 
 class Demand(Struct, frozen=True):
@@ -119,26 +120,32 @@ def join(
     waits: bool,
     *,
     returns: bool = False,
-    watched: bool = True,
+    soon: bool = False,
 ) -> Ticket:
     """Register a request behind all others; lead the line if nobody does.
 
     led: the leader's time, from a snapshot read.
     waits: whether the request stays in line while the queue is empty, or is answered so.
     returns: whether the consumer may lead while it is away, since it will soon ask again.
-    watched: whether to watch the request.
+    soon: whether it looks for its answer at once, and so does not watch the request.
 
     The index is the read version, so a request that is registered before another begins comes
     first, and nothing is read. Conflicts only with a leader that leaves or renews its time.
     """
     claim = new_claim(demand.holder)
-    request = make_request(tr, scope, demand, waits, returns=returns)
+    request = make_request(tr, scope, demand, waits, returns=returns, soon=soon)
     leads = leader.lead(tr, scope, line, led, claim)
-    return register(tr, scope, line, claim, request, leads, watched=watched)
+    return register(tr, scope, line, claim, request, leads, watched=not soon)
 
 
 def make_request(
-    tr: fdb.Transaction, scope: Scope, demand: Demand, waits: bool, *, returns: bool
+    tr: fdb.Transaction,
+    scope: Scope,
+    demand: Demand,
+    waits: bool,
+    *,
+    returns: bool,
+    soon: bool = False,
 ) -> Request:
     """The request of a consumer that is alive now."""
     return Request(
@@ -153,6 +160,7 @@ def make_request(
         priority=demand.priority,
         max_bytes=demand.max_bytes,
         above=demand.above,
+        soon=soon,
     )
 
 
@@ -260,6 +268,12 @@ def alive(version: int, index: int, request: Request) -> bool:
 def seen(request: Request) -> int:
     """The version of the last sign of life of a request's consumer."""
     return request.alive_until - _ALIVE_VERSIONS
+
+
+def present(version: int, request: Request) -> bool:
+    """Whether the consumer of a request is certainly there to take its answer, as far as a program
+    can know that: it asked a moment ago, in a loop, and looks for it."""
+    return request.soon and version - seen(request) < _PRESENT_VERSIONS
 
 
 def remove(tr: fdb.Transaction, line: LineKeys, index: int, claim: bytes) -> None:

@@ -77,10 +77,12 @@ class Request(Stored, frozen=True):
     called: whether it is asked to lead; its own watch sees the change.
     begins, suspects: whether it handles at once, beside no other, a message that comes alone; and
     a suspect message.
-    returns: whether it is expected to ask again within a few milliseconds.
+    returns: whether it may lead while it is away, as it will soon ask again.
     priority: of the consumer; who has a higher one is served first.
     max_bytes: of payloads, in all; None for no limit. above: a single message of more bytes than
     this is accepted all the same; None if none is.
+    soon: whether it has asked within milliseconds of its last message, and looks for its answer at
+    once.
     """
 
     max_messages: int
@@ -95,6 +97,7 @@ class Request(Stored, frozen=True):
     priority: int = 0
     max_bytes: int | None = None
     above: int | None = None
+    soon: bool = False
 
     def admits(self, size: int, given: int, spent: int) -> bool:
         """Whether its credit admits one more message, besides ``given`` of ``spent`` bytes."""

@@ -350,6 +350,57 @@ def test_from_its_collection_on_a_message_is_leased_in_full_and_begun(
     assert sorted(each.message.payload for each in queue.dead.list(db)) == [b"a", b"b"]
 
 
+def rows(db: Database, space: Subspace) -> list[tuple[bytes, bytes]]:
+    within = space.range()
+    return [(kv.key, kv.value) for kv in db.get_range(within.start, within.stop)]
+
+
+def looking(db: Database, queue: Queue) -> Ticket:
+    """The request of a consumer that asks in a loop, and looks for its answer at once."""
+
+    @fdb.transactional
+    def ask(tr: fdb.Transaction) -> Ticket:
+        access = queue._access
+        led = tr[access.line.led].value
+        return line.join(
+            tr, queue._scope(tr), access.line, led, line.Demand(1, None), True, soon=True
+        )
+
+    return ask(db)
+
+
+def test_who_looks_for_its_answer_collects_it_without_a_commit(
+    db: Database, queue: Queue, space: Subspace, impatient: None
+) -> None:
+    first = queue.line.request(db)
+    second = looking(db, queue)
+    queue.enqueue_many(db, [b"a", b"b"])
+    assert payloads(queue.line.collect(db, first)) == [b"a"]
+    stored = rows(db, space)
+    (held,) = queue.line.collect(db, second)
+    assert rows(db, space) == stored
+    queue.ack(db, held)
+
+
+@pytest.mark.parametrize(("late", "lasts", "attempt"), [(0.0, 60, 2), (0.1, 10, 1)])
+def test_who_dies_within_a_moment_of_asking_has_begun(
+    db: Database, queue: Queue, clock: ManualClock, late: float, lasts: int, attempt: int
+) -> None:
+    queue.set_options(db, lease=60, backoff=None)
+    first = queue.line.request(db)
+    looking(db, queue)
+    queue.enqueue_many(db, [b"a", b"b"])
+    clock.seconds += late
+    (held,) = queue.line.collect(db, first)
+    queue.ack(db, held)
+    clock.seconds += lasts - 1
+    assert queue.receive(db) is None
+    clock.seconds += 2
+    again = queue.receive(db)
+    assert again is not None
+    assert (again.payload, again.attempt) == (b"b", attempt)
+
+
 def test_requests_of_the_dead_leave_the_line(
     db: Database, queue: Queue, clock: ManualClock, quiet: Callable[[], bool]
 ) -> None:

@@ -185,7 +185,8 @@ def attempt_all(
 
 def _waiter(tr: fdb.Transaction, access: Access, scope: Scope, asked: Asked) -> fulfilment.Waiter:
     """A consumer that is not in line."""
-    request = line.make_request(tr, scope, asked.demand, asked.waits, returns=access.returns)
+    soon = access.returns
+    request = line.make_request(tr, scope, asked.demand, asked.waits, returns=soon, soon=soon)
     return fulfilment.Waiter(scope.version(tr), asked.claim, request)
 
 
@@ -218,9 +219,10 @@ def _take_or_join(
         led = issued.led.value
         if scheme == "staged" or crowded:
             access.common = False
-            returns, soon = access.returns and not access.rests, access.returns
             return line.join(
-                tr, scope, access.line, led, demand, waits, returns=returns, watched=not soon
+                *(tr, scope, access.line, led, demand, waits),
+                returns=access.returns and not access.rests,
+                soon=access.returns,
             )
         if led is not None:
             leader.leave_expired(tr, access.line)

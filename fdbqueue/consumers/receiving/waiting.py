@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from ...errors import QueueError
 from ...messages import agenda
+from ...messages.delivery import lease
 from ...schema import once
 from ...schema.consumers import ConsumerRef, Request
 from ...schema.leases import new_claim
@@ -205,13 +206,15 @@ class _Waiter:
 
     def _answer(self) -> Sequence[Delivery] | None:
         """The messages leased to the request: usually all that there is to check."""
-        tr = once.transaction(self.db, self.access.once.timeout)
+        tr, claim = once.transaction(self.db, self.access.once.timeout), self.ticket.claim
         try:
-            if not tr.snapshot.get(self.keys.until(self.ticket.claim)).present():
-                return None
+            leads = tr.snapshot.get(self.line.leader)
+            found = lease.answered(tr, self.keys, self.access.entry.clock, claim)
         except fdb.FDBError:
             return None
-        return self._run(self._collect, wrote=lambda _: False)
+        if found is None:
+            return self._run(self._collect, wrote=lambda _: False)
+        return self._accept(found, leads) if found else None
 
     def _collect(self, tr: fdb.Transaction) -> Sequence[Delivery] | None:
         leads = tr.snapshot.get(self.line.leader)

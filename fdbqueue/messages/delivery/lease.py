@@ -39,7 +39,7 @@ from ...schema.leases import holder_of, new_claim, pack_expiry, pack_until, unpa
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.client import pack_bytes, pack_int
-from ...store.clocks import VERSIONS_PER_SECOND, Moment
+from ...store.clocks import VERSIONS_PER_SECOND, Clock, Moment
 from ...values.model import Delivery, LeasedMessage
 from ...values.states import LEASE
 from .. import payloads, place, run, transitions
@@ -60,7 +60,7 @@ class Terms(Struct, frozen=True):
     A claim is 16 bytes, the first ones of each token.
     begins: whether the consumer handles a message that comes alone at once, beside no other.
     in_line: whether the consumer waits in line, and is to find its leases by their claim: see
-        ``collect``.
+        ``collect``. doubtful: whether it may have died since it asked.
     """
 
     seconds: float
@@ -68,6 +68,7 @@ class Terms(Struct, frozen=True):
     consumer: str
     begins: bool = True
     in_line: bool = False
+    doubtful: bool = False
 
 
 class Granted(Struct, frozen=True):
@@ -150,8 +151,8 @@ def assign(
     transitions.record(tr, scope, LEASE, taken)
     granted = []
     for terms, messages in given:
-        seconds = min(terms.seconds, GRANT_SECONDS) if terms.in_line else terms.seconds
-        alone = len(messages) == 1 and not terms.in_line
+        seconds = min(terms.seconds, GRANT_SECONDS) if terms.doubtful else terms.seconds
+        alone = len(messages) == 1 and not terms.doubtful
         begun = alone and (terms.begins or messages[0].envelope.suspect)
         until = ending(tr, scope, seconds)
         granted.append(hold(tr, scope.keys, terms, until, list(run.pieces(messages)), begun=begun))
@@ -214,43 +215,93 @@ def answer(
     ]
 
 
+class _Given(Struct, frozen=True):
+    """What was given under a claim in line: the other ends of its leases, by their places, and the
+    leases that are there, by the numbers of their places. found: their reads."""
+
+    claim: bytes
+    ends: dict[bytes, Moment]
+    found: run.Leases
+    there: list[tuple[int, One]]
+
+    @classmethod
+    def read(
+        cls, tr: fdb.Transaction, keys: QueueKeys, claim: bytes, *, looks: bool = False
+    ) -> _Given:
+        """Two round trips, one more for one message that shares its row."""
+        reads = tr.snapshot if looks else tr
+        ends = unpack_until(reads.get(keys.until(claim)).value)
+        found = run.Leases(tr, keys, [claim + where for where in ends], looks=looks)
+        there = [(n, one) for n in range(len(ends)) if (one := found.get(n))]
+        return cls(claim, ends, found, there)
+
+    @property
+    def old(self) -> set[Moment]:
+        """When the leases would end that were written."""
+        leases = [one.row.lease for _, one in self.there]
+        return {Moment(lease.expiry_version, lease.expiry_ms) for lease in leases}
+
+    def doubtful(self, version: int) -> bool:
+        """Whether its consumer was in doubt, and has not looked before."""
+        if not self.there or all(one.row.lease.begun for _, one in self.there):
+            return False
+        old = self.old
+        longest = version + int(GRANT_SECONDS * VERSIONS_PER_SECOND)
+        return old == set(self.ends.values()) and min(old).version <= longest
+
+    def deliveries(
+        self, tr: fdb.Transaction, keys: QueueKeys, until: Moment | None = None, begun: bool = False
+    ) -> list[Delivery]:
+        """The deliveries. until, begun: what has changed."""
+        messages, names = [one.message for _, one in self.there], list(self.ends)
+        loaded = payloads.load(messages, payloads.reads(tr, keys, messages))
+        return [
+            _delivery(
+                message,
+                self.claim + names[n],
+                (until or one.ends(self.ends)).wall_ms,
+                begun or one.row.lease.begun,
+            )
+            for message, (n, one) in zip(loaded, self.there, strict=True)
+        ]
+
+
+def answered(
+    tr: fdb.Transaction, keys: QueueKeys, clock: Clock, claim: bytes
+) -> list[Delivery] | None:
+    """As ``collect``, at snapshot isolation; None where that would change something."""
+    given = _Given.read(tr, keys, claim, looks=True)
+    return None if given.doubtful(clock.version(tr)) else given.deliveries(tr, keys)
+
+
 def collect(
     tr: fdb.Transaction, scope: Scope, claim: bytes, seconds: float, *, begins: bool
 ) -> list[Delivery]:
     """The deliveries under a claim that was given in line, from now on in the hands of their
     consumer.
 
-    Who stood in line may have died: so a lease that is granted there is short, and handling has not
-    begun. Once its consumer looks, the lease lasts ``seconds``, and a message that comes alone is
-    begun. Looking again changes nothing.
+    Who stood in line for long may have died: so a lease that is granted there is short, and
+    handling has not begun. Once its consumer looks, the lease lasts ``seconds``, and a message that
+    comes alone is begun. Looking again changes nothing, nor does it where the lease was granted
+    whole.
 
     Two round trips, one more for payloads in chunks, and for one message that shares its row.
     Conflicts with their grant, their expiry and their settlement.
     """
-    keys = scope.keys
-    ends = unpack_until(tr.get(keys.until(claim)).value)
-    tokens = [claim + where for where in ends]
-    found = run.Leases(tr, keys, tokens)
-    there = [(n, one) for n in range(len(tokens)) if (one := found.get(n))]
-    found.conflict(n for n, _ in there)
-    old = {Moment(one.row.lease.expiry_version, one.row.lease.expiry_ms) for _, one in there}
-    begun = [one.row.lease.begun for _, one in there]
-    if there and old == set(ends.values()):  # It has not looked before.
-        for each in old:
-            del tr[keys.expiry(each.version, claim)]
-        until, places = ending(tr, scope, seconds), list(ends)
-        tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
-        ends = dict.fromkeys(places, until)
-        tr[keys.until(claim)] = pack_until(ends)
-        if len(tokens) == 1 and (begins or there[0][1].message.envelope.suspect):
-            run.rewrite(tr, there[0][1], replace(there[0][1].lease, begun=True))
-            begun = [True]
-    messages = [one.message for _, one in there]
-    loaded = payloads.load(messages, payloads.reads(tr, keys, messages))
-    return [
-        _delivery(message, tokens[n], one.ends(ends).wall_ms, each)
-        for message, (n, one), each in zip(loaded, there, begun, strict=True)
-    ]
+    keys, given = scope.keys, _Given.read(tr, scope.keys, claim)
+    given.found.conflict(n for n, _ in given.there)
+    if not given.doubtful(scope.version(tr)):
+        return given.deliveries(tr, keys)
+    for each in given.old:
+        del tr[keys.expiry(each.version, claim)]
+    until, places = ending(tr, scope, seconds), list(given.ends)
+    tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
+    tr[keys.until(claim)] = pack_until(dict.fromkeys(places, until))
+    _, first = given.there[0]
+    begun = len(places) == 1 and (begins or first.message.envelope.suspect)
+    if begun:
+        run.rewrite(tr, first, replace(first.lease, begun=True))
+    return given.deliveries(tr, keys, until, begun)
 
 
 def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
