@@ -32,13 +32,29 @@ class Promoted(NamedTuple):
     """What a promotion did.
 
     ready: messages that became ready. moved: messages that changed state at all; some become dead
-    letters, rest or expire, and groups that have ended count as well. size: about how many bytes
-    that took.
+    letters, rest or expire, and groups that have ended count as well. tidied: what was done beside
+    that. expired: messages whose time to live was over. size: about how many bytes that took.
     """
 
-    ready: int
-    moved: int
-    size: int
+    ready: int = 0
+    moved: int = 0
+    tidied: int = 0
+    expired: int = 0
+    size: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for more."""
+        return self.size <= SIDE_BYTES
+
+    @property
+    def changed(self) -> bool:
+        """Whether other messages are ready than before."""
+        return self.ready + self.expired > 0
+
+    def plus(self, **more: int) -> Promoted:
+        """With more of some of it."""
+        return self._replace(**{name: getattr(self, name) + n for name, n in more.items()})
 
     @property
     def excess(self) -> int:
@@ -66,26 +82,24 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
 
     Callbacks of groups that were blocked are tried again, and those of this queue made ready.
     """
-    returned, expired, size = lease_expiry.return_expired(tr, scope, reads.expired)
-    ready = due = looked = 0
+    returned, ended, size = lease_expiry.return_expired(tr, scope, reads.expired)
+    done = Promoted(returned, ended, size=size)
     first = reads.agenda
-    if size <= SIDE_BYTES and reads.groups is not None and reads.groups.to_list():
+    if done.fits and reads.groups is not None and reads.groups.to_list():
         looked, more = groups.look(tr, scope)
-        size += more
+        done = done.plus(moved=looked, size=more)
         first = agenda.reads(tr, scope)
-    if size <= SIDE_BYTES:  # Otherwise another large message would not fit; the next one takes it.
-        ready, due, more = agenda.step(tr, scope, first)
-        size += more
+    if done.fits:  # Otherwise another large message would not fit; the next one takes it.
+        done = done.plus(**agenda.step(tr, scope, first)._asdict())
     for keys, timers in reads.timers:
-        if size > SIDE_BYTES:
+        if not done.fits:
             break
         let_out, fired, more = hand_over.fire(tr, scope, keys, timers.waited)
         fired += rates.tidy(tr, scope, keys, timers.rested)
-        ready, due, size = ready + let_out, due + fired, size + more
-    promoted = Promoted(returned + ready, expired + due + looked, size)
-    if promoted.ready:
-        wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, promoted.ready))
-    return promoted
+        done = done.plus(ready=let_out, moved=fired, size=more)
+    if done.ready:
+        wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, done.ready))
+    return done
 
 
 def promote_all(
@@ -97,13 +111,13 @@ def promote_all(
 
     Raises ``ExpiredBacklog`` if that is more than one transaction does.
     """
-    done = Promoted(0, 0, 0)
+    done = Promoted()
     for _ in range(MAX_STEPS):
         step = promote(tr, scope, issued)
-        done = Promoted(*(map(sum, zip(done, step, strict=True))))
+        done = done.plus(**step._asdict())
         if not step.moved or (done.ready and not every and not limits.crowded(tr, scope)):
             return done
-        if done.size > SIDE_BYTES:
+        if not done.fits:
             break
         issued = reads(tr, scope)
     raise ExpiredBacklog(name=scope.name, count=done.moved)

@@ -124,7 +124,7 @@ def take(
     if issued.due is not None:
         promoted = promotion.promote_all(tr, scope, issued.due)
         excess = promoted.excess
-        if promoted.ready:
+        if promoted.changed:
             issued = look(tr, scope, demand)
     wanted = limits.room(tr, scope, demand.max_messages)
     if not wanted:

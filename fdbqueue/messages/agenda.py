@@ -6,16 +6,19 @@ so nothing depends on a sweep, or on whoever left it.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..schema import due
-from ..schema.keys import SlotKeys
+from ..schema.keys import TIDYING, WORK, SlotKeys, What
 from ..schema.leases import unpack_expiry
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
-from . import place
-from .delivery import limits, promotion
+from . import place, time_to_live
+from .delivery import limits, promotion, results
+from .enqueue import dedup
 from .slots import gates
 from .transaction_budget import SIDE_BYTES
 
@@ -28,16 +31,17 @@ MAX_RANKS = 8
 class Done(NamedTuple):
     """What a step did.
 
-    ready: messages that became ready. moved: entries that are used up, and ranks that nothing was
-    due in; 0 only if nothing is due. size: about how many bytes that took.
+    ready: messages that became ready. moved: entries that may have brought messages and are used
+    up, and ranks of such that nothing was due in; 0 only if no message is due. tidied: the same of
+    what brings none. expired: messages whose time to live was over. size: about how many bytes that
+    took.
     """
 
-    ready: int
-    moved: int
-    size: int
-
-
-NOTHING = Done(0, 0, 0)
+    ready: int = 0
+    moved: int = 0
+    tidied: int = 0
+    expired: int = 0
+    size: int = 0
 
 
 class _Issued(NamedTuple):
@@ -47,7 +51,16 @@ class _Issued(NamedTuple):
     seen: due.Rank
     over: fdb.FDBRange
     later: fdb.FDBRange
-    end: place.Reads
+    end: place.Reads | None
+
+
+class _Handled(NamedTuple):
+    """What came of entries of one sort: how many, the first ones, were done."""
+
+    done: int
+    ready: int = 0
+    expired: int = 0
+    size: int = 0
 
 
 def reads(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
@@ -57,7 +70,8 @@ def reads(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
 
 @transactional
 def step(tr: fdb.Transaction, scope: Scope, issued: fdb.FDBRange) -> Done:
-    """Do what is due, as far as one transaction does. Two round trips if there may be any.
+    """Do what is due, as far as one transaction does. Two round trips if there may be any, and one
+    or two for what only tidies.
 
     Conflicts with others that do the same, or change it, and with what is added meanwhile and is
     due before all that stays.
@@ -66,45 +80,109 @@ def step(tr: fdb.Transaction, scope: Scope, issued: fdb.FDBRange) -> Done:
     seen = [each for each in due.ranks(keys, issued) if each.from_ms <= now_ms][:MAX_RANKS]
     share = max(1, MAX_ENTRIES // max(1, len(seen)))
     found = [_issue(tr, scope, each, now_ms, share) for each in seen]
-    picked: list[promotion.Row] = []
-    room, looked = SIDE_BYTES, 0
+    messages: list[promotion.Row] = []
+    entries: defaultdict[What, list[due.Entry]] = defaultdict(list)
+    room, moved, tidied = SIDE_BYTES, 0, 0
     for each in found:
-        taken: list[promotion.Row] = []
-        following = None
-        for row in promotion.opened(scope, each.over):
-            if room - row.size < 0 and (picked or taken):
+        taken, following = 0, None
+        for row in _opened(scope, each):
+            if isinstance(row, due.Entry):
+                if len(entries[row.what]) == _HANDLERS[row.what].most:
+                    following = row.key
+                    break
+                entries[row.what].append(row)
+            elif room < row.size and (messages or entries):
                 room, following = 0, row.key
                 break
-            room -= row.size
-            taken.append(row)
-        if following is None and len(taken) == share:
-            following = taken[-1].key  # Perhaps others are due then.
+            else:
+                messages.append(row)
+                room -= row.size
+            taken += 1
+            tr.add_read_conflict_key(row.key)
+            del tr[row.key]
+        if following is None and taken == share:
+            following = row.key  # Perhaps others are due then.
         if following is None:
             following = next((bytes(kv.key) for kv in each.later), None)
         due.rise(tr, keys, each.seen, following)
-        looked += not taken
-        picked += taken
-        if not room:
+        if each.seen.rank < TIDYING:
+            moved += taken or 1
+        else:
+            tidied += taken or 1
+        if room <= 0:
             break
-    if not picked:
-        return Done(0, looked, 0)
-    ends = {each.seen.rank: each.end for each in found}
-    ready = promotion.promote(tr, scope, picked, ends)
-    return Done(ready, looked + len(picked), sum(row.size for row in picked))
+    ready = expired = 0
+    size = SIDE_BYTES - room if messages else 0
+    if messages:
+        ends = {each.seen.rank: each.end for each in found if each.end is not None}
+        ready = promotion.admit(tr, scope, [row.message for row in messages], ends)
+    for what, some in entries.items():
+        did = _HANDLERS[what].handle(tr, scope, some, SIDE_BYTES - size)
+        for entry in some[did.done :]:
+            entry.add(tr, keys)
+        ready, expired, size = ready + did.ready, expired + did.expired, size + did.size
+    return Done(ready, moved, tidied, expired, size)
 
 
 def _issue(tr: fdb.Transaction, scope: Scope, seen: due.Rank, now_ms: int, limit: int) -> _Issued:
-    over, later = (
-        scope.keys.due(seen.rank, now_ms),
-        scope.keys.due_later(seen.rank, now_ms),
-    )
+    over, later = scope.keys.due(seen.rank, now_ms), scope.keys.due_later(seen.rank, now_ms)
     mode = fdb.StreamingMode
     return _Issued(
         seen,
         tr.snapshot.get_range(over.start, over.stop, limit=limit, streaming_mode=mode.want_all),
         tr.snapshot.get_range(later.start, later.stop, limit=1, streaming_mode=mode.exact),
-        place.reads(tr, scope.keys, seen.rank),
+        place.reads(tr, scope.keys, seen.rank) if seen.rank < WORK else None,
     )
+
+
+def _opened(scope: Scope, issued: _Issued) -> Iterator[promotion.Row | due.Entry]:
+    for kv in issued.over:
+        if issued.seen.rank < WORK:
+            yield promotion.opened(scope, kv)
+        else:
+            yield due.entry(scope.keys, kv)
+
+
+# -- what is done -----------------------------------------------------------------------------
+
+
+def _end_expired(
+    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
+) -> _Handled:
+    ids = [str(each.name) for each in entries]
+    return _Handled(*time_to_live.end_expired(tr, scope, ids, room))
+
+
+def _forget_results(
+    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
+) -> _Handled:
+    results.forget_over(tr, scope, [str(each.name) for each in entries])
+    return _Handled(len(entries))
+
+
+def _forget_windows(
+    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
+) -> _Handled:
+    for each in entries:
+        dedup.forget(tr, scope, str(each.name))
+    return _Handled(len(entries))
+
+
+class _Handler(NamedTuple):
+    """What does entries of one sort, and how many in one step, at most."""
+
+    handle: Callable[[fdb.Transaction, Scope, Sequence[due.Entry], int], _Handled]
+    most: int
+
+
+_HANDLERS = {
+    What.EXPIRED: _Handler(_end_expired, 2 * time_to_live.STEP_ROWS),
+    What.RESULT: _Handler(_forget_results, MAX_ENTRIES),
+    What.WINDOW: _Handler(_forget_windows, MAX_ENTRIES),
+}
+
+
+# -- what is next -----------------------------------------------------------------------------
 
 
 class Coming(NamedTuple):

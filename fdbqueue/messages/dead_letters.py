@@ -211,7 +211,5 @@ def _forward(
         )
         arrived = payloads.store(tr, other, fresh)
         entries.append((other.level(arrived.priority), arrived))
-    if any(envelope.keep_result_ms is not None for _, envelope in entries):
-        catalogue.note(tr, other, "results")
     last_values.replace_older(tr, other, append.append(tr, other, entries))
     return transitions.record(tr, scope, _FORWARD[source], stored)

@@ -1,6 +1,6 @@
 """Expired messages: whoever meets one removes it, as the queue's option ``expired`` says.
 
-MORTAL keeps the ids of messages with a time to live in the order of its end, for the sweep.
+An entry of the agenda has the end of each time to live: so what nobody meets goes, too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from . import dead_letters, inspection, lookup, run, transitions
 from .delivery import scan
 from .transaction_budget import PAGE_BYTES, weight
 
-MAX_EXPIRED = 100
-"""The most messages that one step of a sweep removes."""
+MAX_SKIPPED = 100
+"""The most messages that one transaction looks at for unreadable ones."""
 STEP_ROWS = 10
 """How many of them are read before it is known how large they are."""
 REASON = "its time to live was over"
@@ -79,8 +79,8 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
 
     Conflicts with other takers of one of them.
     """
-    rows = scan.first(tr, scope.keys, MAX_EXPIRED)
-    first = scan.batch(scope.keys, rows, MAX_EXPIRED, PAGE_BYTES)
+    rows = scan.first(tr, scope.keys, MAX_SKIPPED)
+    first = scan.batch(scope.keys, rows, MAX_SKIPPED, PAGE_BYTES)
     found = [message for message in first if not message.envelope.readable]
     run.watch(tr, found)
     run.remove(tr, scope.keys, found)
@@ -88,31 +88,28 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
     return len(found)
 
 
-@transactional
-def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
-    """Remove expired messages that are ready or delayed, a step at a time.
+def end_expired(
+    tr: fdb.Transaction, scope: Scope, message_ids: Sequence[str], room: int
+) -> tuple[int, int, int, int]:
+    """End messages whose time is over, if they are ready or delayed. A leased one ends when it
+    returns.
 
-    begin: the key to continue from; empty for the first step. Returns how many were removed, and
-    the key to continue from, empty at the end. A leased message is left to the end of its lease.
-    Up to three round trips for every ten. Conflicts with whatever moves these messages.
+    Returns how many of the ids, the first ones, it has looked at, as long as there is room, how
+    many others became ready, how many messages have ended, and how many bytes that took. Up to
+    three round trips for every ten. Conflicts with whatever moves these messages.
     """
-    keys, now_ms = scope.keys, scope.now_ms(tr)
-    over = keys.mortal.before(now_ms + 1)
-    entries = tr.snapshot.get_range(
-        max(begin, over.start), over.stop, limit=MAX_EXPIRED, streaming_mode=fdb.StreamingMode.exact
-    ).to_list()
     expired: dict[State, list[StoredMessage]] = {State.READY: [], State.DELAYED: []}
-    room, n = PAGE_BYTES, 0
-    while n < len(entries) and room > 0:
-        step = entries[n : n + STEP_ROWS]
-        n += len(step)
-        issued = [lookup.reads(tr, keys, keys.mortal.parse(kv.key)[1]) for kv in step]
+    now_ms, n, size = scope.now_ms(tr), 0, 0
+    while n < len(message_ids) and size < room:
+        some = message_ids[n : n + STEP_ROWS]
+        n += len(some)
+        issued = [lookup.reads(tr, scope.keys, each) for each in some]
         for found in [lookup.find(tr, scope, each) for each in issued]:
+            if found is None or not found.message.envelope.expired(now_ms):
+                continue
             state = inspection.take_out(tr, scope, found)
-            if found is not None and state is not None:
+            if state is not None:
                 expired[state].append(found.message)
-                room -= weight(found.message.envelope)
-    for state, messages in expired.items():
-        expire(tr, scope, state, messages)
-    more = n < len(entries) or n == MAX_EXPIRED
-    return sum(map(len, expired.values())), entries[n - 1].key + b"\x00" if more else b""
+                size += weight(found.message.envelope)
+    ready = sum(expire(tr, scope, state, messages) for state, messages in expired.items())
+    return n, ready, sum(map(len, expired.values())), size

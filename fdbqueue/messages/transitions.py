@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from ..schema import changes, counters, once
+from ..schema import changes, counters, due, once
+from ..schema.keys import What
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.states import ENDS, SCHEDULE, State, Transition
@@ -106,8 +107,11 @@ def _tidy(
     lives = transition.source is not State.DEAD
     if envelope.unique and lives and (ends or transition.target is State.DEAD):
         del tr[keys.unique(envelope.unique)]
-    if envelope.expires_at_ms is not None and (ends or transition.target is State.DEAD):
-        del tr[keys.mortal(envelope.expires_at_ms, message.id)]
+    if envelope.expires_at_ms is not None:
+        if ends or transition.target is State.DEAD:
+            del tr[keys.tidying(envelope.expires_at_ms, What.EXPIRED, message.id)]
+        elif transition.source is State.LEASED:  # It may have fallen due meanwhile.
+            due.tidy(tr, keys, envelope.expires_at_ms, What.EXPIRED, message.id)
     if envelope.last_value is not None and (ends or transition.target is State.DEAD):
         # Only if it is the newest; a producer that replaces it meanwhile conflicts.
         tr.compare_and_clear(keys.latest(envelope.last_value), message.id.encode())

@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..errors import CorruptData
 from ..store.binding import fdb
+from ..store.client import parse_int
+from ..values.limits import Gate
 from .codec import pack_time, unpack_time
-from .keys import AgendaKeys
+from .keys import AgendaKeys, What
 
 
 class Rank(NamedTuple):
@@ -28,12 +31,46 @@ class Rank(NamedTuple):
     from_ms: int
 
 
-def add(
-    tr: fdb.Transaction, keys: AgendaKeys, rank: int, due_ms: int, key: bytes, value: bytes = b""
-) -> None:
+class Entry(NamedTuple):
+    """What falls due beside messages. name: of what that is."""
+
+    key: bytes
+    rank: int
+    due_ms: int
+    what: What
+    name: Gate
+    value: bytes
+
+    def add(self, tr: fdb.Transaction, keys: AgendaKeys) -> None:
+        """Add it again. Writes blindly."""
+        add(tr, keys, self.key, self.value)
+
+
+def add(tr: fdb.Transaction, keys: AgendaKeys, key: bytes, value: bytes = b"") -> None:
     """Add an entry. Writes blindly."""
+    rank, due_ms = parse(keys, key)
     tr[key] = value
     tr.byte_min(keys.earliest(rank), pack_time(due_ms))
+
+
+def tidy(tr: fdb.Transaction, keys: AgendaKeys, time_ms: int, what: What, name: str) -> None:
+    """Add what brings no message. Writes blindly."""
+    add(tr, keys, keys.tidying(time_ms, what, name))
+
+
+def parse(keys: AgendaKeys, key: bytes) -> tuple[int, int]:
+    """The rank and the time of an entry. Raises ``CorruptData``."""
+    rank, end = parse_int(key, len(keys.delayed.prefix))
+    return rank, parse_int(key, end)[0]
+
+
+def entry(keys: AgendaKeys, kv: fdb.KeyValue) -> Entry:
+    """An entry that is no message. Raises ``CorruptData``."""
+    rank, due_ms, what, name = keys.entry.parse(kv.key)
+    try:
+        return Entry(bytes(kv.key), rank, due_ms, What(what), name, bytes(kv.value))
+    except ValueError as error:
+        raise CorruptData(what="an entry of the agenda", problem=str(error)) from None
 
 
 def reads(tr: fdb.Transaction, keys: AgendaKeys) -> fdb.FDBRange:
@@ -67,4 +104,4 @@ def rise(tr: fdb.Transaction, keys: AgendaKeys, seen: Rank, following: bytes | N
     # An addition that this does not see has lowered it, or left it to that of an entry before.
     tr.compare_and_clear(earliest, pack_time(seen.from_ms))
     if following is not None:
-        tr.byte_min(earliest, pack_time(keys.delayed.parse(following)[1]))
+        tr.byte_min(earliest, pack_time(parse(keys, following)[1]))

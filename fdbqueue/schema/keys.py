@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from enum import IntEnum
 from types import NoneType
 from typing import Annotated, NamedTuple
 from zlib import crc32
@@ -41,6 +42,7 @@ __all__ = [
     "QueueKeys",
     "RootKeys",
     "SlotKeys",
+    "What",
     "forms",
     "sorted_by",
     "sorted_length",
@@ -88,8 +90,10 @@ Rank = Annotated[int, "rank"]
 Rests = Annotated[int, "rests"]
 SessionId = Annotated[bytes, "session"]
 Since = Annotated[int, "since"]
+Sort = Annotated[int, "what"]
 Stamp = Annotated[fdb.tuple.Versionstamp, "stamp"]
 State = Annotated[int, "state"]
+Subject = Annotated[_Gate, "of"]
 Time = Annotated[int, "time"]
 Token = Annotated[bytes, "token"]
 Unique = Annotated[str, "unique"]
@@ -284,6 +288,17 @@ class GroupKeys(Keys):
         return group, member if isinstance(member, str) else None
 
 
+class What(IntEnum):
+    """What falls due beside delayed messages: the third element of such an entry."""
+
+    EXPIRED = 0
+    """The time to live of a message is over."""
+    RESULT = 1
+    """A result is kept no longer."""
+    WINDOW = 2
+    """The dedup ids of a window are remembered no longer."""
+
+
 class AgendaKeys(Keys):
     """The keys of an agenda: all that falls due by the wall clock, by rank and time.
 
@@ -295,6 +310,8 @@ class AgendaKeys(Keys):
     delayed = KindKeys[Level, Due, Random](
         52, "position, envelope", "a message that is due later", "DUE"
     )
+
+    entry = KindKeys[Rank, Due, Sort, Subject](52, "nothing", "what else falls due")
 
     def delayed_messages(self, level: int | None = None) -> slice:
         """The delayed messages of a level, or of all: by level, and then by time."""
@@ -309,6 +326,10 @@ class AgendaKeys(Keys):
     def due_later(self, rank: int, time_ms: int) -> slice:
         """The entries of a rank that are due after a time."""
         return slice(self.delayed.begin(rank, time_ms + 1), self.delayed.under(rank).stop)
+
+    def tidying(self, time_ms: int, what: What, name: str) -> bytes:
+        """The key of an entry that brings no message."""
+        return self.entry(TIDYING, time_ms, what, name)
 
     @staticmethod
     def urgency(rank: int) -> tuple[bool, int, bool]:
@@ -369,7 +390,6 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     request = KindKeys[Name, Version, Claim](22, "request", "of a consumer, until it is answered")
     expiry = KindKeys[Version, Claim](24, "time, places", "of the leases of a claim that end then")
     unique = KindKeys[Unique](25, "id", "of the message that has the key, as long as it lives")
-    mortal = KindKeys[Time, Message](26, "nothing", "when the time to live of a message ends")
     idle = Single(27, "count, time", "since when a queue that deletes itself has been drained")
     imported = KindKeys[Name](31, "bytes", "how far an import has come, in the importer's terms")
     planner = KindKeys[Name](36, "progress, run", "of the plans of a consumer")
@@ -393,7 +413,6 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     pace = Single(50, "time", "when the next message may be taken, by the queue's rate")
     cancels = Single(51, "u64", "leased messages that were cancelled: who holds any watches it")
     result = KindKeys[Message](55, "how it ended", "of one that keeps its result")
-    result_end = KindKeys[Time, Message](56, "nothing", "when to remove a result")
 
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         super().__init__(prefix)

@@ -46,8 +46,9 @@ def test_old_ids_are_forgotten(db: Database, queue: Queue, clock: ManualClock) -
     for n in range(6):
         queue.enqueue(db, b"a", dedup_id=f"{n}")
         clock.seconds += 300
+    assert queue.receive(db)
     remembered = queue._keys.dedup.rows
-    assert len(db.get_range(remembered.start, remembered.stop)) == 3
+    assert 1 <= len(db.get_range(remembered.start, remembered.stop)) <= 3
 
 
 def test_enqueues_at_once_of_one_id_come_one_after_the_other(db: Database, queue: Queue) -> None:

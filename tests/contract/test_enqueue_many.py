@@ -148,7 +148,7 @@ def test_after_an_error_nothing_is_written(
         tr.commit().wait()
         assert queue.depth(db).enqueued == 0
         assert not any(
-            rows(db, queue, kind) for kind in (QueueKeys.ready, QueueKeys.unique, QueueKeys.mortal)
+            rows(db, queue, kind) for kind in (QueueKeys.ready, QueueKeys.unique, QueueKeys.delayed)
         )
         sound(db, queue)
 

@@ -25,7 +25,6 @@ def rows(db: fdb.Database, queue: Queue, *kinds: Kind) -> int:
     return sum(len(db.get_range(each.start, each.stop)) for each in every)
 
 
-@agenda
 def test_results_go_while_others_come(db: fdb.Database, queue: Queue, clock: StillClock) -> None:
     for _ in range(5):
         queue.enqueue_many(db, [NewMessage(b"x", keep_result=60)] * 20)
@@ -34,7 +33,6 @@ def test_results_go_while_others_come(db: fdb.Database, queue: Queue, clock: Sti
     assert rows(db, queue, QueueKeys.result) <= 20
 
 
-@agenda
 def test_dedup_ids_go_though_no_other_comes(
     db: fdb.Database, queue: Queue, clock: StillClock
 ) -> None:

@@ -202,7 +202,7 @@ def test_chunks_and_times_to_live_are_those_of_the_last(
     sound(db, queue)
     clock.seconds += 50
     assert taken(db, queue) == [b"b" * 300_000]
-    for kind in (QueueKeys.chunk, QueueKeys.mortal, QueueKeys.unique):
+    for kind in (QueueKeys.chunk, QueueKeys.delayed, QueueKeys.unique):
         every = queue._keys.kind(kind)
         assert len(db.get_range(every.start, every.stop)) == 0
     replaced(db, queue, b"a" * 200_000, delay=5)

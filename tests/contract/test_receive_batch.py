@@ -135,7 +135,7 @@ def test_a_batch_of_blocks_and_single_messages_of_all_kinds(
             queue,
             QueueKeys.chunk,
             QueueKeys.unique,
-            QueueKeys.mortal,
+            QueueKeys.delayed,
             QueueKeys.waiting,
             QueueKeys.slot,
         )

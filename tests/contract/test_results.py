@@ -184,7 +184,7 @@ def test_a_result_is_kept_for_the_time_asked_and_then_swept(
     assert sums.result(db, long) == {"of": "2"}
     clock.seconds += 540
     sums.admin.sweep(db)
-    for keys in (sums._keys.result, sums._keys.result_end):
+    for keys in (sums._keys.result, sums._keys.entry):
         assert not list(db.get_range(keys.prefix, keys.prefix + b"\xff"))
 
 
@@ -308,7 +308,7 @@ def test_a_result_that_no_sweep_would_find_is_repaired(
 ) -> None:
     message_id = sums.enqueue(db, 1, keep_result=60)
     drain(db, sums, plain)
-    entries = sums._keys.result_end.prefix
+    entries = sums._keys.entry.prefix
     db.clear_range(entries, entries + b"\xff")
     (found,) = sums.admin.repair(db).deviations
     assert (found.kind, found.subject, found.repaired) == ("result astray", message_id, True)

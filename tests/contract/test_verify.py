@@ -13,10 +13,10 @@ from fdbqueue.messages import lookup, run
 from fdbqueue.messages.checks import audit
 from fdbqueue.queue.admin.verification import Deviation
 from fdbqueue.schema import catalogue
-from fdbqueue.schema.codec import pack_counters, pack_index
+from fdbqueue.schema.codec import pack_counters, pack_index, pack_time
 from fdbqueue.schema.consumers import ConsumerRecord, Listed, Request
 from fdbqueue.schema.envelope import Envelope
-from fdbqueue.schema.keys import Kind, QueueKeys
+from fdbqueue.schema.keys import TIDYING, Kind, QueueKeys, What
 from fdbqueue.schema.leases import Lease, pack_expiry, pack_until
 from fdbqueue.schema.records import Backlog
 from fdbqueue.store.binding import fdb
@@ -262,13 +262,14 @@ def missing_unique(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def astray_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.mortal(5, "05-000000000001-0000000000000000")] = b""
+    db[keys.tidying(5, What.EXPIRED, "05-000000000001-0000000000000000")] = b""
+    db[keys.earliest(TIDYING)] = pack_time(5)
 
 
 def missing_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"1", ttl=1000)
-    row = rows(db, queue, QueueKeys.mortal)[0]
-    del db[row.key]
+    every = keys.entry.under(TIDYING)
+    db.clear_range(every.start, every.stop)
 
 
 def dead_consumer(db: Database, queue: Queue, keys: QueueKeys) -> None:

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from simulation import mutants
 
-from tests.expected import agenda
-
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
 FRESH_MINUTES = 1.0
@@ -85,7 +83,6 @@ def test_idle_consumers_ask_the_store_at_most_every_ten_seconds(idle: list[str])
     assert not [one for one in idle if one.startswith("idle: ")]
 
 
-@agenda
 def test_idle_stores_have_only_rows_that_stay(idle: list[str]) -> None:
     assert not [one for one in idle if one.startswith("left: ")]
 

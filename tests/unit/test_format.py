@@ -39,7 +39,7 @@ from fdbqueue.schema.consumers import (
     Session,
 )
 from fdbqueue.schema.envelope import Envelope
-from fdbqueue.schema.keys import KINDS, SORTED_INDEX, OnceKeys, RootKeys, sorted_by
+from fdbqueue.schema.keys import KINDS, SORTED_INDEX, OnceKeys, RootKeys, What, sorted_by
 from fdbqueue.schema.leases import (
     Lease,
     pack_expiry,
@@ -331,6 +331,21 @@ VECTORS: dict[str, Vector] = {
         (QUEUE.delayed.parse, DUE),
         (Delayed.unpack, DELAYED),
     ),
+    "DUE, end of a message": Vector(
+        QUEUE.tidying(1_700_000_100_000, What.EXPIRED, ID),
+        EMPTY,
+        (QUEUE.entry.parse, (512, 1_700_000_100_000, 0, ID)),
+    ),
+    "DUE, end of a result": Vector(
+        QUEUE.tidying(1_700_000_100_000, What.RESULT, ID),
+        EMPTY,
+        (QUEUE.entry.parse, (512, 1_700_000_100_000, 1, ID)),
+    ),
+    "DUE, end of a window": Vector(
+        QUEUE.tidying(1_700_000_600_000, What.WINDOW, "1700000000000"),
+        EMPTY,
+        (QUEUE.entry.parse, (512, 1_700_000_600_000, 2, "1700000000000")),
+    ),
     "EARLIEST": Vector(
         QUEUE.earliest(DUE.level),
         pack_time(DUE.due_ms),
@@ -445,9 +460,6 @@ VECTORS: dict[str, Vector] = {
         for name, place in PLACES.items()
     },
     "UNIQUE": Vector(QUEUE.unique("order-17"), ID.encode(), (QUEUE.unique.parse, ("order-17",))),
-    "MORTAL": Vector(
-        QUEUE.mortal(1_700_000_100_000, ID), EMPTY, (QUEUE.mortal.parse, (1_700_000_100_000, ID))
-    ),
     "IDLE": Vector(
         QUEUE.idle,
         Drained(17, 1_700_000_000_000).pack(),
@@ -532,11 +544,6 @@ VECTORS: dict[str, Vector] = {
         KEPT.pack(),
         (QUEUE.result.parse, (ID,)),
         (Kept.unpack, Kept(State.DONE, 1_700_000_100_000, "application/json", b"42", "")),
-    ),
-    "RESULT_END": Vector(
-        QUEUE.result_end(1_700_000_100_000, ID),
-        b"",
-        (QUEUE.result_end.parse, (1_700_000_100_000, ID)),
     ),
     "GROUP": Vector(
         QUEUE.group("load"),

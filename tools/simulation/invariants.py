@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from workload.place import Place
 
 from fdbqueue.consumers.receiving.waiting import BEAT_SECONDS
+from fdbqueue.schema import due
 from fdbqueue.schema.keys import KINDS, QueueKeys
 
 if TYPE_CHECKING:
     from .seam import Seam
 
 MANY = 1_000
+LOOKS = 5
+"""How often to look for messages in a queue that nobody has looked at for long."""
 STAYS = {
     QueueKeys.meta: 1,
     QueueKeys.tail: 10,
@@ -33,8 +36,8 @@ STAYS = {
     QueueKeys.planner: 1,
 }
 """How many rows of each kind a queue keeps without messages, at most."""
-UNTIL_THE_AGENDA = (QueueKeys.result, QueueKeys.result_end, QueueKeys.dedup)
-"""What stays until "One end: settle, the agenda, work with a budget"."""
+UNTIL_LATER = (QueueKeys.delayed, QueueKeys.result, QueueKeys.dedup)
+"""What stays until the agenda says that it goes."""
 BEATS = "extender"
 """In the name of the thread of a worker that gives signs of life."""
 IN_LINE = ".0"
@@ -60,16 +63,24 @@ def asked(seam: Seam, seconds: float) -> list[str]:
     ]
 
 
-def rows_left(place: Place, *, known: bool) -> list[str]:
-    """Rows that do not belong to a queue without messages.
-
-    known: whether those count that are known to stay.
-    """
+def rows_left(place: Place) -> list[str]:
+    """Rows that do not belong to a queue without messages, once somebody has looked for some."""
     found = []
     for queue in place.every:
+        for _ in range(LOOKS):
+            queue.receive(place.db)
+        now_ms, entries = queue._clock.now_ms(place.db), queue._keys.delayed.rows
+        dues = [
+            due.parse(queue._keys, kv.key)[1]
+            for kv in place.db.get_range(entries.start, entries.stop)
+        ]
+        later = MANY * any(due_ms > now_ms for due_ms in dues)
+        found += [
+            f"left: {queue.name}: an entry was due at {each}" for each in dues if each < now_ms
+        ]
         for kind in KINDS:
             every = queue._keys.kind(kind)
             count = len(list(place.db.get_range(every.start, every.stop, limit=1000)))
-            if count > STAYS.get(kind, 0) and (known or kind not in UNTIL_THE_AGENDA):
+            if count > STAYS.get(kind, 0) + later * (kind in UNTIL_LATER):
                 found.append(f"left: {queue.name}: {count} rows of {kind.name}")
     return found

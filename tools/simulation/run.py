@@ -369,7 +369,7 @@ class Run:
         self._return([home])
         world.enter(self.hub.world)
         self.problems += asked
-        self.problems += invariants.rows_left(self.place, known=self.settings.known)
+        self.problems += invariants.rows_left(self.place)
 
     @property
     def virtual_seconds(self) -> float:

@@ -173,7 +173,7 @@ def attempt_all(
         served = fulfilment.NOTHING
     else:
         access.crowded, access.common = False, access.plain
-        if promotion.promote_all(tr, scope, promotion.reads(tr, scope)).ready:
+        if promotion.promote_all(tr, scope, promotion.reads(tr, scope)).changed:
             round_ = fulfilment.reads(tr, supply, wanted)
         served = fulfilment.serve(tr, scope, supply, round_, own[-1].claim, own=own)
     unanswered = [one for one in own if one.claim not in served.answers]

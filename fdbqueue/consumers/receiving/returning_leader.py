@@ -74,7 +74,7 @@ def serve(
     if issued.leader.value != issued.lead + leader.AWAY:
         return None
     round_, led, supply = issued.round, issued.led.value, access.supply
-    if promotion.promote_all(tr, scope, promotion.reads(tr, scope)).ready:
+    if promotion.promote_all(tr, scope, promotion.reads(tr, scope)).changed:
         round_ = fulfilment.reads(tr, supply, access.expected)
     served = fulfilment.serve(tr, scope, supply, round_, own[-1].claim, own=own)
     if served.closed:

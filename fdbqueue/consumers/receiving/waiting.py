@@ -313,7 +313,7 @@ class _Waiter:
         supply.enter(tr, scope)
         if leads.value != me:
             return _Round(Step.LEAVE, deposed=True)
-        if promotion.promote_all(tr, scope, due, every=bool(supply.subscription)).ready:
+        if promotion.promote_all(tr, scope, due, every=bool(supply.subscription)).changed:
             issued = fulfilment.reads(tr, supply, self.expected)
         served = fulfilment.serve(tr, scope, supply, issued, me, spare=done, resume=self.resume)
         answer, dead = served.answers.get(me), False
@@ -393,7 +393,7 @@ class _Waiter:
         found: Sequence[Delivery] | None = status.held
         if not found:
             supply.enter(tr, scope)
-        if promotion.promote_all(tr, scope, due, every=bool(supply.subscription)).ready:
+        if promotion.promote_all(tr, scope, due, every=bool(supply.subscription)).changed:
             issued = fulfilment.reads(tr, supply)
         resume = None
         if status.request is None:

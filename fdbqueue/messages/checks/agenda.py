@@ -17,7 +17,7 @@ def earliest(audit: Audit) -> None:
     begin = every.start
     # The first entry of each rank is enough, and skips the others.
     while row := next(audit.whole(slice(begin, every.stop), 1), None):
-        rank, due_ms, _ = keys.delayed.parse(row.key)
+        rank, due_ms = due.parse(keys, row.key)
         begin = keys.delayed.under(rank).stop
         if due_ms < known.get(rank, due_ms + 1):
             lower = partial(audit.tr.byte_min, keys.earliest(rank), pack_time(due_ms))

@@ -1,11 +1,12 @@
-"""Checks of results, page by page: each can be read, and a sweep finds it."""
+"""Checks of results, page by page: each can be read, and goes in time."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.keys import QueueKeys
+from ...schema import due
+from ...schema.keys import QueueKeys, What
 from ...schema.records import Kept
 from .audit import Audit
 
@@ -18,13 +19,13 @@ def results(audit: Audit, begin: bytes) -> bytes:
     for kv in rows:
         (message_id,) = keys.result.parse(kv.key)
         try:
-            end = keys.result_end(Kept.unpack(kv.value).until_ms, message_id)
+            end = keys.tidying(Kept.unpack(kv.value).until_ms, What.RESULT, message_id)
         except CorruptData as error:
             audit.report("unreadable", message_id, f"a result: {error}")
             continue
         found.append((message_id, end, audit.reads.get(end)))
     for message_id, end, there in found:
         if not there.present():
-            repair = partial(audit.tr.set, end, b"")
-            audit.report("result astray", message_id, "a sweep would miss it", repair)
+            repair = partial(due.add, audit.tr, keys, end)
+            audit.report("result astray", message_id, "nobody would remove it", repair)
     return following

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData, InvalidArgument
-from ...schema.keys import Kind, QueueKeys
+from ...schema import due
+from ...schema.keys import TIDYING, Kind, QueueKeys, What
 from ...schema.leases import Lease
 from ...schema.records import Known, Place, check_id
 from ...values.limits import Gate
@@ -30,17 +31,17 @@ class Messages:
     """The side records that all messages of a queue claim.
 
     ids: of all messages. places: by id, of those that are not leased; None if several have the id.
-    chunks: names of payloads. unique: unique keys of live messages. mortal: MORTAL keys of live
-    messages. permits: by kind, key or limit, and number of a permit, the ids of those that hold
-    it. values: the LATEST keys of the values of live messages, each with the ids, and whether they
-    are ready.
+    chunks: names of payloads. unique: unique keys of live messages. mortal: what the agenda has of
+    the ends of live messages, with their ids, and whether they wait. permits: by kind, key or
+    limit, and number of a permit, the ids of those that hold it. values: the LATEST keys of the
+    values of live messages, each with the ids, and whether they are ready.
     """
 
     ids: set[str] = field(default_factory=set)
     places: dict[str, Place | None] = field(default_factory=dict)
     chunks: set[bytes] = field(default_factory=set)
     unique: dict[str, str] = field(default_factory=dict)
-    mortal: set[bytes] = field(default_factory=set)
+    mortal: dict[bytes, tuple[str, bool]] = field(default_factory=dict)
     permits: dict[tuple[Kind, Gate, int], set[str]] = field(default_factory=dict)
     values: dict[bytes, dict[str, bool]] = field(default_factory=dict)
 
@@ -83,7 +84,8 @@ def _gather(audit: Audit) -> Messages | None:
             if envelope.unique:
                 messages.unique[envelope.unique] = message_id
             if envelope.expires_at_ms is not None:
-                messages.mortal.add(keys.mortal(envelope.expires_at_ms, message_id))
+                end = keys.tidying(envelope.expires_at_ms, What.EXPIRED, message_id)
+                messages.mortal[end] = message_id, kind is not QueueKeys.lease
             if envelope.last_value is not None:
                 latest = keys.latest(envelope.last_value)
                 messages.values.setdefault(latest, {})[message_id] = kind is QueueKeys.ready
@@ -129,15 +131,15 @@ def _names(audit: Audit, messages: Messages) -> None:
     for name, message_id in held.items():
         repair = partial(_set, audit, keys.unique(name), message_id.encode())
         audit.report("unique key missing", name, f"message {message_id} has it", repair)
-    ends = set(messages.mortal)
-    for kv in audit.whole(keys.mortal.rows):
-        if kv.key not in ends:
-            subject = keys.mortal.parse(kv.key)[1]
-            audit.report("end astray", subject, "no such message", _clear(audit, kv.key))
-        ends.discard(kv.key)
-    for key in ends:
-        repair = partial(_set, audit, key, b"")
-        audit.report("end missing", keys.mortal.parse(key)[1], "a sweep would miss it", repair)
+    ends = dict(messages.mortal)
+    for kv in audit.whole(keys.entry.under(TIDYING)):
+        entry = due.entry(keys, kv)
+        if entry.what is What.EXPIRED and not ends.pop(entry.key, None):
+            audit.report("end astray", str(entry.name), "no such message", _clear(audit, kv.key))
+    for key, (message_id, waits) in ends.items():
+        if waits:  # That of a leased one is written again when it returns.
+            repair = partial(due.add, audit.tr, keys, key)
+            audit.report("end missing", message_id, "nobody would end it", repair)
 
 
 def _pointers(audit: Audit, messages: Messages) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...schema.records import Delayed
@@ -23,26 +23,14 @@ class Row(NamedTuple):
     size: int
 
 
-def opened(scope: Scope, rows: Iterable[fdb.KeyValue]) -> Iterator[Row]:
-    """The delayed messages in rows."""
-    for kv in rows:
-        _, _, random = scope.keys.delayed.parse(kv.key)
-        delayed = Delayed.opened(kv.value, scope.lost(random))
-        message = StoredMessage(delayed.position, delayed.envelope)
-        # The next tick takes as much room as the one that comes.
-        ticks = 1 if message.envelope.schedule is None else 2
-        yield Row(bytes(kv.key), message, ticks * weight(message.envelope))
-
-
-def promote(
-    tr: fdb.Transaction, scope: Scope, rows: Sequence[Row], ends: Mapping[int, place.Reads]
-) -> int:
-    """Make delayed messages ready that were read at snapshot isolation; returns how many became
-    ready. Conflicts with others that promote or cancel them. As ``admit``."""
-    for row in rows:
-        tr.add_read_conflict_key(row.key)
-        del tr[row.key]
-    return admit(tr, scope, [row.message for row in rows], ends)
+def opened(scope: Scope, kv: fdb.KeyValue) -> Row:
+    """The delayed message in a row."""
+    _, _, random = scope.keys.delayed.parse(kv.key)
+    delayed = Delayed.opened(kv.value, scope.lost(random))
+    message = StoredMessage(delayed.position, delayed.envelope)
+    # The next tick takes as much room as the one that comes.
+    ticks = 1 if message.envelope.schedule is None else 2
+    return Row(bytes(kv.key), message, ticks * weight(message.envelope))
 
 
 @transactional

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...schema import catalogue
+from ...schema import catalogue, due
 from ...schema.envelope import Envelope
+from ...schema.keys import What
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
@@ -71,8 +72,6 @@ def admit(
         sizes = [len(each.payload) for each in bare]
         if max(sizes) <= scope.plain_bytes:
             return _admit_bare(tr, scope, bare, sizes)
-    if any(draft.envelope.keep_result_ms is not None for draft in drafts):
-        catalogue.note(tr, scope, "results")
     catalogue.note_limits(tr, scope, [draft.envelope for draft in drafts])
     if any(draft.on_conflict != "keep" for draft in drafts):
         return _admit_in_turn(tr, scope, drafts, resuming)
@@ -100,7 +99,7 @@ def admit(
         if n in known:
             dedup.remember(tr, scope, drafts[n].dedup_id, message, now_ms)
         if message.envelope.expires_at_ms is not None:
-            tr[scope.keys.mortal(message.envelope.expires_at_ms, message.id)] = b""
+            due.tidy(tr, scope.keys, message.envelope.expires_at_ms, What.EXPIRED, message.id)
     members.add(tr, scope, added)
     last_values.replace_older(tr, scope, added)
     for n, twin in twins.items():

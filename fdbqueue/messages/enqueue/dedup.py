@@ -4,9 +4,10 @@ A dedup id is remembered for a window of time, a unique key while its message is
 leased. Both are read with a conflict: of two concurrent enqueues with the same id, one is retried
 and finds the other. Enqueues of different ids do not conflict.
 
-Dedup ids are kept by the window in which they came, so that one range clear removes old ones, which
-nobody reads. An enqueue reads the window of its own clock and the two beside it: the one before
-for what came less than a window ago, the one after for a clock that is ahead of its own.
+Dedup ids are kept by the window in which they came, so that one range clear removes old ones, when
+an entry of the agenda falls due. An enqueue reads the window of its own clock and the two beside
+it: the one before for what came less than a window ago, the one after for a clock that is ahead of
+its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ...schema import due
+from ...schema.keys import What
 from ...schema.records import Known, unpack_id
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
@@ -62,13 +65,18 @@ def remember(
     """Keep the names of a message that has come in. Blind."""
     keys, unique = scope.keys, message.envelope.unique
     if dedup_id is not None:
-        before, window, _ = _windows(scope, now_ms)
-        until_ms = now_ms + int(scope.options.dedup_window * 1000)
+        _, window, after = _windows(scope, now_ms)
+        until_ms = now_ms + after - window
         tr[keys.dedup(window, dedup_id)] = Known(message.id, until_ms).pack()
-        old = keys.dedup.before(2 * before - window)
-        tr.clear_range(old.start, old.stop)
+        due.tidy(tr, keys, 2 * after - window, What.WINDOW, str(window))
     if unique is not None:
         tr[keys.unique(unique)] = message.id.encode()
+
+
+def forget(tr: fdb.Transaction, scope: Scope, window: str) -> None:
+    """Remove the dedup ids of a window. Blind."""
+    old = scope.keys.dedup.under(int(window))
+    tr.clear_range(old.start, old.stop)
 
 
 def _windows(scope: Scope, now_ms: int) -> tuple[int, int, int]:

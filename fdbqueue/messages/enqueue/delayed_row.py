@@ -13,7 +13,7 @@ def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) 
     keys, position = scope.keys, message.position
     key = keys.delayed(position.level, due_ms, position.random)
     value = Delayed(position, message.envelope.pack()).pack()
-    due.add(tr, keys, position.level, due_ms, key, value)
+    due.add(tr, keys, key, value)
     if due_ms < scope.now_ms(tr) + changes.SOON_MS:
         # Sleepers would not look before it is due.
         changes.announce(tr, scope, [message])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ...schema import changes, once
+from ...schema import changes, due, once
 from ...schema.catalogue import Entry
 from ...schema.counters import BYTE, OPERAND_BYTES, unit
 from ...schema.envelope import GATED_INLINE_LIMIT, INLINE_LIMIT, Envelope
+from ...schema.keys import What
 from ...schema.records import Turn
 from ...store.binding import fdb
 from ...values.states import ENQUEUE
@@ -52,8 +53,6 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
     if ends is None or scope is not known:
         ends = place.reads(tr, keys, number := scope.level(priority))
         found = None if key is None else taking.read(tr, scope, key)
-    if envelope.keep_result_ms is not None and "results" not in scope.noted:
-        return None
     packed = envelope.pack()
     if len(packed) > INLINE_LIMIT:
         return None
@@ -74,7 +73,7 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
             packed = envelope.pack()
     tr.add(level.count, (_ENQUEUED + size * BYTE).to_bytes(OPERAND_BYTES, "little"))
     if envelope.expires_at_ms is not None:
-        tr.set(keys.mortal(envelope.expires_at_ms, message_id), b"")
+        due.tidy(tr, keys, envelope.expires_at_ms, What.EXPIRED, message_id)
     if waits:
         return message_id
     run.enter(tr, keys, position, (packed,))

@@ -16,8 +16,10 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from ...errors import MessagePlanned
+from ...schema import due as agenda
 from ...schema.consumers import Mode
 from ...schema.envelope import Envelope
+from ...schema.keys import What
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Due, Position
@@ -114,9 +116,9 @@ def put(
     envelope = payloads.store(tr, scope, envelope)
     payloads.remove(tr, keys, old.envelope)
     if old.envelope.expires_at_ms is not None:
-        del tr[keys.mortal(old.envelope.expires_at_ms, old.id)]
+        del tr[keys.tidying(old.envelope.expires_at_ms, What.EXPIRED, old.id)]
     if envelope.expires_at_ms is not None:
-        tr[keys.mortal(envelope.expires_at_ms, old.id)] = b""
+        agenda.tidy(tr, keys, envelope.expires_at_ms, What.EXPIRED, old.id)
     if scope.options.history_seconds is not None:
         delays = isinstance(found.place, Due)
         history.record(tr, scope, REVISE_DELAYED if delays else REVISE_READY, [old])

@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData, QueueNotFound
 from ...schema import catalogue, once
+from ...schema import due as agenda
 from ...schema.codec import unpack_counters
-from ...schema.keys import RootKeys
+from ...schema.keys import RootKeys, What
 from ...schema.records import Callback, End, GroupRecord, Pause, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
@@ -128,9 +129,7 @@ def _enqueued(
     message = StoredMessage(Position(level, 0, random), envelope)
     delayed_row.put(tr, other, due.due_ms, message)
     if envelope.expires_at_ms is not None:
-        tr[other.keys.mortal(envelope.expires_at_ms, message.id)] = b""
-    if envelope.keep_result_ms is not None:
-        catalogue.note(tr, other, "results")
+        agenda.tidy(tr, other.keys, envelope.expires_at_ms, What.EXPIRED, message.id)
     catalogue.note_limits(tr, other, [envelope])
     return [(other, message)]
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...errors import CorruptData
+from ...schema import due as agenda
+from ...schema.keys import What
 from ...schema.records import Progress, ScheduleRecord
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
@@ -149,7 +151,7 @@ def _fire(
         expires_at_ms=_expiry(now_ms, definition.ttl_ms),
     )
     if envelope.expires_at_ms is not None:
-        tr[keys.mortal(envelope.expires_at_ms, message.id)] = b""
+        agenda.tidy(tr, keys, envelope.expires_at_ms, What.EXPIRED, message.id)
     return replace(message, envelope=envelope)
 
 

@@ -9,7 +9,6 @@ from typing import TypeVar
 from ...consumers import eviction, promotion, wakeups
 from ...errors import ExpiredBacklog
 from ...messages import auto_delete, history, time_to_live
-from ...messages.delivery import results
 from ...messages.slots import hand_over
 from ...schema import changes
 from ...schema.scope import Scope
@@ -23,17 +22,13 @@ R = TypeVar("R")
 def sweep(handle: Handle, db: fdb.Database) -> Swept:
     """Promote what is due, remove expired messages, results and groups, dead consumers and rows
     staged a week ago, and delete the queue if it is unused and has ``auto_delete``."""
-    promoted = 0
-    while (done := handle._run(db, partial(_promote, handle), wrote=_moved)).moved:
-        promoted += done.ready
+    promoted = expired = 0
+    while _moved(done := handle._run(db, partial(_promote, handle), wrote=_moved)):
+        promoted, expired = promoted + done.ready, expired + done.expired
     while handle._run(db, partial(_skip_unreadable, handle), wrote=bool):
         pass
-    expired = _pages(handle, db, time_to_live.sweep)
-    noted = handle._read(db, handle._scope).noted
-    if "results" in noted:
-        _pages(handle, db, results.sweep)
     refill(handle, db)
-    if "limits" in noted:
+    if "limits" in handle._read(db, handle._scope).noted:
         refill_shared(handle, db)
     evict_dead(handle, db)
     from ...messages.streams import undecided  # most programs stage nothing
@@ -93,7 +88,7 @@ def _promote(handle: Handle, tr: fdb.Transaction) -> promotion.Promoted:
 
 
 def _moved(done: promotion.Promoted) -> bool:
-    return done.moved > 0
+    return done.moved + done.tidied > 0
 
 
 def _skip_unreadable(handle: Handle, tr: fdb.Transaction) -> int:
