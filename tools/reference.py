@@ -88,7 +88,7 @@ def keys() -> str:
     """What a queue stores, by kind."""
     lines = ["| kind | keys | value | what for |", "|---|---|---|---|"]
     for row in QueueKeys.table():
-        lines.append(f"| {row.name} | `{row.keys}` | {row.value} | {row.use} |")
+        lines.append(f"| {row.name} | `{row.keys}` | {row.holds} | {row.use} |")
     return "\n".join(lines) + "\n"
 
 

@@ -20,7 +20,35 @@ from ..store.binding import fdb
 from ..store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 from ..values.limits import Gate as _Gate
 from ..values.model import RANDOM_BYTES, HeaderValue, Position
-from .rows import Keys, Kind, KindKeys, Single, unpacked, within
+from .codec import unpack_index
+from .consumers import (
+    ConsumerRecord,
+    ConsumerRef,
+    Definition,
+    Holder,
+    Listed,
+    Request,
+    Session,
+)
+from .leases import CLAIM_BYTES, Lease, unpack_expiry, unpack_until
+from .records import (
+    AuditLine,
+    Backlog,
+    DeadLetter,
+    Delayed,
+    Drained,
+    GroupRecord,
+    Kept,
+    Known,
+    Line,
+    Paced,
+    Progress,
+    Reached,
+    ScheduleRecord,
+    unpack_limits,
+)
+from .rows import Keys, Kind, KindKeys, Single, elements, unpacked, within
+from .streams import Planned, PlannerState, SinkState, StagedAttempt
 
 __all__ = [
     "CLAIM_BYTES",
@@ -51,7 +79,6 @@ __all__ = [
 ]
 
 DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
-CLAIM_BYTES = 16
 TOKEN_BYTES = 12
 """Enough that no two of a minute are alike: of a billion, one pair in 10^11 minutes."""
 LOWEST = b"\x00"
@@ -216,15 +243,15 @@ class SlotKeys(Keys):
     timer = KindKeys[Rests, Due, Gate](
         20, "nothing", "when to look at a rate: messages wait (0) or rest (1)"
     )
-    waiting = KindKeys[Gate, N, Random](32, "position, envelope", "a message that waits for a slot")
+    waiting = KindKeys[Gate, N, Random](32, Delayed, "a message that waits for a slot")
     slot = KindKeys[Gate, N](33, "id", "of the message that holds the slot")
-    backlog = KindKeys[Gate](34, "time", "since when messages wait")
-    backlog_count = KindKeys[Gate, Zero](34, "u64", "how many messages wait, by ADD")
-    limits = KindKeys[Gate](35, "limits", "of a key that has its own, or of a limit")
+    backlog = KindKeys[Gate](34, Backlog, "since when messages wait")
+    backlog_count = KindKeys[Gate, Zero](34, unpack_index, "how many messages wait, by ADD")
+    limits = KindKeys[Gate](35, unpack_limits, "of a key that has its own, or of a limit")
     window = KindKeys[Gate, N](
         38, "id", "of the ready message that holds a place in its key's window"
     )
-    rate = KindKeys[Gate](47, "time", "when its next message may become ready")
+    rate = KindKeys[Gate](47, Paced, "when its next message may become ready")
 
     def of_limits(self, kind: KindKeys[Gate, N, Random] | KindKeys[Gate, N]) -> slice:
         """The rows of a kind that are those of limits, and not of keys."""
@@ -236,7 +263,7 @@ class GroupKeys(Keys):
     """The keys of the groups of a queue: which messages of each are left, and how many ended in
     which way."""
 
-    group = KindKeys[Group](57, "record", "a group")
+    group = KindKeys[Group](57, GroupRecord, "a group")
     group_due = KindKeys[Time, Group](57, "nothing", "when to look at it")
     group_ends = KindKeys[Group, Part, N](
         57, "counters", "its ends (1); whether a death is one (2)"
@@ -307,9 +334,7 @@ class AgendaKeys(Keys):
     """
 
     earliest = KindKeys[Rank](21, "time", "not later than that of any DUE of the rank, by BYTE_MIN")
-    delayed = KindKeys[Level, Due, Random](
-        52, "position, envelope", "a message that is due later", "DUE"
-    )
+    delayed = KindKeys[Level, Due, Random](52, Delayed, "a message that is due later", "DUE")
 
     entry = KindKeys[Rank, Due, Sort, Subject](52, "nothing", "what else falls due")
 
@@ -348,71 +373,67 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     meta = Single(0, "options, identity", "by who creates the queue or changes its options")
     ready = KindKeys[Level, Index, Random](1, "envelope, or block", "a message that may be taken")
     tail = KindKeys[Level](
-        2, "u64", "the highest index ever removed or passed, by MAX: not used again"
+        2, unpack_index, "the highest index ever removed or passed, by MAX: not used again"
     )
     fence = KindKeys[Level, Index](
         3, "never written", "cursors that pass conflict with enqueues there"
     )
-    lease = KindKeys[Level, Index, Random](4, "lease", "a message in hands")
-    planned = KindKeys[Claim, N](4, "lease", "the n-th of a claim of a plan")
+    lease = KindKeys[Level, Index, Random](4, Lease, "a message in hands")
+    planned = KindKeys[Claim, N](4, Lease, "the n-th of a claim of a plan")
     moved = KindKeys[Message](5, "place", "of a message that is not where its id says")
-    subscription = KindKeys[Name](8, "definition", "by who opens or changes a subscription")
+    subscription = KindKeys[Name](8, Definition, "by who opens or changes a subscription")
     cursor = KindKeys[Name, Level](9, "place", "up to where a subscription has passed")
-    holder = KindKeys[Name](9, "holder", "who holds an exclusive one")
+    holder = KindKeys[Name](9, Holder, "who holds an exclusive one")
     consumer = KindKeys[SessionId, Consumer](
-        10, "record", "without a session also its sign of life"
+        10, ConsumerRecord, "without a session also its sign of life"
     )
-    state = KindKeys[Name, State, Priority, Consumer](
-        11, "session, time", "on which list a consumer is"
-    )
+    state = KindKeys[Name, State, Priority, Consumer](11, Listed, "on which list a consumer is")
     sleeper = KindKeys[Name, Priority, Since, Consumer](
         12, "session", "who sleeps; removed to wake it"
     )
     count = KindKeys[Level](13, "nine counters", "of the messages in each state, by ADD")
     recount = Single(13, "never written", "two repairs of counters at once conflict there")
-    change = Single(14, "u64", "what becomes ready, by ADD: guards and browsers watch it")
-    changes = KindKeys[Name](14, "u64", "what of that a subscription wants")
+    change = Single(14, unpack_index, "what becomes ready, by ADD: guards and browsers watch it")
+    changes = KindKeys[Name](14, unpack_index, "what of that a subscription wants")
     once = OnceKeys(15, "number of an attempt", "whether a transaction has committed")
-    guard = KindKeys[Name](
-        16, "consumer, session", "the sleeper that watches CHANGE, and wakes others"
-    )
-    dedup = KindKeys[Window, DedupId](17, "id, expiry", "what was enqueued under an id in a window")
-    dead = KindKeys[Version, Random](
-        18, "envelope, reason, history", "dead letters, by their deaths"
-    )
+    guard = KindKeys[Name](16, ConsumerRef, "the sleeper that watches CHANGE, and wakes others")
+    dedup = KindKeys[Window, DedupId](17, Known, "what was enqueued under an id in a window")
+    dead = KindKeys[Version, Random](18, DeadLetter, "dead letters, by their deaths")
     chunk = KindKeys[Chunks, N](
         19, "bytes", "of a payload too large for one value, named by its envelope"
     )
     # TIMER, EARLIEST and these follow each other: a receiver that reads the first of their keys
     # learns that none of those before it exists.
-    led = KindKeys[Name](22, "version", "until when a line of consumers has a leader", "LINE")
+    led = KindKeys[Name](22, unpack_index, "until when a line of consumers has a leader", "LINE")
     leader = KindKeys[Name, Zero](22, "claim", "who that is")
-    request = KindKeys[Name, Version, Claim](22, "request", "of a consumer, until it is answered")
-    expiry = KindKeys[Version, Claim](24, "time, places", "of the leases of a claim that end then")
+    request = KindKeys[Name, Version, Claim](22, Request, "of a consumer, until it is answered")
+    expiry = KindKeys[Version, Claim](24, unpack_expiry, "of the leases of a claim that end then")
     unique = KindKeys[Unique](25, "id", "of the message that has the key, as long as it lives")
-    idle = Single(27, "count, time", "since when a queue that deletes itself has been drained")
+    idle = Single(27, Drained, "since when a queue that deletes itself has been drained")
     imported = KindKeys[Name](31, "bytes", "how far an import has come, in the importer's terms")
-    planner = KindKeys[Name](36, "progress, run", "of the plans of a consumer")
-    plan = KindKeys[Name, Batch](37, "claims", "of the leases of a batch")
-    sink = KindKeys[Name](40, "progress", "of the batches of a sink")
+    planner = KindKeys[Name](36, PlannerState, "of the plans of a consumer")
+    plan = KindKeys[Name, Batch](37, Planned, "of the leases of a batch")
+    sink = KindKeys[Name](40, SinkState, "of the batches of a sink")
     counting = KindKeys[Name, N](40, "attempts", "those that count in the batch")
     staged = KindKeys[Name, Batch, Attempt, N](
         41, "rows", "to be enqueued when the batch is published"
     )
-    until = KindKeys[Claim](42, "ends by place", "of leases that were extended, or given in line")
-    attempt = KindKeys[Name, Batch, Attempt](43, "count, time", "how much a task has staged so far")
+    until = KindKeys[Claim](42, unpack_until, "of leases that were extended, or given in line")
+    attempt = KindKeys[Name, Batch, Attempt](43, StagedAttempt, "how much a task has staged so far")
     latest = KindKeys[Value](44, "id", "of the newest message of a value")
     replaced = KindKeys[Value, Message](
         44, "nothing", "a message that one of the same value replaces"
     )
-    schedule = KindKeys[Name](46, "definition", "by who sets a schedule")
-    progress = KindKeys[Name, Zero](46, "ticks", "its next, and its last")
-    event = LogKeys(48, "transitions", "the delivery history, a line for each transaction")
-    in_flight = Single(49, "u64", "leases that ended, by ADD")
+    schedule = KindKeys[Name](46, ScheduleRecord, "by who sets a schedule")
+    progress = KindKeys[Name, Zero](46, Progress, "its next, and its last")
+    event = LogKeys(48, Line, "the delivery history, a line for each transaction")
+    in_flight = Single(49, unpack_index, "leases that ended, by ADD")
     taking = Single(49, "never written", "who takes messages in turns conflicts there", 0)
-    pace = Single(50, "time", "when the next message may be taken, by the queue's rate")
-    cancels = Single(51, "u64", "leased messages that were cancelled: who holds any watches it")
-    result = KindKeys[Message](55, "how it ended", "of one that keeps its result")
+    pace = Single(50, Reached, "when the next message may be taken, by the queue's rate")
+    cancels = Single(
+        51, unpack_index, "leased messages that were cancelled: who holds one watches it"
+    )
+    result = KindKeys[Message](55, Kept, "of one that keeps its result")
 
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         super().__init__(prefix)
@@ -441,6 +462,22 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     def holding(self, kind: Kind) -> slice:
         """The keys of a kind that hold messages."""
         return self.delayed_messages() if kind is QueueKeys.delayed else self.kind(kind)
+
+    def read(self, kind: Kind, key: bytes, stored: bytes) -> tuple[tuple[object, ...], object]:
+        """The elements of a key of a kind, and what is stored there. Raises ``CorruptData``."""
+        found = elements(key, self.prefix + pack_int(kind.number))
+        for form in forms(kind):
+            if form.has(found):
+                return found, form.read(stored)
+        raise CorruptData(what="a key", problem=f"it has other elements: {found!r}")
+
+    def named(self, kind: Kind, key: bytes) -> str:
+        """The elements of a key of a kind, in words."""
+        try:
+            found = elements(key, self.prefix + pack_int(kind.number))
+        except CorruptData:
+            return key.hex()
+        return ", ".join(each.hex() if isinstance(each, bytes) else str(each) for each in found)
 
     def strays(self) -> list[slice]:
         """What belongs to the queue, and to no kind: nothing may stand there."""
@@ -607,10 +644,10 @@ class RootKeys(Keys):
     name = KindKeys[Name](0, "", "the catalogue")
     _queues = KindKeys[Name](1, "a queue", "its prefix")
     once = OnceKeys(2, "number of an attempt", "whether a change of the catalogue has committed")
-    session = KindKeys[SessionId](3, "session", "a process, and its last sign of life")
+    session = KindKeys[SessionId](3, Session, "a process, and its last sign of life")
     session_expiry = KindKeys[Version, SessionId](4, "", "in the order in which sessions expire")
     session_queue = KindKeys[SessionId, Name](5, "", "where a session has, or has had, consumers")
-    audit = LogKeys(6, "line", "what operators did")
+    audit = LogKeys(6, AuditLine, "what operators did")
 
     def __init__(self, root: fdb.Subspace, timeout: float | None = None) -> None:
         super().__init__(root.key())

@@ -13,9 +13,9 @@ from ..store.client import pack_bytes, pack_int
 from ..store.clocks import Moment
 from ..values.model import Position
 from .codec import Stored, pack, unpack, unpack_index
-from .keys import CLAIM_BYTES
 
 _End = tuple[int, int, bytes]
+CLAIM_BYTES = 16
 HOLDER_BYTES = 8
 """The end of a claim: that of the id of the registered consumer that holds it, else random."""
 

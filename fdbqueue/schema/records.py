@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Self
 
-from ..errors import CorruptData, InvalidArgument
+from ..errors import CorruptData
 from ..values.groups import Outcome, ThenOn
 from ..values.limits import Allowed, Gate, OwnLimits
 from ..values.model import Death, Due, Position, parse_id
@@ -50,6 +50,10 @@ class Known(Stored, frozen=True):
     id: str
     until_ms: int
 
+    def __post_init__(self) -> None:
+        """Refuse what is no id. Raises ``InvalidArgument``."""
+        parse_id(self.id)
+
 
 class Drained(Stored, frozen=True):
     """Since when a queue has no message, and how many it ever had."""
@@ -61,18 +65,11 @@ class Drained(Stored, frozen=True):
 def unpack_id(value: bytes) -> str:
     """The id of a message, from a value that is nothing else. Raises ``CorruptData``."""
     try:
-        return check_id(value.decode())
-    except UnicodeDecodeError as error:
-        raise CorruptData(what="an id", problem=str(error)) from None
-
-
-def check_id(stored: str) -> str:
-    """A stored id of a message; raises ``CorruptData`` if it is none."""
-    try:
+        stored = value.decode()
         parse_id(stored)
-    except InvalidArgument as error:
+        return stored
+    except ValueError as error:
         raise CorruptData(what="an id", problem=str(error)) from None
-    return stored
 
 
 # -- messages that are not ready ------------------------------------------------------------------

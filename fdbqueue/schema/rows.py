@@ -11,8 +11,10 @@ from typing import Any, Generic, Self, TypeVarTuple, get_args, get_origin, overl
 from ..errors import CorruptData
 from ..store.binding import fdb
 from ..store.client import pack_bytes, pack_int, pack_text
+from .codec import Stored
 
 Ts = TypeVarTuple("Ts")
+Value = str | type[Stored] | Callable[[bytes], object]
 
 
 class Keys:
@@ -32,14 +34,14 @@ class Kind:
     """A row of the table: keys that begin with a number, and have the same elements behind it.
 
     name: of all keys with its number: that of the first such row, by default in capitals. value:
-    what is stored there. use: what for, or who writes it. parts: the names and the types of the
-    elements. Where a name begins with a minus, the key has the negative number, and the highest
-    stands first.
+    what is stored there: the class of a record, a function that reads it, or words. use: what for,
+    or who writes it. parts: the names and the types of the elements. Where a name begins with a
+    minus, the key has the negative number, and the highest stands first.
     """
 
     parts: tuple[tuple[str, tuple[type, ...]], ...] = ()
 
-    def __init__(self, number: int, value: str, use: str, name: str = "") -> None:
+    def __init__(self, number: int, value: Value, use: str, name: str = "") -> None:
         self.number, self.value, self.use, self.name = number, value, use, name
 
     def __set_name__(self, owner: type[Keys], attribute: str) -> None:
@@ -52,11 +54,31 @@ class Kind:
         """Its keys in words."""
         return f"({', '.join([str(self.number), *(name for name, _ in self.parts)])})"
 
+    @property
+    def holds(self) -> str:
+        """What is stored there, in words."""
+        value = self.value
+        return value if isinstance(value, str) else value.__name__.removeprefix("unpack_")
+
+    def has(self, elements: tuple[object, ...]) -> bool:
+        """Whether these are the elements of one of its keys."""
+        return len(elements) == len(self.parts) and all(
+            isinstance(each, types) and (name != "0" or each == 0)
+            for each, (name, types) in zip(elements, self.parts, strict=True)
+        )
+
+    def read(self, stored: bytes) -> object:
+        """What is stored at one of its keys. Raises ``CorruptData``."""
+        if isinstance(self.value, str):
+            return stored
+        read: Callable[[bytes], object] = getattr(self.value, "unpack", self.value)
+        return read(stored)
+
 
 class Single(Kind):
     """The key that has a number alone, or a constant behind it."""
 
-    def __init__(self, number: int, value: str, use: str, constant: int | None = None) -> None:
+    def __init__(self, number: int, value: Value, use: str, constant: int | None = None) -> None:
         super().__init__(number, value, use)
         self._packed = pack_int(number) + (b"" if constant is None else pack_int(constant))
         if constant is not None:
@@ -181,6 +203,15 @@ _PACKERS: dict[tuple[type, ...], Callable[[Any], bytes]] = {
 }
 
 
+def elements(key: bytes, prefix: bytes) -> tuple[Any, ...]:
+    """The elements that follow a prefix. Raises ``CorruptData``."""
+    try:
+        found: tuple[Any, ...] = fdb.tuple.unpack(key, len(prefix))
+        return found
+    except (ValueError, LookupError, TypeError, RecursionError, struct.error) as error:
+        raise CorruptData(what="a key", problem=repr(error)) from None
+
+
 def unpacked(
     key: bytes, prefix: bytes, *types: type | tuple[type, ...], least: int | None = None
 ) -> tuple[Any, ...]:
@@ -188,10 +219,7 @@ def unpacked(
 
     Raises ``CorruptData`` for elements of other types: somebody else wrote below the prefix.
     """
-    try:
-        found: tuple[Any, ...] = fdb.tuple.unpack(key, len(prefix))
-    except (ValueError, LookupError, TypeError, RecursionError, struct.error) as error:
-        raise CorruptData(what="a key", problem=repr(error)) from None
+    found = elements(key, prefix)
     enough = len(found) >= (len(types) if least is None else least)
     if not enough or len(found) > len(types) or not all(map(isinstance, found, types)):
         raise CorruptData(what="a key", problem=f"it has other elements: {found!r}")

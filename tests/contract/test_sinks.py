@@ -538,8 +538,8 @@ def test_what_is_staged_is_verified(db: Database, queue: Queue, sink: Sink) -> N
     del db[keys.staged("a", 1, second, 0)]
     found = queue.admin.repair(db).deviations
     assert [(each.kind, each.repaired) for each in found] == [
-        ("staged rows missing", False),
         ("staged without attempt", True),
+        ("staged rows missing", False),
     ]
     sink.discard(db, 1, attempts[1:2])
     assert queue.admin.verify(db).ok

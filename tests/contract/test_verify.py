@@ -23,6 +23,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.limits import Allowed
 from fdbqueue.values.model import Depth, Position
+from tests.unit.test_format import QUEUE, VECTORS
 
 Database = fdb.Database
 
@@ -363,6 +364,25 @@ def test_a_deviation_is_found_and_mended_if_it_can_be(
     assert {deviation.repaired for deviation in mended.deviations} == {mends}
     assert mended.ok is mends
     assert busy.admin.verify(db).ok is mends
+
+
+def of_a_record(key: bytes) -> bool:
+    """Whether what stands at a key is a record, by the table of keys."""
+    number, *found = fdb.tuple.unpack(key, len(QUEUE.prefix))
+    rows = [each for each in QueueKeys.table() if each.number == number and each.has(tuple(found))]
+    return any(hasattr(row.value, "unpack") for row in rows)
+
+
+RECORDS = [name for name, vector in VECTORS.items() if of_a_record(vector.key)]
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_that_cannot_be_read_is_found_wherever_it_is(
+    db: Database, queue: Queue, name: str
+) -> None:
+    db[queue._keys.prefix + VECTORS[name].key[len(QUEUE.prefix) :]] = b"\x63nonsense"
+    kinds = {each.kind for each in queue.admin.verify(db).deviations}
+    assert kinds & {"unreadable", "pace unreadable"}
 
 
 def test_a_sound_queue_has_no_deviations(db: Database, busy: Queue) -> None:

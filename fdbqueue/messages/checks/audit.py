@@ -74,8 +74,9 @@ class Audit:
 
     def page(self, kind: Kind, begin: bytes) -> tuple[list[fdb.KeyValue], bytes]:
         """A page of rows of a kind, from a key on (empty: the first), and the key to continue
-        from."""
-        every = self.scope.keys.holding(kind)
+        from. Reports those that cannot be read, but of messages, and leaves them out."""
+        keys = self.scope.keys
+        every = keys.holding(kind) if kind in HOLDERS else keys.of(kind)
         rows: list[fdb.KeyValue] = []
         size = 0
         for kv in self.reads.get_range(begin or every.start, every.stop, limit=PAGE_ROWS):
@@ -84,7 +85,17 @@ class Audit:
             if size > PAGE_BYTES:
                 break
         more = size > PAGE_BYTES or len(rows) == PAGE_ROWS
-        return rows, rows[-1].key + b"\x00" if more else b""
+        following = rows[-1].key + b"\x00" if more else b""
+        return [kv for kv in rows if kind in HOLDERS or self.readable(kind, kv)], following
+
+    def readable(self, kind: Kind, kv: fdb.KeyValue) -> bool:
+        """Whether a key and its value are those of a row of the table of keys; reports others."""
+        try:
+            self.scope.keys.read(kind, kv.key, kv.value)
+            return True
+        except CorruptData as error:
+            self.report("unreadable", self.scope.keys.named(kind, kv.key), str(error))
+            return False
 
     def whole(self, every: slice, limit: int = 0) -> Iterator[fdb.KeyValue]:
         """All rows of a range at one version, without conflicts; raises ``TooLong``."""
@@ -123,6 +134,11 @@ class Audit:
             return None
         # Unreadable messages belong among the dead letters.
         return None if not found[1].readable and kind is not QueueKeys.dead else found
+
+
+def rows(kind: Kind, audit: Audit, begin: bytes) -> bytes:
+    """Every key and value is that of a row of the table of keys."""
+    return audit.page(kind, begin)[1]
 
 
 def strays(audit: Audit) -> None:
@@ -174,7 +190,7 @@ _IN_PLACE = (QueueKeys.ready, QueueKeys.waiting)
 # -- page by page -----------------------------------------------------------------------------
 
 
-def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
+def messages(kind: Kind, audit: Audit, begin: bytes) -> bytes:
     """Every envelope is readable, its chunks exist, and its index is not beyond TAIL. In a sorted
     queue every position has the value of the header, and an arrival not beyond TAIL."""
     keys = audit.scope.keys

@@ -88,9 +88,8 @@ def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
         elif kv.key == keys.group(name):
             try:
                 rows.record = GroupRecord.unpack(kv.value)
-            except CorruptData as error:
+            except CorruptData:
                 rows.unreadable = True
-                audit.report("unreadable", name, f"a group: {error}")
         elif kv.key != keys.settles(name):
             rows.counted = rows.counted.plus(unpack_counters(kv.value, 3))
     return found, due

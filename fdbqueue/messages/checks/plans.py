@@ -47,11 +47,7 @@ def complete(audit: Audit, begin: bytes) -> bytes:
     keys = audit.scope.keys
     rows, following = audit.page(QueueKeys.plan, begin)
     for kv in rows:
-        try:
-            plan = Planned.unpack(kv.value)
-        except CorruptData:
-            audit.report("unreadable", kv.key.hex(), "a value of kind plan")
-            continue
+        plan = Planned.unpack(kv.value)
         listed = sum(claimed.messages for claimed in plan.claims)
         found = sum(
             sum(1 for _ in audit.messages(run.planned(keys, claimed.claim)))

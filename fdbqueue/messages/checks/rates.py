@@ -18,11 +18,7 @@ def rates(audit: Audit, begin: bytes) -> bytes:
     found = []
     for kv in rows:
         key = str(keys.rate.parse(kv.key)[0])
-        known = _opened(kv.value)
-        if known is None:
-            audit.report("unreadable", key, "the rate of a key")
-            continue
-        timer = keys.timer(*known.timer, key)
+        timer = keys.timer(*Paced.unpack(kv.value).timer, key)
         found.append((key, timer, audit.reads.get(timer)))
     for key, timer, there in found:
         if not there.present():

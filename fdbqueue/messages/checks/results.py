@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...errors import CorruptData
 from ...schema import due
 from ...schema.keys import QueueKeys, What
 from ...schema.records import Kept
@@ -18,11 +17,7 @@ def results(audit: Audit, begin: bytes) -> bytes:
     found = []
     for kv in rows:
         (message_id,) = keys.result.parse(kv.key)
-        try:
-            end = keys.tidying(Kept.unpack(kv.value).until_ms, What.RESULT, message_id)
-        except CorruptData as error:
-            audit.report("unreadable", message_id, f"a result: {error}")
-            continue
+        end = keys.tidying(Kept.unpack(kv.value).until_ms, What.RESULT, message_id)
         found.append((message_id, end, audit.reads.get(end)))
     for message_id, end, there in found:
         if not there.present():

@@ -13,7 +13,7 @@ from ...errors import CorruptData, InvalidArgument
 from ...schema import due
 from ...schema.keys import TIDYING, Kind, QueueKeys, What
 from ...schema.leases import Lease
-from ...schema.records import Known, Place, check_id
+from ...schema.records import Place
 from ...values.limits import Gate
 from ...values.model import parse_id
 from .. import lookup as places
@@ -167,17 +167,6 @@ def _leads(keys: QueueKeys, message_id: str, pointer: bytes | None, place: Place
         return pointer is not None and places.key(keys, places.pointed(keys, pointer)) == there
     except (CorruptData, InvalidArgument):
         return False
-
-
-def known(audit: Audit, begin: bytes) -> bytes:
-    """Every dedup id names its message and its end."""
-    rows, following = audit.page(QueueKeys.dedup, begin)
-    for kv in rows:
-        try:
-            check_id(Known.unpack(kv.value).id)
-        except CorruptData:
-            audit.report("unreadable", kv.key.hex(), "a value of kind dedup")
-    return following
 
 
 _PERMITS: dict[Kind, str] = {QueueKeys.slot: "slot", QueueKeys.window: "window"}

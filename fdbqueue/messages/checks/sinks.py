@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...errors import CorruptData
 from ...schema.keys import QueueKeys
 from ...schema.streams import SinkState, StagedAttempt
 from ...store.binding import fdb
@@ -29,11 +28,7 @@ def attempts(audit: Audit, begin: bytes) -> bytes:
         reads.append((kv, sink, batch, name, audit.reads.get(keys.sink(sink)), last))
     for kv, sink, batch, name, state, last in reads:
         subject, repair = f"{sink}, batch {batch}", partial(_remove, audit, sink, batch, name)
-        try:
-            told, found = StagedAttempt.unpack(kv.value), SinkState.unpack(state.value)
-        except CorruptData:
-            audit.report("unreadable", kv.key.hex(), "a value of kind attempt")
-            continue
+        told, found = StagedAttempt.unpack(kv.value), SinkState.unpack(state.value)
         if batch <= found.done:
             audit.report("staged and done", subject, "its rows are enqueued already", repair)
         elif last.wait() != keys.staged(sink, batch, name, told.pieces - 1):

@@ -11,7 +11,7 @@ from ...messages.checks import agenda, audit, rates, results, side_records, sink
 from ...messages.checks import plans as auditplans
 from ...messages.checks import schedules as ticking
 from ...messages.checks.audit import Audit
-from ...schema.keys import Kind, QueueKeys
+from ...schema.keys import KINDS, Kind, QueueKeys, forms
 from ...store.binding import fdb
 from ...subscriptions import cursor_checks
 from ...values.model import Deviation, Verification
@@ -48,25 +48,16 @@ class _Verifier:
         self.staged = 0
 
     def run(self) -> Verification:
-        for kind in audit.HOLDERS:
-            self.messages += self.pages(partial(_of_kind, kind))
-        self.pages(audit.tails)
-        self.pages(audit.leases)
-        self.pages(audit.expiries)
-        self.pages(audit.ends)
-        self.pages(auditplans.leases)
-        self.plans()
-        self.staged = self.pages(sinks.attempts)
-        self.pages(sinks.pieces)
-        self.pages(cursor_checks.cursors)
-        self.pages(ticking.schedules)
-        self.pages(ticking.waiting_ticks)
-        for check in (waiting.consumers, waiting.states, waiting.sleepers, waiting.lines):
+        for kind in KINDS:
+            read = kind not in _WHOLE and any(callable(form.value) for form in forms(kind))
+            if kind in audit.HOLDERS:
+                self.messages += self.pages(partial(audit.messages, kind))
+            elif kind in _CHECKS or read:
+                rows = self.pages(_CHECKS.get(kind, partial(audit.rows, kind)))
+                self.staged += rows if kind is QueueKeys.attempt else 0
+        for check in (audit.leases, auditplans.leases, ticking.waiting_ticks):
             self.pages(check)
-        self.pages(side_records.known)
-        self.pages(rates.rates)
-        self.pages(rates.timers)
-        self.pages(results.results)
+        self.plans()
         self.whole("the pace of the queue", rates.pace)
         self.whole("the agenda", agenda.earliest)
         self.whole("keys of no kind", audit.strays)
@@ -142,5 +133,22 @@ def _page(check: Pages, begin: bytes, page: Audit) -> bytes:
     return check(page, begin)
 
 
-def _of_kind(kind: Kind, page: Audit, begin: bytes) -> bytes:
-    return audit.messages(page, kind, begin)
+_CHECKS: dict[Kind, Pages] = {
+    QueueKeys.tail: audit.tails,
+    QueueKeys.expiry: audit.expiries,
+    QueueKeys.until: audit.ends,
+    QueueKeys.attempt: sinks.attempts,
+    QueueKeys.staged: sinks.pieces,
+    QueueKeys.cursor: cursor_checks.cursors,
+    QueueKeys.schedule: ticking.schedules,
+    QueueKeys.consumer: waiting.consumers,
+    QueueKeys.state: waiting.states,
+    QueueKeys.sleeper: waiting.sleepers,
+    QueueKeys.led: waiting.lines,
+    QueueKeys.rate: rates.rates,
+    QueueKeys.timer: rates.timers,
+    QueueKeys.result: results.results,
+}
+"""What is checked of the rows of a kind, besides that they can be read."""
+_WHOLE = (QueueKeys.plan, QueueKeys.limits, QueueKeys.backlog, QueueKeys.pace)
+"""Checks of all that there is at one version report what cannot be read of these."""
