@@ -309,20 +309,7 @@ def _change(
 ) -> None:
     """Find the messages, ask the user, change them, and print how many."""
     ids = [*dict.fromkeys(given or [])]
-    if sum((bool(ids), choice.given, choice.every)) != 1:
-        raise terminal.CommandError(
-            "choose messages by ID, with filters (--match, --level, --reason, --error, --since, "
-            "--until), or with --all"
-        )
-    if ids and (choice.others or choice.state):
-        raise terminal.CommandError("an ID says which message it is: omit --queue and --state")
-    usual = ("dead",) if choice.of_death and "dead" in verb.states else verb.usual
-    states = [*dict.fromkeys(choice.state or usual)]
-    for state in states:
-        if state not in verb.states:
-            raise terminal.CommandError(
-                f"--state {state}: fdbq message {verb.name} takes {' or '.join(verb.states)}"
-            )
+    states = _chosen(verb, ids, choice)
     wanted = choice.wanted()
     db = context.connect()
     queues = [context.queue(each) for each in dict.fromkeys([name, *(choice.others or [])])]
@@ -348,36 +335,64 @@ def _change(
                 told = partial(_further, update, sum(changed.values()))
                 part = Part(db, queue, known, wanted, states, told)
                 changed[queue.name] = verb.run(part)
-    count, missed = sum(changed.values()), [each for each in ids if each not in known]
-    if change.as_json:
-        more: dict[str, Any] = {} if verb.target is None else {"target": verb.target}
-        more |= {"missed": missed} if ids else {}
-        more |= {what: those for what, those in verb.told.items() if those}
-        listings.print_results(
-            [{"queue": each, **change.counted(verb.done, n), **more} for each, n in changed.items()]
-        )
-    else:
-        messages = f"{terminal.count(count, 'message')} of {terminal.queues(found)}{verb}"
-        print(terminal.visible(f"{change.verb(verb.name, verb.done)} {messages}"))
-        for what, those in verb.told.items():
-            if those:
-                print(f"{what}: {', '.join(those)}")
-    of = terminal.queues(found, quoted=True)
+    missed = [each for each in ids if each not in known]
+    _print(verb, change, changed, missed if ids else None)
     if missed:
         raise terminal.CommandError(
             f"no such {' or '.join(verb.states)} message: {', '.join(missed)}", 1
         )
-    if count < total and not change.dry_run:
-        stayed = terminal.count(total - count, "message")
+    stayed = 0 if change.dry_run else total - sum(changed.values())
+    if stayed > 0:
         text = (
-            f"{stayed} not {verb.done}: another message holds the unique key, it cannot be read, "
-            "or somebody else was faster"
+            f"{terminal.count(stayed, 'message')} not {verb.done}: another message holds the "
+            "unique key, it cannot be read, or somebody else was faster"
         )
         if ids:
             raise terminal.CommandError(text, 1)
         terminal.note(text)
     if not total and not choice.every:
+        of = terminal.queues(found, quoted=True)
         raise terminal.CommandError(f"no {' or '.join(states)} message of {of} matches", 1)
+
+
+def _chosen(verb: Verb, ids: Sequence[str], choice: Choice) -> Sequence[str]:
+    """The states in which messages are chosen; raises ``CommandError`` unless it is clear which."""
+    if sum((bool(ids), choice.given, choice.every)) != 1:
+        raise terminal.CommandError(
+            "choose messages by ID, with filters (--match, --level, --reason, --error, --since, "
+            "--until), or with --all"
+        )
+    if ids and (choice.others or choice.state):
+        raise terminal.CommandError("an ID says which message it is: omit --queue and --state")
+    usual = ("dead",) if choice.of_death and "dead" in verb.states else verb.usual
+    states = [*dict.fromkeys(choice.state or usual)]
+    for state in states:
+        if state not in verb.states:
+            raise terminal.CommandError(
+                f"--state {state}: fdbq message {verb.name} takes {' or '.join(verb.states)}"
+            )
+    return states
+
+
+def _print(
+    verb: Verb, change: Change, changed: Mapping[str, int], missed: Sequence[str] | None
+) -> None:
+    """Print how many messages of each queue are done. missed: ids that are none of theirs, if they
+    were given by id."""
+    if not change.as_json:
+        messages = f"{terminal.count(sum(changed.values()), 'message')} of "
+        messages += f"{terminal.queues(changed)}{verb}"
+        print(terminal.visible(f"{change.verb(verb.name, verb.done)} {messages}"))
+        for what, those in verb.told.items():
+            if those:
+                print(f"{what}: {', '.join(those)}")
+        return
+    more: dict[str, Any] = {} if verb.target is None else {"target": verb.target}
+    more |= {} if missed is None else {"missed": missed}
+    more |= {what: those for what, those in verb.told.items() if those}
+    listings.print_results(
+        [{"queue": each, **change.counted(verb.done, n), **more} for each, n in changed.items()]
+    )
 
 
 def _further(update: terminal.Update, before: int, count: int) -> None:
