@@ -20,6 +20,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from ..errors import (
@@ -220,13 +221,18 @@ def ask_version(tr: fdb.Transaction) -> None:
 class Witness(NamedTuple):
     """What tells that an attempt has committed: its mark stands in the value of a key.
 
-    The mark is random, and nobody else writes it. read: a key that the attempt has read, with a
-    conflict.
+    Nobody else writes the mark there: it is random, or the number of the attempt in its record.
+    read: a key that the attempt has read, with a conflict.
     """
 
     key: bytes
     mark: bytes
     read: bytes
+
+    def stands(self, tr: fdb.Transaction) -> bool:
+        """Whether the mark is there."""
+        value = tr.get(self.key).value
+        return value is not None and self.mark in value
 
 
 class Operation(Generic[R]):
@@ -252,9 +258,7 @@ class Operation(Generic[R]):
     __slots__ = (
         "_committing",
         "_record",
-        "_results",
         "_too_old",
-        "_unknown",
         "_witness",
         "_witnesses",
         "db",
@@ -275,7 +279,7 @@ class Operation(Generic[R]):
         self.tr = tr = transaction(db, keys.timeout)
         _see(tr)
         tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief, sees=brief)
-        self._committing = self._unknown = False
+        self._committing = False
         self._too_old = 0
         # Taken before the transaction reads: it would conflict with a later end of the one before.
         self._record: Record | None = None
@@ -289,8 +293,7 @@ class Operation(Generic[R]):
                 self._record = minute.free.pop()
             except IndexError:
                 self._record = minute.new()
-        self._results: list[R] = []
-        self._witness: Callable[[R], Witness] | None = None
+        self._witness: Callable[[], Witness] | None = None
         self._witnesses: list[tuple[Witness, R]] = []
 
     def commit(
@@ -303,9 +306,9 @@ class Operation(Generic[R]):
         whether the attempt has committed; then no record is needed.
         """
         tr, sweeping = self.tr, False
-        self._witness = None
+        self.result, self._witness = result, None
         if wrote and witness is not None:
-            self._witness, self.result = witness, result
+            self._witness = partial(witness, result)
         elif wrote:
             record = self._record
             if record is None:
@@ -315,10 +318,11 @@ class Operation(Generic[R]):
                     self._sweep(minute.number)
                 self._record = record = minute.new()
             # Before the write: reading one's own write is no conflict.
+            number = record.attempts.to_bytes(_NUMBER_BYTES, "little")
             tr.add_read_conflict_key(record.key)
-            tr.set(record.key, record.attempts.to_bytes(_NUMBER_BYTES, "little"))
+            tr.set(record.key, number)
             record.attempts += 1
-            self._results += (result,)
+            self._witness = partial(Witness, record.key, number, record.key)
         self._committing = True
         tr.commit().wait()
         record = self._record
@@ -329,7 +333,7 @@ class Operation(Generic[R]):
                     swept.clear()
                 swept[self.keys.prefix] = record.minute.number
             record.minute.free.append(record)
-        self.result, self.done = result, True
+        self.done = True
 
     def _read_minute(self) -> Minute:
         """Read the minute under which new records stand for ``TRUSTED_SECONDS``.
@@ -353,10 +357,8 @@ class Operation(Generic[R]):
             if error.code == _TOO_LARGE:
                 raise TransactionTooLarge(problem="the transaction has too many bytes") from None
             # Once unknown, always unknown: a later failure does not settle this one.
-            if self._committing and _maybe_committed(error):
-                self._unknown = True
-                if self._witness is not None:
-                    self._witnesses.append((self._witness(self.result), self.result))
+            if self._committing and self._witness is not None and _maybe_committed(error):
+                self._witnesses.append((self._witness(), self.result))
             self._committing = False
             self._too_old += error.code == TOO_OLD
             try:
@@ -371,7 +373,7 @@ class Operation(Generic[R]):
                 if tell is not None:
                     tell(error.code)
             self._begin_again()
-            if not self._unknown:
+            if not self._witnesses:
                 return
             try:
                 self._look_back()
@@ -385,22 +387,11 @@ class Operation(Generic[R]):
         retries, brief = last.retries + 1, last.brief
         self.tr.__dict__[_KNOWN] = Attempt(0, retries, last.version, True, brief, sees=brief)
 
-    def _finish(self, result: R) -> None:
-        self.result, self.done = result, True
-
     def _give_up(self, last: Exception) -> None:
         """Done if an attempt has committed; raises if none has."""
-        if self._unknown:
-            for witness, result in self._witnesses:
-                value = _settle(self.db, witness.key, witness.read)
-                if value is not None and witness.mark in value:
-                    self._finish(result)
-            record = self._record
-            if record is not None and not self.done:
-                value = _settle(self.db, record.key, record.key, self._is_own)
-                if value is not None:
-                    self._finish(self._results[self._number(value)])
-            if self.done:
+        for witness, result in self._witnesses:
+            if _settle(self.db, witness):
+                self.result, self.done = result, True
                 return
         if isinstance(last, fdb.FDBError) and last.code == _TIMED_OUT:
             raise OperationTimedOut(seconds=self.keys.timeout) from last
@@ -411,28 +402,13 @@ class Operation(Generic[R]):
     def _look_back(self) -> None:
         """Done if an earlier attempt has committed. The reads conflict with one in flight."""
         for witness, result in self._witnesses:
-            value = self.tr.get(witness.key).value
-            if value is not None and witness.mark in value:
-                self._finish(result)
-        record = self._record
-        if self.done or record is None:
-            return
-        value = self.tr.get(record.key).value
-        if value is not None and self._is_own(value):
-            self._finish(self._results[self._number(value)])
+            if witness.stands(self.tr):
+                self.result, self.done = result, True
+                return
         # An earlier minute is that of another cluster, to which the database has switched.
-        elif not 0 <= _minute(self.tr) - record.minute.number < KEPT_MINUTES:
+        record = self._record
+        if record is not None and not 0 <= _minute(self.tr) - record.minute.number < KEPT_MINUTES:
             raise OutcomeUnknown(minutes=KEPT_MINUTES)
-
-    def _number(self, value: bytes) -> int:
-        """Which attempt of this operation wrote a value of its record; negative if another did."""
-        assert self._record is not None
-        number = int.from_bytes(value, "little")
-        return number - self._record.attempts + len(self._results)
-
-    def _is_own(self, value: bytes) -> bool:
-        """Whether an attempt of this operation wrote a value of its record, not an earlier one."""
-        return self._number(value) >= 0
 
     def _sweep(self, minute: int) -> None:
         # Records of later minutes come from another cluster, with copied data.
@@ -494,11 +470,8 @@ def _minute(tr: fdb.Transaction) -> int:
     return version(tr) // _VERSIONS_PER_MINUTE
 
 
-def _settle(
-    db: fdb.Database, key: bytes, read: bytes, is_sought: Callable[[bytes], bool] | None = None
-) -> bytes | None:
-    """What stands at a key; None if nothing that is sought does, and the attempts that have read
-    the key ``read`` never will write it.
+def _settle(db: fdb.Database, witness: Witness) -> bool:
+    """Whether an attempt has committed; if not, it never will.
 
     Raises ``OutcomeUnknown`` if the store does not answer.
     """
@@ -507,12 +480,11 @@ def _settle(
         tr.options.set_timeout(_ASKING_MS)
         while True:
             try:
-                value = tr.get(key).value
-                if value is not None and (is_sought is None or is_sought(value)):
-                    return value
-                tr.add_write_conflict_key(read)
+                if witness.stands(tr):
+                    return True
+                tr.add_write_conflict_key(witness.read)
                 tr.commit().wait()
-                return None
+                return False
             except fdb.FDBError as error:
                 tr.on_error(error).wait()
     except FAILURES:
