@@ -203,18 +203,7 @@ class Worker:
                 argument = group.__name__.lower()
                 problem = f"write {argument}={group.__name__}(…)"
                 raise InvalidArgument(argument=argument, value=given, problem=problem)
-        subscription, channel = take.subscription, take.credit
-        if isinstance(channel, Credit):
-            if not channel.window:
-                raise InvalidArgument(
-                    argument="credit",
-                    value=channel,
-                    problem="only a Channel can grant more of it: give Channel(credit)",
-                )
-            channel = Channel(channel)
-        if not isinstance(channel, Channel | None):
-            problem = "must be a Credit or a Channel of fdbqueue"
-            raise InvalidArgument(argument="credit", value=channel, problem=problem)
+        subscription, channel = take.subscription, _channel(take.credit)
         if not isinstance(subscription, Subscription | None):
             problem = "must be a Subscription of fdbqueue"
             raise InvalidArgument(argument="subscription", value=subscription, problem=problem)
@@ -227,6 +216,17 @@ class Worker:
             _check_browsing(subscription, call, take, run, fail)
             self._browsed.append(Browsed(queue, subscription, call, backoffs.store(fail.backoff)))
             return self
+        policy = self._policy(queue, call, take, run, fail)
+        self.connection.lost_after = min(
+            policy.lease, *(each.policy.lease for each in self._buffers), DEAD_SECONDS
+        )
+        channel = channel or Channel(Credit(messages=policy.window))
+        channel.own(self)
+        self._buffers.append(Buffer(queue, policy, channel, subscription))
+        return self
+
+    def _policy(self, queue: Queue[Any], call: Handler, take: Take, run: Run, fail: Fail) -> Policy:
+        """How the messages of a queue are taken and handled, checked."""
         if type(take.at_most_once) is not bool:
             problem = "must be True or False"
             raise InvalidArgument(argument="at_most_once", value=take.at_most_once, problem=problem)
@@ -238,7 +238,7 @@ class Worker:
                 "acknowledged before it is handled is not tried again",
             )
         lease, timeout, after = take.lease, run.timeout, take.refresh_after
-        policy = Policy(
+        return Policy(
             handler=call,
             lease=queue.options(self.db).lease if lease is None else check_lease("lease", lease),
             window=self._window(run.batch),
@@ -254,18 +254,11 @@ class Worker:
             if timeout is None
             else check_seconds("timeout", timeout, 0.001, MAX_LEASE_SECONDS),
             handlers=self.concurrency,
-            adapts=self._prefetch is None and channel is None,
+            adapts=self._prefetch is None and take.credit is None,
             settles_before=take.at_most_once,
-            bounds=channel is None,
+            bounds=take.credit is None,
             refreshes=after == "auto" and run.batch is None,
         )
-        self.connection.lost_after = min(
-            policy.lease, *(each.policy.lease for each in self._buffers), DEAD_SECONDS
-        )
-        channel = channel or Channel(Credit(messages=policy.window))
-        channel.own(self)
-        self._buffers.append(Buffer(queue, policy, channel, subscription))
-        return self
 
     def _handler(self, queue: Queue[Any], handler: Callable[..., Any] | None, run: Run) -> Handler:
         """What handles the messages of a queue, checked."""
@@ -426,6 +419,22 @@ def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 def _send(waker: socket.socket) -> None:
     with contextlib.suppress(OSError):
         waker.send(b".")
+
+
+def _channel(given: object) -> Channel | None:
+    """Where the credit of a handler comes from, checked."""
+    if isinstance(given, Credit):
+        if not given.window:
+            raise InvalidArgument(
+                argument="credit",
+                value=given,
+                problem="only a Channel can grant more of it: give Channel(credit)",
+            )
+        return Channel(given)
+    if not isinstance(given, Channel | None):
+        problem = "must be a Credit or a Channel of fdbqueue"
+        raise InvalidArgument(argument="credit", value=given, problem=problem)
+    return given
 
 
 def _name(subscription: Subscription | None) -> str | None:
