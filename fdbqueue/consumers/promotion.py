@@ -7,7 +7,6 @@ from typing import NamedTuple
 from ..errors import ExpiredBacklog
 from ..messages import agenda
 from ..messages.delivery import lease_expiry, limits
-from ..messages.groups import inspection as groups
 from ..messages.slots import hand_over, rates
 from ..messages.transaction_budget import SIDE_BYTES
 from ..schema.keys import SlotKeys
@@ -19,13 +18,12 @@ from . import wakeups
 class Reads(NamedTuple):
     """The reads of what may be due, issued and not awaited.
 
-    timers: of rates, by where these are. groups: None in a queue without.
+    timers: of rates, by where these are.
     """
 
     expired: lease_expiry.Reads
     agenda: fdb.FDBRange
     timers: list[tuple[SlotKeys, rates.Due]]
-    groups: fdb.FDBRange | None
 
 
 class Promoted(NamedTuple):
@@ -72,7 +70,6 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
         lease_expiry.reads(tr, scope),
         agenda.reads(tr, scope),
         rates.due(tr, scope),
-        groups.due(tr, scope),
     )
 
 
@@ -84,13 +81,8 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
     """
     returned, ended, size = lease_expiry.return_expired(tr, scope, reads.expired)
     done = Promoted(returned, ended, size=size)
-    first = reads.agenda
-    if done.fits and reads.groups is not None and reads.groups.to_list():
-        looked, more = groups.look(tr, scope)
-        done = done.plus(moved=looked, size=more)
-        first = agenda.reads(tr, scope)
     if done.fits:  # Otherwise another large message would not fit; the next one takes it.
-        done = done.plus(**agenda.step(tr, scope, first)._asdict())
+        done = done.plus(**agenda.step(tr, scope, reads.agenda)._asdict())
     for keys, timers in reads.timers:
         if not done.fits:
             break

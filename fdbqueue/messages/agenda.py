@@ -19,6 +19,7 @@ from ..store.clocks import VERSIONS_PER_SECOND
 from . import place, time_to_live
 from .delivery import limits, promotion, results
 from .enqueue import dedup
+from .groups import inspection as groups
 from .slots import gates
 from .transaction_budget import SIDE_BYTES
 
@@ -91,6 +92,7 @@ def step(tr: fdb.Transaction, scope: Scope, issued: fdb.FDBRange) -> Done:
                     following = row.key
                     break
                 entries[row.what].append(row)
+                room -= _HANDLERS[row.what].size
             elif room < row.size and (messages or entries):
                 room, following = 0, row.key
                 break
@@ -112,7 +114,7 @@ def step(tr: fdb.Transaction, scope: Scope, issued: fdb.FDBRange) -> Done:
         if room <= 0:
             break
     ready = expired = 0
-    size = SIDE_BYTES - room if messages else 0
+    size = sum(row.size for row in messages)
     if messages:
         ends = {each.seen.rank: each.end for each in found if each.end is not None}
         ready = promotion.admit(tr, scope, [row.message for row in messages], ends)
@@ -168,17 +170,26 @@ def _forget_windows(
     return _Handled(len(entries))
 
 
+def _look_at_groups(
+    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
+) -> _Handled:
+    return _Handled(len(entries), size=groups.look(tr, scope, entries))
+
+
 class _Handler(NamedTuple):
-    """What does entries of one sort, and how many in one step, at most."""
+    """What does entries of one sort, how many in one step, at most, and about how many bytes each
+    leaves to be taken from the room for messages."""
 
     handle: Callable[[fdb.Transaction, Scope, Sequence[due.Entry], int], _Handled]
     most: int
+    size: int = 0
 
 
 _HANDLERS = {
     What.EXPIRED: _Handler(_end_expired, 2 * time_to_live.STEP_ROWS),
     What.RESULT: _Handler(_forget_results, MAX_ENTRIES),
     What.WINDOW: _Handler(_forget_windows, MAX_ENTRIES),
+    What.GROUP: _Handler(_look_at_groups, groups.MAX_LOOKED, SIDE_BYTES // groups.MAX_LOOKED),
 }
 
 
@@ -191,7 +202,6 @@ class Coming(NamedTuple):
     earliest: fdb.FDBRange
     expiry: fdb.FDBRange
     timers: list[tuple[SlotKeys, fdb.FDBRange]]
-    group: fdb.FDBRange | None
 
 
 def coming(tr: fdb.Transaction, scope: Scope) -> Coming:
@@ -205,8 +215,7 @@ def coming(tr: fdb.Transaction, scope: Scope) -> Coming:
 
     timers = [(keys, first(keys.timer.under(0))) for keys in gates.timed(scope)]
     expiry = scope.keys.expiry.rows
-    group = first(scope.keys.groups_due()) if "groups" in scope.noted else None
-    return Coming(due.reads(tr, scope.keys), first(expiry), timers, group)
+    return Coming(due.reads(tr, scope.keys), first(expiry), timers)
 
 
 def next_seconds(tr: fdb.Transaction, scope: Scope, reads: Coming) -> float | None:
@@ -222,8 +231,6 @@ def next_seconds(tr: fdb.Transaction, scope: Scope, reads: Coming) -> float | No
     times = [(each.from_ms - now_ms) / 1000 for each in ranks]
     for keys, timer in reads.timers:
         times += [(keys.timer.parse(kv.key)[1] - now_ms) / 1000 for kv in timer]
-    for kv in reads.group or ():
-        times.append((scope.keys.group_due.parse(kv.key)[0] - now_ms) / 1000)
     for kv in reads.expiry:
         version, _ = scope.keys.expiry.parse(kv.key)
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND

@@ -11,7 +11,6 @@ from ..schema.keys import QueueKeys
 from ..schema.records import Drained
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
-from .groups.callbacks import MAX_RETRY_MS
 
 _IN_USE = (
     QueueKeys.ready,
@@ -24,8 +23,6 @@ _IN_USE = (
     QueueKeys.schedule,
     QueueKeys.result,
 )
-MAX_GROUPS = 100
-"""The most groups looked at for a callback that is still to come; a queue with more is in use."""
 
 
 @transactional
@@ -33,14 +30,13 @@ def drained(tr: fdb.Transaction, scope: Scope) -> bool:
     """Whether the queue is unused now. One round trip; conflicts with whatever changes that."""
     reads = [
         tr.get_range(keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact)
-        for keys in (*map(scope.keys.holding, _IN_USE), scope.keys.line.requests)
+        for keys in (
+            *map(scope.keys.holding, _IN_USE),
+            scope.keys.line.requests,
+            scope.keys.work(),
+        )
     ]
-    keys, now_ms = scope.keys, scope.now_ms(tr)
-    soon = keys.groups_due(now_ms + MAX_RETRY_MS + 1)
-    rows = tr.get_range(soon.start, soon.stop, limit=MAX_GROUPS).to_list()
-    # The row of a blocked one has its pause; one that could not be ended yet is due.
-    comes = any(kv.value or keys.group_due.parse(kv.key)[0] <= now_ms for kv in rows)
-    return not comes and len(rows) < MAX_GROUPS and not any(read.to_list() for read in reads)
+    return not any(read.to_list() for read in reads)
 
 
 @transactional

@@ -20,7 +20,7 @@ from ..store.binding import fdb
 from ..store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 from ..values.limits import Gate as _Gate
 from ..values.model import RANDOM_BYTES, HeaderValue, Position
-from .codec import unpack_index
+from .codec import unpack_index, unpack_time
 from .consumers import (
     ConsumerRecord,
     ConsumerRef,
@@ -264,7 +264,6 @@ class GroupKeys(Keys):
     which way."""
 
     group = KindKeys[Group](57, GroupRecord, "a group")
-    group_due = KindKeys[Time, Group](57, "nothing", "when to look at it")
     group_ends = KindKeys[Group, Part, N](
         57, "counters", "its ends (1); whether a death is one (2)"
     )
@@ -288,29 +287,21 @@ class GroupKeys(Keys):
         return self.group_ends(group, 2, 0)
 
     def all_of_group(self, group: str) -> slice:
-        """All keys of a group, but that of when to look at it."""
+        """All keys of a group."""
         begin = self.group(group)
         return slice(begin, within(begin).stop)
 
     def groups_after(self, name: str | None) -> slice:
         """The groups behind a name, with all keys of each."""
         begin = self.group.rows.start if name is None else self.all_of_group(name).stop
-        return slice(begin, self.group_due.begin(0))
+        return slice(begin, self.group.end)
 
-    def groups_due(self, before_ms: int | None = None) -> slice:
-        """The groups to look at before a time; at any time where None."""
-        due = self.group_due
-        return slice(due.begin(0), due.end if before_ms is None else due.begin(before_ms))
-
-    def parse_group(self, key: bytes) -> tuple[str | None, str | None]:
+    def parse_group(self, key: bytes) -> tuple[str, str | None]:
         """The group that a key names, and the member, "" for the seal; None where it names none.
 
         Raises ``CorruptData``.
         """
-        anything: tuple[type, ...] = (object,) * 4
-        group, *rest = unpacked(key, self.group.prefix, *anything, least=1)
-        if not isinstance(group, str):
-            return None, None
+        group, *rest = unpacked(key, self.group.prefix, str, object, object, object, least=1)
         member = rest[2] if len(rest) == 3 and rest[0] == 0 else None
         return group, member if isinstance(member, str) else None
 
@@ -324,6 +315,8 @@ class What(IntEnum):
     """A result is kept no longer."""
     WINDOW = 2
     """The dedup ids of a window are remembered no longer."""
+    GROUP = 3
+    """A group is to be forgotten, or its callback is still to come."""
 
 
 class AgendaKeys(Keys):
@@ -333,7 +326,9 @@ class AgendaKeys(Keys):
     messages of a level has ``WORK`` more, and what brings none is ``TIDYING``, behind all levels.
     """
 
-    earliest = KindKeys[Rank](21, "time", "not later than that of any DUE of the rank, by BYTE_MIN")
+    earliest = KindKeys[Rank](
+        21, unpack_time, "not later than that of any DUE of the rank, by BYTE_MIN"
+    )
     delayed = KindKeys[Level, Due, Random](52, Delayed, "a message that is due later", "DUE")
 
     entry = KindKeys[Rank, Due, Sort, Subject](52, "nothing", "what else falls due")
@@ -343,6 +338,10 @@ class AgendaKeys(Keys):
         if level is not None:
             return self.delayed.under(level)
         return slice(self.delayed.rows.start, self.delayed.begin(WORK))
+
+    def work(self) -> slice:
+        """What is not a message, and may bring some."""
+        return slice(self.entry.begin(WORK), self.entry.begin(TIDYING))
 
     def due(self, rank: int, time_ms: int) -> slice:
         """The entries of a rank that are due at a time."""

@@ -45,9 +45,9 @@ class Chore:
         self.next = 0.0
 
 
-Noted = Literal["rates", "cancels", "groups", "limits"]
+Noted = Literal["rates", "cancels", "limits"]
 """What a queue may have come to: keys may have rates, leased messages may have been cancelled, and
-messages may be members of groups, count in limits that queues share, or have several
+messages may count in limits that queues share, or have several
 gates."""
 
 

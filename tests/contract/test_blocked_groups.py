@@ -209,33 +209,3 @@ def test_a_group_that_stays_blocked_keeps_nobody_from_messages(
         assert came(db, parts) == [b"beside"]
     assert state(db, parts, "b") == "blocked"
     assert parts.admin.verify(db).ok
-
-
-def test_only_queues_that_have_had_groups_are_asked_for_them(
-    db: Database, space: Subspace, parts: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = Queue.create(db, "plain", root=space)
-    block(db, parts)
-    asked: list[Any] = []
-    capi: Any = fdb.impl._FDBBase.capi
-
-    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            asked.extend(args)
-            return function(*args)
-
-        return call
-
-    for name in ("get", "get_key", "get_range"):
-        function = getattr(capi, f"fdb_transaction_{name}")
-        monkeypatch.setattr(capi, f"fdb_transaction_{name}", noted(function))
-
-    def asks(queue: Queue, look: Callable[[Database, Queue], object]) -> bool:
-        asked.clear()
-        look(db, queue)
-        prefix = queue._keys.group_due.prefix
-        return any(isinstance(each, bytes) and each.startswith(prefix) for each in asked)
-
-    for name, look in LOOKS.items():
-        assert asks(parts, look), name
-        assert not asks(plain, look), name

@@ -346,6 +346,17 @@ VECTORS: dict[str, Vector] = {
         EMPTY,
         (QUEUE.entry.parse, (512, 1_700_000_600_000, 2, "1700000000000")),
     ),
+    "DUE, group to forget": Vector(
+        QUEUE.tidying(1_700_604_860_000, What.GROUP, "load"),
+        EMPTY,
+        (QUEUE.entry.parse, (512, 1_700_604_860_000, 3, "load")),
+    ),
+    "DUE, callback to try again": Vector(
+        QUEUE.entry(256, 1_700_000_180_000, What.GROUP, "load"),
+        Pause(120_000).pack(),
+        (QUEUE.entry.parse, (256, 1_700_000_180_000, 3, "load")),
+        (Pause.unpack, Pause(120_000)),
+    ),
     "EARLIEST": Vector(
         QUEUE.earliest(DUE.level),
         pack_time(DUE.due_ms),
@@ -564,17 +575,6 @@ VECTORS: dict[str, Vector] = {
         pack_counters(Tally(3, -1, 0)),
         (QUEUE.parse_group, ("load", None)),
         (lambda v: Tally(*unpack_counters(v, 3)), Tally(3, -1, 0)),
-    ),
-    "GROUP, when to look": Vector(
-        QUEUE.group_due(1_700_604_860_000, "load"),
-        EMPTY,
-        (QUEUE.group_due.parse, (1_700_604_860_000, "load")),
-    ),
-    "GROUP, when to try again": Vector(
-        QUEUE.group_due(1_700_000_180_000, "load"),
-        Pause(120_000).pack(),
-        (QUEUE.group_due.parse, (1_700_000_180_000, "load")),
-        (Pause.unpack, Pause(120_000)),
     ),
     "WINDOW": Vector(
         QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))

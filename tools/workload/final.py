@@ -198,7 +198,7 @@ def _letters(place: Place, name: str) -> list[fdbqueue.DeadMessage]:
 def _orphans(place: Place, name: str) -> dict[str, int]:
     keys: QueueKeys = place.queues[name]._keys
 
-    found = {kind.name: _count(place, keys.kind(kind)) for kind in ORPHANS}
+    found = {kind.name: _count(place, keys.holding(kind)) for kind in ORPHANS}
     # What an extension leaves behind is removed by who looks once it is due.
     every, since_ms = keys.expiry.rows, (world.time() - LOOKED_SECONDS) * 1000
     ends = [unpack_expiry(kv.value)[0] for kv in place.db.get_range(every.start, every.stop)]

@@ -16,7 +16,6 @@ from ...messages.slots import rates
 from ...schema import due, once
 from ...schema.keys import QueueKeys
 from ...schema.leases import new_claim
-from ...schema.scope import Scope
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
@@ -164,11 +163,6 @@ def _attempt(
     scope = access.entry.scope(tr, following)
     shared = scope.root.limits if "limits" in scope.noted else None
     timer = snapshot.get_key(shared.timer.first) if shared else None
-    group = (
-        snapshot.get_key(fdb.KeySelector.first_greater_or_equal(keys.groups_due().start))
-        if "groups" in scope.noted
-        else None
-    )
     if ending and not settle.done(tr, scope, ending):
         # The next message of a key has become ready, and may be the first.
         ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
@@ -188,7 +182,6 @@ def _attempt(
         and not due.any_over(earliest, scope.now_ms(tr))
         and not (first < keys.timer.end and rates.is_due(keys, first, scope.now_ms(tr)))
         and not (timer and shared and rates.is_due(shared, timer.value, scope.now_ms(tr)))
-        and not (group is not None and group.value < _groups_due(tr, scope))
         and not (
             expiry.value < keys.expiry.end
             and (
@@ -217,12 +210,6 @@ def _attempt(
     if waits and not found:
         return join_line(tr, scope, access.line, None, demand, waits)
     return found
-
-
-def _groups_due(tr: fdb.Transaction, scope: Scope) -> bytes:
-    """The end of the rows of groups to look at now."""
-    due: bytes = scope.keys.groups_due(scope.now_ms(tr) + 1).stop
-    return due
 
 
 def _beyond(tr: fdb.Transaction, keys: QueueKeys) -> tuple[fdb.FDBRange, fdb.Key, fdb.Key]:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData
+from ...schema import due
 from ...schema.codec import unpack_counters
 from ...schema.envelope import Envelope
+from ...schema.keys import WORK, What
 from ...schema.records import GroupRecord, Tally
 from ...schema.scope import StoredMessage
+from ...values.limits import Gate
 from ...values.model import Position
 from ...values.states import PURGE_READY, SCHEDULE
 from .. import transitions
@@ -35,9 +38,8 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
 
     message_ids: of all messages of the queue.
     """
-    found, due = _gather(audit)
+    found, entries = _gather(audit)
     keys = audit.scope.keys
-    looked_at = {keys.group_due.parse(key)[1] for key in due}
     for name, rows in found.items():
         if rows.unreadable:
             continue
@@ -47,10 +49,10 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
                 audit.report("group astray", name, "it has no record", partial(_clear, audit, key))
             continue
         if record.end is not None:
-            entry = keys.group_due(callbacks.due_ms(record.end), name)
-            if entry not in due:
-                repair = partial(_write, audit, entry)
-                audit.report("group astray", name, "a sweep would miss it", repair)
+            entry = callbacks.entry(audit.scope, name, record.end)
+            if entry not in entries:
+                repair = partial(_add, audit, entry)
+                audit.report("group astray", name, "nobody would look at it", repair)
             continue
         for message_id in rows.left:
             if message_id not in message_ids:
@@ -59,7 +61,7 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
                 audit.report("group waits for nothing", name, detail, repair)
         if (keys.settles(name) in rows.keys) is not (record.then_on == "settled"):
             audit.report("group astray", name, "its members leave it in another way than it says")
-        if record.sealed and not (rows.left and rows.sealed) and name not in looked_at:
+        if record.sealed and not (rows.left and rows.sealed) and name not in entries.values():
             detail = "nothing is left, and it has not ended"
             end = partial(_end, audit, name) if rows.sealed else None
             audit.report("group waits for nothing", name, detail, end)
@@ -69,16 +71,15 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
             audit.report("group miscounted", name, detail)
 
 
-def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
-    """What is stored of each group, and the times at which a sweep looks at them."""
+def _gather(audit: Audit) -> tuple[dict[str, _Rows], dict[bytes, Gate]]:
+    """What is stored of each group, and the entries of the agenda with the names of groups."""
     keys = audit.scope.keys
     found: dict[str, _Rows] = {}
-    due: set[bytes] = set()
-    for kv in audit.whole(audit.scope.keys.group.rows):
+    every = slice(keys.entry.begin(WORK), keys.entry.end)
+    each = (due.entry(keys, kv) for kv in audit.whole(every))
+    entries = {entry.key: entry.name for entry in each if entry.what is What.GROUP}
+    for kv in audit.whole(keys.group.rows):
         name, member = keys.parse_group(kv.key)
-        if name is None:
-            due.add(kv.key)
-            continue
         rows = found.setdefault(name, _Rows())
         rows.keys.append(kv.key)
         if member is not None:
@@ -92,7 +93,7 @@ def _gather(audit: Audit) -> tuple[dict[str, _Rows], set[bytes]]:
                 rows.unreadable = True
         elif kv.key != keys.settles(name):
             rows.counted = rows.counted.plus(unpack_counters(kv.value, 3))
-    return found, due
+    return found, entries
 
 
 def _clear(audit: Audit, key: bytes) -> None:
@@ -100,9 +101,9 @@ def _clear(audit: Audit, key: bytes) -> None:
     del audit.tr[key]
 
 
-def _write(audit: Audit, key: bytes) -> None:
+def _add(audit: Audit, key: bytes) -> None:
     audit.tr.add_read_conflict_key(key)
-    audit.tr[key] = b""
+    due.add(audit.tr, audit.scope.keys, key)
 
 
 def _fail(audit: Audit, name: str, message_id: str) -> None:

@@ -8,7 +8,7 @@ from ...errors import CorruptData, QueueNotFound
 from ...schema import catalogue, once
 from ...schema import due as agenda
 from ...schema.codec import unpack_counters
-from ...schema.keys import RootKeys, What
+from ...schema.keys import TIDYING, WORK, RootKeys, What
 from ...schema.records import Callback, End, GroupRecord, Pause, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
@@ -43,6 +43,12 @@ def opened(value: bytes | None) -> GroupRecord | None:
 def due_ms(end: End) -> int:
     """When to look at a group that has ended: to forget it, or to try its callback again."""
     return end.at_ms + (RETRY_MS if end.outcome == "blocked" else KEPT_MS)
+
+
+def entry(scope: Scope, name: str, end: End) -> bytes:
+    """The entry of the agenda of a group that has ended."""
+    rank = WORK if end.outcome == "blocked" else TIDYING
+    return scope.keys.entry(rank, due_ms(end), What.GROUP, name)
 
 
 def longer_ms(row: bytes | None) -> int:
@@ -97,7 +103,7 @@ def end(
             ended = End("blocked", now_ms + pause_ms - RETRY_MS, "", counted)
     tr[keys.group(name)] = replace(record, end=ended).pack()
     paused = ended.outcome == "blocked"
-    tr[keys.group_due(due_ms(ended), name)] = Pause(pause_ms).pack() if paused else b""
+    agenda.add(tr, keys, entry(scope, name, ended), Pause(pause_ms).pack() if paused else b"")
     return found
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...schema.due import Entry
 from ...schema.records import GroupRecord, Tally
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
@@ -84,32 +87,17 @@ def forget(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
     return True
 
 
-def due(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
-    """Issue a snapshot read of the first group to look at now; None in a queue without groups."""
-    if "groups" not in scope.noted:
-        return None
-    before = scope.keys.groups_due(scope.now_ms(tr) + 1)
-    mode = fdb.StreamingMode.exact
-    return tr.snapshot.get_range(before.start, before.stop, limit=1, streaming_mode=mode)
-
-
-@transactional
-def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, int]:
+def look(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry]) -> int:
     """Forget groups that ended long enough ago, and enqueue callbacks that their queues did not
-    take, of the first groups to look at.
+    take, of entries of the agenda that are due.
 
-    Returns how many groups it looked at, and about how many bytes that takes. Two round trips, and
-    three for each callback. Conflicts with whatever changes these groups.
+    Returns about how many bytes that takes. A round trip, and three for each callback. Conflicts
+    with whatever changes these groups.
     """
     keys, now_ms = scope.keys, scope.now_ms(tr)
-    before = keys.groups_due(now_ms + 1)
-    mode = fdb.StreamingMode.exact
-    rows = tr.get_range(before.start, before.stop, limit=MAX_LOOKED, streaming_mode=mode).to_list()
-    row_of = {keys.group_due.parse(kv.key): kv.value for kv in rows}
-    # A group that was made again under its name may have two rows: it is looked at once.
-    issued = {name: tr.get(keys.group(name)) for _, name in row_of}
-    for kv in rows:
-        del tr[kv.key]
+    pauses = {(str(each.name), each.due_ms): each.value for each in entries}
+    # A group that was made again under its name may have two entries: it is looked at once.
+    issued = {name: tr.get(keys.group(name)) for name, _ in pauses}
     size = 0
     for name, value in issued.items():
         record = callbacks.opened(value.value)
@@ -124,13 +112,13 @@ def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, int]:
         else:
             at_ms = callbacks.due_ms(record.end)
             if at_ms > now_ms:
-                continue  # It has a later row.
+                continue  # It has a later entry.
             if record.end.outcome != "blocked":
                 forget(tr, scope, name)
                 continue
-            pause_ms = callbacks.longer_ms(row_of.get((at_ms, name)))
+            pause_ms = callbacks.longer_ms(pauses.get((name, at_ms)))
         # The record is written again, and the callback is a message.
         size += 2 * weight(record.callback.envelope)
         for other, callback in callbacks.end(tr, scope, name, pause_ms):
             transitions.record(tr, other, SCHEDULE, [callback])
-    return len(rows), size
+    return size

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...schema import changes, once
+from ...schema import changes, due, once
 from ...schema.codec import pack_counters
-from ...schema.keys import HASHES
+from ...schema.keys import HASHES, WORK, What
 from ...schema.records import GroupRecord, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
@@ -93,7 +93,7 @@ def note(
                 found += callbacks.end(tr, scope, name)
                 ended += 1
             else:
-                tr[keys.group_due(scope.now_ms(tr), name)] = b""
+                due.add(tr, keys, keys.entry(WORK, scope.now_ms(tr), What.GROUP, name))
                 changes.ring(tr, scope)
     return found
 

@@ -14,7 +14,6 @@ from ...messages.enqueue.admission import Draft
 from ...messages.enqueue.back_pressure import ROOM_SECONDS
 from ...messages.groups import callbacks, inspection, members
 from ...messages.transaction_budget import STEP_BYTES, fitting
-from ...schema import catalogue
 from ...schema.records import Callback, GroupRecord
 from ...store import world
 from ...store.binding import fdb
@@ -142,7 +141,6 @@ def _put(
     some = drafts[begin : begin + count] if count is not None else _step(drafts, begin)
     end = begin + len(some)
     ids = queue._admit(tr, some, 0.0)
-    catalogue.note(tr, scope, "groups")
     record = replace(record, members=end, sealed=end == total)
     members.count(tr, scope, name, record)
     return end, ids
