@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from workload.place import Place
 
+from fdbqueue import Queue
 from fdbqueue.consumers.receiving.waiting import BEAT_SECONDS
 from fdbqueue.schema import due
 from fdbqueue.schema.keys import KINDS, QueueKeys
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from .seam import Seam
 
 MANY = 1_000
-LOOKS = 5
+LOOKS = 100
 """How often to look for messages in a queue that nobody has looked at for long."""
 STAYS = {
     QueueKeys.meta: 1,
@@ -63,21 +64,25 @@ def asked(seam: Seam, seconds: float) -> list[str]:
     ]
 
 
+def _dues(place: Place, queue: Queue) -> list[int]:
+    """When the entries of the agenda of a queue are due."""
+    every = queue._keys.delayed.rows
+    rows = place.db.get_range(every.start, every.stop)
+    return [due.parse(queue._keys, kv.key)[1] for kv in rows]
+
+
 def rows_left(place: Place) -> list[str]:
     """Rows that do not belong to a queue without messages, once somebody has looked for some."""
     found = []
     for queue in place.every:
+        now_ms = queue._clock.now_ms(place.db)
         for _ in range(LOOKS):
+            dues = _dues(place, queue)
+            if not any(due_ms < now_ms for due_ms in dues):
+                break
             queue.receive(place.db)
-        now_ms, entries = queue._clock.now_ms(place.db), queue._keys.delayed.rows
-        dues = [
-            due.parse(queue._keys, kv.key)[1]
-            for kv in place.db.get_range(entries.start, entries.stop)
-        ]
+        found += [f"left: {queue.name}: one was due at {each}" for each in dues if each < now_ms]
         later = MANY * any(due_ms > now_ms for due_ms in dues)
-        found += [
-            f"left: {queue.name}: an entry was due at {each}" for each in dues if each < now_ms
-        ]
         for kind in KINDS:
             every = queue._keys.kind(kind)
             count = len(list(place.db.get_range(every.start, every.stop, limit=1000)))
