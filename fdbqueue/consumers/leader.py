@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from ..schema.codec import pack_index, unpack_index
 from ..schema.consumers import Request
-from ..schema.keys import CLAIM_BYTES, LineKeys
+from ..schema.keys import LineKeys
+from ..schema.leases import CLAIM_BYTES
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND

@@ -15,8 +15,8 @@ from ..schema.consumers import (
     Listed,
     Session,
 )
-from ..schema.keys import CLAIM_BYTES, QueueKeys
-from ..schema.leases import holder_of
+from ..schema.keys import QueueKeys
+from ..schema.leases import CLAIM_BYTES, holder_of
 from ..schema.scope import Scope
 from ..store import world
 from ..store.binding import fdb, transactional

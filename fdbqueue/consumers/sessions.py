@@ -21,7 +21,8 @@ from msgspec.structs import replace
 
 from ..errors import CorruptData
 from ..schema.consumers import ConsumerRecord, ConsumerRef, Session
-from ..schema.keys import CLAIM_BYTES, QueueKeys, RootKeys
+from ..schema.keys import QueueKeys, RootKeys
+from ..schema.leases import CLAIM_BYTES
 from ..store import world
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND, Clock, Moment

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidArgument
-from ..schema.keys import Kind, QueueKeys
+from ..schema.keys import QueueKeys
 from ..schema.records import Turn
+from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import Due, MessageState, Position, parse_id

@@ -137,8 +137,8 @@ def end(scope: Scope, level: int, found: Reads) -> bytes:
     """Where the READY keys of a level end now: later messages come behind, unless it is sorted."""
     keys = scope.keys
     if scope.options.sort is None:
-        return keys.ready_end(level, next_index(keys.levels[level], *found))
-    return max(bytes(keys.ready_level(level).start), bytes(found.last.value) + b"\x00")
+        return keys.ready.begin(level, next_index(keys.levels[level], *found))
+    return max(bytes(keys.ready.under(level).start), bytes(found.last.value) + b"\x00")
 
 
 def assign(

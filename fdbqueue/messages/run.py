@@ -37,8 +37,8 @@ from ..errors import CorruptData, LeaseLost, MessagePlanned
 from ..schema import once
 from ..schema.codec import encode
 from ..schema.envelope import INLINE_LIMIT, open_envelope
-from ..schema.keys import CLAIM_BYTES, QueueKeys
-from ..schema.leases import Lease, place_of
+from ..schema.keys import QueueKeys
+from ..schema.leases import CLAIM_BYTES, Lease, place_of
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..store.client import pack_int

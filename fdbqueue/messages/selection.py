@@ -13,8 +13,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..errors import CorruptData, InvalidArgument
-from ..schema.keys import Kind, QueueKeys
+from ..schema.keys import QueueKeys
 from ..schema.records import DeadRecord, Turn, unpack_id
+from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.limits import Gate
@@ -99,7 +100,7 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
         return [(every.start, every.stop)]
     ends = [place.reads(tr, keys, level) for level in range(scope.options.levels)]
     return [
-        (keys.ready_level(level).start, place.end(scope, level, reads))
+        (keys.ready.under(level).start, place.end(scope, level, reads))
         for level, reads in enumerate(ends)
     ]
 

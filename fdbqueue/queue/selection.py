@@ -16,7 +16,7 @@ from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages import selection
 from ..messages.selection import MOVED, REMOVED, Page
-from ..schema.keys import Kind
+from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.content import check_count

@@ -20,63 +20,9 @@ from ..store.binding import fdb
 from ..store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 from ..values.limits import Gate as _Gate
 from ..values.model import RANDOM_BYTES, HeaderValue, Position
+from . import consumers, leases, records, streams
 from .codec import unpack_index, unpack_time
-from .consumers import (
-    ConsumerRecord,
-    ConsumerRef,
-    Definition,
-    Holder,
-    Listed,
-    Request,
-    Session,
-)
-from .leases import CLAIM_BYTES, Lease, unpack_expiry, unpack_until
-from .records import (
-    AuditLine,
-    Backlog,
-    DeadLetter,
-    Delayed,
-    Drained,
-    GroupRecord,
-    Kept,
-    Known,
-    Line,
-    Paced,
-    Progress,
-    Reached,
-    ScheduleRecord,
-    unpack_limits,
-)
 from .rows import Keys, Kind, KindKeys, Single, elements, unpacked, within
-from .streams import Planned, PlannerState, SinkState, StagedAttempt
-
-__all__ = [
-    "CLAIM_BYTES",
-    "DEFAULT_ROOT",
-    "HASHES",
-    "KINDS",
-    "LOWEST",
-    "MAX_SORTED_BYTES",
-    "SORTED_INDEX",
-    "TIDYING",
-    "WORK",
-    "AgendaKeys",
-    "Kind",
-    "KindKeys",
-    "LevelKeys",
-    "LineKeys",
-    "LogKeys",
-    "OnceKeys",
-    "QueueKeys",
-    "RootKeys",
-    "SlotKeys",
-    "What",
-    "forms",
-    "sorted_by",
-    "sorted_length",
-    "sorted_position",
-    "within",
-]
 
 DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
 TOKEN_BYTES = 12
@@ -243,15 +189,15 @@ class SlotKeys(Keys):
     timer = KindKeys[Rests, Due, Gate](
         20, "nothing", "when to look at a rate: messages wait (0) or rest (1)"
     )
-    waiting = KindKeys[Gate, N, Random](32, Delayed, "a message that waits for a slot")
+    waiting = KindKeys[Gate, N, Random](32, records.Delayed, "a message that waits for a slot")
     slot = KindKeys[Gate, N](33, "id", "of the message that holds the slot")
-    backlog = KindKeys[Gate](34, Backlog, "since when messages wait")
+    backlog = KindKeys[Gate](34, records.Backlog, "since when messages wait")
     backlog_count = KindKeys[Gate, Zero](34, unpack_index, "how many messages wait, by ADD")
-    limits = KindKeys[Gate](35, unpack_limits, "of a key that has its own, or of a limit")
+    limits = KindKeys[Gate](35, records.unpack_limits, "of a key that has its own, or of a limit")
     window = KindKeys[Gate, N](
         38, "id", "of the ready message that holds a place in its key's window"
     )
-    rate = KindKeys[Gate](47, Paced, "when its next message may become ready")
+    rate = KindKeys[Gate](47, records.Paced, "when its next message may become ready")
 
     def of_limits(self, kind: KindKeys[Gate, N, Random] | KindKeys[Gate, N]) -> slice:
         """The rows of a kind that are those of limits, and not of keys."""
@@ -263,7 +209,7 @@ class GroupKeys(Keys):
     """The keys of the groups of a queue: which messages of each are left, and how many ended in
     which way."""
 
-    group = KindKeys[Group](57, GroupRecord, "a group")
+    group = KindKeys[Group](57, records.GroupRecord, "a group")
     group_ends = KindKeys[Group, Part, N](
         57, "counters", "its ends (1); whether a death is one (2)"
     )
@@ -296,15 +242,6 @@ class GroupKeys(Keys):
         begin = self.group.rows.start if name is None else self.all_of_group(name).stop
         return slice(begin, self.group.end)
 
-    def parse_group(self, key: bytes) -> tuple[str, str | None]:
-        """The group that a key names, and the member, "" for the seal; None where it names none.
-
-        Raises ``CorruptData``.
-        """
-        group, *rest = unpacked(key, self.group.prefix, str, object, object, object, least=1)
-        member = rest[2] if len(rest) == 3 and rest[0] == 0 else None
-        return group, member if isinstance(member, str) else None
-
 
 class What(IntEnum):
     """What falls due beside delayed messages: the third element of such an entry."""
@@ -329,7 +266,9 @@ class AgendaKeys(Keys):
     earliest = KindKeys[Rank](
         21, unpack_time, "not later than that of any DUE of the rank, by BYTE_MIN"
     )
-    delayed = KindKeys[Level, Due, Random](52, Delayed, "a message that is due later", "DUE")
+    delayed = KindKeys[Level, Due, Random](
+        52, records.Delayed, "a message that is due later", "DUE"
+    )
 
     entry = KindKeys[Rank, Due, Sort, Subject](52, "nothing", "what else falls due")
 
@@ -377,16 +316,18 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     fence = KindKeys[Level, Index](
         3, "never written", "cursors that pass conflict with enqueues there"
     )
-    lease = KindKeys[Level, Index, Random](4, Lease, "a message in hands")
-    planned = KindKeys[Claim, N](4, Lease, "the n-th of a claim of a plan")
+    lease = KindKeys[Level, Index, Random](4, leases.Lease, "a message in hands")
+    planned = KindKeys[Claim, N](4, leases.Lease, "the n-th of a claim of a plan")
     moved = KindKeys[Message](5, "place", "of a message that is not where its id says")
-    subscription = KindKeys[Name](8, Definition, "by who opens or changes a subscription")
+    subscription = KindKeys[Name](8, consumers.Definition, "by who opens or changes a subscription")
     cursor = KindKeys[Name, Level](9, "place", "up to where a subscription has passed")
-    holder = KindKeys[Name](9, Holder, "who holds an exclusive one")
+    holder = KindKeys[Name](9, consumers.Holder, "who holds an exclusive one")
     consumer = KindKeys[SessionId, Consumer](
-        10, ConsumerRecord, "without a session also its sign of life"
+        10, consumers.ConsumerRecord, "without a session also its sign of life"
     )
-    state = KindKeys[Name, State, Priority, Consumer](11, Listed, "on which list a consumer is")
+    state = KindKeys[Name, State, Priority, Consumer](
+        11, consumers.Listed, "on which list a consumer is"
+    )
     sleeper = KindKeys[Name, Priority, Since, Consumer](
         12, "session", "who sleeps; removed to wake it"
     )
@@ -395,9 +336,13 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     change = Single(14, unpack_index, "what becomes ready, by ADD: guards and browsers watch it")
     changes = KindKeys[Name](14, unpack_index, "what of that a subscription wants")
     once = OnceKeys(15, "number of an attempt", "whether a transaction has committed")
-    guard = KindKeys[Name](16, ConsumerRef, "the sleeper that watches CHANGE, and wakes others")
-    dedup = KindKeys[Window, DedupId](17, Known, "what was enqueued under an id in a window")
-    dead = KindKeys[Version, Random](18, DeadLetter, "dead letters, by their deaths")
+    guard = KindKeys[Name](
+        16, consumers.ConsumerRef, "the sleeper that watches CHANGE, and wakes others"
+    )
+    dedup = KindKeys[Window, DedupId](
+        17, records.Known, "what was enqueued under an id in a window"
+    )
+    dead = KindKeys[Version, Random](18, records.DeadLetter, "dead letters, by their deaths")
     chunk = KindKeys[Chunks, N](
         19, "bytes", "of a payload too large for one value, named by its envelope"
     )
@@ -405,34 +350,42 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     # learns that none of those before it exists.
     led = KindKeys[Name](22, unpack_index, "until when a line of consumers has a leader", "LINE")
     leader = KindKeys[Name, Zero](22, "claim", "who that is")
-    request = KindKeys[Name, Version, Claim](22, Request, "of a consumer, until it is answered")
-    expiry = KindKeys[Version, Claim](24, unpack_expiry, "of the leases of a claim that end then")
+    request = KindKeys[Name, Version, Claim](
+        22, consumers.Request, "of a consumer, until it is answered"
+    )
+    expiry = KindKeys[Version, Claim](
+        24, leases.unpack_expiry, "of the leases of a claim that end then"
+    )
     unique = KindKeys[Unique](25, "id", "of the message that has the key, as long as it lives")
-    idle = Single(27, Drained, "since when a queue that deletes itself has been drained")
+    idle = Single(27, records.Drained, "since when a queue that deletes itself has been drained")
     imported = KindKeys[Name](31, "bytes", "how far an import has come, in the importer's terms")
-    planner = KindKeys[Name](36, PlannerState, "of the plans of a consumer")
-    plan = KindKeys[Name, Batch](37, Planned, "of the leases of a batch")
-    sink = KindKeys[Name](40, SinkState, "of the batches of a sink")
+    planner = KindKeys[Name](36, streams.PlannerState, "of the plans of a consumer")
+    plan = KindKeys[Name, Batch](37, streams.Planned, "of the leases of a batch")
+    sink = KindKeys[Name](40, streams.SinkState, "of the batches of a sink")
     counting = KindKeys[Name, N](40, "attempts", "those that count in the batch")
     staged = KindKeys[Name, Batch, Attempt, N](
         41, "rows", "to be enqueued when the batch is published"
     )
-    until = KindKeys[Claim](42, unpack_until, "of leases that were extended, or given in line")
-    attempt = KindKeys[Name, Batch, Attempt](43, StagedAttempt, "how much a task has staged so far")
+    until = KindKeys[Claim](
+        42, leases.unpack_until, "of leases that were extended, or given in line"
+    )
+    attempt = KindKeys[Name, Batch, Attempt](
+        43, streams.StagedAttempt, "how much a task has staged so far"
+    )
     latest = KindKeys[Value](44, "id", "of the newest message of a value")
     replaced = KindKeys[Value, Message](
         44, "nothing", "a message that one of the same value replaces"
     )
-    schedule = KindKeys[Name](46, ScheduleRecord, "by who sets a schedule")
-    progress = KindKeys[Name, Zero](46, Progress, "its next, and its last")
-    event = LogKeys(48, Line, "the delivery history, a line for each transaction")
+    schedule = KindKeys[Name](46, records.ScheduleRecord, "by who sets a schedule")
+    progress = KindKeys[Name, Zero](46, records.Progress, "its next, and its last")
+    event = LogKeys(48, records.Line, "the delivery history, a line for each transaction")
     in_flight = Single(49, unpack_index, "leases that ended, by ADD")
     taking = Single(49, "never written", "who takes messages in turns conflicts there", 0)
-    pace = Single(50, Reached, "when the next message may be taken, by the queue's rate")
+    pace = Single(50, records.Reached, "when the next message may be taken, by the queue's rate")
     cancels = Single(
         51, unpack_index, "leased messages that were cancelled: who holds one watches it"
     )
-    result = KindKeys[Message](55, Kept, "of one that keeps its result")
+    result = KindKeys[Message](55, records.Kept, "of one that keeps its result")
 
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         super().__init__(prefix)
@@ -449,14 +402,10 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
         """Everything that belongs to the queue."""
         return slice(self.prefix, fdb.impl.strinc(self.prefix))
 
-    def of(self, kind: Kind) -> slice:
+    def kind(self, kind: Kind) -> slice:
         """All keys with the number of a row."""
         begin = self.prefix + pack_int(kind.number)
         return slice(begin, fdb.impl.strinc(begin))
-
-    def kind(self, kind: Kind) -> slice:
-        """Those of them that have elements."""
-        return within(self.prefix + pack_int(kind.number))
 
     def holding(self, kind: Kind) -> slice:
         """The keys of a kind that hold messages."""
@@ -480,7 +429,7 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
 
     def strays(self) -> list[slice]:
         """What belongs to the queue, and to no kind: nothing may stand there."""
-        known = map(self.of, KINDS)
+        known = map(self.kind, KINDS)
         edges = [self.prefix, *(edge for each in known for edge in (each.start, each.stop))]
         edges.append(self.all().stop)
         pairs = zip(edges[::2], edges[1::2], strict=True)
@@ -492,14 +441,6 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
         """The READY key of a position."""
         level = self.levels[position.level]
         return level.ready + pack_int(position.index) + pack_bytes(position.random)
-
-    def ready_level(self, level: int) -> slice:
-        """The ready messages of one level."""
-        return within(self.levels[level].ready)
-
-    def ready_end(self, level: int, index: int) -> bytes:
-        """Where the ready messages of a level end that have a smaller index."""
-        return self.levels[level].ready + pack_int(index)
 
     def parse_ready(self, key: bytes) -> Position:
         """The position that a READY key names. Raises ``CorruptData``."""
@@ -570,17 +511,16 @@ class LevelKeys:
     """What the keys of one level begin with, prepared once.
 
     ready: the READY keys. last: selects the last of them, or a key before ``ready``. fence: the
-    FENCE keys. label: the ids of its messages.
+    FENCE keys.
     """
 
-    __slots__ = ("count", "fence", "label", "last", "ready", "tail")
+    __slots__ = ("count", "fence", "last", "ready", "tail")
 
     def __init__(self, prefix: bytes, level: int) -> None:
         rows = QueueKeys.ready, QueueKeys.fence, QueueKeys.tail, QueueKeys.count
         numbers = (prefix + pack_int(each.number) + pack_int(level) for each in rows)
         self.ready, self.fence, self.tail, self.count = numbers
         self.last = fdb.KeySelector.last_less_than(within(self.ready).stop)
-        self.label = f"{level:02x}-"
 
 
 class _Levels(dict[int, LevelKeys]):
@@ -643,10 +583,10 @@ class RootKeys(Keys):
     name = KindKeys[Name](0, "", "the catalogue")
     _queues = KindKeys[Name](1, "a queue", "its prefix")
     once = OnceKeys(2, "number of an attempt", "whether a change of the catalogue has committed")
-    session = KindKeys[SessionId](3, Session, "a process, and its last sign of life")
+    session = KindKeys[SessionId](3, consumers.Session, "a process, and its last sign of life")
     session_expiry = KindKeys[Version, SessionId](4, "", "in the order in which sessions expire")
     session_queue = KindKeys[SessionId, Name](5, "", "where a session has, or has had, consumers")
-    audit = LogKeys(6, AuditLine, "what operators did")
+    audit = LogKeys(6, records.AuditLine, "what operators did")
 
     def __init__(self, root: fdb.Subspace, timeout: float | None = None) -> None:
         super().__init__(root.key())

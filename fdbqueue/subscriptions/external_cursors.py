@@ -142,5 +142,5 @@ def _within(keys: QueueKeys, level: int, places: Mapping[int, bytes], limits: Li
     within = keys.ready_from(level, places.get(level, LOWEST))
     if limits.ends is None:
         return within
-    end = keys.ready_end(level, limits.ends[level])
+    end = keys.ready.begin(level, limits.ends[level])
     return slice(within.start, max(within.start, end))

@@ -23,7 +23,7 @@ from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
 from ..schema.consumers import ConsumerRef
-from ..schema.keys import CLAIM_BYTES
+from ..schema.leases import CLAIM_BYTES
 from ..schema.scope import Scope
 from ..store import world
 from ..store.binding import FAILURES, fdb

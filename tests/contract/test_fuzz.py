@@ -24,7 +24,8 @@ from fdbqueue.cli.terminal import CommandError
 from fdbqueue.errors import QueueError, QueueExists
 from fdbqueue.schema import codec, leases, records
 from fdbqueue.schema.envelope import Envelope
-from fdbqueue.schema.keys import KindKeys, QueueKeys, RootKeys
+from fdbqueue.schema.keys import QueueKeys, RootKeys
+from fdbqueue.schema.rows import KindKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values import model
 from fdbqueue.values.options import QueueOptions

@@ -18,7 +18,8 @@ from fdbqueue.errors import (
 )
 from fdbqueue.messages.slots import release
 from fdbqueue.queue.keys.limits import Limits, SharedLimit
-from fdbqueue.schema.keys import QueueKeys, within
+from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema.rows import within
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.limits import LimitSummary

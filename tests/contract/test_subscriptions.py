@@ -22,7 +22,8 @@ from fdbqueue.errors import (
     OptionsMismatch,
     TransactionTooLarge,
 )
-from fdbqueue.schema.keys import Kind, QueueKeys
+from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer

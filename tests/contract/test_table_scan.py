@@ -105,7 +105,7 @@ def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
 ) -> None:
     fill(db, queue, 100)
     level = queue.peek(db)[0].level
-    ranges = [queue._keys.ready_level(each) for each in range(10)]
+    ranges = [queue._keys.ready.under(each) for each in range(10)]
     pieces = table_scan.split(db, queue._keys, ranges, 20_000)
     assert pieces[0].start == ranges[level].start
     assert pieces[-1].stop == ranges[level].stop

@@ -13,8 +13,9 @@ from fdbqueue.errors import CorruptData
 from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec import pack
 from fdbqueue.schema.envelope import UNREADABLE, Envelope
-from fdbqueue.schema.keys import Kind, QueueKeys, within
+from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.schema.records import Delayed
+from fdbqueue.schema.rows import Kind, within
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position

@@ -16,9 +16,10 @@ from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec import pack_counters, pack_index, pack_time
 from fdbqueue.schema.consumers import ConsumerRecord, Listed, Request
 from fdbqueue.schema.envelope import Envelope
-from fdbqueue.schema.keys import TIDYING, Kind, QueueKeys, What
+from fdbqueue.schema.keys import TIDYING, QueueKeys, What
 from fdbqueue.schema.leases import Lease, pack_expiry, pack_until
 from fdbqueue.schema.records import Backlog
+from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.limits import Allowed

@@ -23,9 +23,10 @@ from ...errors import CorruptData
 from ...schema import catalogue, counters
 from ...schema.codec import MAX_INDEX, pack_counters, unpack_index
 from ...schema.envelope import Envelope
-from ...schema.keys import Kind, QueueKeys, sorted_by, sorted_length
+from ...schema.keys import QueueKeys, sorted_by, sorted_length
 from ...schema.leases import Lease, pack_expiry, split_places, unpack_expiry, unpack_until
 from ...schema.records import DeadLetter, Delayed
+from ...schema.rows import Kind
 from ...schema.scope import Scope
 from ...store import world
 from ...store.binding import fdb
@@ -76,7 +77,7 @@ class Audit:
         """A page of rows of a kind, from a key on (empty: the first), and the key to continue
         from. Reports those that cannot be read, but of messages, and leaves them out."""
         keys = self.scope.keys
-        every = keys.holding(kind) if kind in HOLDERS else keys.of(kind)
+        every = keys.holding(kind)
         rows: list[fdb.KeyValue] = []
         size = 0
         for kv in self.reads.get_range(begin or every.start, every.stop, limit=PAGE_ROWS):
@@ -387,7 +388,7 @@ def tails(audit: Audit, begin: bytes) -> bytes:
 def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     """The counters of a state equal a scan, in one level, or in all (None)."""
     keys = audit.scope.keys
-    sources = [(kind, keys.holding(kind) if level is None else keys.ready_level(level))]
+    sources = [(kind, keys.holding(kind) if level is None else keys.ready.under(level))]
     if kind is QueueKeys.ready:
         sources.append((QueueKeys.waiting, keys.waiting.rows))
     stored = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}

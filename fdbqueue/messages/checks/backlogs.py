@@ -7,8 +7,9 @@ from functools import partial
 
 from ...errors import CorruptData
 from ...schema.codec import pack_counters, unpack_counters
-from ...schema.keys import SlotKeys, within
+from ...schema.keys import SlotKeys
 from ...schema.records import Backlog, Paced, unpack_limits
+from ...schema.rows import within
 from ...values.limits import Gate
 from ..slots import backlog, gates, hand_over, limits, permits, rates
 from .audit import Audit

@@ -12,6 +12,7 @@ from ...schema.codec import unpack_counters
 from ...schema.envelope import Envelope
 from ...schema.keys import WORK, What
 from ...schema.records import GroupRecord, Tally
+from ...schema.rows import elements
 from ...schema.scope import StoredMessage
 from ...values.limits import Gate
 from ...values.model import Position
@@ -79,20 +80,21 @@ def _gather(audit: Audit) -> tuple[dict[str, _Rows], dict[bytes, Gate]]:
     each = (due.entry(keys, kv) for kv in audit.whole(every))
     entries = {entry.key: entry.name for entry in each if entry.what is What.GROUP}
     for kv in audit.whole(keys.group.rows):
-        name, member = keys.parse_group(kv.key)
+        name, *rest = elements(kv.key, keys.group.prefix)
         rows = found.setdefault(name, _Rows())
         rows.keys.append(kv.key)
-        if member is not None:
-            if member:
+        match rest:
+            case []:
+                try:
+                    rows.record = GroupRecord.unpack(kv.value)
+                except CorruptData:
+                    rows.unreadable = True
+            case [0, _, ""]:
+                rows.sealed = False
+            case [0, _, member]:
                 rows.left.append(member)
-            rows.sealed = rows.sealed and bool(member)
-        elif kv.key == keys.group(name):
-            try:
-                rows.record = GroupRecord.unpack(kv.value)
-            except CorruptData:
-                rows.unreadable = True
-        elif kv.key != keys.settles(name):
-            rows.counted = rows.counted.plus(unpack_counters(kv.value, 3))
+            case [1, _]:
+                rows.counted = rows.counted.plus(unpack_counters(kv.value, 3))
     return found, entries
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.keys import CLAIM_BYTES, QueueKeys
-from ...schema.leases import pack_expiry
+from ...schema.keys import QueueKeys
+from ...schema.leases import CLAIM_BYTES, pack_expiry
 from ...schema.streams import Planned
 from ...store import world
 from .. import run

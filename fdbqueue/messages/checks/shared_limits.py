@@ -7,8 +7,8 @@ from functools import partial
 from typing import TypeVarTuple
 
 from ...errors import CorruptData
-from ...schema.keys import KindKeys, within
 from ...schema.records import Delayed, Limited, Paced
+from ...schema.rows import KindKeys, within
 from ...values.limits import Gate
 from . import backlogs
 from .audit import Audit

@@ -11,9 +11,10 @@ from functools import partial
 
 from ...errors import CorruptData, InvalidArgument
 from ...schema import due
-from ...schema.keys import TIDYING, Kind, QueueKeys, What
+from ...schema.keys import TIDYING, QueueKeys, What
 from ...schema.leases import Lease
 from ...schema.records import Place
+from ...schema.rows import Kind
 from ...values.limits import Gate
 from ...values.model import parse_id
 from .. import lookup as places

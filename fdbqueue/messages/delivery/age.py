@@ -23,7 +23,7 @@ def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> 
 def reads(tr: fdb.Transaction, keys: QueueKeys, levels: Iterable[int]) -> list[fdb.FDBRange]:
     """Issue snapshot reads of the first ready row of each level."""
     mode = fdb.StreamingMode.exact
-    ranges = [keys.ready_level(level) for level in levels]
+    ranges = [keys.ready.under(level) for level in levels]
     return [
         tr.snapshot.get_range(ready.start, ready.stop, limit=1, streaming_mode=mode)
         for ready in ranges

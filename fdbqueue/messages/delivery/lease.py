@@ -34,8 +34,15 @@ from msgspec.structs import replace
 from ...errors import CorruptData
 from ...schema import counters, once
 from ...schema.envelope import open_envelope
-from ...schema.keys import CLAIM_BYTES, QueueKeys
-from ...schema.leases import holder_of, new_claim, pack_expiry, pack_until, unpack_until
+from ...schema.keys import QueueKeys
+from ...schema.leases import (
+    CLAIM_BYTES,
+    holder_of,
+    new_claim,
+    pack_expiry,
+    pack_until,
+    unpack_until,
+)
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.client import pack_bytes, pack_int

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ...schema.keys import CLAIM_BYTES, QueueKeys
-from ...schema.leases import pack_expiry, pack_until, unpack_until
+from ...schema.keys import QueueKeys
+from ...schema.leases import CLAIM_BYTES, pack_expiry, pack_until, unpack_until
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment

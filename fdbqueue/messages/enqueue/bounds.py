@@ -167,7 +167,7 @@ def _oldest(
     found: list[StoredMessage] = []
     room, stored = Load(0, 0), 0
     for level in range(scope.options.levels - 1, least - 1, -1):
-        ready, pool, pooled = scope.keys.ready_level(level), list[StoredMessage](), room
+        ready, pool, pooled = scope.keys.ready.under(level), list[StoredMessage](), room
         found_rows = tr.snapshot.get_range(ready.start, ready.stop, limit=most + crowd)
         for row in run.ready(scope.keys, found_rows):
             if (pooled.covers(over) and len(pool) >= crowd) or stored >= room_bytes:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...schema.due import Entry
 from ...schema.records import GroupRecord, Tally
+from ...schema.rows import elements
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.groups import Group
@@ -41,7 +42,7 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
     while len(found) < limit:
         rest = keys.groups_after(after)
         for kv in snapshot.get_range(rest.start, rest.stop, limit=1):
-            after, _ = keys.parse_group(kv.key)
+            after, *_ = elements(kv.key, keys.group.prefix)
             break
         else:
             break

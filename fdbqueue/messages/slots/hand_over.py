@@ -18,8 +18,9 @@ from typing import NamedTuple
 from ...errors import QueueNotFound
 from ...schema import catalogue, changes, once
 from ...schema.envelope import Envelope
-from ...schema.keys import RootKeys, SlotKeys, within
+from ...schema.keys import RootKeys, SlotKeys
 from ...schema.records import Backlog, Delayed, Limited
+from ...schema.rows import within
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import Clock

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ...schema.codec import unpack_counters
-from ...schema.keys import KindKeys, QueueKeys, RootKeys, SlotKeys, within
+from ...schema.keys import QueueKeys, RootKeys, SlotKeys
 from ...schema.records import Backlog, Delayed, Limited, Paced, unpack_limits
+from ...schema.rows import KindKeys, within
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.limits import (

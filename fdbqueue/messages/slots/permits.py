@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from ...schema.keys import KindKeys, SlotKeys
+from ...schema.keys import SlotKeys
+from ...schema.rows import KindKeys
 from ...schema.scope import Scope
 from ...store import world
 from ...store.binding import fdb

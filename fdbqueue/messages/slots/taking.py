@@ -11,7 +11,7 @@ from typing import NamedTuple, final
 from msgspec.structs import replace
 
 from ...schema.envelope import Envelope
-from ...schema.keys import KindKeys
+from ...schema.rows import KindKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate

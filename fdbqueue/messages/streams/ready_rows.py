@@ -90,7 +90,7 @@ def _first(
         if behind is None:
             return
         # The rest of the level came later: continue with the next one.
-        begin = keys.ready_level(behind).stop
+        begin = keys.ready.under(behind).stop
 
 
 def run_of(tr: fdb.Transaction, scope: Scope, key: str) -> Iterator[fdb.KeyValue]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...schema.keys import KINDS, Kind
+from ...schema.keys import KINDS
+from ...schema.rows import Kind
 from ...store.binding import fdb, transactional
 from ..handle import Handle
 
@@ -28,7 +29,7 @@ def inventory(db: fdb.Database, queue: Handle) -> Iterator[Stock]:
     """
     queue._read(db, queue._options)
     for kind in KINDS:
-        every = queue._keys.of(kind)
+        every = queue._keys.kind(kind)
         begin, rows, size = every.start, 0, 0
         while begin:
             begin, more_rows, more_size = _page(db, begin, every.stop)

@@ -11,7 +11,8 @@ from ...messages.checks import agenda, audit, rates, results, side_records, sink
 from ...messages.checks import plans as auditplans
 from ...messages.checks import schedules as ticking
 from ...messages.checks.audit import Audit
-from ...schema.keys import KINDS, Kind, QueueKeys, forms
+from ...schema.keys import KINDS, QueueKeys, forms
+from ...schema.rows import Kind
 from ...store.binding import fdb
 from ...subscriptions import cursor_checks
 from ...values.model import Deviation, Verification

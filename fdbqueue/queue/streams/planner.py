@@ -15,7 +15,7 @@ from ...messages.delivery import scan
 from ...messages.streams import planning, plans
 from ...messages.streams.planning import Limits
 from ...messages.streams.plans import OpenPlans
-from ...schema.keys import CLAIM_BYTES
+from ...schema.leases import CLAIM_BYTES
 from ...schema.scope import Scope, StoredMessage
 from ...schema.streams import Planned, Stage
 from ...store import world

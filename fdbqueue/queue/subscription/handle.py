@@ -14,8 +14,7 @@ from ...consumers.registry import new_id
 from ...messages.run import Held
 from ...schema import changes
 from ...schema.consumers import ConsumerRef, Definition, Mode
-from ...schema.keys import CLAIM_BYTES
-from ...schema.leases import new_claim
+from ...schema.leases import CLAIM_BYTES, new_claim
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb

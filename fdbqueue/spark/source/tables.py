@@ -160,7 +160,7 @@ def ranges(
     match table:
         case "ready":
             some = row_filter.levels if row_filter.levels is not None else levels
-            each = [keys.ready_level(level) for level in sorted(some)]
+            each = [keys.ready.under(level) for level in sorted(some)]
             return {"ready": each, "blocked": [keys.waiting.rows]}
         case "delayed":
             some = row_filter.levels if row_filter.levels is not None else levels
