@@ -18,10 +18,18 @@ Value = str | type[Stored] | Callable[[bytes], object]
 
 
 class Keys:
-    """Keys below a prefix: those of the rows in the class."""
+    """Keys below a prefix: those of the rows in the class, each made when it is first asked for."""
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
+
+    def __init_subclass__(cls) -> None:
+        own = [each for each in vars(cls).values() if isinstance(each, Kind)]
+        for row in own:
+            forms = [each for each in own if each.number == row.number]
+            row.name = forms[0].name or forms[0].attribute.upper()
+            begins = (each.parts for each in forms if each.parts == row.parts[: len(each.parts)])
+            row.least = min(filter(None, map(len, begins)), default=0)
 
     @classmethod
     def table(cls) -> list[Kind]:
@@ -36,18 +44,19 @@ class Kind:
     name: of all keys with its number: that of the first such row, by default in capitals. value:
     what is stored there: the class of a record, a function that reads it, or words. use: what for,
     or who writes it. parts: the names and the types of the elements. Where a name begins with a
-    minus, the key has the negative number, and the highest stands first.
+    minus, the key has the negative number, and the highest stands first. least: the number of
+    elements of the shortest row that it extends.
     """
 
+    attribute: str
+    least: int
     parts: tuple[tuple[str, tuple[type, ...]], ...] = ()
 
     def __init__(self, number: int, value: Value, use: str, name: str = "") -> None:
         self.number, self.value, self.use, self.name = number, value, use, name
 
     def __set_name__(self, owner: type[Keys], attribute: str) -> None:
-        rows = [each for each in vars(owner).values() if isinstance(each, Kind)]
-        first = next(each for each in rows if each.number == self.number)
-        self.name = first.name or attribute.upper()
+        self.attribute = attribute
 
     @property
     def keys(self) -> str:
@@ -91,7 +100,10 @@ class Single(Kind):
     def __get__(self, keys: Keys, owner: type[Keys]) -> bytes: ...
 
     def __get__(self, keys: Keys | None, owner: type[Keys]) -> Self | bytes:
-        return self if keys is None else keys.prefix + self._packed
+        if keys is None:
+            return self
+        key = keys.__dict__[self.attribute] = keys.prefix + self._packed
+        return key
 
 
 class KindKeys(Kind, Generic[*Ts]):
@@ -105,7 +117,6 @@ class KindKeys(Kind, Generic[*Ts]):
     end: bytes
     first: fdb.KeySelector
     last: fdb.KeySelector
-    _least: int
     _negative: bool
     _packers: list[Callable[[Any], bytes]]
 
@@ -113,21 +124,13 @@ class KindKeys(Kind, Generic[*Ts]):
         super().__set_name__(owner, attribute)
         hints = getattr(self, "__orig_class__", None) or type(self).__orig_bases__[0]  # type: ignore[attr-defined]
         self.parts = tuple(map(_part, get_args(hints)))
-        self._least = min(
-            len(each.parts)
-            for each in vars(owner).values()
-            if isinstance(each, Kind)
-            and each.number == self.number
-            and each.parts == self.parts[: len(each.parts)]
-        )
         self._negative = any(name[0] == "-" for name, _ in self.parts)
         self._packers = [_packer(*part) for part in self.parts]
-        self._attribute = attribute
 
     def __get__(self, keys: Keys | None, owner: type[Keys]) -> Self:
         if keys is None:
             return self
-        bound = keys.__dict__[self._attribute] = copy(self)
+        bound = keys.__dict__[self.attribute] = copy(self)
         bound.prefix = keys.prefix + pack_int(self.number)
         bound.end = bound.prefix + b"\xff"
         bound.first = fdb.KeySelector.first_greater_or_equal(bound.prefix)
@@ -171,7 +174,7 @@ class KindKeys(Kind, Generic[*Ts]):
         Raises ``CorruptData``.
         """
         types = tuple(types for _, types in self.parts)
-        found: Any = unpacked(key, self.prefix, *types, least=self._least)
+        found: Any = unpacked(key, self.prefix, *types, least=self.least)
         if self._negative:
             signs = zip(found, self.parts, strict=False)
             found = tuple(-each if name[0] == "-" else each for each, (name, _) in signs)
