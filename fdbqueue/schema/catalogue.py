@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -134,6 +136,7 @@ def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
     _touch(tr)
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """A handle's view of one queue, with the last scope it has read.
 
@@ -142,26 +145,19 @@ class Entry:
     ``Scope``.
     """
 
-    __slots__ = (
-        *("_read", "clock", "identity", "keys", "known", "name", "root", "scheme", "strays"),
-    )
-
-    def __init__(self, name: str, root: RootKeys, keys: QueueKeys, clock: Clock) -> None:
-        self.name = name
-        self.root = root
-        self.keys = keys
-        self.clock = clock
-        self.identity: str | None = None
-        self.scheme: Scheme = "auto"
-        self.strays = Chore(STRAYS_SECONDS)
-        self._read: tuple[bytes | None, Scope] | None = None
-        self.known: Scope | None = None
+    name: str
+    root: RootKeys
+    keys: QueueKeys
+    clock: Clock
+    identity: str | None = None
+    scheme: Scheme = "auto"
+    strays: Chore = field(default_factory=partial(Chore, STRAYS_SECONDS))
+    known: Scope | None = None
+    _read: tuple[bytes | None, Scope] | None = None
 
     def only(self, identity: str) -> Entry:
         """The same queue, accepting no other with its name."""
-        entry = Entry(self.name, self.root, self.keys, self.clock)
-        entry.identity, entry.scheme = identity, self.scheme
-        return entry
+        return Entry(self.name, self.root, self.keys, self.clock, identity, self.scheme)
 
     def force(self, scheme: Scheme) -> None:
         """Receive by one scheme from now on: a hint for benchmarks and tests."""

@@ -232,16 +232,6 @@ class GroupKeys(Keys):
         too, but is as large as the callback."""
         return self.group_ends(group, 2, 0)
 
-    def all_of_group(self, group: str) -> slice:
-        """All keys of a group."""
-        begin = self.group(group)
-        return slice(begin, within(begin).stop)
-
-    def groups_after(self, name: str | None) -> slice:
-        """The groups behind a name, with all keys of each."""
-        begin = self.group.rows.start if name is None else self.all_of_group(name).stop
-        return slice(begin, self.group.end)
-
 
 class What(IntEnum):
     """What falls due beside delayed messages: the third element of such an entry."""
@@ -414,7 +404,7 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     def read(self, kind: Kind, key: bytes, stored: bytes) -> tuple[tuple[object, ...], object]:
         """The elements of a key of a kind, and what is stored there. Raises ``CorruptData``."""
         found = elements(key, self.prefix + pack_int(kind.number))
-        for form in forms(kind):
+        for form in kind.forms:
             if form.has(found):
                 return found, form.read(stored)
         raise CorruptData(what="a key", problem=f"it has other elements: {found!r}")
@@ -561,13 +551,8 @@ class LineKeys:
         return index, claim
 
 
-KINDS = tuple({each.number: each for each in reversed(QueueKeys.table())}.values())[::-1]
+KINDS = tuple(each for each in QueueKeys.table() if each is each.forms[0])
 """The kinds of keys in a queue: of each number the first row."""
-
-
-def forms(kind: Kind) -> list[Kind]:
-    """All rows with the number of one."""
-    return [each for each in QueueKeys.table() if each.number == kind.number]
 
 
 # -- beside the queues ----------------------------------------------------------------------------

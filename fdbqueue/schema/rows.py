@@ -27,7 +27,7 @@ class Keys:
         own = [each for each in vars(cls).values() if isinstance(each, Kind)]
         for row in own:
             forms = [each for each in own if each.number == row.number]
-            row.name = forms[0].name or forms[0].attribute.upper()
+            row.forms, row.name = forms, forms[0].name or forms[0].attribute.upper()
             begins = (each.parts for each in forms if each.parts == row.parts[: len(each.parts)])
             row.least = min(filter(None, map(len, begins)), default=0)
 
@@ -44,11 +44,12 @@ class Kind:
     name: of all keys with its number: that of the first such row, by default in capitals. value:
     what is stored there: the class of a record, a function that reads it, or words. use: what for,
     or who writes it. parts: the names and the types of the elements. Where a name begins with a
-    minus, the key has the negative number, and the highest stands first. least: the number of
-    elements of the shortest row that it extends.
+    minus, the key has the negative number, and the highest stands first. forms: all rows with its
+    number. least: the number of elements of the shortest of them that it extends.
     """
 
     attribute: str
+    forms: list[Kind]
     least: int
     parts: tuple[tuple[str, tuple[type, ...]], ...] = ()
 

@@ -100,12 +100,11 @@ def keys(name: QueueName, as_json: AsJson = False) -> None:
       fdbq debug keys orders
     """
     from ...queue.admin.inventory import inventory  # help and completion need no store
-    from ...schema.keys import forms
 
     db, queue = context.open_queue(name)
     found = []
     for kind, count, size in inventory(db, queue):
-        each = forms(kind)
+        each = kind.forms
         uses = "; ".join(form.use for form in each)
         found.append((kind.name, [form.keys for form in each], count, size, uses))
     if as_json:

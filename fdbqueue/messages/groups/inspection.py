@@ -40,8 +40,8 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
     """Groups by name, behind the name ``after``. Snapshot reads, two round trips for each."""
     keys, found, snapshot = scope.keys, list[Group](), tr.snapshot
     while len(found) < limit:
-        rest = keys.groups_after(after)
-        for kv in snapshot.get_range(rest.start, rest.stop, limit=1):
+        begin = keys.group.rows.start if after is None else keys.group.under(after).stop
+        for kv in snapshot.get_range(begin, keys.group.end, limit=1):
             after, *_ = elements(kv.key, keys.group.prefix)
             break
         else:
@@ -83,8 +83,7 @@ def forget(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
     keys = scope.keys
     if not tr.get(keys.group(name)).present():
         return False
-    every = keys.all_of_group(name)
-    tr.clear_range(every.start, every.stop)
+    tr.clear_range(keys.group(name), keys.group.under(name).stop)
     return True
 
 

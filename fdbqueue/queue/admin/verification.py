@@ -11,7 +11,7 @@ from ...messages.checks import agenda, audit, rates, results, side_records, sink
 from ...messages.checks import plans as auditplans
 from ...messages.checks import schedules as ticking
 from ...messages.checks.audit import Audit
-from ...schema.keys import KINDS, QueueKeys, forms
+from ...schema.keys import KINDS, QueueKeys
 from ...schema.rows import Kind
 from ...store.binding import fdb
 from ...subscriptions import cursor_checks
@@ -50,7 +50,7 @@ class _Verifier:
 
     def run(self) -> Verification:
         for kind in KINDS:
-            read = kind not in _WHOLE and any(callable(form.value) for form in forms(kind))
+            read = kind not in _WHOLE and any(callable(form.value) for form in kind.forms)
             if kind in audit.HOLDERS:
                 self.messages += self.pages(partial(audit.messages, kind))
             elif kind in _CHECKS or read:
