@@ -41,7 +41,7 @@ class QueueError(Exception):
     def __str__(self) -> str:
         try:
             return self.text.format(**self.__dict__)
-        except ValueError:  # an int of more digits than Python writes
+        except (ValueError, RecursionError):  # an int of too many digits, a list in too many lists
             attributes = {name: shown(value) for name, value in self.__dict__.items()}
             return self.text.format(**attributes)
 
@@ -53,7 +53,7 @@ class _Unshown:
     """Stands in the text of an error for a value that has none."""
 
     def __repr__(self) -> str:
-        return "a number too long to show"
+        return "a value too large to show"
 
     def __format__(self, spec: str) -> str:
         return repr(self)
@@ -63,7 +63,7 @@ def shown(value: object) -> object:
     """A value, or what stands for it in a text if Python does not write it."""
     try:
         repr(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _Unshown()
     return value
 

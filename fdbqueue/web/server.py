@@ -68,7 +68,10 @@ def configuration(app: ASGIApp, root_path: str = "") -> uvicorn.Config:
 
 
 class Connection(H11Protocol):
-    """A connection. It waits while no request is under way, for one that is whole."""
+    """A connection. It waits while no request is under way, for one that is whole.
+
+    A head has a deadline here, and what follows it, as a form, from who reads it.
+    """
 
     waits_since: float | None = None
     _late: asyncio.TimerHandle | None = None
@@ -113,12 +116,15 @@ class Connection(H11Protocol):
 
     def _wait(self) -> None:
         """Begin to wait, or end it, as a request is under way or not."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        under_way = self.cycle is not None and not self.cycle.response_complete
+        if under_way and not self.cycle.more_body:
             self.waits_since = None
-            if self._late is not None:
-                self._late.cancel()
         elif self.waits_since is None:
             self.waits_since = time.monotonic()
+        if under_way and self._late is not None:
+            self._late.cancel()
+            self._late = None
+        elif not under_way and self._late is None:
             self._late = self.loop.call_later(REQUEST_SECONDS, self.cut)
 
 

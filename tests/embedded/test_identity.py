@@ -92,15 +92,21 @@ def test_connecting_again_creates_no_file(db: Any, path: str) -> None:
     assert not os.path.exists(path)
 
 
+@pytest.mark.parametrize("name", ["a.store", "zwei Wörter.store"])
 def test_a_store_that_is_mounted_by_itself_is_refused(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    path, mounts = str(tmp_path / name), tmp_path / "mounts"
     elsewhere(path, "db[b'key'] = b'value'")
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"22 1 8:1 /other {path} rw,relatime - ext4 /dev/sda rw\n")
     monkeypatch.setattr(files, "_MOUNTS", str(mounts))
-    with pytest.raises(embedded.StoreMisplaced, match="mount its directory"):
-        embedded.open_store(path)
+    line = b"22 1 8:1 /other %s rw,relatime - ext4 /dev/sda rw\n"
+    mounts.write_bytes(line % b"/not/UTF-8/\xff")
+    embedded.check(path)
+
+    mounts.write_bytes(line % b"/\xff" + line % path.replace(" ", "\\040").encode())
+    for attempt in (embedded.check, embedded.open_store):
+        with pytest.raises(embedded.StoreMisplaced, match="mount its directory"):
+            attempt(path)
 
 
 def test_an_empty_file_beside_a_log_is_not_made_anew(path: str) -> None:
@@ -239,15 +245,23 @@ def test_a_path_that_is_too_long_is_refused_and_leaves_nothing(tmp_path: Path) -
     assert not list(deep.iterdir())
 
 
-@pytest.mark.parametrize("word", ["ANNOUNCED", "FLOOR", "TOUCHED"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *range(versions.ANNOUNCED, versions.FIRST_SLOT),
+        versions.slot_of(b"key"),
+        *range(versions.ROUND, versions.STORE + 1),
+    ],
+)
 @pytest.mark.parametrize("value", [-1, 1 << 62, (1 << 63) - 1])
-def test_a_forged_version_in_the_lock_file_is_an_error_of_the_engine_or_harmless(
-    path: str, word: str, value: int
+def test_a_forged_number_in_the_lock_file_is_an_error_of_the_engine_or_harmless(
+    path: str, word: int, value: int
 ) -> None:
     db: Any = fdb.open(path)
     db[b"key"] = b"kept"
     words = embedded.open_store(path).file.shared.words
-    words[getattr(versions, word)] = value
+    words[word] = value
+    assert db[b"key"] == b"kept"
     refusal = None
     try:
         db[b"key"] = b"changed"

@@ -222,6 +222,8 @@ def test_what_a_dead_process_posted_is_not_committed(path: str, monkeypatch: Pat
 
     assert attempt.outcome()[1] == 0
     assert total(path) == 1
+    with open(path + "-lock", "rb") as sidecar:
+        assert b"left" not in sidecar.read()
 
 
 def test_a_box_is_used_again_when_its_process_is_gone(path: str, monkeypatch: Patch) -> None:
@@ -489,6 +491,18 @@ def test_a_post_that_makes_no_sense_is_left_alone(path: str, nonsense: bytes) ->
     shared.words[versions.BOXES] = 1
     assert Attempt(stores[1], b"other").commits()
     assert mailbox.is_answered(1) is False
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 62, (1 << 63) - 1])
+def test_posts_are_counted_from_any_number(path: str, monkeypatch: Patch, number: int) -> None:
+    attempts = [Attempt(OpenStore(path, "normal"), b"%d" % each) for each in range(2)]
+    words = attempts[0].transaction.database.store.file.shared.words
+    for box in range(2):
+        at = mailbox._words_of(box)
+        words[at] = words[at + 1] = number
+    commit_together(path, monkeypatch, attempts)
+    assert {len(attempt.outcome()) for attempt in attempts} == {2}
+    assert total(path) == 2
 
 
 def test_nothing_of_what_was_posted_stays_in_the_sidecar(path: str, monkeypatch: Patch) -> None:

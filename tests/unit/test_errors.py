@@ -10,10 +10,15 @@ from fdbqueue.values.model import parse_id
 HUGE = 10**5_000
 
 
-@pytest.mark.parametrize("value", [HUGE, [HUGE], {"a": -HUGE}], ids=type)
-def test_a_number_with_more_digits_than_python_writes_has_a_text(value: object) -> None:
+NESTED: list[object] = []
+for _ in range(100_000):
+    NESTED = [NESTED]
+
+
+@pytest.mark.parametrize("value", [HUGE, [HUGE], {"a": -HUGE}, NESTED], ids=type)
+def test_an_error_about_a_value_that_python_does_not_write_has_a_text(value: object) -> None:
     assert str(InvalidArgument(argument="a", value=value, problem="is odd")) == (
-        "a=a number too long to show: is odd"
+        "a=a value too large to show: is odd"
     )
 
 

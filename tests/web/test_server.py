@@ -133,6 +133,37 @@ def test_a_form_has_a_deadline(
             assert client.recv(12) == b"HTTP/1.1 408"
 
 
+def test_half_sent_forms_lock_nobody_out(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 20)
+    half = b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\naction=purge"
+    with serving(application(db, root=space)) as address, contextlib.ExitStack() as clients:
+        held = [clients.enter_context(connect(address, half)) for _ in range(40)]
+        assert status(address) == 200
+        assert all(map(ended, held[:10])), "the oldest make room"
+        held[-1].close()
+        assert status(address) == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_answer_before_the_whole_request_leaves_a_deadline(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.2)
+    with connect(
+        address, b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+    ) as client:
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := client.recv(4_096):
+                answer += piece
+        assert answer.startswith(b"HTTP/1.1 401")
+
+
 def test_lines_of_one_kind_fill_no_log() -> None:
     now = 0.0
     log, lines = logging.Logger("pages"), list[str]()

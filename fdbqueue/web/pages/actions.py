@@ -8,7 +8,7 @@ from functools import partial
 from urllib.parse import parse_qsl
 
 from msgspec.structs import replace
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from ...queue.handle import composed
@@ -66,6 +66,8 @@ class Acting:
                         return PlainTextResponse("The form is too large.\n", 413)
         except TimeoutError:
             return PlainTextResponse("The form did not come.\n", 408, {"connection": "close"})
+        except ClientDisconnect:
+            return Response(status_code=408)
         form = dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
         return await self._site.answering(partial(self._act, form))(request)
 

@@ -140,8 +140,11 @@ def _require_one_name(path: str) -> None:
     names = os.stat(path).st_nlink
     if names > 1:
         raise StoreMisplaced(path, f"it has {names} names (hard links); keep one")
-    with contextlib.suppress(OSError), open(_MOUNTS) as mounts:
-        if any(line.split()[4].encode().decode("unicode_escape") == path for line in mounts):
+    place = os.fsencode(path)
+    # Names are bytes, of any encoding, with spaces and the like escaped.
+    with contextlib.suppress(OSError), open(_MOUNTS, "rb") as mounts:
+        mounted = (line.split()[4].decode("unicode_escape").encode("latin-1") for line in mounts)
+        if place in mounted:
             raise StoreMisplaced(path, "it is mounted by itself; mount its directory")
 
 

@@ -10,7 +10,7 @@ No outcome is ever lost or doubled when a process dies. Before the holder lets S
 notes the version and every outcome in the boxes. If it dies then, the next holder finds a post
 that was taken and not answered, and looks for that version in the log of commits: if it is there,
 what is noted is the answer; if not, nothing was committed. The box of a process that died is
-known by its lock on the box, which the system drops. What the dead one had posted is discarded.
+known by its lock on the box, which the system drops. What the dead one had posted is wiped.
 
 Those that wait sleep until the holder has answered them, and the holder, while it waits for those
 that took part last time, until the last of them has posted: both on numbers in the sidecar.
@@ -46,6 +46,8 @@ from .versions import BOX_BYTES, BOXES, EXPECTED, FIRST_BOX, MOST_BOXES, POSTS, 
 # holder's commit was to get, or _WITHDRAWN; outcomes.
 _POSTED, _ANSWERED, _TAKEN, _SUM, _LENGTH, _CHECKSUM, _VERSION, _OUTCOMES = range(8)
 _WITHDRAWN = -1
+_POSTS = 1 << 62
+"""From which number posts are counted anew, whatever the memory says."""
 _MOST_REQUESTS = 32
 _DATA = 8 * (_OUTCOMES + _MOST_REQUESTS)
 _ORDER_BITS = 16
@@ -159,7 +161,7 @@ class Mailbox:
         begin = _bytes_of(box) + _DATA
         self._shared.map[begin : begin + len(data)] = data
         self.before = words[at + _POSTED]
-        number = self.before + 1
+        number = self.before % _POSTS + 1
         words[at + _LENGTH] = len(data)
         words[at + _CHECKSUM] = crc32(data, number)
         words[at + _POSTED] = number
@@ -201,6 +203,8 @@ class Mailbox:
             if number == words[at + _ANSWERED] or box == self._own:
                 continue
             owned = self._lock_of(box, fcntl.F_OFD_GETLK) != fcntl.F_UNLCK
+            if not owned:
+                self._wipe(box)
             if not owned or self._was_taken(box, number, was_made):
                 words[at + _ANSWERED] = number
                 continue
@@ -227,7 +231,7 @@ class Mailbox:
                 return []
             return [_request(fields) for fields in posted]
         except (msgspec.MsgspecError, ValueError, struct.error):
-            # No release writes such a thing.
+            # No process writes such a thing.
             return []
 
     def _used(self) -> range:

@@ -150,9 +150,10 @@ class Writer:
         # Above those of commits that failed, too: watches take the number touched for seen.
         if version <= recent.newest or version <= words[FLOOR] or version <= words[TOUCHED]:
             version = max(recent.newest, words[FLOOR], words[TOUCHED]) + 1
-            if version > _LAST_VERSION:
-                raise StoreFailed(self._file.path, "its -lock file makes no sense; remove it")
             self._clock.catch_up(version)
+        # The clock may have caught up with such a number before.
+        if version > _LAST_VERSION:
+            raise self._senseless()
         accepted: list[CommitRequest] = []
         for request in group:
             stale = request.read_version is not None and request.read_version < recent.newest
@@ -186,9 +187,12 @@ class Writer:
             cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
             recent.trim(version - _KEEP_VERSIONS)
         words[ANNOUNCED] = version
-        for request in accepted:
-            for slot in request.slots if request.plain else _slots(request):
-                words[slot] += 1
+        try:
+            for request in accepted:
+                for slot in request.slots if request.plain else _slots(request):
+                    words[slot] += 1
+        except ValueError as error:  # One is as high as it can be.
+            raise self._senseless() from error
         words[TOUCHED] = version
         if self._groups % _EXTEND_EVERY == 1 and self._file.synchronous == "full":
             self._file.extend_log()
@@ -203,6 +207,9 @@ class Writer:
         for request in accepted:
             request.version = version
         return accepted
+
+    def _senseless(self) -> StoreFailed:
+        return StoreFailed(self._file.path, "its -lock file makes no sense; remove it")
 
 
 def _roll_back(cursor: sqlite3.Cursor) -> None:
