@@ -7,23 +7,17 @@ from typing import NamedTuple
 from ..errors import ExpiredBacklog
 from ..messages import agenda
 from ..messages.delivery import lease_expiry, limits
-from ..messages.slots import hand_over, rates
 from ..messages.transaction_budget import SIDE_BYTES
-from ..schema.keys import SlotKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from . import wakeups
 
 
 class Reads(NamedTuple):
-    """The reads of what may be due, issued and not awaited.
-
-    timers: of rates, by where these are.
-    """
+    """The reads of what may be due, issued and not awaited."""
 
     expired: lease_expiry.Reads
-    agenda: fdb.FDBRange
-    timers: list[tuple[SlotKeys, rates.Due]]
+    agenda: agenda.Reads
 
 
 class Promoted(NamedTuple):
@@ -68,8 +62,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     """Issue snapshot reads of what may be due. Awaits the read version: issue other reads first."""
     return Reads(
         lease_expiry.reads(tr, scope),
-        agenda.reads(tr, scope),
-        rates.due(tr, scope),
+        agenda.Reads(tr, scope),
     )
 
 
@@ -83,12 +76,6 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
     done = Promoted(returned, ended, size=size)
     if done.fits:  # Otherwise another large message would not fit; the next one takes it.
         done = done.plus(**agenda.step(tr, scope, reads.agenda)._asdict())
-    for keys, timers in reads.timers:
-        if not done.fits:
-            break
-        let_out, fired, more = hand_over.fire(tr, scope, keys, timers.waited)
-        fired += rates.tidy(tr, scope, keys, timers.rested)
-        done = done.plus(ready=let_out, moved=fired, size=more)
     if done.ready:
         wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, done.ready))
     return done

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ..schema import due
-from ..schema.keys import TIDYING, WORK, SlotKeys, What
+from ..schema import due, once
+from ..schema.keys import SHARED, TIDYING, WORK, AgendaKeys, What
 from ..schema.leases import unpack_expiry
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -20,7 +20,7 @@ from . import place, time_to_live
 from .delivery import limits, promotion, results
 from .enqueue import dedup
 from .groups import inspection as groups
-from .slots import gates
+from .slots import hand_over, rates
 from .transaction_budget import SIDE_BYTES
 
 MAX_ENTRIES = 100
@@ -64,29 +64,77 @@ class _Handled(NamedTuple):
     size: int = 0
 
 
-def reads(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
-    """Issue a snapshot read of when to look at what."""
-    return due.reads(tr, scope.keys)
+class Reads:
+    """Snapshot reads of when to look at what, in the queue and, if its messages count in limits,
+    below the root: issued and not awaited. Another round trip if that is not known yet.
+
+    own: that of the queue, if it was issued.
+    """
+
+    def __init__(self, tr: fdb.Transaction, scope: Scope, own: fdb.FDBRange | None = None) -> None:
+        self._tr, self._scope = tr, scope
+        self._own = due.reads(tr, scope.keys) if own is None else own
+        self._shared = due.reads(tr, scope.root.limits) if scope.shared else None
+
+    @property
+    def ranks(self) -> list[tuple[AgendaKeys, list[due.Rank]]]:
+        """The ranks of each agenda, the most urgent first."""
+        scope = self._scope
+        own = due.ranks(scope.keys, self._own)
+        found: list[tuple[AgendaKeys, list[due.Rank]]] = [(scope.keys, own)]
+        if self._shared is None and any(each.rank == SHARED for each in own):
+            scope.shared = True
+            self._shared = due.reads(self._tr, scope.root.limits)
+        if self._shared is not None:
+            found.append((scope.root.limits, due.ranks(scope.root.limits, self._shared)))
+        return found
+
+    @property
+    def some(self) -> bool:
+        """Whether the queue has an agenda."""
+        return bool(self.ranks[0][1])
+
+    def over(self, now_ms: int) -> bool:
+        """Whether there is a rank to look at now."""
+        return any(each.from_ms <= now_ms for _, some in self.ranks for each in some)
+
+    @property
+    def next_ms(self) -> int:
+        """When to look next; ``NEVER_MS`` if there is nothing."""
+        return min((e.from_ms for _, some in self.ranks for e in some), default=due.NEVER_MS)
 
 
 @transactional
-def step(tr: fdb.Transaction, scope: Scope, issued: fdb.FDBRange) -> Done:
+def step(tr: fdb.Transaction, scope: Scope, issued: Reads) -> Done:
     """Do what is due, as far as one transaction does. Two round trips if there may be any, and one
     or two for what only tidies.
 
     Conflicts with others that do the same, or change it, and with what is added meanwhile and is
-    due before all that stays.
+    due before all that stays. What only tidies below the root, where queues meet, is left to
+    transactions of the package's own: it must abort nobody else's.
     """
-    keys, now_ms = scope.keys, scope.now_ms(tr)
-    seen = [each for each in due.ranks(keys, issued) if each.from_ms <= now_ms][:MAX_RANKS]
+    done = Done()
+    for keys, ranks in issued.ranks:
+        tidies = keys is scope.keys or once.attempt(tr).brief
+        if done.size <= SIDE_BYTES:
+            some = [each for each in ranks if tidies or each.rank < TIDYING]
+            did = _step(tr, scope, keys, some)
+            done = Done(*map(sum, zip(done, did, strict=True)))
+    return done
+
+
+def _step(tr: fdb.Transaction, scope: Scope, keys: AgendaKeys, ranks: Sequence[due.Rank]) -> Done:
+    """Do what is due of one agenda."""
+    now_ms = scope.now_ms(tr)
+    seen = [each for each in ranks if each.from_ms <= now_ms][:MAX_RANKS]
     share = max(1, MAX_ENTRIES // max(1, len(seen)))
-    found = [_issue(tr, scope, each, now_ms, share) for each in seen]
+    found = [_issue(tr, scope, keys, each, now_ms, share) for each in seen]
     messages: list[promotion.Row] = []
     entries: defaultdict[What, list[due.Entry]] = defaultdict(list)
     room, moved, tidied = SIDE_BYTES, 0, 0
     for each in found:
         taken, following = 0, None
-        for row in _opened(scope, each):
+        for row in _opened(scope, keys, each):
             if isinstance(row, due.Entry):
                 if len(entries[row.what]) == _HANDLERS[row.what].most:
                     following = row.key
@@ -126,8 +174,15 @@ def step(tr: fdb.Transaction, scope: Scope, issued: fdb.FDBRange) -> Done:
     return Done(ready, moved, tidied, expired, size)
 
 
-def _issue(tr: fdb.Transaction, scope: Scope, seen: due.Rank, now_ms: int, limit: int) -> _Issued:
-    over, later = scope.keys.due(seen.rank, now_ms), scope.keys.due_later(seen.rank, now_ms)
+def _issue(
+    tr: fdb.Transaction,
+    scope: Scope,
+    keys: AgendaKeys,
+    seen: due.Rank,
+    now_ms: int,
+    limit: int,
+) -> _Issued:
+    over, later = keys.due(seen.rank, now_ms), keys.due_later(seen.rank, now_ms)
     mode = fdb.StreamingMode
     return _Issued(
         seen,
@@ -137,12 +192,12 @@ def _issue(tr: fdb.Transaction, scope: Scope, seen: due.Rank, now_ms: int, limit
     )
 
 
-def _opened(scope: Scope, issued: _Issued) -> Iterator[promotion.Row | due.Entry]:
+def _opened(scope: Scope, keys: AgendaKeys, issued: _Issued) -> Iterator[promotion.Row | due.Entry]:
     for kv in issued.over:
         if issued.seen.rank < WORK:
             yield promotion.opened(scope, kv)
         else:
-            yield due.entry(scope.keys, kv)
+            yield due.entry(keys, kv)
 
 
 # -- what is done -----------------------------------------------------------------------------
@@ -176,6 +231,20 @@ def _look_at_groups(
     return _Handled(len(entries), size=groups.look(tr, scope, entries))
 
 
+def _open_gates(
+    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
+) -> _Handled:
+    fired, ready, size = hand_over.fire(tr, scope, entries, max(0, room))
+    return _Handled(fired, ready, size=size)
+
+
+def _forget_rates(
+    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
+) -> _Handled:
+    rates.tidy(tr, scope, entries)
+    return _Handled(len(entries))
+
+
 class _Handler(NamedTuple):
     """What does entries of one sort, how many in one step, at most, and about how many bytes each
     leaves to be taken from the room for messages."""
@@ -189,6 +258,8 @@ _HANDLERS = {
     What.EXPIRED: _Handler(_end_expired, 2 * time_to_live.STEP_ROWS),
     What.RESULT: _Handler(_forget_results, MAX_ENTRIES),
     What.WINDOW: _Handler(_forget_windows, MAX_ENTRIES),
+    What.GATE: _Handler(_open_gates, hand_over.MAX_FIRED, SIDE_BYTES // 2 // hand_over.MAX_FIRED),
+    What.REST: _Handler(_forget_rates, rates.MAX_TIDIED),
     What.GROUP: _Handler(_look_at_groups, groups.MAX_LOOKED, SIDE_BYTES // groups.MAX_LOOKED),
 }
 
@@ -199,38 +270,27 @@ _HANDLERS = {
 class Coming(NamedTuple):
     """The reads of what happens next, issued and not awaited."""
 
-    earliest: fdb.FDBRange
+    agenda: Reads
     expiry: fdb.FDBRange
-    timers: list[tuple[SlotKeys, fdb.FDBRange]]
 
 
 def coming(tr: fdb.Transaction, scope: Scope) -> Coming:
-    """Issue snapshot reads of when delayed messages are due, of the first lease to expire and the
-    first timer of a rate, and of the first group to look at if the queue has groups."""
-
-    def first(keys: slice) -> fdb.FDBRange:
-        return tr.snapshot.get_range(
-            keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
-        )
-
-    timers = [(keys, first(keys.timer.under(0))) for keys in gates.timed(scope)]
-    expiry = scope.keys.expiry.rows
-    return Coming(due.reads(tr, scope.keys), first(expiry), timers)
+    """Issue snapshot reads of when to look at what, and of the first lease to expire."""
+    expiry, mode = scope.keys.expiry.rows, fdb.StreamingMode.exact
+    first = tr.snapshot.get_range(expiry.start, expiry.stop, limit=1, streaming_mode=mode)
+    return Coming(Reads(tr, scope), first)
 
 
 def next_seconds(tr: fdb.Transaction, scope: Scope, reads: Coming) -> float | None:
-    """Seconds until the next delayed message, timer or group is due, the next lease may expire, or
-    the queue's rate lets somebody take the next message; None if none.
+    """Seconds until something is due, the next lease may expire, or the queue's rate lets somebody
+    take the next message; None if none.
 
     One round trip if the queue has a rate: it sees what the transaction takes.
 
     Until then a waiting consumer needs to look only if it is woken.
     """
-    now_ms = scope.now_ms(tr)
-    ranks = due.ranks(scope.keys, reads.earliest)
-    times = [(each.from_ms - now_ms) / 1000 for each in ranks]
-    for keys, timer in reads.timers:
-        times += [(keys.timer.parse(kv.key)[1] - now_ms) / 1000 for kv in timer]
+    now_ms, next_ms = scope.now_ms(tr), reads.agenda.next_ms
+    times = [] if next_ms == due.NEVER_MS else [(next_ms - now_ms) / 1000]
     for kv in reads.expiry:
         version, _ = scope.keys.expiry.parse(kv.key)
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND

@@ -8,7 +8,6 @@ transaction that relied on the old value.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,7 +22,6 @@ from ..values.options import QueueOptions, parse
 from ..values.serializers import Declared
 from .codec import Stored, unpack
 from .consumers import Definition
-from .envelope import Envelope
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Noted, Scheme, Scope
 
@@ -90,12 +88,6 @@ def note(tr: fdb.Transaction, scope: Scope, use: Noted) -> None:
     if use not in scope.noted:
         stored = _stored(tr, scope)
         _put(tr, scope.keys, replace(stored, noted=stored.noted | {use}))
-
-
-def note_limits(tr: fdb.Transaction, scope: Scope, envelopes: Iterable[Envelope]) -> None:
-    """Note that messages count in limits, as ``note``."""
-    if "limits" not in scope.noted and any(envelope.limits for envelope in envelopes):
-        note(tr, scope, "limits")
 
 
 def _stored(tr: fdb.Transaction, scope: Scope) -> Meta:

@@ -21,7 +21,9 @@ from ..store.binding import fdb
 from ..store.client import parse_int
 from ..values.limits import Gate
 from .codec import pack_time, unpack_time
-from .keys import AgendaKeys, What
+from .keys import SHARED, AgendaKeys, What
+
+NEVER_MS = 2**63
 
 
 class Rank(NamedTuple):
@@ -58,6 +60,16 @@ def tidy(tr: fdb.Transaction, keys: AgendaKeys, time_ms: int, what: What, name: 
     add(tr, keys, keys.tidying(time_ms, what, name))
 
 
+def mark_shared(tr: fdb.Transaction, keys: AgendaKeys) -> None:
+    """Let who looks at the agenda of a queue look at that of the root, too. Blind."""
+    tr[keys.earliest(SHARED)] = pack_time(NEVER_MS)
+
+
+def shared(tr: fdb.Transaction, keys: AgendaKeys) -> bool:
+    """Whether messages of a queue count in limits. One round trip, no conflicts."""
+    return tr.snapshot.get(keys.earliest(SHARED)).present()
+
+
 def parse(keys: AgendaKeys, key: bytes) -> tuple[int, int]:
     """The rank and the time of an entry. Raises ``CorruptData``."""
     rank, end = parse_int(key, len(keys.delayed.prefix))
@@ -84,11 +96,6 @@ def ranks(keys: AgendaKeys, rows: Iterable[fdb.KeyValue]) -> list[Rank]:
     """The ranks that were read, the most urgent first."""
     found = [Rank(keys.earliest.parse(kv.key)[0], unpack_time(kv.value)) for kv in rows]
     return sorted(found, key=lambda each: AgendaKeys.urgency(each.rank))
-
-
-def any_over(rows: Iterable[fdb.KeyValue], now_ms: int) -> bool:
-    """Whether there is a rank to look at now."""
-    return any(unpack_time(kv.value) <= now_ms for kv in rows)
 
 
 def rise(tr: fdb.Transaction, keys: AgendaKeys, seen: Rank, following: bytes | None) -> None:

@@ -33,7 +33,7 @@ HASHES = 2**32
 """Members of groups stand by the hashes of their ids, which are below this."""
 SHARDS = 16
 """Over how many keys the counters of a group are spread."""
-WORK, TIDYING = 256, 512
+WORK, TIDYING, SHARED = 256, 512, 1_024
 """The ranks of the agenda behind those of delayed messages, see ``AgendaKeys``."""
 _LEASE_BYTES = 370
 _PREFIXES = 16
@@ -60,7 +60,6 @@ Part = Annotated[int, "part"]
 Priority = Annotated[int, "-priority"]
 Random = Annotated[bytes, "random"]
 Rank = Annotated[int, "rank"]
-Rests = Annotated[int, "rests"]
 SessionId = Annotated[bytes, "session"]
 Since = Annotated[int, "since"]
 Sort = Annotated[int, "what"]
@@ -178,7 +177,70 @@ class LogKeys(KindKeys[Stamp, N]):
 # -- the table ------------------------------------------------------------------------------------
 
 
-class SlotKeys(Keys):
+class What(IntEnum):
+    """What falls due beside delayed messages: the third element of such an entry."""
+
+    EXPIRED = 0
+    """The time to live of a message is over."""
+    RESULT = 1
+    """A result is kept no longer."""
+    WINDOW = 2
+    """The dedup ids of a window are remembered no longer."""
+    GROUP = 3
+    """A group is to be forgotten, or its callback is still to come."""
+    GATE = 4
+    """Messages may pass a key or a limit, by its rate or since it is owed."""
+    REST = 5
+    """What is known of the rate of a key or a limit has no meaning any more."""
+
+
+class AgendaKeys(Keys):
+    """The keys of an agenda: all that falls due by the wall clock, by rank and time.
+
+    A rank says how urgent it is. The delayed messages of a level have its number, what may bring
+    messages of a level has ``WORK`` more, and what brings none is ``TIDYING``, behind all levels.
+    ``SHARED`` has no entries: EARLIEST has it, with a time that never comes, where messages of a
+    queue count in limits, so that the agenda of the root matters, too.
+    """
+
+    earliest = KindKeys[Rank](
+        21, unpack_time, "not later than that of any DUE of the rank, by BYTE_MIN"
+    )
+    delayed = KindKeys[Level, Due, Random](
+        52, records.Delayed, "a message that is due later", "DUE"
+    )
+
+    entry = KindKeys[Rank, Due, Sort, Subject](52, "nothing", "what else falls due")
+
+    def delayed_messages(self, level: int | None = None) -> slice:
+        """The delayed messages of a level, or of all: by level, and then by time."""
+        if level is not None:
+            return self.delayed.under(level)
+        return slice(self.delayed.rows.start, self.delayed.begin(WORK))
+
+    def work(self) -> slice:
+        """What is not a message, and may bring some."""
+        return slice(self.entry.begin(WORK), self.entry.begin(TIDYING))
+
+    def due(self, rank: int, time_ms: int) -> slice:
+        """The entries of a rank that are due at a time."""
+        return self.delayed.before(rank, time_ms + 1)
+
+    def due_later(self, rank: int, time_ms: int) -> slice:
+        """The entries of a rank that are due after a time."""
+        return slice(self.delayed.begin(rank, time_ms + 1), self.delayed.under(rank).stop)
+
+    def tidying(self, time_ms: int, what: What, name: str) -> bytes:
+        """The key of an entry that brings no message."""
+        return self.entry(TIDYING, time_ms, what, name)
+
+    @staticmethod
+    def urgency(rank: int) -> tuple[bool, int, bool]:
+        """What sorts ranks: by level, and in a level what may bring messages first."""
+        return rank >= TIDYING, rank % WORK, rank < WORK
+
+
+class SlotKeys(AgendaKeys):
     """The keys of slots, of what waits for them, and of how many there are.
 
     Those of a queue's own keys have all that is stored of them in the queue. A limit has its slots,
@@ -186,9 +248,6 @@ class SlotKeys(Keys):
     message, and the queue has a row of its own with the same elements for each.
     """
 
-    timer = KindKeys[Rests, Due, Gate](
-        20, "nothing", "when to look at a rate: messages wait (0) or rest (1)"
-    )
     waiting = KindKeys[Gate, N, Random](32, records.Delayed, "a message that waits for a slot")
     slot = KindKeys[Gate, N](33, "id", "of the message that holds the slot")
     backlog = KindKeys[Gate](34, records.Backlog, "since when messages wait")
@@ -233,64 +292,7 @@ class GroupKeys(Keys):
         return self.group_ends(group, 2, 0)
 
 
-class What(IntEnum):
-    """What falls due beside delayed messages: the third element of such an entry."""
-
-    EXPIRED = 0
-    """The time to live of a message is over."""
-    RESULT = 1
-    """A result is kept no longer."""
-    WINDOW = 2
-    """The dedup ids of a window are remembered no longer."""
-    GROUP = 3
-    """A group is to be forgotten, or its callback is still to come."""
-
-
-class AgendaKeys(Keys):
-    """The keys of an agenda: all that falls due by the wall clock, by rank and time.
-
-    A rank says how urgent it is. The delayed messages of a level have its number, what may bring
-    messages of a level has ``WORK`` more, and what brings none is ``TIDYING``, behind all levels.
-    """
-
-    earliest = KindKeys[Rank](
-        21, unpack_time, "not later than that of any DUE of the rank, by BYTE_MIN"
-    )
-    delayed = KindKeys[Level, Due, Random](
-        52, records.Delayed, "a message that is due later", "DUE"
-    )
-
-    entry = KindKeys[Rank, Due, Sort, Subject](52, "nothing", "what else falls due")
-
-    def delayed_messages(self, level: int | None = None) -> slice:
-        """The delayed messages of a level, or of all: by level, and then by time."""
-        if level is not None:
-            return self.delayed.under(level)
-        return slice(self.delayed.rows.start, self.delayed.begin(WORK))
-
-    def work(self) -> slice:
-        """What is not a message, and may bring some."""
-        return slice(self.entry.begin(WORK), self.entry.begin(TIDYING))
-
-    def due(self, rank: int, time_ms: int) -> slice:
-        """The entries of a rank that are due at a time."""
-        return self.delayed.before(rank, time_ms + 1)
-
-    def due_later(self, rank: int, time_ms: int) -> slice:
-        """The entries of a rank that are due after a time."""
-        return slice(self.delayed.begin(rank, time_ms + 1), self.delayed.under(rank).stop)
-
-    def tidying(self, time_ms: int, what: What, name: str) -> bytes:
-        """The key of an entry that brings no message."""
-        return self.entry(TIDYING, time_ms, what, name)
-
-    @staticmethod
-    def urgency(rank: int) -> tuple[bool, int, bool]:
-        """What sorts ranks: by level, and in a level what may bring messages first."""
-        return rank >= TIDYING, rank % WORK, rank < WORK
-
-
-class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
+class QueueKeys(SlotKeys, GroupKeys):
     """The keys of one queue, below its prefix.
 
     lease_bytes: about how many bytes a lease, or its end, adds to each message: counters, keys and
@@ -336,7 +338,7 @@ class QueueKeys(SlotKeys, GroupKeys, AgendaKeys):
     chunk = KindKeys[Chunks, N](
         19, "bytes", "of a payload too large for one value, named by its envelope"
     )
-    # TIMER, EARLIEST and these follow each other: a receiver that reads the first of their keys
+    # EARLIEST and these follow each other: a receiver that reads the first of their keys
     # learns that none of those before it exists.
     led = KindKeys[Name](22, unpack_index, "until when a line of consumers has a leader", "LINE")
     leader = KindKeys[Name, Zero](22, "claim", "who that is")

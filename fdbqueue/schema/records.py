@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from ..errors import CorruptData
 from ..values.groups import Outcome, ThenOn
@@ -224,9 +224,10 @@ def unpack_limits(value: bytes | None) -> OwnLimits:
 
 
 class Timer(NamedTuple):
-    """When to look at the rate of a key. rests: 0 if messages wait for that, else 1."""
+    """The entry of the agenda with which somebody looks at the rate of a key again: that of REST
+    where no message waits."""
 
-    rests: Literal[0, 1]
+    rank: int
     due_ms: int
 
 
@@ -242,8 +243,7 @@ class Reached(Stored, frozen=True):
 
 
 class Paced(Reached, frozen=True):
-    """How far the messages of a key have come by its rate. timer: when to look again, which TIMER
-    repeats."""
+    """How far the messages of a key have come by its rate. timer: when to look again."""
 
     timer: Timer
 

@@ -45,10 +45,9 @@ class Chore:
         self.next = 0.0
 
 
-Noted = Literal["rates", "cancels", "limits"]
-"""What a queue may have come to: keys may have rates, leased messages may have been cancelled, and
-messages may count in limits that queues share, or have several
-gates."""
+Noted = Literal["rates", "cancels"]
+"""What a queue may have come to: keys may have rates, and leased messages may have been
+cancelled."""
 
 
 Scheme = Literal["auto", "first", "staged"]
@@ -66,7 +65,8 @@ class Scope:
     each priority. index: which subscriptions want a message; None where there is none. plain_bytes:
     the largest payload that is stored unchanged, with nothing beside its message; negative if the
     queue has bounds, a history, or another order than that of arrival. waited: keys and limits that
-    had a backlog lately, as far as this process knows. noted: what META notes of the queue.
+    had a backlog lately, as far as this process knows. shared: whether messages count in limits, as
+    far as it knows. noted: what META notes of the queue.
     serializer: what META says of the one that the queue was first opened with.
     """
 
@@ -85,6 +85,7 @@ class Scope:
     levels: tuple[int, ...] = field(init=False)
     plain_bytes: int = field(init=False)
     waited: set[Gate] = field(init=False, default_factory=set)
+    shared: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.index = SubscriptionIndex(self.subscriptions) if self.subscriptions else None

@@ -18,7 +18,8 @@ from fdbqueue.errors import (
 )
 from fdbqueue.messages.slots import release
 from fdbqueue.queue.keys.limits import Limits, SharedLimit
-from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema import due
+from fdbqueue.schema.keys import WORK, QueueKeys, What
 from fdbqueue.schema.rows import within
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -413,12 +414,8 @@ def test_a_queue_whose_messages_have_no_limits_reads_nothing_more(
     queues[0].enqueue_many(db, some(9))
     assert payloads(queues[1].receive_many(db, 10)) == [b"", b""]
     assert before
-    assert "limits" not in db_scope(db, queues[1]).noted
-    assert "limits" in db_scope(db, queues[0]).noted
-
-
-def db_scope(db: Database, queue: Queue) -> Any:
-    return queue._read(db, queue._scope)
+    shared = fdb.transactional(due.shared)
+    assert [shared(db, queue._keys) for queue in queues] == [True, False]
 
 
 # -- checks -----------------------------------------------------------------------------------
@@ -444,10 +441,10 @@ def damage(db: Database, name: str, one: Queue, two: Queue) -> None:
         case "the backlog is miscounted":
             db[root.backlog_count(("api", "stripe"), 0)] = (77).to_bytes(8, "little")
         case "no timer looks at the rate":
-            every = within(root.timer.prefix)
-            del db[every.start : every.stop]
+            del db[root.delayed.rows]
         case "a timer is that of no rate":
-            db[root.timer(0, 1, ("api", "gone"))] = b""
+            due_at_1 = root.entry(WORK, 1, What.GATE, ("api", "gone"))
+            fdb.transactional(due.add)(db, root, due_at_1)
         case "a queue was removed by hand":
             whole = two._keys.all()
             del db[whole.start : whole.stop]

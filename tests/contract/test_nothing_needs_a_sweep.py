@@ -7,7 +7,6 @@ import pytest
 from fdbqueue import KeyLimits, NewMessage, Queue, fdb
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.schema.rows import Kind
-from tests.expected import agenda
 from tests.still_clock import StillClock
 
 
@@ -45,7 +44,6 @@ def test_dedup_ids_go_though_no_other_comes(
     assert rows(db, queue, QueueKeys.dedup) == 0
 
 
-@agenda
 def test_resting_keys_go_behind_a_slow_one(
     db: fdb.Database, queue: Queue, clock: StillClock
 ) -> None:

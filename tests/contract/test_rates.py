@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.messages.slots import hand_over, rates
-from fdbqueue.schema.keys import QueueKeys
+from fdbqueue.schema import due
+from fdbqueue.schema.keys import WORK, QueueKeys, What
 from fdbqueue.schema.records import Paced, Timer
 from fdbqueue.store.binding import fdb
 from tests.audit import sound
@@ -53,7 +54,7 @@ def left(db: Database, queue: Queue) -> int:
         QueueKeys.window,
         QueueKeys.backlog,
         QueueKeys.rate,
-        QueueKeys.timer,
+        QueueKeys.delayed,
     )
     ranges = [queue._keys.kind(kind) for kind in kinds]
     return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
@@ -309,26 +310,31 @@ def test_a_consumer_that_waits_gets_the_next_message_when_its_time_comes(
 # -- verification -----------------------------------------------------------------------------
 
 
+@fdb.transactional
+def add(tr: fdb.Transaction, queue: Queue, entry: bytes) -> None:
+    due.add(tr, queue._keys, entry)
+
+
 def lost_timer(db: Database, queue: Queue) -> None:
-    del db[queue._keys.timer.rows]
+    del db[queue._keys.delayed.rows]
 
 
 def timer_of_nothing(db: Database, queue: Queue) -> None:
-    db[queue._keys.timer(0, 5, "other")] = b""
+    add(db, queue, queue._keys.entry(WORK, 5, What.GATE, "other"))
 
 
 def late_timer(db: Database, queue: Queue) -> None:
     keys = queue._keys
     known = Paced.unpack(db[keys.rate("a")] or b"")
-    late = Timer(0, known.timer.due_ms + 86_400_000)
-    del db[keys.timer(*known.timer, "a")]
-    db[keys.timer(*late, "a")] = b""
+    late = Timer(known.timer.rank, known.timer.due_ms + 86_400_000)
+    del db[keys.entry(*known.timer, What.GATE, "a")]
+    add(db, queue, keys.entry(*late, What.GATE, "a"))
     db[keys.rate("a")] = replace(known, timer=late).pack()
 
 
 def lost_rate(db: Database, queue: Queue) -> None:
     del db[queue._keys.rate.rows]
-    del db[queue._keys.timer.rows]
+    del db[queue._keys.delayed.rows]
 
 
 @pytest.mark.parametrize(

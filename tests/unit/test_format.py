@@ -251,7 +251,7 @@ def groups(key: bytes) -> object:
 
 
 KEPT = Kept(State.DONE, 1_700_000_100_000, "application/json", b"42")
-PACED = Paced(1_700_000_000_600_000, Rate(600_000, 20), Timer(1, 1_700_000_000_600))
+PACED = Paced(1_700_000_000_600_000, Rate(600_000, 20), Timer(512, 1_700_000_000_600))
 VECTORS: dict[str, Vector] = {
     "META": Vector(QUEUE.meta, META.pack(), None, (catalogue.Meta.unpack, META)),
     "READY": Vector(
@@ -362,6 +362,16 @@ VECTORS: dict[str, Vector] = {
         Pause(120_000).pack(),
         (QUEUE.entry.parse, (256, 1_700_000_180_000, 3, "load")),
         (Pause.unpack, Pause(120_000)),
+    ),
+    "DUE, key to look at": Vector(
+        QUEUE.entry(261, 1_700_000_000_600, What.GATE, "customer-7"),
+        EMPTY,
+        (QUEUE.entry.parse, (261, 1_700_000_000_600, 4, "customer-7")),
+    ),
+    "DUE, rate to forget": Vector(
+        QUEUE.entry(*PACED.timer, What.REST, "customer-7"),
+        EMPTY,
+        (QUEUE.entry.parse, (512, 1_700_000_000_600, 5, "customer-7")),
     ),
     "EARLIEST": Vector(
         QUEUE.earliest(DUE.level),
@@ -540,13 +550,8 @@ VECTORS: dict[str, Vector] = {
         (QUEUE.rate.parse, ("customer-7",)),
         (
             Paced.unpack,
-            Paced(1_700_000_000_600_000, Rate(600_000, 20), Timer(1, 1_700_000_000_600)),
+            Paced(1_700_000_000_600_000, Rate(600_000, 20), Timer(512, 1_700_000_000_600)),
         ),
-    ),
-    "TIMER": Vector(
-        QUEUE.timer(1, 1_700_000_000_600, "customer-7"),
-        b"",
-        (QUEUE.timer.parse, (1, 1_700_000_000_600, "customer-7")),
     ),
     "IN_FLIGHT": Vector(QUEUE.in_flight, pack_index(3), None, (unpack_index, 3)),
     "PACE": Vector(
@@ -775,7 +780,7 @@ def test_the_page_has_the_bytes_of_limits_that_queues_share() -> None:
         "BACKLOG, count": (keys.backlog_count(STRIPE, 0), pack_index(12)),
         "LIMITS": (keys.limits(STRIPE), pack({"concurrency": 3, "rate": "100/min"})),
         "RATE": (keys.rate(STRIPE), PACED.pack()),
-        "TIMER": (keys.timer(*PACED.timer, STRIPE), EMPTY),
+        "DUE, rate to forget": (keys.entry(*PACED.timer, What.REST, STRIPE), EMPTY),
     }
     listed = {
         name: (bytes.fromhex(plain(key)), bytes.fromhex(plain(value)))

@@ -139,7 +139,7 @@ TEA = page("READY")
         ("SUBSCRIPTION", ["audit", "acquire", None, False, False]),
         ("STATE", [bytes(range(16)), 89_000_000]),
         ("BACKLOG", [1_700_000_000_000, [3, None, None]]),
-        ("RATE", [1_700_000_000_600_000, [600_000, 20], [1, 1_700_000_000_600]]),
+        ("RATE", [1_700_000_000_600_000, [600_000, 20], [512, 1_700_000_000_600]]),
         ("CONSUMER", ["billing", 1, 1_700_000_000_000, 0, 0, ""]),
         ("LIMITS", {"concurrency": 5, "window": None, "weight": 3, "paused": True}),
         ("SINK", [1, 2, 100, 50, 49, [0, 1, 20], 1_700_000_000_000]),

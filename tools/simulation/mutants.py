@@ -265,13 +265,13 @@ def returns_what_was_replaced() -> None:
 @mutant
 def forgets_timers() -> None:
     """Nobody looks when the next message may come by its rate."""
-    vars(rates)["Pace"].rely = lambda pace, scope: None
+    vars(rates)["Pace"].rely = lambda *_: None
 
 
 @mutant
 def owes_nothing() -> None:
     """What one transaction cannot let out is forgotten: a step that stops at its bound."""
-    vars(hand_over)["_owe"] = lambda tr, scope, gate, known: None
+    vars(hand_over)["_owe"] = lambda *_: None
     vars(hand_over)["STEP_ROWS"] = 2
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from ...messages import agenda
 from ...messages.delivery import batch, lease, scan, settle
 from ...messages.run import Held
-from ...messages.slots import rates
-from ...schema import due, once
+from ...schema import due as due_entries
+from ...schema import once
 from ...schema.keys import QueueKeys
 from ...schema.leases import new_claim
 from ...store import tasks, world
@@ -155,22 +156,21 @@ def _attempt(
     keys, snapshot, limit = access.keys, tr.snapshot, demand.max_messages
     mode = _EXACT if limit == 1 else _WANT_ALL
     ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
-    # The first of the timers, the agenda, the line and the expiries; if there were some of the
-    # first three the last time, each of them.
-    following = snapshot.get_key(keys.timer.first)
-    beyond = _beyond(tr, keys) if access.agenda else None
+    # The first of the agenda, the line and the expiries; if there were some of the first two the
+    # last time, each of them.
+    each = _each(tr, keys) if access.agenda else None
+    first = snapshot.get_key(keys.earliest.first) if each is None else each[1]
     ending = settle.Ending(tr, keys, ack) if ack else None
-    scope = access.entry.scope(tr, following)
-    shared = scope.root.limits if "limits" in scope.noted else None
-    timer = snapshot.get_key(shared.timer.first) if shared else None
+    scope = access.entry.scope(tr, first)
+    if each is None and first.value < keys.request.end:
+        each = _each(tr, keys)
+    earliest, line, expiry = each or (None, first, first)
+    due = None if earliest is None else agenda.Reads(tr, scope, earliest)
     if ending and not settle.done(tr, scope, ending):
         # The next message of a key has become ready, and may be the first.
         ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
-    options, first = scope.options, following.value
-    access.agenda = first < keys.request.end
-    if access.agenda and beyond is None:
-        beyond = _beyond(tr, keys)
-    earliest, line, expiry = beyond or ((), following, following)
+    options = scope.options
+    access.agenda = line.value < keys.request.end or (due is not None and due.some)
     access.common = scope.scheme != "staged" and not leads
     beside = leads or not lined or not (waits or scope.scheme == "auto")
     common = (
@@ -179,9 +179,7 @@ def _attempt(
         and options.max_in_flight is None
         and options.rate is None
         and (beside or line.value >= keys.line.all.stop)
-        and not due.any_over(earliest, scope.now_ms(tr))
-        and not (first < keys.timer.end and rates.is_due(keys, first, scope.now_ms(tr)))
-        and not (timer and shared and rates.is_due(shared, timer.value, scope.now_ms(tr)))
+        and not (due and due.over(scope.now_ms(tr)))
         and not (
             expiry.value < keys.expiry.end
             and (
@@ -212,7 +210,7 @@ def _attempt(
     return found
 
 
-def _beyond(tr: fdb.Transaction, keys: QueueKeys) -> tuple[fdb.FDBRange, fdb.Key, fdb.Key]:
+def _each(tr: fdb.Transaction, keys: QueueKeys) -> tuple[fdb.FDBRange, fdb.Key, fdb.Key]:
     """Issue reads of when to look at the agenda, and of the first in line and to expire."""
     line, expiry = keys.request.first, keys.expiry.first
-    return due.reads(tr, keys), tr.snapshot.get_key(line), tr.snapshot.get_key(expiry)
+    return due_entries.reads(tr, keys), tr.snapshot.get_key(line), tr.snapshot.get_key(expiry)

@@ -6,12 +6,15 @@ from functools import partial
 
 from ...schema import due
 from ...schema.codec import pack_time
+from ...schema.keys import AgendaKeys
 from .audit import Audit
 
 
-def earliest(audit: Audit) -> None:
-    """No entry of a rank is due before the rank is looked at."""
-    keys = audit.scope.keys
+def earliest(audit: Audit, keys: AgendaKeys) -> None:
+    """No entry of a rank is due before the rank is looked at.
+
+    keys: those of the queue, or of the limits of its root.
+    """
     every = keys.delayed.rows
     known = {one.rank: one.from_ms for one in due.ranks(keys, audit.whole(keys.earliest.rows))}
     begin = every.start

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from functools import partial
 
 from ...errors import CorruptData
+from ...schema import due
 from ...schema.codec import pack_counters, unpack_counters
-from ...schema.keys import SlotKeys
+from ...schema.keys import TIDYING, SlotKeys
 from ...schema.records import Backlog, Paced, unpack_limits
 from ...schema.rows import within
 from ...values.limits import Gate
@@ -50,6 +52,8 @@ def check(audit: Audit, keys: SlotKeys) -> None:
             unreadable.add(gate)
             repair = partial(_begin if waiting[gate] else _end, audit, gate)
             audit.report("unreadable", named(gate), str(error), repair)
+    work = (due.entry(keys, kv) for kv in audit.whole(keys.work()))
+    owed = {each.name for each in work if each.due_ms == hand_over.OWED_MS}
     for gate in sorted({*waiting, *counts, *backlogs} - unreadable, key=named):
         wait, known, subject = waiting[gate], backlogs.get(gate), named(gate)
         if wait and known is None:
@@ -60,7 +64,7 @@ def check(audit: Audit, keys: SlotKeys) -> None:
             end = partial(_end, audit, gate)
             audit.report("backlog astray", subject, "no message waits", end)
         elif known is not None:
-            _stuck(audit, gate, known)
+            _stuck(audit, gate, known, owed)
         if wait != counts.get(gate, 0):
             operand = pack_counters((wait - counts.get(gate, 0),))
             correct = partial(audit.tr.add, keys.backlog_count(gate, 0), operand)
@@ -69,7 +73,7 @@ def check(audit: Audit, keys: SlotKeys) -> None:
             audit.report("backlog miscounted", subject, detail, repair)
 
 
-def _stuck(audit: Audit, gate: Gate, known: Backlog) -> None:
+def _stuck(audit: Audit, gate: Gate, known: Backlog, owed: Set[Gate]) -> None:
     """Whether messages wait for nothing, since one could become ready."""
     keys, snapshot = gates.keys(audit.scope, gate), audit.tr.snapshot
     own = snapshot.get(keys.limits(gate)).value
@@ -78,7 +82,7 @@ def _stuck(audit: Audit, gate: Gate, known: Backlog) -> None:
     # After a change of the limits, the next end of a message that is out counts what is held.
     if any(held) and known.settled != allowed:
         return
-    if snapshot.get(keys.timer(0, 0, gate)).present():
+    if gate in owed:
         return  # Whoever looks for messages next lets them out.
     if all(most is None or count < most for count, most in zip(held, allowed.numbers, strict=True)):
         stored = rates.read(audit.tr, audit.scope, gate)
@@ -87,7 +91,7 @@ def _stuck(audit: Audit, gate: Gate, known: Backlog) -> None:
             known_rate = Paced.unpack(paced)
             now_ms = audit.scope.now_ms(audit.tr)
             coming = rates.next_ms(known_rate, allowed.rate, now_ms)
-            if not known_rate.timer.rests and known_rate.timer.due_ms <= coming:
+            if known_rate.timer.rank != TIDYING and known_rate.timer.due_ms <= coming:
                 return  # Its timer lets the next one out.
         detail = f"messages wait, and {held[0]:,} hold slots, {held[1]:,} places of the window"
         audit.report("backlog stuck", named(gate), detail, partial(fill, audit, gate))

@@ -1,30 +1,57 @@
-"""Checks of the rates of keys, page by page: each RATE has its TIMER, and the reverse; and of the
-queue's own rate."""
+"""Checks of rates, at one version: each RATE has its entry of the agenda, and the reverse; and of
+the queue's own rate."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from ...errors import CorruptData
-from ...schema.keys import QueueKeys
+from ...schema import due
+from ...schema.keys import WORK, SlotKeys, What
 from ...schema.records import Paced, Reached
+from ...values.limits import Gate
+from ..slots import gates
+from ..slots.hand_over import OWED_MS
+from . import backlogs
 from .audit import Audit
 
 
-def rates(audit: Audit, begin: bytes) -> bytes:
-    """Something looks at every rate when it is due."""
-    keys = audit.scope.keys
-    rows, following = audit.page(QueueKeys.rate, begin)
-    found = []
-    for kv in rows:
-        key = str(keys.rate.parse(kv.key)[0])
-        timer = keys.timer(*Paced.unpack(kv.value).timer, key)
-        found.append((key, timer, audit.reads.get(timer)))
-    for key, timer, there in found:
-        if not there.present():
-            repair = partial(audit.tr.set, timer, b"")
-            audit.report("rate astray", key, "nothing looks at it when it is due", repair)
-    return following
+def check(audit: Audit, keys: SlotKeys) -> None:
+    """Something looks at every rate when it is due, and every entry of a rate is that of one.
+
+    keys: those of the queue, or of the limits of its root.
+    """
+    wanted: dict[bytes, Gate] = {}
+    unreadable = set[Gate]()
+    for kv in audit.whole(keys.rate.rows):
+        (gate,) = keys.rate.parse(kv.key)
+        try:
+            wanted[gates.entry(audit.scope, gate, *Paced.unpack(kv.value).timer)] = gate
+        except CorruptData as error:
+            unreadable.add(gate)
+            audit.report("unreadable", backlogs.named(gate), str(error))
+    for kv in audit.whole(slice(keys.entry.begin(WORK), keys.entry.end)):
+        entry = due.entry(keys, kv)
+        if entry.what not in (What.GATE, What.REST) or entry.due_ms == OWED_MS:
+            continue
+        if wanted.pop(entry.key, None) is None and entry.name not in unreadable:
+            repair = partial(_clear, audit, entry)
+            detail = "its rate does not name it"
+            audit.report("timer astray", backlogs.named(entry.name), detail, repair)
+    for row, gate in wanted.items():
+        repair = partial(_add, audit, keys, row, gate)
+        detail = "nothing looks at it when it is due"
+        audit.report("rate astray", backlogs.named(gate), detail, repair)
+
+
+def _clear(audit: Audit, entry: due.Entry) -> None:
+    audit.tr.add_read_conflict_key(gates.keys(audit.scope, entry.name).rate(entry.name))
+    del audit.tr[entry.key]
+
+
+def _add(audit: Audit, keys: SlotKeys, row: bytes, gate: Gate) -> None:
+    audit.tr.add_read_conflict_key(keys.rate(gate))
+    due.add(audit.tr, keys, row)
 
 
 def pace(audit: Audit) -> None:
@@ -37,27 +64,3 @@ def pace(audit: Audit) -> None:
         except CorruptData:
             repair = partial(audit.tr.clear, key)
             audit.report("pace unreadable", "", "how far the queue has come by its rate", repair)
-
-
-def timers(audit: Audit, begin: bytes) -> bytes:
-    """Every timer is that of a rate, but those of keys that are owed slots."""
-    keys = audit.scope.keys
-    rows, following = audit.page(QueueKeys.timer, begin)
-    found = [(kv.key, keys.timer.parse(kv.key)) for kv in rows]
-    found = [one for one in found if one[1][1]]
-    stored = [audit.reads.get(keys.rate(key)) for _, (*_, key) in found]
-    for (timer, (*named, key)), value in zip(found, stored, strict=True):
-        known = _opened(value.value) if value.present() else None
-        if value.present() and known is None:
-            continue  # ``rates`` reports it.
-        if known is None or list(known.timer) != named:
-            repair = partial(audit.tr.clear, timer)
-            audit.report("timer astray", str(key), "the rate of the key does not name it", repair)
-    return following
-
-
-def _opened(value: bytes | None) -> Paced | None:
-    try:
-        return Paced.unpack(value or b"")
-    except CorruptData:
-        return None

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TypeVarTuple
 
 from ...errors import CorruptData
-from ...schema.records import Delayed, Limited, Paced
+from ...schema.records import Delayed, Limited
 from ...schema.rows import KindKeys, within
 from ...values.limits import Gate
-from . import backlogs
+from . import agenda, backlogs, rates
 from .audit import Audit
 
 Ts = TypeVarTuple("Ts")
@@ -32,7 +32,8 @@ def check(audit: Audit) -> None:
     }
     _compare(audit, root.waiting, waiting, "line astray", "waits")
     backlogs.check(audit, root)
-    _timers(audit)
+    rates.check(audit, root)
+    agenda.earliest(audit, root)
 
 
 def _compare(
@@ -64,34 +65,6 @@ def _compare(
         detail = f"message {message_id} {does}, which is not known below the root"
         put = partial(_set, audit, row, message_id)
         audit.report(finding, _subject(one, one[0]), detail, None if other else put)
-
-
-def _timers(audit: Audit) -> None:
-    """Something looks at every rate when it is due, and every timer is that of a rate."""
-    root, wanted = audit.scope.root.limits, {}
-    for kv in audit.whole(within(root.rate.prefix)):
-        (gate,) = root.rate.parse(kv.key)
-        wanted[root.timer(*Paced.unpack(kv.value).timer, gate)] = gate
-    for kv in audit.whole(within(root.timer.prefix)):
-        _, due_ms, gate = root.timer.parse(kv.key)
-        if due_ms and wanted.pop(bytes(kv.key), None) is None:
-            repair = partial(_clear_timer, audit, kv.key, gate)
-            name = backlogs.named(gate)
-            audit.report("timer astray", name, "the rate of the limit does not name it", repair)
-    for row, gate in wanted.items():
-        repair = partial(_set_timer, audit, row, gate)
-        detail = "nothing looks at it when it is due"
-        audit.report("rate astray", backlogs.named(gate), detail, repair)
-
-
-def _clear_timer(audit: Audit, row: bytes, gate: Gate) -> None:
-    audit.tr.add_read_conflict_key(audit.scope.root.limits.rate(gate))
-    del audit.tr[row]
-
-
-def _set_timer(audit: Audit, row: bytes, gate: Gate) -> None:
-    audit.tr.add_read_conflict_key(audit.scope.root.limits.rate(gate))
-    audit.tr[row] = b""
 
 
 def _below_root(audit: Audit, every: slice) -> Iterator[tuple[bytes, Limited | None]]:

@@ -21,7 +21,7 @@ from .. import lookup as places
 from .. import run
 from ..run import AnyRow
 from ..slots import permits
-from . import backlogs, groups, shared_limits
+from . import agenda, backlogs, groups, rates, shared_limits
 from .audit import HOLDERS, Audit
 
 _LIVING = (QueueKeys.ready, QueueKeys.waiting, QueueKeys.lease, QueueKeys.delayed)
@@ -60,7 +60,9 @@ def check(audit: Audit) -> None:
     _pointers(audit, messages)
     _permits(audit, messages)
     backlogs.check(audit, audit.scope.keys)
-    if "limits" in audit.scope.noted:
+    rates.check(audit, audit.scope.keys)
+    agenda.earliest(audit, audit.scope.keys)
+    if due.shared(audit.tr, audit.scope.keys):
         shared_limits.check(audit)
     _last_values(audit, messages)
     groups.check(audit, messages.ids)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...schema import catalogue, due
+from ...schema import due
 from ...schema.envelope import Envelope
 from ...schema.keys import What
 from ...schema.scope import Scope, StoredMessage
@@ -72,7 +72,6 @@ def admit(
         sizes = [len(each.payload) for each in bare]
         if max(sizes) <= scope.plain_bytes:
             return _admit_bare(tr, scope, bare, sizes)
-    catalogue.note_limits(tr, scope, [draft.envelope for draft in drafts])
     if any(draft.on_conflict != "keep" for draft in drafts):
         return _admit_in_turn(tr, scope, drafts, resuming)
     for draft in drafts if scope.options.ordered else ():

@@ -63,7 +63,7 @@ def append(tr: fdb.Transaction, entry: Entry, envelope: Envelope) -> str | None:
     if found is not None and key is not None:
         once.change(tr, keys)
         one = taking.Taking(tr, scope, key, found)
-        given = one.give(scope, message_id)
+        given = one.give(scope, number, message_id)
         if given is None:
             waits, packed = True, replace(envelope, id=message_id).pack()
             turn = Turn(key, one.following(), position.random)

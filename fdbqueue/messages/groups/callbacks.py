@@ -136,7 +136,6 @@ def _enqueued(
     delayed_row.put(tr, other, due.due_ms, message)
     if envelope.expires_at_ms is not None:
         agenda.tidy(tr, other.keys, envelope.expires_at_ms, What.EXPIRED, message.id)
-    catalogue.note_limits(tr, other, [envelope])
     return [(other, message)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ...errors import NotFound
-from ...schema import catalogue
 from ...schema.records import Progress, ScheduleRecord
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
@@ -48,7 +47,6 @@ def put(
     scope.level(envelope.priority)
     if scope.options.ordered:
         level_order.check(scope.options, envelope.headers, envelope.gate)
-    catalogue.note_limits(tr, scope, [envelope])
     if definition != before:
         next_ms = progress.next_ms
         if before is None or timing != before.timing:

@@ -7,7 +7,8 @@ queue finds what is the queue's. Both rows are always written together, so eithe
 
 from __future__ import annotations
 
-from ...schema.keys import SlotKeys
+from ...schema import due
+from ...schema.keys import TIDYING, SlotKeys, What
 from ...schema.records import Limited
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -19,10 +20,14 @@ def keys(scope: Scope, gate: Gate) -> SlotKeys:
     return scope.keys if isinstance(gate, str) else scope.root.limits
 
 
-def timed(scope: Scope) -> list[SlotKeys]:
-    """Where there may be timers: in the queue, and below the root, if its messages count in
-    limits."""
-    return [scope.keys, scope.root.limits] if "limits" in scope.noted else [scope.keys]
+def entry(scope: Scope, gate: Gate, rank: int, due_ms: int) -> bytes:
+    """The entry of the agenda with which somebody looks at a key or a limit."""
+    return keys(scope, gate).entry(rank, due_ms, What.REST if rank == TIDYING else What.GATE, gate)
+
+
+def look_later(tr: fdb.Transaction, scope: Scope, gate: Gate, rank: int, due_ms: int) -> None:
+    """Have somebody look at a key or a limit. Blindly."""
+    due.add(tr, keys(scope, gate), entry(scope, gate, rank, due_ms))
 
 
 def hold(tr: fdb.Transaction, scope: Scope, gate: Gate, n: int, message_id: str) -> None:

@@ -4,8 +4,7 @@ The next of a limit may be a message of another queue. It becomes ready there as
 its queue's consumers are told by CHANGE.
 
 What one transaction lets out is bounded. The keys and limits that are left over are *owed*: each
-has a timer that is due, and whoever looks for messages next goes on with it, as with the timers of
-rates.
+has an entry of the agenda that is due, as that of a rate.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from typing import NamedTuple
 
 from ...errors import QueueNotFound
 from ...schema import catalogue, changes, once
+from ...schema.due import Entry
 from ...schema.envelope import Envelope
-from ...schema.keys import RootKeys, SlotKeys
+from ...schema.keys import WORK, RootKeys, SlotKeys
 from ...schema.records import Backlog, Delayed, Limited
 from ...schema.rows import within
 from ...schema.scope import Scope, StoredMessage
@@ -27,7 +27,7 @@ from ...store.clocks import Clock
 from ...values.limits import Allowed, Gate, Limit
 from ...values.model import Position
 from .. import place
-from ..transaction_budget import SIDE_BYTES, weight
+from ..transaction_budget import weight
 from . import backlog, gates, limits, next_gate, permits, rates
 from .next_gate import Passed
 from .permits import Permit, Permits
@@ -40,10 +40,12 @@ MAX_FILLED = 100
 """The most messages of a key or a limit that a change of it lets out in one transaction."""
 MAX_LOOKED_AT = 500
 """The most rows of keys and limits with a backlog that one transaction looks at."""
+MAX_FIRED = 25
+"""The most keys and limits that are due at which one transaction looks."""
 MAX_DUE = 10
-"""The most messages of each key that become ready when its timer is due, or that is owed."""
-_OWED_MS = 0
-"""When the timer of what is owed is due; that of a rate has a time."""
+"""The most messages of each that become ready then."""
+OWED_MS = 0
+"""When what is owed is due; a rate has a time."""
 
 
 class _Waiting(NamedTuple):
@@ -81,11 +83,12 @@ class _Reads(NamedTuple):
 class _Freed(NamedTuple):
     """What messages of a key or a limit with a backlog have freed, and what may get it.
 
-    freed: the numbers, by kind of permit. waited: how many of the messages have ended while they
-    waited. following: None until it is read.
+    level: of one of the messages. freed: the numbers, by kind of permit. waited: how many of the
+    messages have ended while they waited. following: None until it is read.
     """
 
     gate: Gate
+    level: int
     backlog: Backlog
     freed: list[list[int]]
     waited: int
@@ -157,6 +160,7 @@ def _free(
         found.append(
             _Freed(
                 gate,
+                min(left.levels),
                 Backlog.unpack(stored.value),
                 [slots, places],
                 left.waited,
@@ -193,17 +197,16 @@ def _let_out(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list
     for each in left:
         if each.waited:
             backlog.count(tr, gates.keys(scope, each.gate), each.gate, -each.waited)
-        _owe(tr, scope, each.gate, each.backlog)
+        _owe(tr, scope, each.gate, each.level, each.backlog)
     return passed
 
 
-def _owe(tr: fdb.Transaction, scope: Scope, gate: Gate, known: Backlog) -> None:
-    """Let whoever looks for messages next go on with a key or a limit. BACKLOG was read with a
-    conflict."""
-    keys = gates.keys(scope, gate)
-    tr[keys.timer(0, _OWED_MS, gate)] = b""
+def _owe(tr: fdb.Transaction, scope: Scope, gate: Gate, level: int, known: Backlog) -> None:
+    """Let whoever looks for messages next go on with a key or a limit, of which a message of a
+    level waits. BACKLOG was read with a conflict."""
+    gates.look_later(tr, scope, gate, WORK + level, OWED_MS)
     if known.settled is not None:  # There may be free slots now: all have to be counted.
-        tr[keys.backlog(gate)] = Backlog(known.since_ms, None).pack()
+        tr[gates.keys(scope, gate).backlog(gate)] = Backlog(known.since_ms, None).pack()
     changes.ring(tr, scope)
 
 
@@ -292,7 +295,7 @@ def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> 
         line = _line(tr, scope, each.gate, rows, each.most)
         handed = _hand_over(tr, scope, each.gate, some, line, each.waited)
         if len(handed) < len(line.rows) and all(one.left for one in some):
-            _owe(tr, scope, each.gate, each.backlog)
+            _owe(tr, scope, each.gate, each.level, each.backlog)
         entries += handed
     return entries
 
@@ -324,7 +327,7 @@ def _next_in_time(
     if paced is not None:
         pace = Pace(tr, scope, gate, allowed.rate, paced)
         if not pace.left:
-            pace.rely(scope)
+            pace.rely(scope, freed.level)
             return []
     most = max(1, freed.most)
     return _filled(tr, scope, gate, _filling(tr, scope, gate, most, beside=rows))
@@ -359,33 +362,30 @@ def fill_shared(tr: fdb.Transaction, root: RootKeys, clock: Clock, limit: Limit)
     return 0
 
 
-@transactional
 def fire(
-    tr: fdb.Transaction, scope: Scope, keys: SlotKeys, timers: fdb.FDBRange
+    tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int
 ) -> tuple[int, int, int]:
     """Let messages become ready whose time has come by the rates of their keys or limits, or that
-    are owed; returns how many of this queue, how many timers were used up, and the weight of the
-    messages.
+    are owed; returns how many of the entries, the first ones, were used up, as long as there is
+    room, how many messages of this queue became ready, and the weight of all.
 
-    timers: those that are due and of which messages wait, see ``rates.due``. One more round trip
-    for every few of them, and another if messages become ready. Conflicts with others that use up
-    the same timers, and with enqueues and ends of the same keys, but not with enqueues to a backlog
-    that goes on.
+    entries: of the agenda, already removed. A round trip for every few of them, and another if
+    messages become ready. Conflicts with others that use up the same entries, and with enqueues and
+    ends of the same keys, but not with enqueues to a backlog that goes on.
     """
-    due = [keys.timer.parse(kv.key)[1:] for kv in timers]
-    entries: list[Passed] = []
+    passed: list[Passed] = []
     size = fired = 0
-    while fired < len(due) and size <= SIDE_BYTES:
-        step = due[fired : fired + STEP_ROWS // 2]
-        issued = [_filling(tr, scope, gate, MAX_DUE) for _, gate in step]
-        for (due_ms, gate), reads in zip(step, issued, strict=True):
-            if size > SIDE_BYTES:
+    while fired < len(entries) and size <= room:
+        step = entries[fired : fired + STEP_ROWS // 2]
+        issued = [_filling(tr, scope, each.name, MAX_DUE) for each in step]
+        for each, reads in zip(step, issued, strict=True):
+            if size > room:
                 break
-            some = _filled(tr, scope, gate, reads, due_ms)
-            entries += some
-            size += sum(weight(each.message.envelope) for each in some)
+            some = _filled(tr, scope, each.name, reads, each)
+            passed += some
+            size += sum(weight(one.message.envelope) for one in some)
             fired += 1
-    return next_gate.onward(tr, scope, entries), fired, size
+    return fired, next_gate.onward(tr, scope, passed), size
 
 
 @transactional
@@ -456,21 +456,17 @@ def _filling(
 
 
 def _filled(
-    tr: fdb.Transaction, scope: Scope, gate: Gate, reads: _Filling, due_ms: int | None = None
+    tr: fdb.Transaction, scope: Scope, gate: Gate, reads: _Filling, entry: Entry | None = None
 ) -> list[Passed]:
     """Let what may of a key or a limit become ready, all of its permits counted; returns that.
 
-    due_ms: the time of its timer, to be used up; that of one that is owed is no rate's.
+    entry: of the agenda, with which somebody looks at it.
     """
-    owed = due_ms == _OWED_MS
-    if owed:
-        timer = gates.keys(scope, gate).timer(0, _OWED_MS, gate)
-        tr.add_read_conflict_key(timer)
-        del tr[timer]
     keys, stored = gates.keys(scope, gate), reads.backlog
     allowed = limits.effective(scope, gate, reads.own.value).allowed
     pace = None if reads.rate is None else Pace(tr, scope, gate, allowed.rate, reads.rate)
-    if due_ms is not None and not owed and (pace is None or not pace.fire(due_ms)):
+    timed = entry is not None and entry.due_ms != OWED_MS
+    if entry is not None and timed and (pace is None or not pace.fire(entry)):
         return []
     entries: list[Passed] = []
     if stored.present():
@@ -485,10 +481,14 @@ def _filled(
             if known.settled != settled:
                 known = Backlog(known.since_ms, settled)
                 tr[keys.backlog(gate)] = known.pack()
-            if all(each.left for each in some):
+            last, level = (line.first[-1].scope, line.level) if line.first else (scope, 0)
+            lacking = next((each for each in some if not each.left), None)
+            if lacking is None:
                 # The others come at once, in another transaction.
-                _owe(tr, line.first[-1].scope if line.first else scope, gate, known)
-    if due_ms is not None and not owed and pace is not None:
+                _owe(tr, last, gate, level, known)
+            elif len(entries) == len(line.first):  # Nobody has come to what is used up.
+                lacking.rely(last, level)
+    if timed and pace is not None:
         pace.rest()
     return entries
 
@@ -500,6 +500,11 @@ class _Line(NamedTuple):
     first: list[_Waiting]
     rows: list[fdb.KeyValue]
     gone: int = 0
+
+    @property
+    def level(self) -> int:
+        """That of the last of the first, and probably of the next."""
+        return self.first[-1].position.level
 
 
 def _line(
@@ -561,7 +566,8 @@ def _hand_over(
     waited: how many have ended while they waited, already removed.
     """
     readable = [each for each in line.first if each.envelope.readable]
-    given = iter(permits.give(some, [(each.scope, each.envelope.id or "") for each in readable]))
+    those = [(each.scope, each.position.level, each.envelope.id or "") for each in readable]
+    given = iter(permits.give(some, those))
     entries = []
     for each in line.first:
         envelope = each.envelope

@@ -46,8 +46,9 @@ class Permit(Protocol):
     def take(self, scope: Scope, message_id: str) -> int | None:
         """Give one to a message of a queue; returns its number, None where it has none."""
 
-    def rely(self, scope: Scope) -> None:
-        """See to it that who has to wait, a message of a queue, is not forgotten: none is left."""
+    def rely(self, scope: Scope, level: int) -> None:
+        """See to it that who has to wait, a message of a level of a queue, is not forgotten: none
+        is left."""
 
 
 class Permits:
@@ -91,7 +92,7 @@ class Permits:
         """Whether another message may have one."""
         return self.limit is None or bool(self._free)
 
-    def rely(self, scope: Scope | None = None) -> None:
+    def rely(self, scope: Scope | None = None, level: int = 0) -> None:
         """Conflict with whoever frees one."""
         every = self._rows.under(self._gate)
         self._tr.add_read_conflict_range(every.start, every.stop)
@@ -116,14 +117,14 @@ def exhausted(some: Sequence[Permit]) -> bool:
     return not all(each.left for each in some) and not any(each.over for each in some)
 
 
-def give(some: Sequence[Permit], messages: Iterable[tuple[Scope, str]]) -> list[Numbers]:
-    """Give messages, as (queue, id), what they need, until something is used up, and rely on that.
-    Returns what each of the first ones got."""
+def give(some: Sequence[Permit], messages: Iterable[tuple[Scope, int, str]]) -> list[Numbers]:
+    """Give messages, as (queue, level, id), what they need, until something is used up, and rely on
+    that. Returns what each of the first ones got."""
     given: list[Numbers] = []
-    for scope, message_id in messages:
+    for scope, level, message_id in messages:
         lacking = next((each for each in some if not each.left), None)
         if lacking is not None:
-            lacking.rely(scope)
+            lacking.rely(scope, level)
             break
         slot, place, *_ = [each.take(scope, message_id) for each in some]
         given.append((slot, place))

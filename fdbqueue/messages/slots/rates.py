@@ -6,21 +6,23 @@ theoretical arrival time, TAT. A message may come at TAT less the tolerance, and
 interval, from now if TAT has passed. So in any time t at most burst + t / interval messages come.
 
 The message that may not come yet waits in the backlog of the key, with all that follow it. RATE
-has TAT, and TIMER the time at which to look at the key again: for the next message, or where none
-waits for the rate, to remove what is stored. Every RATE has one such TIMER, so a key that rests
-leaves nothing, and nobody looks for it. A timer of a key that rests is lazy: it falls due early
-where more messages have come since, and is set again. Who relies on a RATE reads it with a
-conflict. The TIMER of a key that is owed slots (see ``hand_over``) is due at 0, and needs no RATE.
+has TAT, and names the entry of the agenda with which somebody looks at the key again: for the next
+message, or where none waits for the rate, to remove what is stored. Every RATE has one, so a key
+that rests leaves nothing, and nobody looks for it. That of a key that rests is lazy: it falls due
+early where more messages have come since, and is set again. Who relies on a RATE reads it with a
+conflict. The entry of a key that is owed slots (see ``hand_over``) is due at 0, and needs no RATE.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, final
+from collections.abc import Sequence
+from typing import final
 
 from msgspec.structs import replace
 
 from ...schema import changes
-from ...schema.keys import SlotKeys
+from ...schema.due import Entry
+from ...schema.keys import TIDYING, WORK
 from ...schema.records import Paced, Reached, Timer
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -29,37 +31,10 @@ from ...values.limits import Gate
 from ...values.rates import Rate
 from . import gates
 
-MAX_FIRED = 50
-"""The most timers of keys with a backlog that one transaction uses up."""
 MAX_TIDIED = 100
-"""The same of keys that rest."""
+"""The most keys and limits that rest that one transaction looks at."""
 _SKEW_US = 2 * BELIEVED_MS * 1_000
 """How far apart two clocks may be that are believed."""
-
-
-class Due(NamedTuple):
-    """The reads of timers that are due, issued and not awaited: of keys of which messages wait, and
-    of keys that rest."""
-
-    waited: fdb.FDBRange
-    rested: fdb.FDBRange
-
-
-def due(tr: fdb.Transaction, scope: Scope) -> list[tuple[SlotKeys, Due]]:
-    """Issue snapshot reads of the timers that are due, wherever there may be any."""
-    return [(keys, _due(tr, scope, keys)) for keys in gates.timed(scope)]
-
-
-def _due(tr: fdb.Transaction, scope: Scope, keys: SlotKeys) -> Due:
-    mode, until = fdb.StreamingMode.want_all, scope.now_ms(tr) + 1
-    limits = enumerate((MAX_FIRED, MAX_TIDIED))
-    ranges = [(keys.timer.before(rests, until), limit) for rests, limit in limits]
-    return Due(
-        *(
-            tr.snapshot.get_range(every.start, every.stop, limit=limit, streaming_mode=mode)
-            for every, limit in ranges
-        )
-    )
 
 
 def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> fdb.Value | None:
@@ -69,37 +44,25 @@ def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> fdb.Value | None:
     return tr.snapshot.get(gates.keys(scope, gate).rate(gate))
 
 
-def is_due(keys: SlotKeys, first: bytes, now_ms: int) -> bool:
-    """Whether the first TIMER, or what stands there, is due. It stands for all others: one of a key
-    that rests is only removed together with those of which messages wait."""
-    timer = keys.timer
-    rested = timer.before(1, now_ms + 1)
-    waited = timer.before(0, now_ms + 1)
-    return bool(first < waited.stop or rested.start <= first < rested.stop)
+def tidy(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry]) -> None:
+    """Remove what has no meaning any more of keys or limits that rest, and look later at others.
 
-
-def tidy(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, timers: fdb.FDBRange) -> int:
-    """Remove what has no meaning any more of keys or limits that rest, and look later at others;
-    returns how many timers were used up.
-
-    One round trip if any are due. Conflicts with enqueues and ends of the same keys, but not with
-    enqueues to a backlog.
+    One round trip. Conflicts with enqueues and ends of the same keys, but not with enqueues to a
+    backlog.
     """
     now_ms = scope.now_ms(tr)
-    due = [keys.timer.parse(kv.key) for kv in timers]
-    stored = [tr.get(keys.rate(key)) for *_, key in due]
-    for (*timer, key), value in zip(due, stored, strict=True):
+    rates = [gates.keys(scope, each.name).rate(each.name) for each in entries]
+    stored = [tr.get(rate) for rate in rates]
+    for each, rate, value in zip(entries, rates, stored, strict=True):
         known = None if value.value is None else Paced.unpack(value.value)
-        if known is None or list(known.timer) != timer:
+        if known is None or known.timer != (each.rank, each.due_ms):
             continue
-        del tr[keys.timer(*known.timer, key)]
         last = _ms(known.tat_us)
         if last <= now_ms:
-            del tr[keys.rate(key)]
+            del tr[rate]
         else:
-            tr[keys.timer(1, last, key)] = b""
-            tr[keys.rate(key)] = replace(known, timer=Timer(1, last)).pack()
-    return len(due)
+            gates.look_later(tr, scope, each.name, TIDYING, last)
+            tr[rate] = replace(known, timer=Timer(TIDYING, last)).pack()
 
 
 def tat_us(known: Reached | None, rate: Rate, now_us: int) -> int:
@@ -138,7 +101,6 @@ class Pace:
         self, tr: fdb.Transaction, scope: Scope, gate: Gate, rate: Rate | None, stored: fdb.Value
     ) -> None:
         self._tr, self._scope, self._gate, self._rate = tr, scope, gate, rate
-        self._keys = gates.keys(scope, gate)
         value = stored.value
         known = None if value is None else Paced.unpack(value)
         self._timer = None if known is None else known.timer
@@ -162,19 +124,18 @@ class Pace:
         self._tat += self._rate.interval_us
         self._write(self._timer or self._last)
 
-    def rely(self, scope: Scope) -> None:
-        """Have somebody look when the next message may come, which is one of a queue."""
-        self._write(Timer(0, _ms(self._next)))
+    def rely(self, scope: Scope, level: int) -> None:
+        """Have somebody look when the next message may come, which is one of a level of a queue."""
+        self._write(Timer(WORK + level, _ms(self._next)))
         if self._next < self._now + changes.SOON_MS * 1_000:
             # Sleepers would not look before that.
             changes.ring(self._tr, scope)
 
-    def fire(self, due_ms: int) -> bool:
-        """Use up the timer that is due; returns whether it is that of the key."""
-        if self._timer != (0, due_ms):
+    def fire(self, entry: Entry) -> bool:
+        """Use up an entry that was due, already removed; returns whether it is that of the key."""
+        if self._timer != (entry.rank, entry.due_ms):
             return False
         self._tr.add_read_conflict_key(self._row)
-        self._tr.clear(self._keys.timer(0, due_ms, self._gate))
         self._timer = None
         return True
 
@@ -190,20 +151,20 @@ class Pace:
 
     @property
     def _row(self) -> bytes:
-        return self._keys.rate(self._gate)
+        return gates.keys(self._scope, self._gate).rate(self._gate)
 
     @property
     def _last(self) -> Timer:
-        return Timer(1, _ms(self._tat))
+        return Timer(TIDYING, _ms(self._tat))
 
     def _write(self, timer: Timer) -> None:
-        tr, keys = self._tr, self._keys
+        tr, scope, gate = self._tr, self._scope, self._gate
         assert self._rate is not None
         tr.add_read_conflict_key(self._row)
         if timer != self._timer:
             if self._timer is not None:
-                tr.clear(keys.timer(*self._timer, self._gate))
-            tr[keys.timer(*timer, self._gate)] = b""
+                tr.clear(gates.entry(scope, gate, *self._timer))
+            gates.look_later(tr, scope, gate, *timer)
             self._timer = timer
         tr[self._row] = Paced(self._tat, self._rate, timer).pack()
 

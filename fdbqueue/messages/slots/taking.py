@@ -10,6 +10,7 @@ from typing import NamedTuple, final
 
 from msgspec.structs import replace
 
+from ...schema import due
 from ...schema.envelope import Envelope
 from ...schema.rows import KindKeys
 from ...schema.scope import Scope, StoredMessage
@@ -104,7 +105,7 @@ class Way:
             if taking is None:
                 taking = Taking(self._tr, self._scope, gate, self._reads[gate])
                 self._opened[gate] = taking
-            given = taking.give(scope, message.id)
+            given = taking.give(scope, message.position.level, message.id)
             if given is None:
                 waits = replace(message, envelope=envelope)
                 return backlog.put(self._tr, scope, gate, waits, taking.following())
@@ -156,11 +157,13 @@ class Taking:
             held = permits.held(self._tr.snapshot, rows, self.gate)
         return Permits(self._tr, rows, self.gate, limit, held)
 
-    def give(self, scope: Scope, message_id: str) -> Numbers | None:
-        """What a message of a queue gets to pass; None if it has to wait: then so have all that
-        follow."""
+    def give(self, scope: Scope, level: int, message_id: str) -> Numbers | None:
+        """What a message of a level of a queue gets to pass; None if it has to wait: then so have
+        all that follow."""
+        if not isinstance(self.gate, str):
+            due.mark_shared(self._tr, scope.keys)
         if not self._waits:
-            for given in permits.give(self._permits, [(scope, message_id)]):
+            for given in permits.give(self._permits, [(scope, level, message_id)]):
                 return given
             certain = self._allowed.rate or not any(each.over for each in self._permits)
             settled = self._allowed if certain else None

@@ -10,7 +10,7 @@ from ...consumers import eviction, promotion, wakeups
 from ...errors import ExpiredBacklog
 from ...messages import auto_delete, history, time_to_live
 from ...messages.slots import hand_over
-from ...schema import changes
+from ...schema import changes, due
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Swept
@@ -28,7 +28,7 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
     while handle._run(db, partial(_skip_unreadable, handle), wrote=bool):
         pass
     refill(handle, db)
-    if "limits" in handle._read(db, handle._scope).noted:
+    if handle._read(db, lambda tr: due.shared(tr, handle._keys)):
         refill_shared(handle, db)
     evict_dead(handle, db)
     from ...messages.streams import undecided  # most programs stage nothing

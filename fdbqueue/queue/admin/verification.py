@@ -7,7 +7,7 @@ from functools import partial
 
 from ...consumers import checks as waiting
 from ...errors import CorruptData
-from ...messages.checks import agenda, audit, rates, results, side_records, sinks
+from ...messages.checks import audit, rates, results, side_records, sinks
 from ...messages.checks import plans as auditplans
 from ...messages.checks import schedules as ticking
 from ...messages.checks.audit import Audit
@@ -60,7 +60,6 @@ class _Verifier:
             self.pages(check)
         self.plans()
         self.whole("the pace of the queue", rates.pace)
-        self.whole("the agenda", agenda.earliest)
         self.whole("keys of no kind", audit.strays)
         self.whole("owners of chunks, names, pointers and turns", side_records.check)
         self.counters()
@@ -146,10 +145,8 @@ _CHECKS: dict[Kind, Pages] = {
     QueueKeys.state: waiting.states,
     QueueKeys.sleeper: waiting.sleepers,
     QueueKeys.led: waiting.lines,
-    QueueKeys.rate: rates.rates,
-    QueueKeys.timer: rates.timers,
     QueueKeys.result: results.results,
 }
 """What is checked of the rows of a kind, besides that they can be read."""
-_WHOLE = (QueueKeys.plan, QueueKeys.limits, QueueKeys.backlog, QueueKeys.pace)
+_WHOLE = (QueueKeys.rate, QueueKeys.plan, QueueKeys.limits, QueueKeys.backlog, QueueKeys.pace)
 """Checks of all that there is at one version report what cannot be read of these."""
