@@ -20,7 +20,6 @@ from fdbqueue.messages.slots import release
 from fdbqueue.queue.keys.limits import Limits, SharedLimit
 from fdbqueue.schema import due
 from fdbqueue.schema.keys import WORK, QueueKeys, What
-from fdbqueue.schema.rows import within
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.limits import LimitSummary
@@ -62,7 +61,7 @@ def counts(db: Database, limit: SharedLimit) -> tuple[int, int]:
 def left(db: Database, *queues: Queue) -> int:
     """How many rows there are of what is stored about limits, these themselves excepted."""
     root = queues[0]._root_keys.limits
-    ranges = [within(of.prefix) for of in (root.waiting, root.slot, root.backlog)]
+    ranges = [of.rows for of in (root.waiting, root.slot, root.backlog)]
     ranges += [q._keys.kind(kind) for q in queues for kind in (QueueKeys.waiting, QueueKeys.slot)]
     return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
 
@@ -423,7 +422,7 @@ def test_a_queue_whose_messages_have_no_limits_reads_nothing_more(
 
 def damage(db: Database, name: str, one: Queue, two: Queue) -> None:
     root = one._root_keys.limits
-    ranges = within(root.slot.prefix), within(root.waiting.prefix)
+    ranges = root.slot.rows, root.waiting.rows
     found = (list(db.get_range(each.start, each.stop)) for each in ranges)
     # Those of the first queue
     slots, line = ([kv for kv in rows if b"one" in kv.value] for rows in found)

@@ -15,7 +15,7 @@ from fdbqueue.schema.codec import pack
 from fdbqueue.schema.envelope import UNREADABLE, Envelope
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.schema.records import Delayed
-from fdbqueue.schema.rows import Kind, within
+from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
@@ -310,7 +310,7 @@ def test_limits_that_cannot_be_read_are_named_and_replaced(db: fdb.Database, que
     limits = queue.keys["k"], queue.limits["api", "stripe"]
     for each in limits:
         each.set(db, concurrency=2)
-    shared = within(queue._scope(db.create_transaction()).root.limits.limits.prefix)
+    shared = queue._scope(db.create_transaction()).root.limits.limits.rows
     for every in (queue._keys.limits.rows, shared):
         db[db.get_range(every.start, every.stop, limit=1)[0].key] = OTHER
     queue.enqueue(db, b"a", limits={"api": "open"})
@@ -327,7 +327,7 @@ def test_a_place_at_a_limit_that_cannot_be_read_is_corrected_from_its_queue(
 ) -> None:
     queue.limits["api", "stripe"].set(db, concurrency=1)
     queue.enqueue_many(db, [NewMessage(b"%d" % n, limits={"api": "stripe"}) for n in range(2)])
-    every = within(getattr(queue._scope(db.create_transaction()).root.limits, kind).prefix)
+    every = getattr(queue._scope(db.create_transaction()).root.limits, kind).rows
     db[db.get_range(every.start, every.stop, limit=1)[0].key] = OTHER
     assert not queue.admin.verify(db).ok
     queue.admin.repair(db)

@@ -11,7 +11,6 @@ from ...schema import due
 from ...schema.codec import pack_counters, unpack_counters
 from ...schema.keys import TIDYING, SlotKeys
 from ...schema.records import Backlog, Paced, unpack_limits
-from ...schema.rows import within
 from ...values.limits import Gate
 from ..slots import backlog, gates, hand_over, limits, permits, rates
 from .audit import Audit
@@ -27,21 +26,21 @@ def check(audit: Audit, keys: SlotKeys) -> None:
 
     keys: those of the queue, or of the limits of its root.
     """
-    for kv in audit.whole(within(keys.limits.prefix)):
+    for kv in audit.whole(keys.limits.rows):
         try:
             unpack_limits(kv.value)
         except CorruptData as error:
             (gate,) = keys.limits.parse(kv.key)
             audit.report("unreadable", named(gate), str(error))
     of_limits = keys is not audit.scope.keys
-    rows = audit.whole(within(keys.waiting.prefix))
+    rows = audit.whole(keys.waiting.rows)
     places = (keys.waiting.parse(kv.key)[0] for kv in rows)
     # In a queue, what waits for a limit only stands beside the line of that.
     waiting = Counter(gate for gate in places if isinstance(gate, str) is not of_limits)
     counts: dict[Gate, int] = {}
     backlogs: dict[Gate, Backlog] = {}
     unreadable: set[Gate] = set()
-    for kv in audit.whole(within(keys.backlog.prefix)):
+    for kv in audit.whole(keys.backlog.rows):
         gate, *count = keys.backlog_count.parse(kv.key)
         if count:
             (counts[gate],) = unpack_counters(kv.value, 1)

@@ -8,7 +8,7 @@ from typing import TypeVarTuple
 
 from ...errors import CorruptData
 from ...schema.records import Delayed, Limited
-from ...schema.rows import KindKeys, within
+from ...schema.rows import KindKeys
 from ...values.limits import Gate
 from . import agenda, backlogs, rates
 from .audit import Audit
@@ -44,7 +44,7 @@ def _compare(
     does: str,
 ) -> None:
     rest, name = dict(known), audit.scope.name
-    for row, holder in _below_root(audit, within(kind.prefix)):
+    for row, holder in _below_root(audit, kind.rows):
         one = kind.parse(row)
         message_id = rest.pop(one, None) if holder is None or holder.queue == name else None
         if holder is None:

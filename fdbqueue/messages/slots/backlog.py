@@ -20,7 +20,6 @@ from ...schema.keys import SlotKeys
 from ...schema.records import Backlog, Delayed, Limited, Turn
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
-from ...store.client import pack_int, parse_int
 from ...values.limits import Allowed, Gate
 from ...values.model import Position
 from .. import lookup
@@ -44,14 +43,9 @@ def first(tr: fdb.Transaction, keys: SlotKeys, gate: Gate, limit: int) -> fdb.FD
     return tr.snapshot.get_range(every.start, every.stop, limit=limit, streaming_mode=mode)
 
 
-def number(keys: SlotKeys, gate: Gate, read: fdb.FDBRange) -> int:
+def number(keys: SlotKeys, read: fdb.FDBRange) -> int:
     """The number of the last message that waits; 0 if none does."""
-    begin = keys.waiting.begin(gate)
-    for kv in read:
-        if kv.key[len(begin) :] < pack_int(0):
-            return keys.waiting.parse(kv.key)[1]
-        return parse_int(kv.key, len(begin))[0]
-    return 0
+    return next((keys.waiting.parse(kv.key)[1] for kv in read), 0)
 
 
 def begin(

@@ -20,7 +20,6 @@ from ...schema.due import Entry
 from ...schema.envelope import Envelope
 from ...schema.keys import WORK, RootKeys, SlotKeys
 from ...schema.records import Backlog, Delayed, Limited
-from ...schema.rows import within
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import Clock
@@ -405,7 +404,7 @@ def refill_shared(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int,
 
 
 def _refill(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, begin: bytes) -> tuple[int, bytes]:
-    every = within(keys.backlog.prefix)
+    every = keys.backlog.rows
     rows = tr.snapshot.get_range(begin or every.start, every.stop, limit=MAX_LOOKED_AT).to_list()
     found = [
         (kv.key, gate, Backlog.unpack(kv.value), tr.snapshot.get(keys.limits(gate)))

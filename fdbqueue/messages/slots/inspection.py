@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ...schema.codec import unpack_counters
 from ...schema.keys import QueueKeys, RootKeys, SlotKeys
 from ...schema.records import Backlog, Delayed, Limited, Paced, unpack_limits
-from ...schema.rows import KindKeys, within
+from ...schema.rows import KindKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.limits import (
@@ -139,8 +139,8 @@ def shared(
     keys, snapshot = root.limits, tr.snapshot
 
     def rows(kind: KindKeys[Gate], each: int) -> fdb.FDBRange:
-        every = within(kind.prefix)
-        begin = every.start if after is None else within(kind(after)).stop
+        every = kind.rows
+        begin = every.start if after is None else kind.under(after).stop
         return snapshot.get_range(begin, every.stop, limit=each * limit)
 
     issued, backlogs = rows(keys.limits, 1), _backlogs(keys, rows(keys.backlog, 2))

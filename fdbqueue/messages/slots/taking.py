@@ -175,6 +175,6 @@ class Taking:
     def following(self) -> int:
         """The number of the next message that waits."""
         if self._last is None:
-            self._last = backlog.number(self._keys, self.gate, self._reads.last)
+            self._last = backlog.number(self._keys, self._reads.last)
         self._last += 1
         return self._last
