@@ -10,7 +10,7 @@ import pytest
 from fdbqueue import Depth, Fail, Message, Queue, Reject, Run, Take, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
 
@@ -40,17 +40,6 @@ def test_a_batch_of_what_nobody_can_settle_is_a_list_of_messages(
     taken += queue.receive_batch(db, 8, at_most_once=True, match="priority = 4")
     assert [message.payload for message in taken] == PAYLOADS[:16]
     assert queue.depth(db) == Depth(ready=4, enqueued=20, done=16, ready_bytes=8)
-
-
-@pytest.mark.parametrize("plan", [[CONFLICT], [UNKNOWN_COMMITTED], [UNKNOWN_LOST]])
-def test_a_dequeue_whose_outcome_is_unknown_loses_nothing_and_takes_nothing_twice(
-    db: Database, queue: Queue, plan: list[str | None]
-) -> None:
-    queue.enqueue_many(db, PAYLOADS)
-    flaky: Any = FlakyDatabase(db, plan)
-    taken = queue.receive_many(flaky, 12, at_most_once=True)
-    assert [message.payload for message in taken] == PAYLOADS[:12]
-    assert queue.depth(db).ready == 8
 
 
 @pytest.mark.parametrize("scheme", ["auto", "staged"])

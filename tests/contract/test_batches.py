@@ -13,7 +13,6 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.schemes import forced
 
-NOT_COMMITTED = 1020
 Take = Callable[[fdb.Transaction], list[Any]]
 KILOBYTES_20 = bytes(20_000)
 
@@ -51,30 +50,6 @@ def test_a_batch_that_found_fewer_than_it_may_hold_conflicts_with_no_arrival_beh
     tr.commit().wait()
     assert taken
     assert queue.depth(db).ready == 3 - len(taken)
-
-
-def test_a_batch_that_found_nothing_conflicts_with_an_arrival(
-    db: fdb.Database, queue: Queue, take: Take
-) -> None:
-    tr = db.create_transaction()
-    assert take(tr) == []
-    tr[queue._keys.meta + b"x"] = b""  # A commit that only reads conflicts with nothing.
-    queue.enqueue(db, b"1")
-    with pytest.raises(fdb.FDBError) as error:
-        tr.commit().wait()
-    assert error.value.code == NOT_COMMITTED
-
-
-def test_a_more_urgent_arrival_makes_a_batch_that_found_fewer_look_again(
-    db: fdb.Database, queue: Queue
-) -> None:
-    queue.enqueue_many(db, [b"1", b"2"])
-    tr = db.create_transaction()
-    assert len(queue.receive_many(tr, 50)) == 2
-    queue.enqueue(db, b"urgent", priority=9)
-    with pytest.raises(fdb.FDBError) as error:
-        tr.commit().wait()
-    assert error.value.code == NOT_COMMITTED
 
 
 def test_what_is_scheduled_for_later_disturbs_nobody_who_takes_or_waits(

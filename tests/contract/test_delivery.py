@@ -121,27 +121,6 @@ def test_every_batch_settles_all_or_nothing(db: Database, queue: Queue) -> None:
     assert queue.depth(db) == Depth(enqueued=4, ready=2, dead=1, done=1, ready_bytes=2)
 
 
-@pytest.mark.promise(2)
-def test_of_all_settlements_of_one_lease_exactly_one_succeeds(db: Database, queue: Queue) -> None:
-    queue.enqueue(db, b"a")
-    delivery = taken(queue, db)
-    settlements = [
-        lambda tr: queue.ack(tr, delivery),
-        lambda tr: queue.release(tr, delivery),
-        lambda tr: queue.release(tr, delivery, delay=9),
-        lambda tr: queue.reject(tr, delivery, "no"),
-        lambda tr: queue.extend(tr, delivery),
-    ]
-    first, *others = [db.create_transaction() for _ in settlements]
-    for settle, tr in zip(settlements, [first, *others], strict=True):
-        settle(tr)  # type: ignore[no-untyped-call]
-    first.commit().wait()
-    for tr in others:
-        with pytest.raises(fdb.FDBError) as caught:
-            tr.commit().wait()
-        assert caught.value.code == 1020
-
-
 # -- redelivery -------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections.abc import Callable
 from typing import Any, get_args
@@ -10,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from fdbqueue import Bounds, Message, NewMessage, Queue, Subscription, Then, Worker
+from fdbqueue import Bounds, Message, NewMessage, Queue, Subscription, Then
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidPayload,
@@ -24,13 +23,8 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.values.groups import Group, ThenOn
 from tests.flaky import (
-    CONFLICT,
-    TIMED_OUT_COMMITTED,
-    UNKNOWN_COMMITTED,
-    UNKNOWN_LOST,
     FlakyDatabase,
 )
-from tests.patience import eventually
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -222,27 +216,6 @@ def test_what_an_end_of_a_message_means_for_its_group(
 
 
 # -- exactly once -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "fault", [None, CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, TIMED_OUT_COMMITTED]
-)
-def test_whatever_becomes_of_a_commit_the_callback_comes_once(
-    db: Database, parts: Queue, wholes: Queue, clock: ManualClock, fault: str | None
-) -> None:
-    shaky: Any = FlakyDatabase(db, itertools.cycle([None, fault]))
-    parts.set_options(db, max_attempts=None)
-    for n in range(3):
-        parts.enqueue_many(db, [b"x"] * 4, group=Then(str(n).encode(), queue=wholes))
-
-    def over() -> bool:
-        clock.seconds += 1  # What could not be settled in time returns.
-        return parts.depth(db).done == 12
-
-    with Worker(shaky, 4).add(parts, lambda message: None):
-        eventually(over)
-    assert sorted(came(db, wholes)) == [b"0", b"1", b"2"]
-    assert parts.admin.verify(db).ok
 
 
 class Stopped(Exception):

@@ -270,22 +270,6 @@ def test_a_message_lingers_until_the_batch_is_full_or_somebody_waits_for_all(
 # -- once -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=", ".join)
-def test_every_message_is_stored_once_whatever_becomes_of_commits(
-    db: Database, queue: Queue, held: HeldDatabase, plan: Sequence[str]
-) -> None:
-    with queue.producer(held.db, max_batch=7) as producer:
-        held.hold()
-        futures = [producer.send(b"0")]
-        held.begun()
-        futures += [producer.send(payload) for payload in numbers(20, 1)]
-        held.planned += [None, *plan]
-        held.open.set()
-    ids = [future.result() for future in futures]
-    assert list(stored(db, queue).items()) == list(zip(ids, numbers(21), strict=True))
-    sound(db, queue)
-
-
 @pytest.mark.parametrize("fault", [TIMED_OUT_COMMITTED, TIMED_OUT_LOST])
 def test_a_commit_that_timed_out_is_told_as_it_ended_and_hits_no_other(
     db: Database, queue: Queue, held: HeldDatabase, fault: str

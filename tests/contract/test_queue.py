@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import threading
-
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fdbqueue import Depth, Headers, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidPayload, TransactionTooLarge
@@ -85,17 +81,6 @@ def test_enqueues_never_conflict_with_each_other_or_with_a_dequeue(
     for tr in open_transactions[4:]:
         tr.commit().wait()
     assert queue.depth(db).ready == 9
-
-
-def test_two_dequeues_of_one_message_conflict(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [b"1", b"2"])
-    one, two = db.create_transaction(), db.create_transaction()
-    queue.dequeue(one)
-    queue.dequeue(two)
-    one.commit().wait()
-    with pytest.raises(fdb.FDBError) as caught:
-        two.commit().wait()
-    assert caught.value.code == 1020
 
 
 @pytest.mark.promise(4)
@@ -181,47 +166,6 @@ def test_a_limit_out_of_range_is_refused(db: Database, queue: Queue, limit: obje
         queue.peek(db, limit)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
         queue.receive_many(db, limit)  # type: ignore[call-overload]
-
-
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=25), st.integers(1, 10))
-@pytest.mark.promise(3)
-def test_order_is_that_of_a_stable_sort(
-    db: Database, space: Subspace, steps: list[tuple[int, int]], levels: int
-) -> None:
-    """Enqueues mixed with dequeues, against a plain list."""
-    root = fdb.Subspace(rawPrefix=space.key())
-    queue = Queue.create(db, "model", root=root, levels=levels)
-    options = queue.options(db)
-    model: list[tuple[int, int]] = []
-    try:
-        for number, (priority, dequeues) in enumerate(steps):
-            queue.enqueue(db, str(number).encode(), priority=priority)
-            model.append((options.level(priority), number))
-            model.sort()
-            for _ in range(dequeues):
-                message = queue.receive(db, at_most_once=True)
-                expected = model.pop(0) if model else None
-                assert (message and (message.level, int(message.payload))) == expected
-        assert [int(payload) for payload in drain(db, queue)] == [n for _, n in model]
-    finally:
-        queue.delete(db)
-
-
-def test_threads_share_a_handle(db: Database, queue: Queue) -> None:
-    def produce(name: int) -> None:
-        for n in range(20):
-            queue.enqueue(db, f"{name}-{n}".encode())
-
-    threads = [threading.Thread(target=produce, args=(name,)) for name in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found = [payload.decode().split("-") for payload in drain(db, queue)]
-    assert len(found) == 160
-    for name in range(8):
-        assert [int(n) for who, n in found if int(who) == name] == list(range(20))
 
 
 def test_what_removes_a_message_takes_a_transaction_or_says_that_it_may_lose_it(

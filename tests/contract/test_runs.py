@@ -74,34 +74,6 @@ def gone(queue: Queue, ids: list[str], how: str, n: int) -> Step:
     return ways[how]
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (("cancel", 5), ("cancel", 9)),
-        (("cancel", 9), ("match", 5)),
-        (("match", 5), ("match", 9)),
-        (("first", 0), ("cancel", 5)),
-        (("cancel", 5), ("first", 0)),
-        (("first", 0), ("match", 9)),
-    ],
-)
-def test_of_two_that_take_from_one_row_the_second_finds_the_cut_of_the_first(
-    db: fdb.Database, queue: Queue, first: tuple[str, int], second: tuple[str, int]
-) -> None:
-    # Given messages that share a row
-    ids = filled(db, queue)
-    assert rows(db, queue, QueueKeys.ready) == 1
-    # When two take different ones of it, then the later commit fails, and its retry succeeds
-    assert fails(db, gone(queue, ids, *first), gone(queue, ids, *second))
-    left = [b"%d" % n for n in range(COUNT) if n not in (first[1], second[1])]
-    assert [message.payload for message in queue.browse(db)] == left
-    sound(db, queue)
-    # Once the row is cut around them, two that take others no longer meet
-    low, high = (n for n in (4, 10))
-    assert not fails(db, gone(queue, ids, "cancel", high), gone(queue, ids, "match", low))
-    sound(db, queue)
-
-
 def test_a_message_that_returns_makes_nobody_fail_who_takes_others_of_its_row(
     db: fdb.Database, queue: Queue
 ) -> None:

@@ -208,16 +208,6 @@ def test_a_backlog_may_begin_in_a_transaction_that_has_written_history(
     assert not queue.admin.verify(db).deviations
 
 
-def test_who_begins_to_wait_conflicts_with_the_end_that_frees_a_slot(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue_many(db, keyed("a", 3))
-    held = queue.receive(db)
-    assert held is not None
-    assert conflicts(db, [partial(acking, queue, held), enqueuing(queue, "a")]) == 1
-    sound(db, queue)
-
-
 @pytest.mark.parametrize("first", ["end", "cancellation"])
 def test_a_slot_is_not_handed_to_a_message_that_is_cancelled_at_once(
     db: Database, queue: Queue, first: str

@@ -72,22 +72,6 @@ def test_threads_that_commit_together_each_get_their_own_outcome(db: Any, space:
     assert len(db.get_range_startswith(space.pack(("own",)))) == 25
 
 
-def test_a_counter_counts_every_thread(db: Any, space: Any) -> None:
-    key = space.pack(("count",))
-
-    @fdb.transactional
-    def increment(tr: Any) -> None:
-        tr[key] = b"%d" % (int(tr[key].value or b"0") + 1)
-
-    def work(number: int) -> None:
-        for _ in range(30):
-            increment(db)
-
-    run_threads(6, work)
-
-    assert db[key] == b"180"
-
-
 def test_commits_of_one_group_have_distinct_versionstamps(db: Any, space: Any) -> None:
     prefix = space.pack(("log",))
     offset = len(prefix).to_bytes(4, "little")

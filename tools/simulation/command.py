@@ -86,10 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.mutant:
         mutants.TABLE[chosen.mutant]()
     _prepare()
-    failed = 0
+    failed, told = 0, list[dict[str, Any]]()
     for outcome in _outcomes(settings, _seeds(chosen), chosen.jobs):
         outcome["again"] = _again(chosen, outcome["seed"])
         failed += bool(outcome["problems"])
+        told.append({name: outcome.get(name, 0) for name in ("operations", "processor")})
         if chosen.json:
             print(json.dumps(outcome), flush=True)
         else:
@@ -99,7 +100,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _draw(chosen, *shrink.shrink(found, outcome, partial(_outcomes, jobs=chosen.jobs)))
         if failed and (chosen.until_found or chosen.shrink):
             break
+    if len(told) > 1 and not chosen.json:
+        _sum_up(told, min(chosen.jobs, os.cpu_count() or 1))
     return 1 if failed else 0
+
+
+def _sum_up(told: list[dict[str, Any]], cores: int) -> None:
+    """How fast it was."""
+    operations, seconds = (sum(each[name] for each in told) for name in ("operations", "processor"))
+    print(
+        f"{len(told)} seeds: {operations:,} operations in {seconds:.0f} s of the processor, "
+        f"{60 * cores * operations / seconds:,.0f} in a minute of {cores} cores"
+    )
 
 
 def _draw(chosen: argparse.Namespace, settings: Settings, outcome: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ STAYS = {
     # One for each rank, until its time.
     QueueKeys.earliest: 20,
     QueueKeys.in_flight: 1,
+    QueueKeys.pace: 1,
     QueueKeys.cancels: 1,
     QueueKeys.planner: 1,
 }

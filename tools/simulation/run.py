@@ -46,9 +46,11 @@ MOST = {
     "watch_spurious": 0.1,
     "stop": 0.0005,
     "full": 0.005,
-    "slow": 0.3,
+    "slow": 0.6,
 }
 """How often a fault happens at most, where not at a tenth of the calls."""
+WOKEN_SECONDS = 5.0
+"""Within so long a message ends the waiting for it, where nothing fails."""
 DRIFT = 1e-4
 """By how much more a clock that drifts is wrong, each second."""
 TOO_LARGE = (2101, 2102, 2103)
@@ -365,7 +367,15 @@ class Run:
         asked = invariants.asked(self.seam, seconds)
         working.stops = True
         world.enter(self.hub.world)
-        self.place.queues["auto"].enqueue(self.place.db, b"the end")
+        queue, db = self.place.queues["auto"], self.place.db
+        if self.random.random() < 0.5:
+            queue.enqueue(db, b"the end")
+        else:
+            queue.enqueue_many(db, [b"the end"])
+        until = self.scheduler.now_ns + int(WOKEN_SECONDS * SECOND)
+        self._advance(until, lambda: waiting.strand.over)
+        if not waiting.strand.over and not self._broken():
+            self.problems.append("waiting: nobody was told of the message that was waited for")
         self._return([home])
         world.enter(self.hub.world)
         self.problems += asked

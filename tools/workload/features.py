@@ -685,13 +685,20 @@ def administer(c: Client) -> None:
 def use_what_comes_and_goes(c: Client) -> None:
     queue, db, root, chance = c.place.made, c.db, c.place.root, c.random
     messages = [_anything(c, small=True) for _ in range(chance.choice([1, 1, 20]))]
-    later = [replace(each, delay=2.0, ttl=None, key=None) for each in messages]
-    options: dict[str, Any] = chance.choice([{}, {"levels": 2}, {"levels": 3, "auto_delete": 2.0}])
+    later = [replace(each, delay=0.5, ttl=None, key=None) for each in messages]
+    options: dict[str, Any] = chance.choice([{}, {"auto_delete": 2.0}])
+    options["levels"] = chance.choice([2, 3, 5, 10])
     held = c.made
+
+    def make_anew(tr: fdb.Transaction) -> None:
+        queue.delete(tr)
+        Queue.create(tr, MADE, root=root, lease=2.0, **options)
+
     ways: dict[str, Callable[[], object]] = {
         "open": lambda: Queue.open(db, MADE, root=root, lease=2.0),
         "create": lambda: Queue.create(db, MADE, root=root, lease=2.0, **options),
         "delete": lambda: queue.delete(db),
+        "make anew": lambda: fdb.transactional(make_anew)(db),
         "sweep": lambda: queue.admin.sweep(db),
         "move": lambda: queue.move(db, MIXED),
     }

@@ -222,7 +222,7 @@ def receive_several(c: Client) -> None:
     _receive(c, c.random.choice([2, 3, 20, 50]))
 
 
-@operation(2, "filtered")
+@operation(2, "subscribed")
 def receive_by_a_selector(c: Client) -> None:
     taker = c.random.choice(list(FILTERS))
     wait, limit = c.random.choice([0.0, 0.0, 0.2]), c.random.choice([1, 10])
@@ -250,13 +250,13 @@ def dequeue(c: Client) -> None:
     c.do("dequeue", name, lambda n: c.marked(n, take), rows=1, size=100_000, marked=True, wait=0.0)
 
 
-@operation(3, "watched", "filtered")
+@operation(3, "subscribed")
 def enqueue_for_subscriptions(c: Client) -> None:
     """At once with those who move their cursors."""
     _enqueue(c, 1, names=("watched", "watched", "filtered"))
 
 
-@operation(3, "watched")
+@operation(3, "subscribed")
 def browse(c: Client) -> None:
     name = c.random.choice(list(BROWSERS))
 

@@ -74,7 +74,7 @@ class Place:
         """Whether ``TARGET`` takes no messages with a key."""
         self.largest = chance.choice([100_000, 100_000, 1_000_000, 8_000_000])
         """The bytes of the largest payload."""
-        self.keyed = chance.choice([0.1, 0.1, 0.5])
+        self.keyed = chance.choice([0.1, 0.5])
         """How many messages have a key, or count in a limit."""
         self.rate = chance.choice([None, "1/s"])
         """Of the keys of ``MIXED``, until its options are changed."""
