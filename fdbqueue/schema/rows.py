@@ -145,7 +145,7 @@ class KindKeys(Kind, Generic[*Ts]):
             for pack, element in zip(self._packers, every):  # noqa: B905 (a keyword is slow)
                 packed += pack(element)
         except (OverflowError, IndexError):  # an integer that only the bindings can pack
-            return bytes(fdb.tuple.pack(elements, self.prefix))
+            return bytes(fdb.tuple.pack(self._signed(elements), self.prefix))
         return packed
 
     @property
@@ -176,10 +176,12 @@ class KindKeys(Kind, Generic[*Ts]):
         """
         types = tuple(types for _, types in self.parts)
         found: Any = unpacked(key, self.prefix, *types, least=self.least)
-        if self._negative:
-            signs = zip(found, self.parts, strict=False)
-            found = tuple(-each if name[0] == "-" else each for each, (name, _) in signs)
-        return found  # type: ignore[no-any-return]
+        return self._signed(found) if self._negative else found  # type: ignore[no-any-return]
+
+    def _signed(self, elements: tuple[Any, ...]) -> Any:
+        """Elements as a key has them, or from those of a key."""
+        signs = zip(elements, self.parts, strict=False)
+        return tuple(-each if name[0] == "-" else each for each, (name, _) in signs)
 
 
 def _part(hint: Any) -> tuple[str, tuple[type, ...]]:
