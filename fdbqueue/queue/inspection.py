@@ -14,7 +14,7 @@ from ..store import tasks
 from ..store.binding import fdb
 from ..values import durations
 from ..values.backoff import MAX_DELAY_SECONDS
-from ..values.content import check_count
+from ..values.content import check_count, check_place
 from ..values.durations import Seconds
 from ..values.model import Depth, Event, Message, MessageState
 from .handle import Handle, Transactor
@@ -150,11 +150,12 @@ def history(
     Raises ``InvalidArgument``, ``QueueNotFound``.
     """
     check_count("limit", limit, MAX_LISTED)
+    check_place("after", after)
     return queue._read(tr, lambda tr: events.read(tr, queue._scope(tr), limit, after))
 
 
 def _check_state(state: str) -> None:
-    if state not in waiting.KINDS:
+    if not isinstance(state, str) or state not in waiting.KINDS:
         raise InvalidArgument(
             argument="state", value=state, problem=f"must be one of {', '.join(waiting.KINDS)}"
         )

@@ -6,6 +6,7 @@ from functools import partial
 
 from ..consumers import line, receiving
 from ..consumers.line import Ticket
+from ..errors import InvalidArgument
 from ..store.binding import fdb
 from ..values.durations import Seconds, patience
 from ..values.model import Delivery
@@ -42,6 +43,8 @@ class Line:
         ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``.
         """
         demand = receiving.checked_demand(max_messages, lease, consumer, 0)
+        if type(wait) is not bool:
+            raise InvalidArgument(argument="wait", value=wait, problem="must be True or False")
         return _join(self._queue, tr, demand, wait)
 
     def collect(

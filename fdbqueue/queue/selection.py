@@ -293,7 +293,11 @@ def _select(
             raise InvalidArgument(argument="match", value=match, problem=problem)
         if isinstance(ids, bytes) or not isinstance(ids, Iterable):
             raise InvalidArgument(argument="ids", value=ids, problem=NOT_AN_ID)
-        wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
+        wanted = [ids] if isinstance(ids, str) else [*ids]
+        for each in wanted:
+            if not isinstance(each, str):
+                raise InvalidArgument(argument="ids", value=each, problem=NOT_AN_ID)
+        wanted = [*dict.fromkeys(wanted)]
         if isinstance(tr, fdb.Transaction):
             return _named_in(queue, tr, verb, wanted, states)
         return finished(_named(queue, tr, verb, wanted, states), progress, Progress(0, 0, b""))

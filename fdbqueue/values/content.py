@@ -21,6 +21,14 @@ def check_count(argument: str, value: object, most: int) -> int:
     return value
 
 
+def check_place(argument: str, value: object) -> bytes:
+    """A token or stamp, as a listing gives it; raises ``InvalidArgument``."""
+    if type(value) is not bytes:
+        problem = "must be the bytes that a listing, or a delivery, has"
+        raise InvalidArgument(argument=argument, value=value, problem=problem)
+    return value
+
+
 def check_payload(payload: object, limit: int = MAX_PAYLOAD) -> bytes:
     """A payload as bytes; raises ``InvalidPayload`` or ``PayloadTooLarge``."""
     if type(payload) is bytes and len(payload) <= limit:

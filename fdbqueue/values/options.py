@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypedDict
 
-from ..errors import CorruptData, InvalidArgument, InvalidOptions
+from ..errors import CorruptData, InvalidArgument, InvalidOptions, shown
 from . import backoff, durations, rates
 from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
@@ -192,7 +192,7 @@ class QueueOptions:
         object.__setattr__(self, "backoff", backoff.store(self.backoff))
         for option, choices in CHOICES.items():
             if (value := attrgetter(option)(self)) not in choices:
-                problem = f"{value!r} is not one of {', '.join(choices)}"
+                problem = f"{shown(value)!r} is not one of {', '.join(choices)}"
                 raise InvalidOptions(option=option, problem=problem)
         if self.dead_letter_queue is not None:
             check_name(self.dead_letter_queue)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import fdbqueue
 from fdbqueue import Headers, Message, NewMessage, Queue, Run, Selector, Worker
-from fdbqueue.errors import CorruptData, InvalidSelector, QueueError
+from fdbqueue.errors import CorruptData, InvalidInput, InvalidSelector, QueueError
 from fdbqueue.schema.envelope import Envelope
 from fdbqueue.schema.keys import RootKeys
 from fdbqueue.schema.records import DeadLetter, Delayed
@@ -125,6 +125,33 @@ def test_tokens_share_nothing_and_are_long(db: fdb.Database, queue: Queue) -> No
     assert {len(token) for token in tokens} == {16}
     for n in range(16):
         assert len({token[n] for token in tokens}) > 10, "a byte that is always the same"
+
+
+ID = "05-000000000001-83ca4e58174f03bb"
+NESTED: list[object] = []
+for _ in range(5_000):
+    NESTED = [NESTED]
+WRONG = {
+    "token as text": lambda queue, db: queue.admin.delivery(db, "ab" * 28),
+    "place of leases as text": lambda queue, db: queue.admin.leases(db, after="ab"),
+    "stamp as text": lambda queue, db: queue.history(db, after="ab"),
+    "state in a list": lambda queue, db: queue.messages(db, ["ready"]),
+    "ids in a list of lists": lambda queue, db: queue.cancel(db, [[ID]]),
+    "nested choice": lambda queue, db: queue.set_options(db, expired=NESTED),
+    "seconds to wait in line": lambda queue, db: queue.line.request(db, wait=5),
+}
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_an_argument_of_another_type_is_refused_and_stores_nothing(
+    db: fdb.Database, queue: Queue, call: Any
+) -> None:
+    queue.enqueue(db, b"x")
+    with pytest.raises(InvalidInput) as refusal:
+        call(queue, db)
+    assert str(refusal.value)
+    assert queue.receive(db) is not None
+    assert not queue.admin.verify(db).deviations
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ...messages.delivery import lease as lease_records
 from ...schema import catalogue, counters
 from ...schema.consumers import ConsumerRef
 from ...store.binding import fdb
-from ...values.content import check_count
+from ...values.content import check_count, check_place
 from ...values.model import Delivery, Depth, LeasedMessage, Swept, Verification
 from ..handle import Handle, Transactor
 from . import housekeeping
@@ -95,7 +95,9 @@ class Admin:
         """
         check_count("limit", limit, MAX_LISTED)
         found: list[LeasedMessage] = []
-        begin = b"" if after is None else run.token_key(self._queue._keys, after) + b"\x00"
+        begin = b""
+        if after is not None:
+            begin = run.token_key(self._queue._keys, check_place("after", after)) + b"\x00"
 
         def read(tr: fdb.Transaction) -> tuple[list[LeasedMessage], bytes]:
             return lease_records.listed(tr, self._queue._scope(tr), limit - len(found), begin)
@@ -133,8 +135,10 @@ class Admin:
         """The delivery that a token names, so that the holder of the token can settle it.
 
         None if the lease is gone: it expired, or was settled. One round trip,
-        and one more for a payload in chunks. Snapshot reads: no conflicts.
+        and one more for a payload in chunks. Snapshot reads: no conflicts. Raises
+        ``InvalidArgument``, ``QueueNotFound``.
         """
+        check_place("token", token)
 
         def read(tr: fdb.Transaction) -> Delivery | None:
             found = lease_records.named(tr, self._queue._scope(tr).keys, token)
