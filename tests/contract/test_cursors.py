@@ -63,20 +63,6 @@ def conflicts(tr: fdb.Transaction) -> bool:
 # -- an enqueue and a move --------------------------------------------------------------------
 
 
-@pytest.mark.promise(7)
-def test_an_enqueue_that_commits_late_under_a_passed_index_must_take_another(
-    db: Database, queue: Queue, take: Take
-) -> None:
-    paused = db.create_transaction()
-    put(paused, queue, "eu-late")
-    put(db, queue, "us1", "eu1", "us2")
-    assert take(db) == ["eu1"]
-    assert take(db) == [], "now us2 is passed too"
-    assert conflicts(paused), "it chose index 1, which is behind the cursor"
-    put(db, queue, "eu-late")
-    assert take(db) == ["eu-late"]
-
-
 def test_an_enqueue_that_commits_between_a_walk_and_its_commit_makes_it_walk_again(
     db: Database, queue: Queue, take: Take
 ) -> None:

@@ -208,21 +208,6 @@ def test_a_backlog_may_begin_in_a_transaction_that_has_written_history(
     assert not queue.admin.verify(db).deviations
 
 
-@pytest.mark.parametrize("first", ["end", "cancellation"])
-def test_a_slot_is_not_handed_to_a_message_that_is_cancelled_at_once(
-    db: Database, queue: Queue, first: str
-) -> None:
-    ids = queue.enqueue_many(db, keyed("a", 5))
-    held = queue.receive(db)
-    assert held is not None
-    both: list[Callable[[Any], Any]] = [
-        partial(acking, queue, held),
-        lambda tr: queue.cancel(tr, ids[3]),
-    ]
-    assert conflicts(db, both if first == "end" else both[::-1]) == 1
-    sound(db, queue)
-
-
 def test_ends_without_a_backlog_conflict_with_nobody(db: Database, queue: Queue) -> None:
     queue.keys["a"].set(db, concurrency=10)
     queue.enqueue_many(db, keyed("a", 5))

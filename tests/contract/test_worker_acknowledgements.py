@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,11 @@ from fdbqueue.worker import state
 from fdbqueue.worker.attempt import acknowledge
 from fdbqueue.worker.consumer import QueueConsumer
 from tests.flaky import (
+    CONFLICT,
+    TIMED_OUT_COMMITTED,
+    TIMED_OUT_LOST,
+    UNKNOWN_COMMITTED,
+    UNKNOWN_LOST,
     FlakyDatabase,
 )
 from tests.patience import DEADLINE, eventually
@@ -189,6 +195,30 @@ def test_a_shared_commit_that_fails_falls_back_to_one_by_one(
     assert set(handler.handled.values()) == {1}
 
 
+@pytest.mark.parametrize(
+    "fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, TIMED_OUT_COMMITTED, TIMED_OUT_LOST]
+)
+@pytest.mark.promise(2)
+def test_whatever_becomes_of_a_shared_commit_each_message_is_handled_and_counted_once(
+    db: Database, queue: Queue, fault: str
+) -> None:
+    queue.enqueue_many(db, payloads(40))
+    handler, counts = Together(1), Counts()
+    faults = itertools.cycle([None, None, fault])
+
+    def of_this_commit() -> str | None:
+        """Only the fetcher's fail, whatever others commit meanwhile."""
+        fetches = threading.current_thread().name == "fdbqueue-fetcher"
+        return next(faults) if fetches else None
+
+    plan = iter(of_this_commit, "no fault")
+    with Worker(flaky(db, plan), 4, metrics=counts).add(queue, handler):
+        eventually(lambda: queue.depth(db).done == 40)
+    assert queue.depth(db) == Depth(enqueued=40, done=40)
+    assert handler.handled == Counter(payloads(40))
+    assert counts.outcomes == {Outcome.DONE: 40}
+
+
 def test_what_handlers_have_finished_is_acknowledged_when_the_worker_stops(
     db: Database, queue: Queue
 ) -> None:
@@ -233,3 +263,15 @@ def test_many_lost_leases_among_finished_messages_cost_little_more_than_one_look
     ended = Counter(outcome for _, outcome in acknowledge(db, queue, held))
     assert ended == {Outcome.LOST: 60, Outcome.DONE: 1}
     assert asked <= 4 * 61
+
+
+class Counts:
+    """Counts outcomes, as the metrics of a worker do."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[Outcome] = Counter()
+        self._lock = threading.Lock()
+
+    def ended(self, queue: str, ended: Any, began_ms: int, seconds: float) -> None:
+        with self._lock:
+            self.outcomes.update(outcome for _, outcome in ended)

@@ -32,6 +32,7 @@ STAYS = {
     QueueKeys.group: MANY,
     # One for each rank, until its time.
     QueueKeys.earliest: 20,
+    QueueKeys.idle: 1,
     QueueKeys.in_flight: 1,
     QueueKeys.pace: 1,
     QueueKeys.cancels: 1,
