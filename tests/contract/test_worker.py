@@ -19,7 +19,7 @@ from fdbqueue.store.embedded import StoreFull
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker
 from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
-from tests.flaky import CuttableDatabase
+from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
@@ -107,6 +107,23 @@ def test_the_writes_of_a_transactional_handler_commit_with_the_acknowledgement(
         queue.enqueue_many(db, [b"x"] * 30)
         eventually(lambda: queue.depth(db).done == 30)
     assert total(db, count) == 30
+
+
+def test_an_unknown_commit_of_a_transactional_handler_counts_once(
+    db: Database, queue: Queue, space: fdb.Subspace
+) -> None:
+    count = space.pack(("count",))
+
+    def handle(tr: fdb.Transaction, message: Message) -> None:
+        tr.add(count, (1).to_bytes(8, "little"))
+
+    queue.enqueue_many(db, [b"x"] * 20)
+    flaky = FlakyDatabase(db, [None, UNKNOWN_COMMITTED] * 500)
+    worker = Worker(flaky, 2)  # type: ignore[arg-type]
+    with worker.add(queue, handle):
+        eventually(lambda: queue.depth(db).done == 20)
+    assert total(db, count) == 20
+    assert queue.depth(db) == Depth(enqueued=20, done=20)
 
 
 def test_a_batch_handler_is_given_what_is_there_and_settles_it_as_one(
