@@ -6,8 +6,9 @@ so nothing depends on a sweep, or on whoever left it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from ..schema import due, once
@@ -21,28 +22,14 @@ from .delivery import limits, promotion, results
 from .enqueue import dedup
 from .groups import inspection as groups
 from .slots import hand_over, rates
-from .transaction_budget import SIDE_BYTES
+from .transaction_budget import SIDE_BYTES, Done
 
 MAX_ENTRIES = 100
 """The most entries that one step does."""
 MAX_RANKS = 8
 """The most ranks that one step looks at, the most urgent ones."""
-
-
-class Done(NamedTuple):
-    """What a step did.
-
-    ready: messages that became ready. moved: entries that may have brought messages and are used
-    up, and ranks of such that nothing was due in; 0 only if no message is due. tidied: the same of
-    what brings none. expired: messages whose time to live was over. size: about how many bytes that
-    took.
-    """
-
-    ready: int = 0
-    moved: int = 0
-    tidied: int = 0
-    expired: int = 0
-    size: int = 0
+TIDY_MS = 10_000
+"""How long a consumer that waits lets what brings no message wait, at least."""
 
 
 class _Issued(NamedTuple):
@@ -53,15 +40,6 @@ class _Issued(NamedTuple):
     over: fdb.FDBRange
     later: fdb.FDBRange
     end: place.Reads | None
-
-
-class _Handled(NamedTuple):
-    """What came of entries of one sort: how many, the first ones, were done."""
-
-    done: int
-    ready: int = 0
-    expired: int = 0
-    size: int = 0
 
 
 class Reads:
@@ -76,7 +54,7 @@ class Reads:
         self._own = due.reads(tr, scope.keys) if own is None else own
         self._shared = due.reads(tr, scope.root.limits) if scope.shared else None
 
-    @property
+    @cached_property
     def ranks(self) -> list[tuple[AgendaKeys, list[due.Rank]]]:
         """The ranks of each agenda, the most urgent first."""
         scope = self._scope
@@ -98,10 +76,14 @@ class Reads:
         """Whether there is a rank to look at now."""
         return any(each.from_ms <= now_ms for _, some in self.ranks for each in some)
 
-    @property
-    def next_ms(self) -> int:
-        """When to look next; ``NEVER_MS`` if there is nothing."""
-        return min((e.from_ms for _, some in self.ranks for e in some), default=due.NEVER_MS)
+    def next_ms(self, now_ms: int) -> int:
+        """When to look next; ``NEVER_MS`` if there is nothing. Nobody hurries to tidy."""
+        times = [
+            max(each.from_ms, now_ms + TIDY_MS * (each.rank == TIDYING))
+            for _, some in self.ranks
+            for each in some
+        ]
+        return min(times, default=due.NEVER_MS)
 
 
 @transactional
@@ -118,60 +100,59 @@ def step(tr: fdb.Transaction, scope: Scope, issued: Reads) -> Done:
         tidies = keys is scope.keys or once.attempt(tr).brief
         if done.size <= SIDE_BYTES:
             some = [each for each in ranks if tidies or each.rank < TIDYING]
-            did = _step(tr, scope, keys, some)
-            done = Done(*map(sum, zip(done, did, strict=True)))
+            done = done.plus(_step(tr, scope, keys, some))
     return done
 
 
 def _step(tr: fdb.Transaction, scope: Scope, keys: AgendaKeys, ranks: Sequence[due.Rank]) -> Done:
     """Do what is due of one agenda."""
     now_ms = scope.now_ms(tr)
-    seen = [each for each in ranks if each.from_ms <= now_ms][:MAX_RANKS]
-    share = max(1, MAX_ENTRIES // max(1, len(seen)))
-    found = [_issue(tr, scope, keys, each, now_ms, share) for each in seen]
+    over = [each for each in ranks if each.from_ms <= now_ms]
+    share = max(1, MAX_ENTRIES // max(1, len(over[:MAX_RANKS])))
+    found = [_issue(tr, scope, keys, each, now_ms, share) for each in over[:MAX_RANKS]]
     messages: list[promotion.Row] = []
     entries: defaultdict[What, list[due.Entry]] = defaultdict(list)
-    room, moved, tidied = SIDE_BYTES, 0, 0
+    room, taken, looked = SIDE_BYTES, Counter[bool](), 0
     for each in found:
-        taken, following = 0, None
+        count, following = 0, None
         for row in _opened(scope, keys, each):
             if isinstance(row, due.Entry):
-                if len(entries[row.what]) == _HANDLERS[row.what].most:
+                if len(entries[row.what]) == _SORTS[row.what].most:
                     following = row.key
                     break
                 entries[row.what].append(row)
-                room -= _HANDLERS[row.what].size
+                room -= _SORTS[row.what].size
             elif room < row.size and (messages or entries):
                 room, following = 0, row.key
                 break
             else:
                 messages.append(row)
                 room -= row.size
-            taken += 1
+            count += 1
             tr.add_read_conflict_key(row.key)
             del tr[row.key]
-        if following is None and taken == share:
+        if following is None and count == share:
             following = row.key  # Perhaps others are due then.
         if following is None:
             following = next((bytes(kv.key) for kv in each.later), None)
         due.rise(tr, keys, each.seen, following)
-        if each.seen.rank < TIDYING:
-            moved += taken or 1
-        else:
-            tidied += taken or 1
+        taken[each.seen.rank < TIDYING] += count
+        looked += 1
         if room <= 0:
             break
-    ready = expired = 0
-    size = sum(row.size for row in messages)
+    # Ranks that nobody has looked at may have something, too.
+    left = any(each.rank < TIDYING for each in over[looked:])
+    done = Done(moved=taken[True] + left, tidied=taken[False])
     if messages:
         ends = {each.seen.rank: each.end for each in found if each.end is not None}
         ready = promotion.admit(tr, scope, [row.message for row in messages], ends)
+        done = done.plus(Done(ready=ready, size=sum(row.size for row in messages)))
     for what, some in entries.items():
-        did = _HANDLERS[what].handle(tr, scope, some, SIDE_BYTES - size)
-        for entry in some[did.done :]:
+        did = _SORTS[what].handle(tr, scope, some, max(0, SIDE_BYTES - done.size))
+        for entry in some[did.handled :]:
             entry.add(tr, keys)
-        ready, expired, size = ready + did.ready, expired + did.expired, size + did.size
-    return Done(ready, moved, tidied, expired, size)
+        done = done.plus(did)
+    return done
 
 
 def _issue(
@@ -200,67 +181,22 @@ def _opened(scope: Scope, keys: AgendaKeys, issued: _Issued) -> Iterator[promoti
             yield due.entry(keys, kv)
 
 
-# -- what is done -----------------------------------------------------------------------------
+class _Sort(NamedTuple):
+    """How entries of one sort are done, how many in one step, at most, and about how many bytes
+    each leaves to be taken from the room for messages."""
 
-
-def _end_expired(
-    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
-) -> _Handled:
-    ids = [str(each.name) for each in entries]
-    return _Handled(*time_to_live.end_expired(tr, scope, ids, room))
-
-
-def _forget_results(
-    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
-) -> _Handled:
-    results.forget_over(tr, scope, [str(each.name) for each in entries])
-    return _Handled(len(entries))
-
-
-def _forget_windows(
-    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
-) -> _Handled:
-    for each in entries:
-        dedup.forget(tr, scope, str(each.name))
-    return _Handled(len(entries))
-
-
-def _look_at_groups(
-    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
-) -> _Handled:
-    return _Handled(len(entries), size=groups.look(tr, scope, entries))
-
-
-def _open_gates(
-    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
-) -> _Handled:
-    fired, ready, size = hand_over.fire(tr, scope, entries, max(0, room))
-    return _Handled(fired, ready, size=size)
-
-
-def _forget_rates(
-    tr: fdb.Transaction, scope: Scope, entries: Sequence[due.Entry], room: int
-) -> _Handled:
-    rates.tidy(tr, scope, entries)
-    return _Handled(len(entries))
-
-
-class _Handler(NamedTuple):
-    """What does entries of one sort, how many in one step, at most, and about how many bytes each
-    leaves to be taken from the room for messages."""
-
-    handle: Callable[[fdb.Transaction, Scope, Sequence[due.Entry], int], _Handled]
+    handle: Callable[[fdb.Transaction, Scope, Sequence[due.Entry], int], Done]
     most: int
     size: int = 0
 
 
-_HANDLERS = {
-    What.EXPIRED: _Handler(_end_expired, 2 * time_to_live.STEP_ROWS),
-    What.RESULT: _Handler(_forget_results, MAX_ENTRIES),
-    What.WINDOW: _Handler(_forget_windows, MAX_ENTRIES),
-    What.GATE: _Handler(_open_gates, hand_over.MAX_FIRED, SIDE_BYTES // 2 // hand_over.MAX_FIRED),
-    What.REST: _Handler(_forget_rates, rates.MAX_TIDIED),
-    What.GROUP: _Handler(_look_at_groups, groups.MAX_LOOKED, SIDE_BYTES // groups.MAX_LOOKED),
+_SORTS = {
+    What.EXPIRED: _Sort(time_to_live.end_expired, 2 * time_to_live.STEP_ROWS),
+    What.RESULT: _Sort(results.forget_over, MAX_ENTRIES),
+    What.WINDOW: _Sort(dedup.forget, MAX_ENTRIES),
+    What.GATE: _Sort(hand_over.fire, hand_over.MAX_FIRED, SIDE_BYTES // 2 // hand_over.MAX_FIRED),
+    What.REST: _Sort(rates.tidy, rates.MAX_TIDIED),
+    What.GROUP: _Sort(groups.look, groups.MAX_LOOKED, SIDE_BYTES // groups.MAX_LOOKED),
 }
 
 
@@ -289,7 +225,8 @@ def next_seconds(tr: fdb.Transaction, scope: Scope, reads: Coming) -> float | No
 
     Until then a waiting consumer needs to look only if it is woken.
     """
-    now_ms, next_ms = scope.now_ms(tr), reads.agenda.next_ms
+    now_ms = scope.now_ms(tr)
+    next_ms = reads.agenda.next_ms(now_ms)
     times = [] if next_ms == due.NEVER_MS else [(next_ms - now_ms) / 1000]
     for kv in reads.expiry:
         version, _ = scope.keys.expiry.parse(kv.key)

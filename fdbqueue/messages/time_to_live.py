@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..schema.due import Entry
 from ..schema.envelope import UNREADABLE
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
 from . import dead_letters, inspection, lookup, run, transitions
 from .delivery import scan
-from .transaction_budget import PAGE_BYTES, weight
+from .transaction_budget import PAGE_BYTES, Done, weight
 
 MAX_SKIPPED = 100
 """The most messages that one transaction looks at for unreadable ones."""
@@ -88,22 +89,18 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
     return len(found)
 
 
-def end_expired(
-    tr: fdb.Transaction, scope: Scope, message_ids: Sequence[str], room: int
-) -> tuple[int, int, int, int]:
-    """End messages whose time is over, if they are ready or delayed. A leased one ends when it
-    returns.
+def end_expired(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int) -> Done:
+    """End messages whose time is over by entries of the agenda, as long as there is room, if they
+    are ready or delayed. A leased one ends when it returns.
 
-    Returns how many of the ids, the first ones, it has looked at, as long as there is room, how
-    many others became ready, how many messages have ended, and how many bytes that took. Up to
-    three round trips for every ten. Conflicts with whatever moves these messages.
+    Up to three round trips for every ten. Conflicts with whatever moves these messages.
     """
     expired: dict[State, list[StoredMessage]] = {State.READY: [], State.DELAYED: []}
     now_ms, n, size = scope.now_ms(tr), 0, 0
-    while n < len(message_ids) and size < room:
-        some = message_ids[n : n + STEP_ROWS]
+    while n < len(entries) and size < room:
+        some = entries[n : n + STEP_ROWS]
         n += len(some)
-        issued = [lookup.reads(tr, scope.keys, each) for each in some]
+        issued = [lookup.reads(tr, scope.keys, str(each.name)) for each in some]
         for found in [lookup.find(tr, scope, each) for each in issued]:
             if found is None or not found.message.envelope.expired(now_ms):
                 continue
@@ -112,4 +109,4 @@ def end_expired(
                 expired[state].append(found.message)
                 size += weight(found.message.envelope)
     ready = sum(expire(tr, scope, state, messages) for state, messages in expired.items())
-    return n, ready, sum(map(len, expired.values())), size
+    return Done(ready, expired=sum(map(len, expired.values())), size=size, handled=n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..schema.envelope import Envelope
 
@@ -16,6 +16,42 @@ STEP_BYTES = 4_000_000
 PAGE_BYTES = 500_000
 """The same of what nobody has counted: of a purge, a move, a sweep."""
 _OVERHEAD = 1_000
+
+
+class Done(NamedTuple):
+    """What was done of what was due.
+
+    ready: messages that became ready. moved: entries and leases that may have brought messages and
+    are used up; 0 only if no message is due. tidied: entries that bring none. expired: messages
+    whose time to live was over. size: about how many bytes that took. handled: of the entries of
+    one sort, how many, the first ones.
+    """
+
+    ready: int = 0
+    moved: int = 0
+    tidied: int = 0
+    expired: int = 0
+    size: int = 0
+    handled: int = 0
+
+    def plus(self, other: Done) -> Done:
+        """Both."""
+        return Done(*map(sum, zip(self, other, strict=True)))
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for more."""
+        return self.size <= SIDE_BYTES
+
+    @property
+    def changed(self) -> bool:
+        """Whether other messages are ready than before."""
+        return self.ready + self.expired > 0
+
+    @property
+    def excess(self) -> int:
+        """Bytes that a receiver in the same transaction must save."""
+        return max(0, self.size - SIDE_BYTES)
 
 
 def weight(envelope: Envelope) -> int:

@@ -12,11 +12,13 @@ from contextlib import suppress
 
 from ...errors import CorruptData
 from ...schema import due
+from ...schema.due import Entry
 from ...schema.keys import What
 from ...schema.records import Kept
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.states import ENDS, FORWARDS, State, Transition
+from ..transaction_budget import Done
 
 
 def note(tr: fdb.Transaction, scope: Scope, transition: Transition, message: StoredMessage) -> None:
@@ -44,12 +46,14 @@ def forget(tr: fdb.Transaction, scope: Scope, message: StoredMessage) -> None:
         del tr[scope.keys.result(message.id)]
 
 
-def forget_over(tr: fdb.Transaction, scope: Scope, message_ids: Sequence[str]) -> None:
-    """Remove results if their time is over. One round trip; conflicts with whatever changes
-    them."""
+def forget_over(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int) -> Done:
+    """Remove results whose time is over, by entries of the agenda. One round trip; conflicts with
+    whatever changes them."""
     keys, now_ms = scope.keys, scope.now_ms(tr)
+    message_ids = [str(each.name) for each in entries]
     stored = [tr.get(keys.result(each)) for each in message_ids]
     for message_id, value in zip(message_ids, stored, strict=True):
         with suppress(CorruptData):  # ``verify`` reports it.
             if value.present() and Kept.unpack(value.value).until_ms <= now_ms:
                 del tr[keys.result(message_id)]
+    return Done(handled=len(entries))

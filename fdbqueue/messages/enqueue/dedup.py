@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ...schema import due
+from ...schema.due import Entry
 from ...schema.keys import What
 from ...schema.records import Known, unpack_id
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
+from ..transaction_budget import Done
 
 
 class Reads(Struct, frozen=True):
@@ -73,10 +75,12 @@ def remember(
         tr[keys.unique(unique)] = message.id.encode()
 
 
-def forget(tr: fdb.Transaction, scope: Scope, window: str) -> None:
-    """Remove the dedup ids of a window. Blind."""
-    old = scope.keys.dedup.under(int(window))
-    tr.clear_range(old.start, old.stop)
+def forget(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int) -> Done:
+    """Remove the dedup ids of windows, by entries of the agenda. Blind."""
+    for each in entries:
+        old = scope.keys.dedup.under(int(str(each.name)))
+        tr.clear_range(old.start, old.stop)
+    return Done(handled=len(entries))
 
 
 def _windows(scope: Scope, now_ms: int) -> tuple[int, int, int]:

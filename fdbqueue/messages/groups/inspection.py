@@ -12,7 +12,7 @@ from ...store.binding import fdb, transactional
 from ...values.groups import Group
 from ...values.states import SCHEDULE
 from .. import transitions
-from ..transaction_budget import weight
+from ..transaction_budget import Done, weight
 from . import callbacks
 
 MAX_LOOKED = 10
@@ -87,11 +87,11 @@ def forget(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
     return True
 
 
-def look(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry]) -> int:
+def look(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int) -> Done:
     """Forget groups that ended long enough ago, and enqueue callbacks that their queues did not
-    take, of entries of the agenda that are due.
+    take, by entries of the agenda.
 
-    Returns about how many bytes that takes. A round trip, and three for each callback. Conflicts
+    A round trip, and three for each callback. Conflicts
     with whatever changes these groups.
     """
     keys, now_ms = scope.keys, scope.now_ms(tr)
@@ -121,4 +121,4 @@ def look(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry]) -> int:
         size += 2 * weight(record.callback.envelope)
         for other, callback in callbacks.end(tr, scope, name, pause_ms):
             transitions.record(tr, other, SCHEDULE, [callback])
-    return size
+    return Done(size=size, handled=len(entries))

@@ -26,7 +26,7 @@ from ...store.clocks import Clock
 from ...values.limits import Allowed, Gate, Limit
 from ...values.model import Position
 from .. import place
-from ..transaction_budget import weight
+from ..transaction_budget import Done, weight
 from . import backlog, gates, limits, next_gate, permits, rates
 from .next_gate import Passed
 from .permits import Permit, Permits
@@ -361,14 +361,11 @@ def fill_shared(tr: fdb.Transaction, root: RootKeys, clock: Clock, limit: Limit)
     return 0
 
 
-def fire(
-    tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int
-) -> tuple[int, int, int]:
+def fire(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int) -> Done:
     """Let messages become ready whose time has come by the rates of their keys or limits, or that
-    are owed; returns how many of the entries, the first ones, were used up, as long as there is
-    room, how many messages of this queue became ready, and the weight of all.
+    are owed, by entries of the agenda, as long as there is room.
 
-    entries: of the agenda, already removed. A round trip for every few of them, and another if
+    A round trip for every few of them, and another if
     messages become ready. Conflicts with others that use up the same entries, and with enqueues and
     ends of the same keys, but not with enqueues to a backlog that goes on.
     """
@@ -384,7 +381,8 @@ def fire(
             passed += some
             size += sum(weight(one.message.envelope) for one in some)
             fired += 1
-    return fired, next_gate.onward(tr, scope, passed), size
+    ready = next_gate.onward(tr, scope, passed)
+    return Done(ready, size=size, handled=fired)
 
 
 @transactional

@@ -29,6 +29,7 @@ from ...store.binding import fdb
 from ...store.clocks import BELIEVED_MS
 from ...values.limits import Gate
 from ...values.rates import Rate
+from ..transaction_budget import Done
 from . import gates
 
 MAX_TIDIED = 100
@@ -44,7 +45,7 @@ def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> fdb.Value | None:
     return tr.snapshot.get(gates.keys(scope, gate).rate(gate))
 
 
-def tidy(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry]) -> None:
+def tidy(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int) -> Done:
     """Remove what has no meaning any more of keys or limits that rest, and look later at others.
 
     One round trip. Conflicts with enqueues and ends of the same keys, but not with enqueues to a
@@ -63,6 +64,7 @@ def tidy(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry]) -> None:
         else:
             gates.look_later(tr, scope, each.name, TIDYING, last)
             tr[rate] = replace(known, timer=Timer(TIDYING, last)).pack()
+    return Done(handled=len(entries))
 
 
 def tat_us(known: Reached | None, rate: Rate, now_us: int) -> int:

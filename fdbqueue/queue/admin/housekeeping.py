@@ -10,6 +10,7 @@ from ...consumers import eviction, promotion, wakeups
 from ...errors import ExpiredBacklog
 from ...messages import auto_delete, history, time_to_live
 from ...messages.slots import hand_over
+from ...messages.transaction_budget import Done
 from ...schema import changes, due
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -81,13 +82,13 @@ def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:
             sweep(handle, db)
 
 
-def _promote(handle: Handle, tr: fdb.Transaction) -> promotion.Promoted:
+def _promote(handle: Handle, tr: fdb.Transaction) -> Done:
     scope = handle._scope(tr)
     history.trim(tr, scope)
     return promotion.promote(tr, scope, promotion.reads(tr, scope))
 
 
-def _moved(done: promotion.Promoted) -> bool:
+def _moved(done: Done) -> bool:
     return done.moved + done.tidied > 0
 
 
