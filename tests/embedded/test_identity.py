@@ -70,18 +70,40 @@ def remove_lock(path: str) -> None:
     os.unlink(path + "-lock")
 
 
-@pytest.mark.parametrize("change", [remove, replace, move, link, remove_lock])
+def replace_lock(path: str) -> None:
+    remove_lock(path)
+    os.mkdir(path + "-lock")
+
+
+def replace_directory(path: str) -> None:
+    directory = os.path.dirname(path)
+    os.rename(directory, directory + ".moved")
+    Path(directory).touch()
+
+
+@pytest.mark.parametrize(
+    "change", [remove, replace, move, link, remove_lock, replace_lock, replace_directory]
+)
 def test_nothing_is_committed_to_a_store_that_others_do_not_find(
-    db: Any, path: str, change: Callable[[str], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[str], None]
 ) -> None:
+    monkeypatch.setenv("FDBQUEUE_SYNCHRONOUS", "full")
+    directory = tmp_path / "stores"
+    directory.mkdir()
+    path = str(directory / "a.store")
+    db: Any = fdb.open(path)
+    db[b"before"] = b"kept"
     change(path)
-    present = set(os.listdir(os.path.dirname(path)))
+    present = {*tmp_path.rglob("*")}
 
     with pytest.raises(embedded.StoreMisplaced):
         db[b"after"] = b"lost"
+    # Nor does who only reads meet another error, even one who is to move the clock.
+    embedded.open_store(path).file.shared.words[versions.FLOOR] = 0
+    assert db[b"before"] == b"kept"
     embedded.close_store(path)
 
-    assert set(os.listdir(os.path.dirname(path))) <= present
+    assert {*tmp_path.rglob("*")} <= present
 
 
 def test_connecting_again_creates_no_file(db: Any, path: str) -> None:
@@ -202,6 +224,28 @@ def test_what_stands_beside_a_store_has_its_mode(path: str, theirs: int) -> None
     os.chmod(path + "-lock", 0o666)
     fdb.open(path)[b"key"] = b"value"
     assert {mode(path + end) for end in ("", "-lock", "-wal", "-shm")} == {theirs}
+
+
+def test_who_shares_a_store_by_its_group_locks_nobody_of_the_group_out(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = [12_345] if os.getuid() == 0 else [g for g in os.getgroups() if g != os.getgid()]
+    if not groups:
+        pytest.skip("this user has only one group")
+    change = os.fchown
+
+    def fchown(file: int, owner: int, group: int) -> None:
+        if owner != -1:
+            raise PermissionError
+        change(file, owner, group)
+
+    monkeypatch.setattr(os, "fchown", fchown)
+    Path(path).touch()
+    os.chown(path, -1, groups[0])
+    os.chmod(path, 0o660)
+    fdb.open(path)[b"key"] = b"value"
+    lock = os.stat(path + "-lock")
+    assert (lock.st_gid, stat.S_IMODE(lock.st_mode)) == (groups[0], 0o660)
 
 
 def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:

@@ -253,12 +253,19 @@ class StoreFile:
             found = os.stat(self.path)
         except FileNotFoundError:
             return StoreMisplaced(self.path, "it was removed while it was open")
+        except OSError as error:
+            # What a signal handler raises, such as a TimeoutError, has no number.
+            if error.errno is None:
+                raise
+            return StoreMisplaced(self.path, f"it cannot be reached any more: {error.strerror}")
         if (found.st_dev, found.st_ino) != self._identity:
             return StoreMisplaced(self.path, "it was replaced while it was open")
         if found.st_nlink > 1:
             return StoreMisplaced(self.path, "another name (hard link) was made while it was open")
         if not self.shared.is_in_place():
-            return StoreMisplaced(self.path, "its -lock file was removed while it was open")
+            return StoreMisplaced(
+                self.path, "its -lock file was removed or linked while it was open"
+            )
         return None
 
     def log_bytes(self) -> int:

@@ -136,8 +136,11 @@ class Shared:
             return
         mode = stat.S_IMODE(store.st_mode) & 0o666
         if (found.st_uid, found.st_gid) != (store.st_uid, store.st_gid):
-            with contextlib.suppress(PermissionError):
-                os.fchown(self.descriptor, store.st_uid, store.st_gid)
+            # Only the superuser gives a file away; its group, whoever belongs to that.
+            for owner in (store.st_uid, -1):
+                with contextlib.suppress(PermissionError):
+                    os.fchown(self.descriptor, owner, store.st_gid)
+                    break
         if stat.S_IMODE(found.st_mode) != mode:
             try:
                 os.fchmod(self.descriptor, mode)
@@ -170,8 +173,14 @@ class Shared:
 
         wait: whether to wait while somebody else has the lock.
         """
-        gone = contextlib.suppress(FileNotFoundError, BlockingIOError)
-        with gone, open(self.path, "rb", buffering=0) as own:
+        try:
+            file = io.FileIO(self.path)
+        except OSError as error:
+            # What a signal handler raises, such as a TimeoutError, has no number.
+            if error.errno is None:
+                raise
+            return None
+        with contextlib.suppress(BlockingIOError), file as own:
             try:
                 # A forked child closes it.
                 self._held.add(own)
