@@ -40,7 +40,7 @@ from fdbqueue.schema.consumers import (
     Session,
 )
 from fdbqueue.schema.envelope import Envelope
-from fdbqueue.schema.keys import KINDS, SORTED_INDEX, OnceKeys, RootKeys, What, sorted_by
+from fdbqueue.schema.keys import KINDS, SORTED_INDEX, OnceKeys, QueueKeys, RootKeys, What, sorted_by
 from fdbqueue.schema.leases import (
     Lease,
     pack_expiry,
@@ -707,6 +707,15 @@ def test_every_kind_of_key_has_a_vector_and_the_page_has_no_other() -> None:
     for name, vector in VECTORS.items():
         every = QUEUE.kind(kinds[name.split(",")[0]])
         assert every.start <= vector.key < every.stop
+
+
+def test_the_page_has_the_keys_of_each_row_of_the_table_and_no_others() -> None:
+    page = PAGE.read_text()
+    below = page.split("\n### Limits that queues share\n")[1].split("\n####")[0]
+    named = re.findall(r"[A-Z_]+ `\(\d+[^`]*\)`(?:, `\(\d+[^`]*\)`)*", page.replace(below, ""))
+    found = {key for each in named for key in re.findall(r"`\((\d+[^`]*)\)`", each)}
+    forms = {(int(key.split(",")[0]), key.count(",")) for key in found}
+    assert forms == {(row.number, len(row.parts)) for row in QueueKeys.table()}
 
 
 def test_the_page_lists_every_field_of_an_envelope_with_its_name_and_default() -> None:
