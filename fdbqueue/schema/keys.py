@@ -94,21 +94,14 @@ class Minute(NamedTuple):
     """The minute under which new records of a database stand, until a time of the monotonic clock.
 
     process: the world of the process that may use the records: a forked child must not use those of
-    its parent. begin: what the keys of its records begin with, up to the random
-    part of the token. free: records of operations that have ended.
+    its parent. free: records of operations that have ended.
     """
 
     database: fdb.Database | None
     process: world.World
     number: int
     until: float
-    begin: bytes
     free: list[Record]
-
-    def new(self) -> Record:
-        """A record that nobody has used."""
-        token = world.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
-        return Record(self.begin + token + b"\x00", self)
 
 
 class OnceKeys(KindKeys[MinuteN, Token]):
@@ -119,7 +112,7 @@ class OnceKeys(KindKeys[MinuteN, Token]):
     """
 
     timeout: float | None = None
-    latest = Minute(None, world.current, 0, 0.0, b"", [])
+    latest = Minute(None, world.current, 0, 0.0, [])
 
     @classmethod
     def unrecorded(cls, timeout: float | None) -> OnceKeys:
@@ -130,9 +123,12 @@ class OnceKeys(KindKeys[MinuteN, Token]):
 
     def keep(self, database: fdb.Database, minute: int, until: float) -> Minute:
         """Keep a minute that was read."""
-        begin = self.begin(minute) + b"\x01"
-        self.latest = found = Minute(database, world.current, minute, until, begin, [])
+        self.latest = found = Minute(database, world.current, minute, until, [])
         return found
+
+    def new(self, minute: Minute) -> Record:
+        """A record that nobody has used."""
+        return Record(self(minute.number, world.urandom(TOKEN_BYTES)), minute)
 
 
 class LogKeys(KindKeys[Stamp, N]):

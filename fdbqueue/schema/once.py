@@ -292,7 +292,7 @@ class Operation(Generic[R]):
             try:
                 self._record = minute.free.pop()
             except IndexError:
-                self._record = minute.new()
+                self._record = keys.new(minute)
         self._witness: Callable[[], Witness] | None = None
         self._witnesses: list[tuple[Witness, R]] = []
 
@@ -316,7 +316,7 @@ class Operation(Generic[R]):
                 sweeping = world.remembered(_Swept).get(self.keys.prefix) != minute.number
                 if sweeping:
                     self._sweep(minute.number)
-                self._record = record = minute.new()
+                self._record = record = self.keys.new(minute)
             # Before the write: reading one's own write is no conflict.
             number = record.attempts.to_bytes(_NUMBER_BYTES, "little")
             tr.add_read_conflict_key(record.key)
