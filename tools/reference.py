@@ -40,7 +40,7 @@ def pages() -> dict[Path, str]:
         "producer": option_tables.called(Producer.__init__, Producer),
     }
     parts = {
-        "api/options.md": {**options, **spark},
+        "api/options.md": options,
         "guarantees.md": {"states": states()},
         "storage.md": {"keys": keys()},
         "spark.md": spark,
