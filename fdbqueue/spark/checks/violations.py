@@ -17,8 +17,6 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 REFS = "array<struct<who: string, n: bigint>>"
-THIS = "array(struct(who, n))"
-"""The reference of a row to its own operation."""
 MOST_SHOWN = 30
 """Most operations or events shown with a violation."""
 
