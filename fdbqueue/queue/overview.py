@@ -165,10 +165,15 @@ def ready_since_ms(
     return composed(tr, root_keys.once, read, wrote=lambda _: False)
 
 
-def natural(name: str) -> list[tuple[int, int, str]]:
+def natural(name: str) -> list[tuple[bool, int, str, str]]:
     """A sort key that orders numbers within names by value: mail-2 comes before mail-10."""
-    parts = re.findall(r"[0-9]+|[^0-9]+", name)
-    return [(0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts]
+    key = []
+    for part in re.findall(r"[0-9]+|[^0-9]+", name):
+        is_number = part[0] in "0123456789"
+        # Its digits tell the value of a number, however many there are.
+        digits = part.lstrip("0") if is_number else ""
+        key.append((not is_number, len(digits), digits, part))
+    return key
 
 
 @lru_cache(PREPARED)

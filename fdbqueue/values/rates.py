@@ -31,7 +31,8 @@ def parse(text: str) -> Rate:
     """The rate that a text says, its interval rounded up. Raises ``ValueError``."""
     pace, comma, after = text.partition(",")
     burst = after.removeprefix(" burst ") if comma else "1"
-    if not (burst.isascii() and burst.isdigit() and 1 <= int(burst[:9]) <= MAX_BURST):
+    whole = burst.isascii() and burst.isdigit() and len(burst) <= 9
+    if not (whole and 1 <= int(burst) <= MAX_BURST):
         raise ValueError(f'write a burst as "100/min, burst 10", with at most {MAX_BURST:,}')
     count, slash, unit = pace.partition("/")
     if not slash or unit not in UNITS or not (count.isascii() and count.isdigit()):

@@ -167,6 +167,7 @@ def test_queues_are_listed_by_prefix_in_natural_order_or_by_depth(
     assert listed() == crowd
     assert listed("--sort", "ready", "--non-empty") == [crowd[2], crowd[1]]
     assert listed("--after", crowd[0], "--max", "1") == [crowd[1]]
+    assert listed("--after", f"{name}-{'9' * 5_000}") == []
 
 
 def test_several_queues_are_made_purged_verified_and_deleted_at_once(

@@ -259,6 +259,8 @@ def test_rates_that_make_no_sense_are_refused(db: Database, queue: Queue) -> Non
         "5/m",
         "5.5/s",
         "1/s, burst 0",
+        "1/s, burst 0000000019999",
+        "1/s, burst 000000001" + "9" * 5_000,
         5,
         "٣/s",
         "9" * 99,
