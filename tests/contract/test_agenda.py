@@ -78,6 +78,35 @@ def test_what_is_due_later_is_looked_at_once(
     assert unpack_time(db[keys.earliest(5)] or b"") > queue._clock.now_ms(db)
 
 
+def test_nothing_is_due_is_one_read_whatever_the_number_of_levels(
+    db: Database, space: fdb.Subspace, clock: ManualClock, rows: list[int]
+) -> None:
+    asked = []
+    for levels in (1, 256):
+        queue = Queue.create(db, f"of {levels}", root=space, clock=clock, levels=levels)
+        later = [NewMessage(b"x", priority=n, delay=3_600) for n in range(max(10, levels))]
+        queue.enqueue_many(db, later)
+        for _ in range(3):
+            queue.enqueue(db, b"now")
+            rows.clear()
+            assert queue.receive(db)
+        asked.append(len(rows))
+        assert sum(rows) < levels + 10
+    assert asked[0] == asked[1]
+
+
+def test_times_to_live_that_are_over_take_messages_out_where_nobody_meets_them(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"x", priority=0, ttl=10)] * 50)
+    queue.enqueue_many(db, [b"urgent"] * 9)
+    clock.seconds += 60
+    for _ in range(8):
+        assert queue.receive(db)
+    assert queue.depth(db).expired == 50
+    intact(db, queue)
+
+
 def test_additions_to_the_agenda_conflict_with_nothing(db: Database, queue: Queue) -> None:
     first, second = db.create_transaction(), db.create_transaction()
     for tr in (first, second):

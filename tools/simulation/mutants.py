@@ -33,7 +33,7 @@ from fdbqueue.messages.groups import members
 from fdbqueue.messages.schedules import ticks
 from fdbqueue.messages.slots import backlog, hand_over, permits, rates
 from fdbqueue.messages.streams import planning, staging
-from fdbqueue.schema import catalogue, changes, once
+from fdbqueue.schema import catalogue, changes, due, once
 from fdbqueue.schema import envelope as envelopes
 from fdbqueue.schema.envelope import Envelope
 from fdbqueue.store import world
@@ -99,6 +99,8 @@ BLIND: dict[str, list[tuple[Any, str]]] = {
     ],
     # A commit that comes late does not conflict with what was found out about it: ONCE.
     "records_blindly": [(once.Operation, "commit")],
+    # An entry of the agenda comes in ahead of all others as somebody looks at it.
+    "raises_blindly": [(due, "rise")],
     # Two messages get one slot.
     "gives_slots_twice": [(permits.Permits, "take")],
     # A message waits though the last slot becomes free meanwhile.
@@ -176,6 +178,19 @@ def miscounts() -> None:
         return found
 
     vars(transitions)["_tally"] = wrong
+
+
+@mutant
+def lowers_no_time() -> None:
+    """An entry of the agenda is added without the time at which to look for it."""
+    vars(due)["add"] = lambda tr, keys, key, value=b"": tr.set(key, value)
+
+
+@mutant
+def forgets_what_is_later() -> None:
+    """Who looks at the agenda takes what is due for all that there is."""
+    rise = due.rise
+    vars(due)["rise"] = lambda tr, keys, seen, following: rise(tr, keys, seen, None)
 
 
 @mutant
