@@ -33,21 +33,29 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
 
 
 @transactional
-def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Done:
+def promote(tr: fdb.Transaction, scope: Scope, reads: Reads, *, shared: bool = True) -> Done:
     """Make ready what is due, and wake consumers for it. A second round trip if anything is due.
 
     Callbacks of groups that were blocked are tried again, and those of this queue made ready.
+    shared: whether to do what is due below the root, too.
     """
     returned, ended, size = lease_expiry.return_expired(tr, scope, reads.expired)
     done = Done(returned, ended, size=size)
     if done.fits:  # Otherwise another large message would not fit; the next one takes it.
-        done = done.plus(agenda.step(tr, scope, reads.agenda))
+        done = done.plus(agenda.step(tr, scope, reads.agenda, shared=shared))
     if done.ready:
         wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, done.ready))
     return done
 
 
-def promote_all(tr: fdb.Transaction, scope: Scope, issued: Reads, *, every: bool = False) -> Done:
+def promote_all(
+    tr: fdb.Transaction,
+    scope: Scope,
+    issued: Reads,
+    *,
+    every: bool = False,
+    shared: bool = True,
+) -> Done:
     """As ``promote``, again and again until a message became ready or nothing more is due: so who
     finds none then may say that there is none. every: go on until nothing more is due, for whom the
     first ready message may not do. So does who may take none until leases end: some may be over.
@@ -56,7 +64,7 @@ def promote_all(tr: fdb.Transaction, scope: Scope, issued: Reads, *, every: bool
     """
     done = Done()
     for _ in range(MAX_STEPS):
-        step = promote(tr, scope, issued)
+        step = promote(tr, scope, issued, shared=shared)
         done = done.plus(step)
         if not step.moved or (done.ready and not every and not limits.crowded(tr, scope)):
             return done

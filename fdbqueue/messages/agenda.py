@@ -87,16 +87,17 @@ class Reads:
 
 
 @transactional
-def step(tr: fdb.Transaction, scope: Scope, issued: Reads) -> Done:
+def step(tr: fdb.Transaction, scope: Scope, issued: Reads, *, shared: bool = True) -> Done:
     """Do what is due, as far as one transaction does. Two round trips if there may be any, and one
     or two for what only tidies.
 
     Conflicts with others that do the same, or change it, and with what is added meanwhile and is
     due before all that stays. What only tidies below the root, where queues meet, is left to
-    transactions of the package's own: it must abort nobody else's.
+    transactions of the package's own: it must abort nobody else's. shared: whether to do anything
+    there.
     """
     done = Done()
-    for keys, ranks in issued.ranks:
+    for keys, ranks in issued.ranks[: 1 + shared]:
         tidies = keys is scope.keys or once.attempt(tr).brief
         if done.size <= SIDE_BYTES:
             some = [each for each in ranks if tidies or each.rank < TIDYING]

@@ -126,7 +126,6 @@ def test_an_enqueue_reads_few_rows_however_many_slots_are_out(
     assert sum(rows) < 100
 
 
-@agenda
 def test_a_limit_that_is_due_does_not_make_receives_of_other_queues_conflict(
     db: fdb.Database, space: fdb.Subspace
 ) -> None:
