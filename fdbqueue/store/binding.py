@@ -90,7 +90,10 @@ def _select() -> Store:
         return _chosen_by_application()
     store = location.choose()
     if store.engine is Engine.EMBEDDED:
-        embedded.install()
+        try:
+            embedded.install()
+        except ValueError as error:  # of FDBQUEUE_FAULTS
+            raise StoreError(store=store.path, problem=str(error)) from None
     elif not client_library_loads():
         raise UnsupportedVersion(
             problem=f"the {store} cannot be used: FoundationDB's client library (libfdb_c) does "
@@ -236,7 +239,7 @@ def _open_embedded(store: Store) -> fdb.Database:
         raise StoreError(store=store.path, problem=problem) from None
     except embedded.NotAStore as error:
         raise NotAStore(store=store.path, problem=str(error)) from None
-    except embedded.StoreError as error:
+    except (embedded.StoreError, ValueError) as error:  # A setting, or a name that is no UTF-8.
         raise StoreError(store=store.path, problem=str(error)) from None
 
 

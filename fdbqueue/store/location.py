@@ -63,7 +63,9 @@ def locate(name: str | os.PathLike[str]) -> Store:
     Raises ``NotAStore`` for a file that is neither, and ``StoreNotFound`` for a cluster file that
     does not exist.
     """
-    text = os.fspath(name)
+    text = os.fsdecode(name)
+    if "\0" in text:
+        raise NotAStore(store=repr(text), problem="no path has such a character")
     if text.startswith(EMBEDDED_PREFIX):
         text = text.removeprefix(EMBEDDED_PREFIX)
         if not text:

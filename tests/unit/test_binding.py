@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -147,7 +148,7 @@ def test_a_cluster_file_is_told_from_a_store(tmp_path: Path) -> None:
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("buy milk")
-    for name in (str(text), str(tmp_path), "embedded:", ""):
+    for name in (str(text), str(tmp_path), "embedded:", "", "embedded:a\0b"):
         with pytest.raises(NotAStore):
             locate(name)
     with pytest.raises(StoreNotFound, match="a cluster file must exist"):
@@ -171,6 +172,21 @@ def test_a_file_that_is_no_store_is_left_as_it_is(
 def test_a_path_that_cannot_be_created_is_a_clear_error() -> None:
     shown = run(OPEN.format(""), FDBQUEUE_STORE="embedded:/proc/store.fdbq")
     assert "StoreError" in shown.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "setting", ["FDBQUEUE_SYNCHRONOUS", "FDBQUEUE_CHECKSUMS", "FDBQUEUE_FAULTS"]
+)
+def test_a_setting_that_means_nothing_is_named(tmp_path: Path, setting: str) -> None:
+    told = run(OPEN.format(""), FDBQUEUE_STORE=str(tmp_path / "store"), **{setting: "perhaps"})
+    assert re.search(f"StoreError: .*{setting} must be .*perhaps", told.splitlines()[-1])
+
+
+def test_a_name_that_is_no_utf8_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    told = run(OPEN.format(""), FDBQUEUE_STORE=name)
+    assert "StoreError" in told.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
 
 
 OPEN_AND_HOLD = """

@@ -26,7 +26,7 @@ from ..timers import timers
 from ..transactions.commit_requests import CommitRequest
 from .checkpoint import Checkpointer
 from .commit import Committer
-from .file import StoreFile
+from .file import SYNCHRONOUS_MODES, StoreFile
 from .snapshots import Snapshots
 from .versions import Clock
 from .watches import Watch, Watches
@@ -96,7 +96,7 @@ def open_store(path: str, synchronous: str | None = None) -> OpenStore:
     Raises:
         StoreError: the subclass says why the file cannot be used.
     """
-    mode = synchronous or os.environ.get(SYNCHRONOUS_VARIABLE) or "full"
+    mode = synchronous or _synchronous()
     real = os.path.realpath(path)
     with open_stores.lock:
         store: OpenStore | None = open_stores.find(real)
@@ -104,6 +104,14 @@ def open_store(path: str, synchronous: str | None = None) -> OpenStore:
             checks = _checks()
             store = open_stores.stores[real] = OpenStore(real, mode.lower(), checks)
         return store
+
+
+def _synchronous() -> str:
+    """How durable the commits of this process are, unless it says so for a store."""
+    text = os.environ.get(SYNCHRONOUS_VARIABLE) or "full"
+    if text.lower() not in SYNCHRONOUS_MODES:
+        raise ValueError(f"{SYNCHRONOUS_VARIABLE} must be full or normal: {text!r}")
+    return text
 
 
 def _checks() -> bool:
