@@ -84,7 +84,7 @@ def test_no_strategy_waits_for_ever(attempt: int) -> None:
         ({"wait": "wait_chain", "strategies": []}, "takes strategies"),
         (t.wait_chain(Own()), "Own cannot be stored"),
         (NESTED, "3 deep"),
-        ({"wait": "wait_fixed", "seconds": 10**5_000}, "too long"),
+        ({"wait": "wait_fixed", "seconds": 10**5_000}, "too large"),
     ],
 )
 def test_what_is_no_strategy_is_refused(given: object, problem: str) -> None:
