@@ -22,7 +22,7 @@ LOWER: list[tuple[ModuleType, str, int]] = [
     (hand_over, "STEP_ROWS", 2),
     (hand_over, "MAX_DUE", 2),
     (hand_over, "MAX_FILLED", 3),
-    (agenda, "MAX_ENTRIES", 20),
+    (agenda, "MAX_ENTRIES", 30),
     (agenda, "MAX_RANKS", 2),
     (lease_expiry, "MAX_EXPIRED", 20),
     (eviction, "MAX_EVICTED", 2),

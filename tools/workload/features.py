@@ -98,14 +98,13 @@ def _any_queue(c: Client) -> str:
     return c.random.choice([MIXED, MIXED, MIXED, TARGET])
 
 
-@operation(0.6, "mixed")
+@operation(1.5, "mixed")
 def enqueue_large_ones(c: Client) -> None:
     """All fall due, expire, or wait for a slot together: more than a transaction may take."""
-    size = c.random.choice([60_000, 80_000])
     terms: dict[str, Any] = c.random.choice(
         [{"delay": 2.0}, {"delay": 2.0}, {"ttl": 3.0}, {"key": "k0"}]
     )
-    message = NewMessage(b"l" * size, 4, {"region": "eu", "n": 1}, **terms)
+    message = NewMessage(b"l" * 80_000, 4, {"region": "eu", "n": 1}, **terms)
     _put(c, [message] * 40)
 
 
