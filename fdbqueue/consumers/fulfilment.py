@@ -118,8 +118,8 @@ def serve(
     """
     waiting, dead = _split(tr, scope, supply, reads, me)
     more = len(waiting) + len(dead) == MAX_SERVED
-    for one in dead:
-        line.remove(tr, supply.line, one.index, one.claim)
+    for each in dead:
+        line.remove(tr, supply.line, *each)
     waiting.sort(key=_rank)
     spared = [waiting.pop()] if spare and waiting else []
     # Behind all others of their priority.
@@ -231,13 +231,16 @@ def stop_leading(
 
 def _split(
     tr: fdb.Transaction, scope: Scope, supply: Supply, reads: Reads, me: bytes
-) -> tuple[list[Waiter], list[Waiter]]:
-    """The living consumers in line, which include the caller, and the dead."""
+) -> tuple[list[Waiter], list[tuple[int, bytes]]]:
+    """The living consumers in line, which include the caller, and the requests, by index and claim,
+    of the dead. So is one that cannot be read: its consumer asks again."""
     version = scope.version(tr)
     living: list[Waiter] = []
-    dead: list[Waiter] = []
+    dead: list[tuple[int, bytes]] = []
     for kv in reads.requests:
-        one = Waiter(*supply.line.parse(kv.key), Request.unpack(kv.value))
-        alive = one.claim == me or line.alive(version, one.index, one.request)
-        (living if alive else dead).append(one)
+        (index, claim), request = supply.line.parse(kv.key), line.opened(kv.value)
+        if request and (claim == me or line.alive(version, index, request)):
+            living.append(Waiter(index, claim, request))
+        else:
+            dead.append((index, claim))
     return living, dead

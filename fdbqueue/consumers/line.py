@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..errors import CorruptData
 from ..messages.delivery import lease
 from ..schema.consumers import Request
 from ..schema.keys import LineKeys, QueueKeys
@@ -299,8 +300,16 @@ def parse_all(
     """The requests that were read: subscription, index, claim, and what each asks for."""
     for kv in rows:
         parts = keys.request.parse(kv.key)
-        if len(parts) == 3:  # and no leader's
-            yield *parts, Request.unpack(kv.value)
+        if len(parts) == 3 and (request := opened(kv.value)):  # and no leader's
+            yield *parts, request
+
+
+def opened(value: bytes) -> Request | None:
+    """A request of somebody; None if it cannot be read, which must stop nobody else."""
+    try:
+        return Request.unpack(value)
+    except CorruptData:
+        return None  # verify reports it
 
 
 def remove_dead(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> list[bytes]:

@@ -413,6 +413,19 @@ def test_requests_of_the_dead_leave_the_line(
     assert quiet()
 
 
+def test_a_request_that_cannot_be_read_stops_nobody(
+    db: Database, queue: Queue, quiet: Callable[[], bool]
+) -> None:
+    unreadable = queue.line.request(db)
+    db[queue._keys.line.request(unreadable.index, unreadable.claim)] = b"?"
+    queue.enqueue_many(db, [b"a", b"b"])
+    assert len(queue.admin.verify(db).deviations) > 0
+    queue.admin.consumers(db)
+    assert payloads([*queue.consume(db)]) == [b"a", b"b"]
+    assert quiet()
+    assert queue.admin.verify(db).ok
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_consumer_that_was_taken_for_dead_asks_again(
     db: Database, queue: Queue, clock: ManualClock, waits: bool
