@@ -2,8 +2,8 @@
 
 The leader exists for speed, not for safety: if two consumers lead at once, their rounds conflict on
 the keys that they use, and cost retries. No line stays without a leader, because a consumer that
-joins and relies on a leader reads LED with a conflict, and a leader that leaves clears LED. LEADER
-says who leads, under a key of its own, so that a hand-over conflicts with nobody who joins.
+joins and relies on a leader reads its time with a conflict, and a leader that leaves clears that.
+Who leads stands under a key of its own, so that a hand-over conflicts with nobody who joins.
 
 A leader may be away: it has left the line with its message, and serves the line again in the
 transaction in which it asks for the next one. So no commit serves the line alone. A consumer that
@@ -30,8 +30,8 @@ line, and one that sleeps until there is a message."""
 CROWD = 3
 """A leader that has served this many others expects more of them soon."""
 AWAY = b"\x01"
-"""Follows the claim in LEADER if the leader has left the line with its message, and is expected to
-serve the line when it asks for the next one."""
+"""Follows the claim of a leader that has left the line with its message, and is expected to serve
+it when it asks for the next one."""
 
 _LEADS_VERSIONS = int(LEADS_SECONDS * VERSIONS_PER_SECOND)
 _ASLEEP_VERSIONS = int(ASLEEP_SECONDS * VERSIONS_PER_SECOND)
@@ -86,8 +86,8 @@ def lead(
 
     led: the leader's time, from a snapshot read.
 
-    A caller that relies on another leader gets a read conflict on LED, to see that leader leave.
-    One that finds none needs no conflict: if several take the lead at once, the last one has it,
+    A caller that relies on another leader gets a read conflict on its time, to see it leave. One
+    that finds none needs no conflict: if several take the lead at once, the last one has it,
     and the others find out in their first round.
     """
     if versions_left(tr, scope, led):
@@ -109,7 +109,7 @@ def renew(
 
 
 def away(leader: bytes | None) -> bool:
-    """Whether a leader is away, by the value of LEADER."""
+    """Whether a leader is away, by what says who leads."""
     return leader is not None and leader.endswith(AWAY) and len(leader) > CLAIM_BYTES
 
 

@@ -124,7 +124,8 @@ def take(
     issued = issued or look(tr, scope, demand)
     done, messages = Done(), list[StoredMessage]()
     # Below the root queues meet: there a caller's transaction does what is due only if it must.
-    for shared in dict.fromkeys((once.attempt(tr).brief or not scope.shared, True)):
+    last_resort = scope.shared and not once.attempt(tr).brief
+    for shared in (False, True) if last_resort else (True,):
         if issued.due is not None:
             promoted = promotion.promote_all(tr, scope, issued.due, shared=shared)
             done = done.plus(promoted)

@@ -56,11 +56,10 @@ class Access:
     supply, line: where its messages come from, and through which line. plain: whether these are the
     queue's own, whatever they are. once: where its commits are recorded. crowded: whether there was
     a line. lined: whether the queue's mode has lines. common: whether it takes the queue's own
-    messages, and only ready ones are likely. agenda: whether there was
-    an agenda or a line. lead: the claim under which it leads the line
-    while it is away. rounds, alone: how often
-    it has served the line since, and nobody but itself. served: when it did so last. expected: how
-    many messages its next round may need. returned: when the last receive from a line returned.
+    messages, and only ready ones are likely. agenda: whether there was an agenda or a line. lead:
+    the claim under which it leads the line while it is away. rounds, alone: how often it has served
+    the line since, and nobody but itself. served: when it did so last. expected: how many messages
+    its next round may need. returned: when the last receive from a line returned.
     returns: whether it is expected to ask again soon. rests: for how many requests it leaves the
     lead to others, since it has led. answered: after how many seconds its request in line is likely
     to be answered. shared: tasks that wait together, by their loop and what they want. Times are

@@ -91,8 +91,7 @@ def look(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int)
     """Forget groups that ended long enough ago, and enqueue callbacks that their queues did not
     take, by entries of the agenda.
 
-    A round trip, and three for each callback. Conflicts
-    with whatever changes these groups.
+    A round trip, and three for each callback. Conflicts with whatever changes these groups.
     """
     keys, now_ms = scope.keys, scope.now_ms(tr)
     pauses = {(str(each.name), each.due_ms): each.value for each in entries}

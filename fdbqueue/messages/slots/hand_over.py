@@ -365,9 +365,9 @@ def fire(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int)
     """Let messages become ready whose time has come by the rates of their keys or limits, or that
     are owed, by entries of the agenda, as long as there is room.
 
-    A round trip for every few of them, and another if
-    messages become ready. Conflicts with others that use up the same entries, and with enqueues and
-    ends of the same keys, but not with enqueues to a backlog that goes on.
+    A round trip for every few of them, and another if messages become ready. Conflicts with others
+    that use up the same entries, and with enqueues and ends of the same keys, but not with enqueues
+    to a backlog that goes on.
     """
     passed: list[Passed] = []
     size = fired = 0
