@@ -490,6 +490,31 @@ def test_of_a_run_what_has_expired_goes(db: Database, queue: Queue, clock: Manua
     assert [message.payload for message in queue.peek(db)] == [b"2"]
 
 
+def test_what_a_dead_run_has_planned_of_a_batch_is_one_for_a_run_that_takes_fewer(
+    db: Database, queue: Queue, small_claims: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(9)])
+    dead = queue.streams.plans.planner("stream")
+    with monkeypatch.context() as patched:
+        fill, calls = planning.fill, itertools.count()
+
+        def dies(*given: Any) -> bool:
+            if next(calls):
+                raise RuntimeError
+            return fill(*given)
+
+        patched.setattr(planning, "fill", dies)
+        with pytest.raises(RuntimeError):
+            dead.next(db, dead.begin(db), messages=9)
+    run = queue.streams.plans.planner("stream")
+    start = run.begin(db)
+    first = run.next(db, start, messages=1)
+    assert payloads(db, run, start, first) == [b"0", b"1", b"2"]
+    second = run.next(db, first, messages=1)
+    assert payloads(db, run, first, second) == [b"3"]
+    assert sound(db, queue)
+
+
 def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

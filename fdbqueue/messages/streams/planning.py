@@ -157,7 +157,8 @@ def fill(
             claims=(*plan.claims, Claimed(claim, levels, taken.plain, _bits(taken.joined))),
         )
     plan = replace(plan, key=taken.key)
-    full = plan.messages == limits.messages or len(plan.claims) == MAX_CLAIMS
+    enough = limits.messages is not None and plan.messages >= limits.messages
+    full = enough or len(plan.claims) == MAX_CLAIMS
     full = full or len(plan.pack()) > PLAN_BYTES
     if plan.claims and (taken.ended or full):
         plan = replace(plan, stage=Stage.SEALED, key=None)
@@ -173,8 +174,9 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         taken.ended = True
         return taken
     now_ms = scope.now_ms(tr)
-    count = at_most if limits.messages is None else min(at_most, limits.messages - plan.messages)
-    count = queue_limits.room(tr, scope, count)
+    # A run before, which has died, may have planned more than this one wants.
+    left = at_most if limits.messages is None else max(0, limits.messages - plan.messages)
+    count = queue_limits.room(tr, scope, min(at_most, left))
     if not count:
         taken.ended = True
         return taken
