@@ -74,7 +74,8 @@ def _cost(
         add = _adds(stack, db, queue, way)
 
         def work(thread: int) -> None:
-            while time.monotonic() < began + seconds:
+            # Once at least, however late a busy machine lets it begin.
+            while not done[thread] or time.monotonic() < began + seconds:
                 add(done[thread])
                 done[thread] += BATCH if way == MANY else 1
 
