@@ -42,7 +42,7 @@ def drafts(
 ) -> list[Draft]:
     """Valid messages. Raises what ``draft`` raises."""
     return [
-        Draft(Envelope(each, now_ms))
+        Draft(Envelope(each, now_ms), bare=True)
         if serializer is None and type(each) is bytes and len(each) <= MAX_PAYLOAD
         else draft(each, now_ms, serializer)
         for each in messages
@@ -112,7 +112,8 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | 
         limits=None if limits is None else _limits(limits),
     )
     name = None if dedup_id is None else check_name(dedup_id, "dedup_id")
-    return Draft(envelope, due_ms, name, message.on_conflict, limit_ms)
+    bare = due_ms is None and name is None and envelope.plain
+    return Draft(envelope, due_ms, name, message.on_conflict, limit_ms, bare)
 
 
 def _conflict(message: NewMessage[Any]) -> int | None:

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
+
+from msgspec import Struct, field
 
 from ..errors import (
     OperationTimedOut,
@@ -81,8 +82,7 @@ def on_retry(listener: Callable[[int], object]) -> None:
     _listeners[:] = [known for known in _listeners if known() is not None] + [held(listener)]
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(Struct, eq=False):
     """One attempt at a transaction.
 
     version: its read version; 0 until ``version`` reads it. asked: that read, if it was issued.

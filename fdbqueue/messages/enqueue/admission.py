@@ -20,11 +20,12 @@ from ..groups import members
 from . import append, bounds, dedup, last_values, level_order, unique_keys
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, gc=False):
     """A message that is to come in; ``due_ms`` is None where it is ready at once.
 
     ``on_conflict`` says what happens if another holds its unique key, ``max_delay_ms`` how long
-    after its first enqueue that one may be put off.
+    after its first enqueue that one may be put off. ``bare``: whether it is known to be ready at
+    once, with nothing to store beside its envelope.
     """
 
     envelope: Envelope
@@ -32,6 +33,7 @@ class Draft(Struct, frozen=True):
     dedup_id: str | None = None
     on_conflict: OnConflict = "keep"
     max_delay_ms: int | None = None
+    bare: bool = False
 
     @property
     def names(self) -> list[tuple[str, str]]:
@@ -67,11 +69,10 @@ def admit(
     ``InvalidArgument``, ``PayloadTooLarge`` and ``QueueFull``, and where a header orders the queue
     what ``level_order.check`` raises, before anything is written.
     """
-    bare = [each.envelope for each in drafts if each.due_ms is None and each.dedup_id is None]
-    if len(bare) == len(drafts) and all([each.plain for each in bare]):  # noqa: C419 (faster)
-        sizes = [len(each.payload) for each in bare]
-        if max(sizes) <= scope.plain_bytes:
-            return _admit_bare(tr, scope, bare, sizes)
+    if all([each.bare for each in drafts]):  # noqa: C419 (faster)
+        bare = [each.envelope for each in drafts]
+        if max([len(each.payload) for each in bare]) <= scope.plain_bytes:
+            return _admit_bare(tr, scope, bare)
     if any(draft.on_conflict != "keep" for draft in drafts):
         return _admit_in_turn(tr, scope, drafts, resuming)
     for draft in drafts if scope.options.ordered else ():
@@ -208,15 +209,13 @@ def _known(
     }
 
 
-def _admit_bare(
-    tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope], sizes: Sequence[int]
-) -> Admitted:
+def _admit_bare(tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope]) -> Admitted:
     """``admit`` in a queue that stores nothing else about such messages."""
-    priorities = [each.priority for each in envelopes]
-    level_of = {each: scope.level(each) for each in dict.fromkeys(priorities)}
-    ends = {level: place.reads(tr, scope.keys, level) for level in dict.fromkeys(level_of.values())}
-    levels = [level_of[each] for each in priorities]
-    ids = append.append_packed(tr, scope, levels, sizes, [each.pack() for each in envelopes], ends)
+    level_of = {each: scope.level(each) for each in {each.priority for each in envelopes}}
+    ends = {level: place.reads(tr, scope.keys, level) for level in sorted({*level_of.values()})}
+    ids = append.append_bare(
+        tr, scope, [(level_of[each.priority], each) for each in envelopes], ends
+    )
     return Admitted(ids, len(ids))
 
 

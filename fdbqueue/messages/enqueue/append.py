@@ -68,36 +68,31 @@ def append(
     return messages
 
 
-def append_packed(
+def append_bare(
     tr: fdb.Transaction,
     scope: Scope,
-    levels: Sequence[int],
-    sizes: Sequence[int],
-    packed: Sequence[bytes],
+    entries: Sequence[tuple[int, Envelope]],
     reads: Mapping[int, place.Reads],
 ) -> list[str]:
     """As ``append``, for messages that have nothing beside their envelopes, in a queue without a
-    history; returns their ids.
-
-    levels, sizes, packed: the level, the size of the payload and the stored envelope of each.
-    """
-    found: dict[int, str] = {}
+    history; returns their ids."""
     together: defaultdict[int, list[int]] = defaultdict(list)
-    for n, level in enumerate(levels):
+    for n, (level, _) in enumerate(entries):
         together[level].append(n)
-    tallies = {}
+    tallies, found = {}, [""] * len(entries)
     for level, some in together.items():
-        tallies[level] = len(some), sum([sizes[n] for n in some])
-        placed = put(tr, scope.keys, level, [packed[n] for n in some], reads[level])
+        tallies[level] = len(some), sum([len(entries[n][1].payload) for n in some])
+        packed = [entries[n][1].pack() for n in some]
+        placed = put(tr, scope.keys, level, packed, reads[level])
         ids = chain.from_iterable([run.ids(first, count) for first, count in placed])
-        found.update(zip(some, ids, strict=True))
-    in_order = [found[n] for n in range(len(packed))]
+        for n, message_id in zip(some, ids, strict=True):
+            found[n] = message_id
     new = (
-        StoredMessage(Position.from_id(message_id), Envelope.unpack(value))
-        for message_id, value in zip(in_order, packed, strict=True)
+        StoredMessage(Position.from_id(message_id), envelope)
+        for message_id, (_, envelope) in zip(found, entries, strict=True)
     )
     transitions.record_counts(tr, scope, ENQUEUE, tallies, new)
-    return in_order
+    return found
 
 
 def put(

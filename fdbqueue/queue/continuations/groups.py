@@ -159,7 +159,7 @@ def _member(queue: Enqueuing[Any], message: NewMessage[Any] | Any, name: str, no
         if value is not None:
             problem = "a message of a group is always a new one"
             raise InvalidArgument(argument=argument, value=value, problem=problem)
-    return replace(found, envelope=replace(found.envelope, group=name))
+    return replace(found, envelope=replace(found.envelope, group=name), bare=False)
 
 
 def _callback(follows: Enqueuing[Any], then: NewMessage[Any] | Any) -> tuple[Any, int, int | None]:
