@@ -17,7 +17,7 @@ A class for each reaction of a caller; what varies is an attribute::
             QueueReplaced
         NoResult
             ResultPending
-        BrowsedLost, QueueExists, OptionsMismatch, NotFound, TakenOver, Held, BatchLost,
+        RowsLost, QueueExists, OptionsMismatch, NotFound, TakenOver, Held, BatchLost,
         MessagePlanned, CorruptData, UnknownContentType, UnknownJob, LeaseLost, QueueFull,
         ProducerFull, ProducerClosed, Unfinished, SinkBehind, SinkUnfinished, ExpiredBacklog,
         TransactionTooLarge, TransactionTooSlow, OwnWritesUnseen, TransactionShared,
@@ -121,13 +121,11 @@ class InvalidArgument(InvalidInput):
     text = "{argument}={value!r}: {problem}"
 
 
-class BrowsedLost(QueueError):
-    """Raised when messages that a browsing stream had announced were taken before it read them."""
+class RowsLost(QueueError):
+    """Raised when rows that Spark planned to read are gone before it does: messages of a batch of a
+    browsing stream, or lines of history."""
 
-    text = (
-        "{missing:,} messages of queue {queue!r} were taken before the stream could read them: "
-        "set the option failOnDataLoss to false to continue without them"
-    )
+    text = "{what} of queue {queue!r} were {gone} before they could be read: {remedy}"
 
 
 # -- the store --------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+from ..schema.keys import QueueKeys
 from ..schema.records import Line, Moved
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
-from ..store.clocks import VERSIONS_PER_SECOND
+from ..store.clocks import BELIEVED_MS, VERSIONS_PER_SECOND
 from ..values.model import Event
 from ..values.states import State, Transition
 
@@ -87,6 +88,43 @@ def stamp_ago(tr: fdb.Transaction, scope: Scope, seconds: float) -> bytes:
     """The stamp to read on from, to get the events of the last seconds."""
     version = scope.version(tr) - int(seconds * VERSIONS_PER_SECOND)
     return scope.keys.event.stamp_before(max(0, version))
+
+
+@transactional
+def lines(tr: fdb.Transaction, scope: Scope, spare: int) -> slice:
+    """The lines that a long read may rely on, from the key of the first one.
+
+    spare: leaves out those that are too old in so many seconds, if the queue removes lines at all.
+    Snapshot reads, no conflicts.
+    """
+    event = scope.keys.event
+    begin = _first(tr, event.rows.start)
+    if spare and scope.options.history_seconds is not None:
+        oldest = scope.version(tr) - int(scope.options.history_seconds * VERSIONS_PER_SECOND)
+        ends = (oldest + sign * spare * VERSIONS_PER_SECOND for sign in (-1, 1))
+        before, behind = (event.prefix + event.stamp_before(max(0, each)) for each in ends)
+        if before <= begin < behind:
+            begin = _first(tr, behind)
+    return slice(min(begin, event.rows.stop), event.rows.stop)
+
+
+@transactional
+def are_kept(tr: fdb.Transaction, keys: QueueKeys, begin: bytes, since_ms: int | None) -> bool:
+    """Whether no line from the key ``begin`` on has been removed, if there was one.
+
+    since_ms: lines of before do not count, if they are told apart in spite of the clocks. One round
+    trip, a snapshot read.
+    """
+    rows = keys.event.rows
+    for kv in tr.snapshot.get_range(rows.start, rows.stop, limit=1):
+        earlier = since_ms is not None and Line.unpack(kv.value).at_ms + BELIEVED_MS < since_ms
+        return earlier or kv.key <= begin
+    return False
+
+
+def _first(tr: fdb.Transaction, begin: bytes) -> bytes:
+    key: bytes = tr.snapshot.get_key(fdb.KeySelector.first_greater_or_equal(begin)).value
+    return key
 
 
 @transactional

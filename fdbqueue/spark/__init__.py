@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import (
-    BrowsedLost,
     InvalidArgument,
     InvalidInput,
     InvalidSchema,
     JobFailed,
     MissingPackage,
+    RowsLost,
     StoreNotShared,
 )
 from .session import check_java, local, register
@@ -53,12 +53,12 @@ _WHERE = {name: module for module, names in _NAMES.items() for name in names.spl
 
 __all__ = [  # noqa: PLE0604 - strings, all of them
     *_WHERE,
-    "BrowsedLost",
     "InvalidArgument",
     "InvalidInput",
     "InvalidSchema",
     "JobFailed",
     "MissingPackage",
+    "RowsLost",
     "StoreNotShared",
     "check_java",
     "local",

@@ -28,25 +28,37 @@ MAX_PASSED = 5_000
 MAX_PASSED_BYTES = 8_000_000
 """How far one transaction moves at most, since it reads the messages."""
 
+STRETCH = 500
+"""How many messages a stretch has at most."""
 _FIRST_PAGE = 16
 
 
 @dataclass(slots=True)
-class Passed:
-    """How far a transaction has come, by level, and how many messages and bytes it passed.
+class Stretch:
+    """Messages that stand together: their level, from which place to which, and how many."""
 
-    ended: whether there are no more, or the limits allow no more.
+    level: int
+    begin: bytes
+    end: bytes
+    messages: int = 0
+
+
+@dataclass(slots=True)
+class Passed:
+    """How far a transaction has come, by level, and what it passed, in order.
+
+    size: the bytes of all. ended: whether there are no more, or the limits allow no more.
     """
 
     places: dict[int, bytes]
-    counts: dict[int, int] = field(default_factory=dict)
+    stretches: list[Stretch] = field(default_factory=list)
     size: int = 0
     ended: bool = False
 
     @property
     def messages(self) -> int:
         """How many messages were passed."""
-        return sum(self.counts.values())
+        return sum(each.messages for each in self.stretches)
 
 
 def advance(
@@ -67,28 +79,39 @@ def advance(
     """
     _check(scope)
     passed = Passed(dict(places))
-    last: dict[int, Position] = {}
+    count = 0
+    stretch, end = Stretch(-1, b"", b""), Position(0, 0, b"")
     for position, value in _ready(tr, scope, places, limits):
-        size = len(value)
+        size, level = len(value), position.level
         if limits.size is not None:
             size += open_envelope(value).chunk_bytes
-            if (more or passed.counts) and passed.size + size > limits.size:
+            if (more or count) and passed.size + size > limits.size:
                 passed.ended = True
                 break
+        if stretch.level != level or stretch.messages == STRETCH:
+            _close(scope.keys, passed, end)
+            stretch = Stretch(level, passed.places.get(level, LOWEST), b"")
+            passed.stretches.append(stretch)
+        stretch.messages += 1
         passed.size += size
-        passed.counts[position.level] = passed.counts.get(position.level, 0) + 1
-        last[position.level] = position
-        if passed.messages == limits.messages:
+        count, end = count + 1, position
+        if count == limits.messages:
             passed.ended = True
             break
-        if passed.messages == MAX_PASSED or passed.size >= MAX_PASSED_BYTES:
+        if count == MAX_PASSED or passed.size >= MAX_PASSED_BYTES:
             break
     else:
         passed.ended = True
-    for level, position in last.items():
-        passed.places[level] = cursors.behind(scope.keys, position)
-        fence(tr, scope.keys, level, position.index)
+    _close(scope.keys, passed, end)
+    for level in {each.level for each in passed.stretches}:
+        fence(tr, scope.keys, level, scope.keys.parse_place(passed.places[level]))
     return passed
+
+
+def _close(keys: QueueKeys, passed: Passed, end: Position) -> None:
+    """End the last stretch behind a position."""
+    for stretch in passed.stretches[-1:]:
+        stretch.end = passed.places[stretch.level] = cursors.behind(keys, end)
 
 
 def begin(tr: fdb.Transaction, scope: Scope, start: StartPosition) -> dict[int, bytes]:

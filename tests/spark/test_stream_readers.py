@@ -12,13 +12,13 @@ import fdbqueue.spark
 from fdbqueue import Depth, NewMessage, Queue, fdb
 from fdbqueue.errors import (
     BatchLost,
-    BrowsedLost,
     CorruptData,
     InvalidArgument,
     InvalidInput,
     InvalidOptions,
     QueueNotFound,
     QueueReplaced,
+    RowsLost,
     StoreNotShared,
     TakenOver,
 )
@@ -282,17 +282,37 @@ def test_messages_that_are_gone_before_they_are_read_end_a_strict_stream(
     db: fdb.Database, queue: Queue, source: dict[str, str], partitions: int
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b", b"c"])
-    strict = browser(source, failondataloss="true", partitions=partitions)
+    strict = browser(source, partitions=partitions)
     start = strict.initialOffset()
     end = latest(strict, start)
     assert rows(strict, start, end) == [b"a", b"b", b"c"]
     (first, *_) = strict.partitions(start, end)
     queue.receive(db, at_most_once=True)
-    with pytest.raises(BrowsedLost, match="1 messages"):
-        strict.partitions(start, end)
-    with pytest.raises(BrowsedLost):
+    with pytest.raises(RowsLost, match="1 of 3 messages"):
         list(strict.read(first))
-    assert rows(browser(source), start, end) == [b"b", b"c"]
+    lenient = browser(source, failondataloss="false")
+    assert rows(lenient, start, end) == [b"b", b"c"]
+    assert end["messages"] == 3, "so that the progress shows what it missed"
+
+
+def test_an_error_about_messages_that_are_gone_counts_all_of_the_batch(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    # Given a batch that is read in parts, none of which has all the messages that are taken
+    queue.enqueue_many(db, [NewMessage(b"", priority=n % 3) for n in range(3_000)])
+    reader = browser(source, partitions=3)
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    parts = reader.partitions(start, end)
+    assert len(parts) == 3
+    # When all but one are taken
+    while (ready := queue.depth(db).ready) > 1:
+        queue.receive_many(db, min(500, ready - 1), at_most_once=True)
+    # Then each part says so, also where another run has planned it
+    for run, some in ((reader, parts), (fresh(reader), fresh(reader).partitions(start, end))):
+        for part in some[:2]:
+            with pytest.raises(RowsLost, match="2,999 of 3,000 messages"):
+                list(run.read(part))
 
 
 def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[str, str]) -> None:
@@ -358,12 +378,13 @@ def test_a_checkpoint_of_something_else_is_refused(
         with pytest.raises(CorruptData, match="checkpoint"):
             latest(taking, offset)
     with pytest.raises(CorruptData, match="checkpoint"):
-        latest(looking, {**looked, "places": {"0": "x"}})
-    behind = {**looked, "places": {**looked["places"], "5": queue._keys.place_after(99).hex()}}
+        latest(looking, {**looked, "levels": {"0": "x"}})
+    place = queue._keys.place_after(99).hex()
+    behind = {**looked, "levels": {**looked["levels"], "5": [place, place, 0]}}
     with pytest.raises(InvalidInput, match="restored"):
         latest(browser(source), behind)
     with pytest.raises(CorruptData, match="level"):
-        latest(looking, {**looked, "places": {"10": "00"}})
+        latest(looking, {**looked, "levels": {"10": ["00", "00", 0]}})
 
 
 @pytest.mark.parametrize("make", [browser, consumer])

@@ -8,7 +8,10 @@ import pytest
 
 import fdbqueue.spark
 from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue.errors import RowsLost
 from fdbqueue.spark.source import batch
+from fdbqueue.spark.source.rows import TABLES
+from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import HeaderValue
 
 from .columns import read, schema
@@ -215,3 +218,52 @@ def test_the_pieces_of_a_table_hold_every_message_once(
         for message_id in rows.column(0).to_pylist()
     ]
     assert sorted(found) == sorted(ids)
+
+
+@pytest.fixture
+def told(db: fdb.Database, queue: Queue, source: dict[str, str]) -> batch.BatchReader:
+    """A reader of a history of more lines than a partition has."""
+    for n in range(200):
+        queue.enqueue(db, b"", key=f"{n} " + 100 * "k")
+    columns = schema(**TABLES["history"])
+    return batch.reader({**source, "table": "history", "partitionbytes": "10000"}, columns)
+
+
+def test_lines_of_history_that_are_removed_before_they_are_read_end_the_read(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, told: batch.BatchReader
+) -> None:
+    # Given a read that is planned, and a part of which is done
+    first, *others = told.partitions()
+    assert others
+    assert list(told.read(first))
+    # When the queue removes all that is too old
+    clock = ManualClock()
+    clock.seconds = 4_000
+    Queue.open(db, queue.name, root=space, clock=clock).receive(db)
+    # Then no part of it is missing without a word
+    for piece in (first, *others):
+        with pytest.raises(RowsLost, match="lines of the history of queue 'orders' were removed"):
+            list(told.read(piece))
+
+
+def test_lines_of_before_the_time_that_is_asked_for_may_go(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, source: dict[str, str]
+) -> None:
+    queue.enqueue(db, b"")
+    later = datetime.now(UTC) + timedelta(hours=2)
+    options = {**source, "table": "history", "since": later.isoformat()}
+    reader = batch.reader(options, schema(**TABLES["history"]))
+    pieces = reader.partitions()
+    clock = ManualClock()
+    clock.seconds = 4_000
+    Queue.open(db, queue.name, root=space, clock=clock).receive(db)
+    assert len(pieces) == 1
+    assert not any(rows.num_rows for rows in reader.read(pieces[0]))
+
+
+def test_lines_that_are_about_to_go_are_left_out_where_they_are_not_wanted(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue_many(db, [b"", b""])
+    assert len(read(source, "history", skipExpiring="3000")) == 2, "none is about to go"
+    assert read(source, "history", skipExpiring="3700") == []

@@ -90,12 +90,14 @@ def pages(
     within: slice,
     read: Callable[[fdb.Transaction, Page], tuple[R, int]],
     *,
+    check: Callable[[fdb.Transaction, bytes], object] = lambda tr, begin: None,
     size: int = PAGE_BYTES,
 ) -> Iterator[R]:
     """What ``read`` makes of a range, in pages of about ``size`` bytes, in key order.
 
     read: takes messages, may read more in the transaction, and returns its result and how many
         messages it used, at least one. It may be called again for the same messages.
+    check: is called in the transaction of each page, with the key where that begins.
 
     All pages have the version of the first for the five seconds that a transaction lasts; a slower
     caller gets the rest at a later version. A message that does not move during the read appears
@@ -107,6 +109,7 @@ def pages(
     too_old = 0
     while begin is not None:
         try:
+            check(tr, begin)
             with uncollected():
                 page, more = _page(tr, keys, slice(begin, within.stop), size)
                 if not page:

@@ -127,7 +127,11 @@ def check_history(
         },
         tuple(violations),
         (
-            *(f"the beginning of the history of {name}: it is no longer kept" for name in partial),
+            *(
+                f"the beginning of the history of {name}: it no longer has {missing:,} of "
+                f"{enqueued:,} messages"
+                for name, (missing, enqueued) in partial.items()
+            ),
             *(
                 f"the order of {each.name}: it has subscriptions with selectors"
                 for each in queues
@@ -137,7 +141,7 @@ def check_history(
     )
 
 
-def _steps(events: DataFrame, partial: list[str]) -> DataFrame:
+def _steps(events: DataFrame, partial: Iterable[str]) -> DataFrame:
     """Check every transition against the previous one of its message."""
     transition, state = F.col("transition"), state_of(F.col("before"))
     born = transition.isin(BORN)
@@ -154,7 +158,7 @@ def _steps(events: DataFrame, partial: list[str]) -> DataFrame:
             "born_again": born & F.col("before").isNotNull(),
             "ended": state.isin([each.value for each in ENDS]) & ~born,
             "leased_again": (transition == "lease") & (state == State.LEASED.value),
-            "unknown": F.col("before").isNull() & F.col("queue").isin(partial),
+            "unknown": F.col("before").isNull() & F.col("queue").isin([*partial]),
             "follows": F.when(born | (transition == "redrive"), F.col("attempt") == 0)
             .when(fails, F.expr("attempt - before_attempt in (0, 1)"))
             .otherwise(F.expr("attempt = before_attempt")),
@@ -228,16 +232,14 @@ def _counted(events: DataFrame) -> list[Row]:
     return counted.groupBy("queue", "level").agg(*map(F.expr, numbers)).collect()
 
 
-def _partial(counted: list[Row], queues: Iterable[QueueSnapshot]) -> list[str]:
-    """The queues whose history does not go back to their beginning."""
+def _partial(counted: list[Row], queues: Iterable[QueueSnapshot]) -> dict[str, tuple[int, int]]:
+    """The queues whose history does not go back to their beginning, and how many messages were
+    enqueued before that, and ever."""
     born: Counter[str] = Counter()
     for row in counted:
         born[row["queue"]] += row["enqueued"]
-    return [
-        each.name
-        for each in queues
-        if born[each.name] < sum(depth.enqueued for depth in each.depths.values())
-    ]
+    ever = {each.name: sum(depth.enqueued for depth in each.depths.values()) for each in queues}
+    return {name: (n - born[name], n) for name, n in ever.items() if born[name] < n}
 
 
 def _counters(one: QueueSnapshot, counted: list[Row], partial: bool) -> Iterator[Violation]:

@@ -42,6 +42,7 @@ class Settings(Struct, frozen=True):
     row_filter: RowFilter
     partition_bytes: int
     pushdown: bool
+    spare: int
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:
@@ -62,6 +63,7 @@ class Settings(Struct, frozen=True):
             ),
             options.size("partitionBytes"),
             options.truth("pushdown"),
+            options.number("skipExpiring"),
         )
 
 
@@ -86,8 +88,7 @@ class BatchReader(DataSourceReader):
         """Ranges of each level, none of them too large for a transaction."""
         settings = self._settings
         db, queue = self._queue.open()
-        levels = range(self._queue.levels)
-        parts = tables.ranges(queue._keys, settings.layout.table, levels, settings.row_filter)
+        parts = tables.ranges(db, queue, settings.layout.table, settings.row_filter, settings.spare)
         partitions: list[InputPartition] = [
             TablePartition(part, cut.start, cut.stop)
             for part, ranges in parts.items()

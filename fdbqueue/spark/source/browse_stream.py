@@ -2,14 +2,13 @@
 
 The offset is a place in every level. When Spark learns how far a batch goes, the queue is fenced up
 to there: no later enqueue commits a message before that place. So what the tasks read afterwards is
-complete, except for messages that were taken in the meantime.
+complete, except for messages that were taken in the meantime, which they miss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil
 from typing import Any, Self
 
 import pyarrow as pa
@@ -18,40 +17,39 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from ...errors import BrowsedLost, CorruptData
+from ...errors import CorruptData, RowsLost
 from ...messages.streams import table_scan
 from ...messages.streams.planning import Limits
-from ...messages.streams.table_scan import Page
 from ...queue.queue import Queue
 from ...schema import once
-from ...schema.keys import LOWEST, QueueKeys
+from ...schema.keys import QueueKeys
 from ...store.binding import fdb
 from ...subscriptions import external_cursors
-from ...subscriptions.external_cursors import Passed
+from ...subscriptions.external_cursors import Passed, Stretch
 from ...subscriptions.start_position import StartPosition
 from . import tables
 from .rows import Decoder
 from .streams import Offset, StreamReader, other_checkpoint
 
-SMALLEST_BYTES = 100_000
-"""Partitions are not made smaller than this."""
-
-Places = dict[int, bytes]
+Levels = dict[int, Stretch]
+Ranges = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass
 class BrowsePartition(InputPartition):
-    """A range of ready messages. ``messages`` of them must be there, if that is checked."""
+    """Some ranges of ready messages, of those of a batch; and how many there were."""
 
-    begin: bytes
-    end: bytes
-    messages: int = 0
+    ranges: Ranges
+    messages: int
+    batch: Ranges
+    in_batch: int
 
 
 class BrowseReader(StreamReader):
     """Reads a queue by places. One object in the driver lives as long as the query runs."""
 
     _first: Offset | None = None
+    _planned: tuple[Offset, list[Stretch]] | None = None
     _verified = False
 
     @classmethod
@@ -67,69 +65,70 @@ class BrowseReader(StreamReader):
             db, queue = self._queue.open()
             start = StartPosition.of("startingPosition", self._settings.start)
             places = once.run(db, queue._keys.once, _begin, queue, start)
-            self._first = {**self._offset(places), "first": True}
+            self._first = self._offset(_levels(places, []))
         return self._first
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """How far the next batch goes; ``start`` if nothing more is ready."""
         db, queue = self._queue.open()
-        places = self._places(start)
-        self._verify_ends(places)
+        passed = Passed({level: each.end for level, each in self._parse(start).items()})
+        self._verify_ends(passed.places)
         limits = self.limits(limit)
-        messages = size = 0
-        while True:
-            rest = _rest(limits, messages, size)
-            step = (queue, places, rest, messages > 0)
+        stretches: list[Stretch] = []
+        while not passed.ended:
+            step = (queue, passed.places, limits, bool(stretches))
             passed = once.run(
-                db, queue._keys.once, _advance, *step, wrote=lambda it: it.messages > 0
+                db, queue._keys.once, _advance, *step, wrote=lambda it: bool(it.stretches)
             )
-            places = passed.places
-            messages, size = messages + passed.messages, size + passed.size
-            if passed.ended:
-                break
-        if not messages:
+            stretches += passed.stretches
+            limits = _rest(limits, passed)
+        if not stretches:
             return start
-        offset = {**self._offset(places), "messages": messages, "bytes": size}
-        if start.get("first"):
-            # A stream that begins "now" would begin elsewhere when Spark asks again after a crash.
-            offset["from"] = start["places"]
-        return offset
+        self._planned = self._offset(_levels(passed.places, stretches)), stretches
+        return self._planned[0]
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """The parts of a batch."""
+        """The parts of a batch, one for each level if another run has planned it."""
         if start == end:
             return []
-        db, queue = self._queue.open()
-        begin = self._places({**end, "places": end["from"]} if "from" in end else start)
-        ranges = [
-            slice(queue._keys.ready_from(level, begin.get(level, LOWEST)).start, stop)
-            for level, place in self._places(end).items()
-            for stop in [queue._keys.ready_from(level, place).start]
-        ]
-        ranges = [each for each in ranges if each.start < each.stop]
-        if not self._settings.strict:
-            part = ceil(int(end.get("bytes", 0)) / self.partitions_at_most)
-            cuts = table_scan.split(db, queue._keys, ranges, max(SMALLEST_BYTES, part))
-            return [BrowsePartition(cut.start, cut.stop) for cut in cuts]
-        messages = int(end.get("messages", 0))
-        most = ceil(messages / self.partitions_at_most)
-        found = [part for within in ranges for part in _counted(db, queue._keys, within, most)]
-        self._require(messages, sum(part.messages for part in found))
-        return list(found)
+        levels = [each for each in self._parse(end).values() if each.messages]
+        stretches = levels
+        if self._planned is not None and self._planned[0] == end:
+            stretches = self._planned[1]
+        keys, count = self._queue.open()[1]._keys, sum(each.messages for each in levels)
+        parts: list[InputPartition] = []
+        some: list[Stretch] = []
+        for n, each in enumerate(stretches, 1):
+            some.append(each)
+            messages = sum(one.messages for one in some)
+            if messages >= count / self.partitions_at_most or n == len(stretches):
+                ranges = _ranges(keys, some), _ranges(keys, levels)
+                parts.append(BrowsePartition(ranges[0], messages, ranges[1], count))
+                some = []
+        return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one part that are ready when they are read, in order."""
         assert isinstance(partition, BrowsePartition)
         db, queue = self._queue.open()
         decoder = Decoder(self._settings.layout, self._schema)
-        within = slice(partition.begin, partition.end)
         count = 0
-        for messages, batch in tables.batches(db, queue, decoder, "ready", within):
-            count += messages
-            yield batch
-        self._require(partition.messages, count)
+        for each in partition.ranges:
+            for messages, batch in tables.batches(db, queue, decoder, "ready", slice(*each)):
+                count += messages
+                yield batch
+        if count < partition.messages and self._settings.strict:
+            ranges = (slice(*each) for each in partition.batch)
+            missing = partition.in_batch - sum(_count(db, queue._keys, each) for each in ranges)
+            raise RowsLost(
+                what=f"{missing:,} of {partition.in_batch:,} messages of a batch",
+                queue=queue.name,
+                gone="taken",
+                missing=missing,
+                remedy="set the option failOnDataLoss to false to continue without them",
+            )
 
-    def _verify_ends(self, places: Places) -> None:
+    def _verify_ends(self, places: Mapping[int, bytes]) -> None:
         """Once: raise ``InvalidInput`` if the queue has not come as far as its checkpoint."""
         if self._verified:
             return
@@ -144,58 +143,67 @@ class BrowseReader(StreamReader):
                 )
         self._verified = True
 
-    def _require(self, messages: int, found: int) -> None:
-        if found < messages:
-            raise BrowsedLost(queue=self._settings.location.queue, missing=messages - found)
+    def _offset(self, levels: Levels) -> Offset:
+        """The offset behind a batch: in each level, from where to where it goes."""
+        stored = {
+            str(level): [each.begin.hex(), each.end.hex(), each.messages]
+            for level, each in sorted(levels.items())
+        }
+        messages = sum(each.messages for each in levels.values())
+        return {**self.identify(), "levels": stored, "messages": messages}
 
-    def _offset(self, places: Mapping[int, bytes]) -> Offset:
-        stored = {str(level): place.hex() for level, place in sorted(places.items())}
-        return {**self.identify(), "places": stored}
-
-    def _places(self, offset: Offset) -> Places:
-        """The places of an offset. Raises ``InvalidInput``, ``CorruptData``."""
-        stored: Any = self.verify(offset).get("places")
+    def _parse(self, offset: Offset) -> Levels:
+        """What an offset has of each level. Raises ``InvalidInput``, ``CorruptData``."""
+        stored: Any = self.verify(offset).get("levels")
         try:
-            places = {int(level): bytes.fromhex(place) for level, place in stored.items()}
-            if not places.keys() <= set(range(self._queue.levels)):
-                raise ValueError(f"there is no level {max(places)}")
+            levels = {
+                int(level): Stretch(int(level), bytes.fromhex(begin), bytes.fromhex(end), int(n))
+                for level, (begin, end, n) in stored.items()
+            }
+            if not levels.keys() <= set(range(self._queue.levels)):
+                raise ValueError(f"there is no level {max(levels)}")
         except (AttributeError, TypeError, ValueError) as error:
             raise CorruptData(what="the checkpoint", problem=repr(error)) from None
-        return places
+        return levels
 
 
-def _begin(tr: fdb.Transaction, queue: Queue, start: StartPosition) -> Places:
+def _levels(places: Mapping[int, bytes], passed: Iterable[Stretch]) -> Levels:
+    """What a batch has of each level, and where the others stand."""
+    levels = {level: Stretch(level, place, place) for level, place in places.items()}
+    for each in passed:
+        level = levels[each.level]
+        level.begin = level.begin if level.messages else each.begin
+        level.messages += each.messages
+    return levels
+
+
+def _ranges(keys: QueueKeys, stretches: Iterable[Stretch]) -> Ranges:
+    """The keys of ready messages in stretches."""
+    return tuple(
+        (keys.ready_from(each.level, each.begin).start, keys.ready_from(each.level, each.end).start)
+        for each in stretches
+    )
+
+
+def _count(db: fdb.Database, keys: QueueKeys, within: slice) -> int:
+    """How many ready messages a range has now."""
+    return sum(table_scan.pages(db, keys, within, lambda tr, page: (len(page), len(page))))
+
+
+def _begin(tr: fdb.Transaction, queue: Queue, start: StartPosition) -> dict[int, bytes]:
     return external_cursors.begin(tr, queue._scope(tr), start)
 
 
 def _advance(
-    tr: fdb.Transaction, queue: Queue, places: Places, limits: Limits, more: bool
+    tr: fdb.Transaction, queue: Queue, places: Mapping[int, bytes], limits: Limits, more: bool
 ) -> Passed:
     return external_cursors.advance(tr, queue._scope(tr), places, limits, more=more)
 
 
-def _rest(limits: Limits, messages: int, size: int) -> Limits:
+def _rest(limits: Limits, passed: Passed) -> Limits:
+    """What is left of the limits of a batch."""
     return replace(
         limits,
-        messages=None if limits.messages is None else limits.messages - messages,
-        size=None if limits.size is None else limits.size - size,
+        messages=None if limits.messages is None else limits.messages - passed.messages,
+        size=None if limits.size is None else limits.size - passed.size,
     )
-
-
-def _keys_of(tr: fdb.Transaction, page: Page) -> tuple[list[bytes], int]:
-    return page.keys, len(page)
-
-
-def _counted(
-    db: fdb.Database, keys: QueueKeys, within: slice, most: int
-) -> Iterator[BrowsePartition]:
-    """A range in parts of up to ``most`` messages, with the number in each."""
-    begin, count = within.start, 0
-    for page in table_scan.pages(db, keys, within, _keys_of):
-        for key in page:
-            if count == most:
-                yield BrowsePartition(begin, key, count)
-                begin, count = key, 0
-            count += 1
-    if count:
-        yield BrowsePartition(begin, within.stop, count)

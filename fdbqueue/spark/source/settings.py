@@ -95,6 +95,13 @@ ROWS = {
     ),
     "until": Option("Only rows whose own time is before this."),
     "selector": Option("Only messages that match a selector. Not for `history`."),
+    "skipExpiring": Option(
+        "Of `history`: leaves out the lines that the queue removes within so many seconds, so that "
+        "a read that takes as long misses none.",
+        "0",
+        least=0,
+        most=7 * 24 * 3600,
+    ),
     "partitionBytes": Option(
         "About how many bytes a partition has.", "4 MB", least=10_000, most=100_000_000
     ),
@@ -137,8 +144,9 @@ LIMITS = {
         otherwise="`first`",
     ),
     "failOnDataLoss": Option(
-        "Whether a gap between the checkpoint and the queue stops the query.",
-        otherwise="`true` to consume, `false` to browse",
+        "Whether the query stops if messages of its batches are gone, or the checkpoint does not "
+        "fit the queue.",
+        "true",
         choices=tuple(_TRUTH),
     ),
 }
@@ -223,10 +231,9 @@ class Options:
             )
         return found
 
-    def truth(self, name: str, default: bool = False) -> bool:
-        """``true`` or ``false``. default: for an option that has none of its own."""
-        found = self.choice(name)
-        return _TRUTH[found] if found else default
+    def truth(self, name: str) -> bool:
+        """``true`` or ``false``, of an option that has a default."""
+        return _TRUTH[self.choice(name)]
 
     def integer(
         self, name: str, parse: Callable[[str], int] = int, form: str = "an integer"

@@ -88,7 +88,7 @@ class Settings(Struct, frozen=True):
             messages=options.number("maxMessagesPerBatch"),
             size=options.size("maxBytesPerBatch"),
             partitions=options.integer("partitions"),
-            strict=options.truth("failOnDataLoss", mode == CONSUME),
+            strict=options.truth("failOnDataLoss"),
         )
 
 

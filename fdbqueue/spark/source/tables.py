@@ -9,6 +9,8 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from ...errors import RowsLost
+from ...messages import history
 from ...messages.run import NOWHERE
 from ...messages.streams import table_scan
 from ...messages.streams.table_scan import Page
@@ -154,23 +156,25 @@ ordering key. ``leased`` is also what a stream has taken."""
 
 
 def ranges(
-    keys: QueueKeys, table: str, levels: Sequence[int], row_filter: RowFilter
+    db: fdb.Database, queue: Queue, table: str, row_filter: RowFilter, spare: int
 ) -> dict[str, list[slice]]:
-    """The key ranges of a table, by part."""
+    """The key ranges of a table, by part. spare: as in ``history.lines``."""
+    keys, levels = queue._keys, row_filter.levels
     match table:
-        case "ready":
-            some = row_filter.levels if row_filter.levels is not None else levels
-            each = [keys.ready.under(level) for level in sorted(some)]
-            return {"ready": each, "blocked": [keys.waiting.rows]}
-        case "delayed":
-            some = row_filter.levels if row_filter.levels is not None else levels
-            each = [_due(keys, level, row_filter) for level in sorted(some)]
-            return {"delayed": [one for one in each if one.start < one.stop]}
         case "leased":
             return {"leased": [keys.lease.rows]}
         case "dead":
             return {"dead": [keys.dead.rows]}
-    return {HISTORY: [keys.event.rows]}
+        case "history":
+            kept = queue._read(db, lambda tr: history.lines(tr, queue._scope(tr), spare))
+            return {HISTORY: [kept]}
+    if levels is None:
+        levels = frozenset(range(queue.options(db).levels))
+    if table == "delayed":
+        each = [_due(keys, level, row_filter) for level in sorted(levels)]
+        return {"delayed": [one for one in each if one.start < one.stop]}
+    each = [keys.ready.under(level) for level in sorted(levels)]
+    return {"ready": each, "blocked": [keys.waiting.rows]}
 
 
 def _due(keys: QueueKeys, level: int, row_filter: RowFilter) -> slice:
@@ -212,7 +216,17 @@ def batches(
             payloads = table_scan.contents(tr, keys, rows["envelopes"], rows["id"])
             return Rows(rows, payload=payloads), count
 
-    for rows in table_scan.pages(db, keys, within, read):
+    def check(tr: fdb.Transaction, begin: bytes) -> None:
+        if part == HISTORY and not history.are_kept(tr, keys, begin, row_filter.since):
+            raise RowsLost(
+                what="lines of the history",
+                queue=queue.name,
+                gone="removed",
+                remedy="set the option skipExpiring to the seconds that a read takes, or since to "
+                "a later time, or keep the history longer",
+            )
+
+    for rows in table_scan.pages(db, keys, within, read, check=check):
         for begin in range(0, len(rows["id"]), _BATCH_ROWS):
             some = rows.part(begin, begin + _BATCH_ROWS)
             yield len(some["id"]), decoder.batch(some)
