@@ -75,6 +75,10 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | 
     """A valid message. Raises what ``Queue.enqueue`` raises for its arguments."""
     if not isinstance(message, NewMessage):
         message = NewMessage(message)
+    if type(message.priority) is not int:  # True equals 1, and is stored as something else.
+        raise InvalidArgument(
+            argument="priority", value=message.priority, problem="must be an integer"
+        )
     due_ms = expires_at_ms = None
     if message.at is not None or type(message.delay) is not float or message.delay:
         due_ms = due(message.delay, message.at, now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -128,6 +128,7 @@ BAD: list[tuple[Any, type[Exception]]] = [
     (NewMessage(b"x", priority=-1), InvalidArgument),
     (NewMessage(b"x", priority=2**70), InvalidArgument),
     (NewMessage(b"x", priority=True), InvalidArgument),
+    (NewMessage(b"x", priority=cast(int, 1.0)), InvalidArgument),
     (NewMessage(b"x", headers=HEADERS), InvalidArgument),
     ({"text"}, InvalidPayload),
     (bytes(2_000), PayloadTooLarge),
@@ -137,7 +138,9 @@ BAD: list[tuple[Any, type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("bad", "error"), BAD)
-@pytest.mark.parametrize("beside", [b"plain", NewMessage(b"mortal", ttl=60)])
+@pytest.mark.parametrize(
+    "beside", [b"plain", NewMessage(b"mortal", ttl=60), NewMessage(b"equal", priority=1)]
+)
 def test_after_an_error_nothing_is_written(
     db: Database, space: fdb.Subspace, bad: Any, error: type[Exception], beside: Any
 ) -> None:
