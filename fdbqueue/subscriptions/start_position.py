@@ -25,11 +25,14 @@ class StartPosition(Struct, frozen=True):
     @classmethod
     def of(cls, argument: str, name: object) -> StartPosition:
         """ "first", "now" or the id of a message; raises ``InvalidArgument``."""
-        if not isinstance(name, str):
-            raise InvalidArgument(
-                argument=argument, value=name, problem='must be "first", "now" or a message id'
-            )
-        return cls(argument, name, None if name in (FIRST, NOW) else Position.from_id(name))
+        try:
+            if isinstance(name, str):
+                return cls(argument, name, None if name in (FIRST, NOW) else Position.from_id(name))
+        except InvalidArgument:
+            pass
+        raise InvalidArgument(
+            argument=argument, value=name, problem='must be "first", "now" or a message id'
+        ) from None
 
     def check(self, definition: Definition) -> None:
         """Raises ``InvalidArgument`` if the subscription cannot go there."""

@@ -90,6 +90,35 @@ def test_json_without_a_schema_says_what_to_give(source: dict[str, str]) -> None
         FdbQueueSource({**source, "payload": "json"}).schema()
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"payloadSchema": "a INTT"}, "option 'payloadSchema': 'a INTT': 'INTT' is no type"),
+        ({"payloadSchema": "a STRUCT<b INT"}, "it ends where it needs '>'"),
+        ({"payloadSchema": "a INT b INT"}, "'b' follows the last field"),
+        ({"payloadSchema": "a MAP<STRING INT>"}, "'INT' stands where it needs ','"),
+        ({"payloadSchema": '{"type": "struct"}'}, "it is not the JSON of a StructType"),
+        ({"levles": "1"}, "option 'levles': unknown; .*levels"),
+        ({"mode": "consume", "consumer": "c", "levels": "1"}, "'levels': for tables only"),
+        ({"levels": "1", "room": "1"}, "'room': for writes only"),
+        ({"mode": "consume"}, "option 'consumer': mode consume needs it"),
+        ({"mode": "browse", "startingPosition": "x"}, "startingPosition='x': must be"),
+        ({"id": "a", "badRows": "maybe"}, "option 'badRows': 'maybe' is not one of"),
+        ({"provider": "fdbqueue"}, "use CREATE TEMPORARY VIEW"),
+    ],
+)
+def test_options_are_checked_where_a_table_or_a_stream_is_named(
+    source: dict[str, str], options: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        FdbQueueSource({**source, **options})
+
+
+def test_options_for_streams_are_no_options_of_tables(source: dict[str, str]) -> None:
+    with pytest.raises(InvalidOptions, match="'consumer': for streams only"):
+        read(source, consumer="c")
+
+
 def test_a_missing_queue_is_told_when_the_table_is_named(source: dict[str, str]) -> None:
     with pytest.raises(QueueNotFound, match="'none'"):
         FdbQueueSource({**source, "queue": "none"}).schema()

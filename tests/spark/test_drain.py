@@ -101,7 +101,7 @@ def test_payloads_have_a_schema(
     [
         ({"format": "xml"}, "name one of parquet"),
         ({"payload": "json"}, "payloadSchema"),
-        ({"payload": "json", "payload_schema": "a b c"}, "yntax"),
+        ({"payload": "json", "payload_schema": "a b c"}, "payloadSchema"),
         ({"columns": ["body"]}, "body"),
         ({"max_messages": 0}, "maxMessagesPerBatch"),
         ({"consumer": "\n"}, "it must have "),

@@ -88,14 +88,27 @@ def test_a_stream_looks_at_all_messages_once_and_leaves_them(
 
 
 def test_what_is_wrong_is_said_by_the_query(stream: Stream, db: fdb.Database, queue: Queue) -> None:
-    with pytest.raises(Exception, match="mode consume needs it"):
-        stream(mode="consume")
-    with pytest.raises(Exception, match="option 'levles': unknown"):
-        stream.start(levles="1")
+    for options, problem in (
+        ({"mode": "consume"}, "mode consume needs it"),
+        ({"levles": "1"}, "option 'levles': unknown"),
+        ({"startingPosition": "x"}, "startingPosition='x': must be"),
+        ({"payloadSchema": "a INTT"}, "option 'payloadSchema': 'a INTT': 'INTT' is no type"),
+    ):
+        with pytest.raises(Exception, match=problem) as refused:
+            stream.start(**options)
+        first = str(refused.value).splitlines()[0]
+        assert problem.split(":")[0] in first, "it leads, and no traceback is before it"
+    with pytest.raises(Exception, match="streams read ready messages") as refused:
+        stream(table="leased")
+    assert "streams read ready messages" in str(refused.value).splitlines()[0]
     queue.enqueue(db, b"a")
     assert stream() == [[b"a"]]
     with pytest.raises(Exception, match="the checkpoint belongs to mode 'browse'"):
         stream(mode="consume", consumer="stream")
+    table = stream.spark.read.format("fdbqueue").options(**stream.source, payloadSchema="a INT")
+    with pytest.raises(Exception, match="cannot read the payload of message") as failed:
+        table.load().collect()
+    assert "cannot read the payload of message" in str(failed.value).splitlines()[-1]
 
 
 def test_progress_has_what_waits_in_the_queue(

@@ -108,7 +108,7 @@ def drain(
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     # Check the options before Java starts.
-    streams.Settings.of(options).layout.ddl(None)
+    streams.Settings.of(options).layout.schema(None)
     with plain_errors():
         spark = session.resolve(spark)
         frame = spark.readStream.format("fdbqueue").options(**options).load()

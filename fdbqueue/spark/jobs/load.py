@@ -129,7 +129,7 @@ def load(
             with reporting(progress and (lambda: progress(_step(db, sink, spark)))), plain_errors():
                 writer.save()
         except JobFailed as error:
-            raise _unfinished(db, sink, error) from error
+            raise _unfinished(db, sink, error) from None
         result = json.loads(summary.read_text())
     samples = tuple(result.pop("samples"))
     return Loaded(name, **result, samples=samples, seconds=time.monotonic() - begun)

@@ -58,7 +58,7 @@ def replay(
     if header_columns is not None:
         options["headerColumns"] = header_columns
     options |= stores.options(db, queue)
-    batch.Settings.of(options).layout.ddl(None)
+    batch.Settings.of(options).layout.schema(None)
     matched = replayed = 0
     with plain_errors():
         spark = session.resolve(spark)

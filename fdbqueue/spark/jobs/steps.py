@@ -41,7 +41,7 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _plain(error) from error
+        raise _plain(error) from None
 
 
 def _plain(error: Exception) -> QueueError:

@@ -29,6 +29,7 @@ from ...messages.streams import table_scan
 from ...values.selector import Selector
 from ..stores import SharedQueue
 from . import tables
+from .leading import all_leading, leading
 from .rows import Decoder, Layout
 from .settings import BATCH, Location, Options
 from .tables import RowFilter
@@ -84,6 +85,7 @@ class BatchReader(DataSourceReader):
     _schema: StructType
     _queue: SharedQueue
 
+    @leading()
     def partitions(self) -> list[InputPartition]:
         """Ranges of each level, none of them too large for a transaction."""
         settings = self._settings
@@ -96,6 +98,7 @@ class BatchReader(DataSourceReader):
         ]
         return partitions or [InputPartition(None)]
 
+    @all_leading
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition at one version: see ``table_scan.pages``."""
         if not isinstance(partition, TablePartition):
@@ -116,6 +119,7 @@ class FilteringReader(BatchReader):
     ``spark.sql.python.filterPushdown.enabled`` is true.
     """
 
+    @leading()
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the read down. Spark still evaluates every condition, so it may be coarse."""
         time = tables.TIMES.get(self._settings.layout.table, "enqueued_at")

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
-from pyspark.sql.types import StructType
 
 from ...errors import CorruptData, RowsLost
 from ...messages.streams import table_scan
@@ -28,6 +27,7 @@ from ...subscriptions import external_cursors
 from ...subscriptions.external_cursors import Passed, Stretch
 from ...subscriptions.start_position import StartPosition
 from . import tables
+from .leading import all_leading, leading
 from .rows import Decoder
 from .streams import Offset, StreamReader, other_checkpoint
 
@@ -52,13 +52,7 @@ class BrowseReader(StreamReader):
     _planned: tuple[Offset, list[Stretch]] | None = None
     _verified = False
 
-    @classmethod
-    def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
-        """Raises also ``InvalidArgument`` for a wrong ``startingPosition``."""
-        made = super().of(options, schema)
-        StartPosition.of("startingPosition", made._settings.start)
-        return made
-
+    @leading()
     def initialOffset(self) -> Offset:
         """Where a new stream begins. Spark asks again until the first batch is done."""
         if self._first is None:
@@ -68,6 +62,7 @@ class BrowseReader(StreamReader):
             self._first = self._offset(_levels(places, []))
         return self._first
 
+    @leading()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """How far the next batch goes; ``start`` if nothing more is ready."""
         db, queue = self._queue.open()
@@ -87,6 +82,7 @@ class BrowseReader(StreamReader):
         self._planned = self._offset(_levels(passed.places, stretches)), stretches
         return self._planned[0]
 
+    @leading()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The parts of a batch, one for each level if another run has planned it."""
         if start == end:
@@ -107,6 +103,7 @@ class BrowseReader(StreamReader):
                 some = []
         return parts
 
+    @all_leading
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one part that are ready when they are read, in order."""
         assert isinstance(partition, BrowsePartition)

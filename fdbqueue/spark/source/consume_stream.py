@@ -19,6 +19,7 @@ from ...messages import run
 from ...queue.streams.planner import Mark, Piece, Planner
 from ...store.binding import fdb
 from . import tables
+from .leading import all_leading, leading
 from .rows import Decoder
 from .streams import Offset, StreamReader
 
@@ -35,6 +36,7 @@ class ConsumeReader(StreamReader):
 
     _run: Planner | None = None
 
+    @leading()
     def initialOffset(self) -> Offset:
         """Behind what the consumer has acknowledged. Stays the same until a batch is done."""
         return self._offset(self._planner().begin(self._db()))
@@ -43,12 +45,14 @@ class ConsumeReader(StreamReader):
         """How far each level reaches, with what has become due by now."""
         return self._planner().ends(self._db())
 
+    @leading()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Acknowledge what is done, and plan the next batch; ``start`` if nothing is ready."""
         since, limits = self._mark(start), self.limits(limit)
         until = self._planner().next(self._db(), since, limits.messages, limits.size, limits.ends)
         return start if until == since else self._offset(until)
 
+    @leading()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The parts of a batch."""
         pieces = self._planner().pieces(
@@ -56,6 +60,7 @@ class ConsumeReader(StreamReader):
         )
         return [ConsumePartition(piece) for piece in pieces]
 
+    @all_leading
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part, in the order of delivery."""
         assert isinstance(partition, ConsumePartition)
@@ -74,6 +79,7 @@ class ConsumeReader(StreamReader):
                 problem="is not planned: it was given back, or another run has acknowledged it",
             )
 
+    @leading()
     def commit(self, end: Offset) -> None:
         """The sink has committed all batches up to this one."""
         self._planner().acknowledge(self._db(), self._mark(end))

@@ -23,33 +23,23 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DoubleType,
-    IntegerType,
     LongType,
     MapType,
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
 from ...values.model import Headers
 from ...values.serializers import JSON, Declared
-from . import payloads
+from . import ddl, payloads
+from .ddl import SIMPLE
 from .settings import Options
 
 STRING, INT, LONG, TIME = "STRING", "INT", "BIGINT", "TIMESTAMP"
 HEADERS = LIMITS = "MAP<STRING,STRING>"
-_TYPES: dict[str, DataType] = {
-    STRING: StringType(),
-    INT: IntegerType(),
-    LONG: LongType(),
-    TIME: TimestampType(),
-    "BINARY": BinaryType(),
-    "BOOLEAN": BooleanType(),
-    "DOUBLE": DoubleType(),
-    HEADERS: MapType(StringType(), StringType()),
-}
+_TYPES: dict[str, DataType] = {**SIMPLE, HEADERS: MapType(StringType(), StringType())}
 
 MESSAGE = {
     "id": STRING,
@@ -94,7 +84,7 @@ class Layout(Struct, frozen=True):
 
     table: str
     payload: str
-    payload_schema: str
+    payload_schema: StructType | None
     strict: bool
     headers: str
     header_columns: tuple[tuple[str, str], ...]
@@ -106,7 +96,7 @@ class Layout(Struct, frozen=True):
         layout = cls(
             table=options.choice("table"),
             payload=options.choice("payload"),
-            payload_schema=options.text("payloadSchema") or "",
+            payload_schema=_schema("payloadSchema", options.text("payloadSchema")),
             strict=options.choice("badPayloads") == "fail",
             headers=options.choice("headers"),
             header_columns=_header_columns(options.text("headerColumns") or ""),
@@ -121,29 +111,28 @@ class Layout(Struct, frozen=True):
             )
         return layout
 
-    def ddl(self, stored: Declared | None) -> str:
-        """The columns in SQL if the user gives no schema. Raises ``InvalidOptions``.
+    def schema(self, stored: Declared | None) -> StructType:
+        """The columns if the user gives no schema. Raises ``InvalidOptions``.
 
         stored: what the queue knows of its serializer: its JSON is read as text.
         """
-        columns = dict(TABLES[self.table])
+        named = {**TABLES[self.table], **dict(self.header_columns)}
+        columns = {name: _TYPES[type_] for name, type_ in named.items()}
+        if self.payload == "json" and self.payload_schema is None:
+            raise InvalidOptions(
+                option="payload",
+                problem="to read JSON, give the option payloadSchema, like "
+                "'carrier STRING, delay INT', or a schema with a column payload",
+            )
         if "payload" in columns:
-            if self.payload_schema:
-                columns["payload"] = f"STRUCT<{self.payload_schema}>"
-            elif self.payload == "json":
-                raise InvalidOptions(
-                    option="payload",
-                    problem="to read JSON, give the option payloadSchema, like "
-                    "'carrier STRING, delay INT', or a schema with a column payload",
-                )
-            elif self.payload == "string" or (
-                not self.payload and stored is not None and stored.content_type == JSON
-            ):
-                columns["payload"] = STRING
+            text = not self.payload and stored is not None and stored.content_type == JSON
+            if self.payload_schema is not None:
+                columns["payload"] = self.payload_schema
+            elif self.payload == "string" or text:
+                columns["payload"] = _TYPES[STRING]
             if self.headers == "json":
-                columns["headers"] = STRING
-        columns |= dict(self.header_columns)
-        return ", ".join(f"`{name}` {type_}" for name, type_ in columns.items())
+                columns["headers"] = _TYPES[STRING]
+        return StructType([StructField(name, type_) for name, type_ in columns.items()])
 
 
 class Rows(dict[str, Sequence[Any]]):
@@ -333,6 +322,14 @@ _STORED = {
     "last_error": "last_error",
 }
 """The columns that envelopes hold, with their fields."""
+
+
+def _schema(option: str, text: str | None) -> StructType | None:
+    """A schema in SQL or JSON; None of no text."""
+    try:
+        return ddl.parse(text) if text else None
+    except ValueError as error:
+        raise InvalidOptions(option=option, problem=f"{text!r}: {error}") from None
 
 
 def _header_columns(text: str) -> tuple[tuple[str, str], ...]:

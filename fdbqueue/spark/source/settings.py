@@ -60,7 +60,10 @@ LAYOUT = {
         "queue's serializer writes JSON, or `bytes`",
         choices=("bytes", "string", "json"),
     ),
-    "payloadSchema": Option("The schema of JSON payloads, such as `carrier STRING, delay INT`."),
+    "payloadSchema": Option(
+        "The schema of JSON payloads, such as `carrier STRING, delay INT`, or what "
+        "`StructType.json()` gives."
+    ),
     "badPayloads": Option(
         "What a payload does that does not fit: fail the read, or become null.",
         "fail",
@@ -183,6 +186,7 @@ STREAM = {**LOCATION, **LAYOUT, **LIMITS}
 WRITE = {**LOCATION, **WRITING}
 SPARKS = {"checkpointLocation": Option("Where Spark keeps the progress of a query.")}
 """Spark's own options, which it also passes to stream writers."""
+KINDS = {"tables": BATCH, "streams": STREAM, "writes": WRITE}
 
 _SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)[bB]?")
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
@@ -203,12 +207,13 @@ class Options:
             raise InvalidOptions(
                 option="queue", problem=f"it is {self._texts['queue']!r}, but the path is {path!r}"
             )
-        spelled = {name.lower() for name in self._known}
-        for name in self._texts:
-            if name not in spelled:
-                raise InvalidOptions(
-                    option=name, problem=f"unknown; the options are {', '.join(self._known)}"
-                )
+        spelled = _spelled(self._known)
+        for name in self._texts.keys() - spelled.keys():
+            kinds = [kind for kind, those in KINDS.items() if name in _spelled(those)]
+            problem = f"for {' and '.join(kinds)} only" if kinds else "unknown"
+            raise InvalidOptions(
+                option=name, problem=f"{problem}; the options are {', '.join(self._known)}"
+            )
 
     def text(self, name: str) -> str | None:
         """A text, or the default."""
@@ -285,6 +290,11 @@ class Options:
                 raise InvalidOptions(option=name, problem=f"{part.strip()!r} is an empty range")
             numbers.update(range(low, min(high, low + 1_000) + 1))
         return frozenset(numbers)
+
+
+def _spelled(options: Mapping[str, Option]) -> dict[str, str]:
+    """The names of options, by these in lower case."""
+    return {name.lower(): name for name in options}
 
 
 class Location(Struct, frozen=True):

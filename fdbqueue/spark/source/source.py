@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -11,43 +13,84 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ...errors import InvalidInput, InvalidOptions, QueueError
 from ..stores import SharedQueue
 from . import batch, browse_stream, consume_stream, streams, write
-from .rows import Layout
-from .settings import BATCH, STREAM, Location, Options
+from .leading import leading
+from .rows import Decoder, Layout
+from .settings import BATCH, STREAM, WRITE, Location, Option, Options
+
+_SETTINGS: tuple[tuple[Mapping[str, Option], Callable[[Mapping[str, str]], object]], ...] = (
+    (BATCH, batch.Settings.of),
+    (STREAM, streams.Settings.of),
+    (WRITE, write.Settings.of),
+)
 
 
 class FdbQueueSource(DataSource):
-    """The data source. Spark makes one in several processes, so the constructor does nothing."""
+    """The data source. Spark makes one when a table or a stream is named, and for each write."""
+
+    @leading()
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options, of whatever they can be: Spark does not say what they are for.
+
+        Raises ``InvalidOptions``, ``InvalidSelector``, ``InvalidArgument``.
+        """
+        super().__init__(options)  # type: ignore[arg-type]
+        problems: list[tuple[int, InvalidInput]] = []
+        given = {name.lower() for name in options}
+        if "provider" in given:
+            raise InvalidOptions(
+                option="queue",
+                problem="Spark gives a data source of Python no options of a table in a catalog: "
+                "instead of CREATE TABLE, use CREATE TEMPORARY VIEW with USING fdbqueue OPTIONS "
+                "(queue 'orders'), which takes INSERT INTO, too",
+            )
+        for known, check in _SETTINGS:
+            try:
+                check(options)
+                return
+            except InvalidInput as error:
+                problems.append((len(given & {name.lower() for name in known}), error))
+        raise max(problems, key=lambda each: each[0])[1]
 
     @classmethod
     def name(cls) -> str:
         """The name for ``format``."""
         return "fdbqueue"
 
-    def schema(self) -> str:
+    @leading()
+    def schema(self) -> StructType:
         """The columns of a read without a schema of the user's.
 
         Spark asks for them first, so this is where a missing queue is reported.
         """
         options = Options(self.options, {**BATCH, **STREAM})
         layout = Layout.of(options)
-        return layout.ddl(SharedQueue.find(Location.of(options)).serializer)
+        schema = layout.schema(SharedQueue.find(Location.of(options)).serializer)
+        Decoder(layout, schema)
+        return schema
 
+    @leading()
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         return batch.reader(self.options, schema)
 
+    @leading()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``DataFrame.write``."""
         return write.batch_writer(self.options, schema, overwrite)
 
+    @leading()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For ``DataFrame.writeStream``."""
         return write.stream_writer(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
-        if streams.Settings.of(self.options).mode == streams.CONSUME:
-            return consume_stream.ConsumeReader.of(self.options, schema)
-        return browse_stream.BrowseReader.of(self.options, schema)
+        try:
+            if streams.Settings.of(self.options).mode == streams.CONSUME:
+                return consume_stream.ConsumeReader.of(self.options, schema)
+            return browse_stream.BrowseReader.of(self.options, schema)
+        except QueueError as error:
+            return streams.Refused(error)

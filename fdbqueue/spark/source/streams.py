@@ -22,11 +22,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...errors import CorruptData, InvalidInput, InvalidOptions
+from ...errors import CorruptData, InvalidInput, InvalidOptions, QueueError
 from ...messages.streams import planning
 from ...messages.streams.planning import Limits
+from ...subscriptions.start_position import FIRST, StartPosition
 from ...values.options import check_name
 from ..stores import SharedQueue
+from .leading import leading
 from .rows import Decoder, Layout
 from .settings import STREAM, Location, Options
 
@@ -77,14 +79,16 @@ class Settings(Struct, frozen=True):
                     option="startingPosition",
                     problem="mode consume always begins with the first message",
                 )
-        elif consumer is not None:
+        else:
+            StartPosition.of("startingPosition", start or FIRST)
+        if mode != CONSUME and consumer is not None:
             raise InvalidOptions(option="consumer", problem="it needs mode to be 'consume'")
         return cls(
             location=Location.of(options),
             layout=layout,
             mode=mode,
             consumer=consumer or "",
-            start=start or "first",
+            start=start or FIRST,
             messages=options.number("maxMessagesPerBatch"),
             size=options.size("maxBytesPerBatch"),
             partitions=options.integer("partitions"),
@@ -116,10 +120,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The limit of a batch, unless Spark asks for everything."""
         return ReadMaxRows(self._settings.messages)
 
+    @leading()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note where the queue ends now."""
         self._ends = self.ends()
 
+    @leading()
     def reportLatestOffset(self) -> Offset:
         """For the progress report: the queue's counters, and its lag in milliseconds."""
         db, queue = self._queue.open()
@@ -167,6 +173,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 what = _EARLIER if name == "identity" else name
                 raise other_checkpoint(f"{what} {offset[name]!r}", repr(value))
         return offset
+
+
+class Refused(DataSourceStreamReader):
+    """Raises an error at the first call: Spark hides one that it gets instead of a reader."""
+
+    def __init__(self, error: QueueError) -> None:
+        self._error = error
+
+    @leading()
+    def _refuse(self, *_: object) -> Any:
+        raise self._error
+
+    latestOffset = partitions = read = _refuse  # type: ignore[assignment]
+    initialOffset = getDefaultReadLimit = _refuse
 
 
 def other_checkpoint(stored: str, given: str) -> InvalidInput:

@@ -30,6 +30,7 @@ from ...values.serializers import CONTENT_TYPES, is_content_type
 from ..stores import SharedQueue
 from . import encoding
 from .encoding import Encoder
+from .leading import leading
 from .settings import SPARKS, WRITE, Location, Options
 
 _SAMPLES = 5
@@ -139,10 +140,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         _, queue = self._queue.open()
         self._sink = queue.streams.sink(self._settings.sink or None).name
 
+    @leading()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of a task. Raises ``InvalidInput``."""
         return self.stage(self._sink, 0, iterator)
 
+    @leading()
     def commit(self, messages: CommitMessages) -> None:
         """Publish what the tasks have staged. Raises what ``Sink.publish`` raises."""
         try:
@@ -152,7 +155,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 f"{error.__dict__['problem']}. To resume, write the same rows again with the "
                 f"option id set to {self._sink!r}, within {ANONYMOUS_DAYS} days"
             )
-            raise SinkUnfinished(**{**error.__dict__, "problem": again}) from error
+            raise SinkUnfinished(**{**error.__dict__, "problem": again}) from None
         if self._settings.summary:
             _summarize(self._settings.summary, state, messages)
 
@@ -168,6 +171,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     query continues with the same batches.
     """
 
+    @leading()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of a task. Raises ``InvalidInput``."""
         context = TaskContext.get()
@@ -178,6 +182,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         assert batch, "a streaming query counts its batches"
         return self.stage(f"query:{query}", int(batch), iterator)
 
+    @leading()
     def commit(self, messages: CommitMessages, batchId: int) -> None:
         """Publish a batch, unless it is published. Raises what ``Sink.publish`` raises."""
         sink = next((each.sink for each in messages if isinstance(each, Staged)), None)
