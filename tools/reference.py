@@ -77,10 +77,10 @@ def states() -> str:
         {state.value for state in State} - {e.source.value for e in TRANSITIONS if e.source}
     )
     lines += [f"    {state} --> [*]" for state in ends]
-    lines += ["```", "", "| transition | from | to |", "|---|---|---|"]
+    lines += ["```", "", "| transition | from | to | when |", "|---|---|---|---|"]
     for edge in TRANSITIONS:
-        source = edge.source.value if edge.source else ""
-        lines.append(f"| {edge.name} | {source} | {edge.target.value} |")
+        source, when = edge.source.value if edge.source else "", edge.end.value if edge.end else ""
+        lines.append(f"| {edge.name} | {source} | {edge.target.value} | {when} |")
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from ..messages import run, time_to_live
+from ..messages import run, settle, time_to_live
 from ..messages.delivery import head, lease, limits, scan
 from ..messages.transaction_budget import Done
 from ..schema import once
@@ -66,7 +66,7 @@ class QueueSupply:
             return Offered(exhausted=True, limited=True)
         found, bounded = _first(tr, scope.keys, *issued, room)
         now_ms = scope.now_ms(tr)
-        expired = [message for message in found if not time_to_live.deliverable(message, now_ms)]
+        expired = [message for message in found if settle.unfit(message, now_ms)]
         run.watch(tr, expired)
         living = time_to_live.remove_undeliverable(tr, scope, found)
         for message in living:

@@ -18,31 +18,11 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import DeadMessage, Death
 from ..values.options import QueueOptions
-from ..values.states import (
-    DEAD_LETTER,
-    DEAD_LETTER_DELAYED,
-    DEAD_LETTER_READY,
-    FORWARD_DELAYED,
-    FORWARD_LEASED,
-    FORWARD_READY,
-    REDRIVE,
-    State,
-)
+from ..values.states import ENDINGS, REDRIVE, End, State
 from . import lookup, payloads, place, transitions
 from .delivery import results, scan
 from .delivery.scan import BATCH_BYTES
 from .enqueue import append, last_values, level_order
-
-_DEAD_LETTER = {
-    State.LEASED: DEAD_LETTER,
-    State.READY: DEAD_LETTER_READY,
-    State.DELAYED: DEAD_LETTER_DELAYED,
-}
-_FORWARD = {
-    State.LEASED: FORWARD_LEASED,
-    State.READY: FORWARD_READY,
-    State.DELAYED: FORWARD_DELAYED,
-}
 
 
 @transactional
@@ -76,7 +56,7 @@ def add(
         if message.turn is not None:  # It was never ready, so nothing keeps its index.
             place.leave(tr, scope.keys.levels[message.position.level], message.position.index)
     dead = [message for message, _ in messages]
-    return let_out + transitions.record(tr, scope, _DEAD_LETTER[source], dead)
+    return let_out + transitions.record(tr, scope, ENDINGS[source, End.REJECT], dead)
 
 
 @transactional
@@ -212,4 +192,4 @@ def _forward(
         arrived = payloads.store(tr, other, fresh)
         entries.append((other.level(arrived.priority), arrived))
     last_values.replace_older(tr, other, append.append(tr, other, entries))
-    return transitions.record(tr, scope, _FORWARD[source], stored)
+    return transitions.record(tr, scope, ENDINGS[source, End.FORWARD], stored)

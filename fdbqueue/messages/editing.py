@@ -15,7 +15,7 @@ from ..values.model import Due, Position
 from ..values.states import PROMOTE, PUT_OFF, State
 from . import lookup, place, run, transitions
 from .delivery import promotion
-from .enqueue import delayed_row
+from .enqueue import delayed
 from .lookup import Found
 from .slots import hand_over
 
@@ -122,9 +122,7 @@ def _put(
     """Keep a message until it is due; returns it if it is."""
     if due_ms <= scope.now_ms(tr):
         return message
-    due = Due(message.position.level, due_ms, message.position.random)
-    lookup.point(tr, scope.keys, message, due)
-    delayed_row.put(tr, scope, due_ms, message)
+    delayed.put_off(tr, scope, due_ms, message)
     return None
 
 

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidArgument
 from ..schema.keys import QueueKeys
-from ..schema.records import Turn
 from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
-from ..values.model import Due, MessageState, Position, parse_id
-from ..values.states import State
+from ..values.model import MessageState, parse_id
 from . import lookup, payloads, run
 from .delivery import scan
 from .delivery.scan import BATCH_BYTES
@@ -79,18 +77,3 @@ def behind(tr: fdb.Transaction, scope: Scope, state: str, after: str | None) -> 
     raise InvalidArgument(
         argument="after", value=after, problem="it is no longer there: begin without it"
     )
-
-
-def take_out(tr: fdb.Transaction, scope: Scope, found: Found | None) -> State | None:
-    """Remove a waiting message from its place; returns its state, None if it does not wait.
-
-    The caller has read it with a conflict, and records the transition.
-    """
-    match found:
-        case Found(place=Position(), message=message):
-            run.remove(tr, scope.keys, [message])
-            return State.READY
-        case Found(place=Due() | Turn() as place):
-            del tr[lookup.key(scope.keys, place)]
-            return State.DELAYED if isinstance(place, Due) else State.READY
-    return None

@@ -35,6 +35,16 @@ class Found(Struct, frozen=True):
     message: StoredMessage
     death: Death | None = None
 
+    @property
+    def state(self) -> State:
+        """The state it is in."""
+        match self.place:
+            case DeadRecord():
+                return State.DEAD
+            case Due():
+                return State.DELAYED
+        return State.READY
+
 
 def key(keys: QueueKeys, place: Place) -> bytes:
     """The key of a place. A ready message in a block stands in the first row from there on."""
@@ -251,10 +261,9 @@ def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
 
 def described(found: Found, message: StoredMessage) -> MessageState:
     """What is known about a message that was found, and whose payload was read."""
-    states = {Position: State.READY, Due: State.DELAYED, DeadRecord: State.DEAD, Turn: State.READY}
     return MessageState(
         message=message.opened,
-        state=states[type(found.place)],
+        state=found.state,
         due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
         death=found.death,
         waits_for_key=isinstance(found.place, Turn) and isinstance(found.place.gate, str),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -20,16 +20,8 @@ from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.limits import Gate
 from ..values.model import Due, Message, Position
-from ..values.states import (
-    FORWARD_DELAYED,
-    FORWARD_READY,
-    PURGE_DEAD,
-    PURGE_DELAYED,
-    PURGE_READY,
-    State,
-    Transition,
-)
-from . import dead_letters, editing, inspection, lookup, payloads, place, run, transitions
+from ..values.states import End, State
+from . import dead_letters, editing, inspection, lookup, payloads, place, run, settle
 from .delivery import cancellation, lease
 from .enqueue import admission
 from .enqueue.admission import Draft
@@ -41,8 +33,6 @@ PAGE_ROWS = 200
 PAGE_IDS = 100
 """The most ids that one transaction looks up."""
 
-MOVED = {State.READY: FORWARD_READY, State.DELAYED: FORWARD_DELAYED, State.DEAD: PURGE_DEAD}
-REMOVED = {State.READY: PURGE_READY, State.DELAYED: PURGE_DELAYED, State.DEAD: PURGE_DEAD}
 KINDS = {
     State.READY: (QueueKeys.waiting, QueueKeys.ready),
     State.DELAYED: (QueueKeys.delayed,),
@@ -58,16 +48,6 @@ class Row(NamedTuple):
 
     key: bytes
     found: Found
-
-    @property
-    def state(self) -> State:
-        """The state it is in."""
-        match self.found.place:
-            case DeadRecord():
-                return State.DEAD
-            case Due():
-                return State.DELAYED
-        return State.READY
 
 
 class Page(NamedTuple):
@@ -190,7 +170,7 @@ def named(tr: fdb.Transaction, scope: Scope, ids: Sequence[str], states: Sequenc
         if found is not None:
             _check_no_tick(found)
             row = Row(lookup.key(scope.keys, found.place), found)
-            if row.state in states:
+            if row.found.state in states:
                 left -= weight(found.message.envelope)
                 if left < 0 and rows:
                     break
@@ -212,21 +192,10 @@ def _check_no_tick(found: Found) -> None:
 # -- what becomes of them --------------------------------------------------------------------
 
 
-def leave(
-    tr: fdb.Transaction, scope: Scope, rows: Sequence[Row], how: Mapping[State, Transition]
-) -> None:
+def leave(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row], how: End) -> None:
     """Remove messages from the queue. Conflicts with other takers of them."""
     _watch(tr, scope, rows)
-    for state, ended in how.items():
-        some = [row for row in rows if row.state is state]
-        if not some:
-            continue
-        ready = [row.found.message for row in some if isinstance(row.found.place, Position)]
-        run.remove(tr, scope.keys, ready)
-        for row in some:
-            if not isinstance(row.found.place, Position):
-                del tr[row.key]
-        transitions.record(tr, scope, ended, [row.found.message for row in some])
+    settle.end(tr, scope, [row.found for row in rows], how)
 
 
 def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> int:
@@ -238,7 +207,7 @@ def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> int:
         if isinstance(row.found.place, DeadRecord)
     ]
     count = dead_letters.redrive(tr, scope, records) if records else 0
-    delayed = [row for row in rows if row.state is State.DELAYED]
+    delayed = [row for row in rows if row.found.state is State.DELAYED]
     return count + edit(tr, scope, delayed, None, 0)
 
 

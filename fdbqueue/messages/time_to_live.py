@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..schema.due import Entry
-from ..schema.envelope import UNREADABLE
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
-from ..values.states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
-from . import dead_letters, inspection, lookup, run, transitions
+from ..values.states import End, State
+from . import lookup, run, settle
 from .delivery import scan
 from .transaction_budget import PAGE_BYTES, Done, weight
 
@@ -20,24 +19,6 @@ MAX_SKIPPED = 100
 """The most messages that one transaction looks at for unreadable ones."""
 STEP_ROWS = 10
 """How many of them are read before it is known how large they are."""
-REASON = "its time to live was over"
-
-_ENDS = {
-    State.READY: EXPIRE_READY,
-    State.DELAYED: EXPIRE_DELAYED,
-    State.LEASED: EXPIRE_LEASED,
-}
-
-
-@transactional
-def expire(
-    tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
-) -> int:
-    """End expired messages that were in the state ``source``, already removed from their places;
-    returns how many others became ready."""
-    if scope.options.expired == "dead":
-        return dead_letters.add(tr, scope, source, [(message, REASON) for message in messages])
-    return transitions.record(tr, scope, _ENDS[source], messages)
 
 
 def remove_undeliverable(
@@ -49,29 +30,12 @@ def remove_undeliverable(
     with a conflict.
     """
     now_ms = scope.now_ms(tr)
-    expired = [message for message in ready if message.envelope.expired(now_ms)]
-    unreadable = [message for message in ready if not message.envelope.readable]
-    if not expired and not unreadable:
+    leaving = [each for message in ready if (each := settle.unfit(message, now_ms))]
+    if not leaving:
         return list(ready)
-    run.remove(tr, scope.keys, [*expired, *unreadable])
-    expire(tr, scope, State.READY, expired)
-    reject_unreadable(tr, scope, State.READY, unreadable)
-    return [message for message in ready if deliverable(message, now_ms)]
-
-
-def deliverable(message: StoredMessage, now_ms: int) -> bool:
-    """Whether a message may be delivered."""
-    return message.envelope.readable and not message.envelope.expired(now_ms)
-
-
-def reject_unreadable(
-    tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
-) -> int:
-    """Make dead letters of messages that cannot be read, already removed; returns how many others
-    became ready."""
-    return dead_letters.add(
-        tr, scope, source, [(each, each.envelope.last_error or UNREADABLE) for each in messages]
-    )
+    run.remove(tr, scope.keys, [each.message for each in leaving])
+    settle.carry_out(tr, scope, State.READY, leaving)
+    return [message for message in ready if settle.unfit(message, now_ms) is None]
 
 
 @transactional
@@ -84,8 +48,7 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
     first = scan.batch(scope.keys, rows, MAX_SKIPPED, PAGE_BYTES)
     found = [message for message in first if not message.envelope.readable]
     run.watch(tr, found)
-    run.remove(tr, scope.keys, found)
-    reject_unreadable(tr, scope, State.READY, found)
+    remove_undeliverable(tr, scope, found)
     return len(found)
 
 
@@ -95,18 +58,17 @@ def end_expired(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], roo
 
     Up to three round trips for every ten. Conflicts with whatever moves these messages.
     """
-    expired: dict[State, list[StoredMessage]] = {State.READY: [], State.DELAYED: []}
+    expired: dict[str, lookup.Found] = {}
     now_ms, n, size = scope.now_ms(tr), 0, 0
     while n < len(entries) and size < room:
         some = entries[n : n + STEP_ROWS]
         n += len(some)
         issued = [lookup.reads(tr, scope.keys, str(each.name)) for each in some]
         for found in [lookup.find(tr, scope, each) for each in issued]:
-            if found is None or not found.message.envelope.expired(now_ms):
+            if found is None or found.state is State.DEAD or found.message.id in expired:
                 continue
-            state = inspection.take_out(tr, scope, found)
-            if state is not None:
-                expired[state].append(found.message)
+            if found.message.envelope.expired(now_ms):
+                expired[found.message.id] = found
                 size += weight(found.message.envelope)
-    ready = sum(expire(tr, scope, state, messages) for state, messages in expired.items())
-    return Done(ready, expired=sum(map(len, expired.values())), size=size, handled=n)
+    ready = settle.end(tr, scope, expired.values(), End.EXPIRE)
+    return Done(ready, expired=len(expired), size=size, handled=n)

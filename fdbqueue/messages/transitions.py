@@ -5,22 +5,24 @@ An operation moves a message and then records the transition here.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from ..schema import changes, counters, due, once
 from ..schema.keys import What
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb, transactional
+from ..store.binding import fdb
 from ..values.states import ENDS, SCHEDULE, State, Transition
 from . import history, payloads
 from .delivery import limits, results
 from .groups import members as groups
 from .slots import hand_over
 
+_NO_SIZES: Mapping[int, int] = MappingProxyType({})
+
 
 def record(
-    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Iterable[StoredMessage]
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
 ) -> int:
     """Record a transition of messages, and remove the side records of those that end; returns how
     many others became ready, which had waited for slots of their keys.
@@ -29,8 +31,7 @@ def record(
     window: what it holds of the key, and the backlog (see ``hand_over``); and so does the end of a
     member of a group (see ``groups.members``).
     """
-    messages, members = list(messages), []
-    _counted(tr, scope, transition, _tally(messages))
+    count(tr, scope, transition, *_tally(messages))
     if transition.target is State.READY:
         # One that waits for a slot of its key is nothing to wake for.
         ready = [each for each in messages if each.turn is None]
@@ -39,8 +40,6 @@ def record(
     for message in messages:
         _tidy(tr, scope, transition, message)
         results.note(tr, scope, transition, message)
-        if message.envelope.group is not None:
-            members.append(message)
     let_out = 0
     if transition.target in ENDS or transition.target is State.DEAD:
         let_out = hand_over.ended(tr, scope, messages, ready=transition.source is State.READY)
@@ -48,52 +47,40 @@ def record(
         let_out = hand_over.taken(tr, scope, messages)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, transition, messages)
+    members = [each for each in messages if each.envelope.group is not None]
     for other, callback in groups.note(tr, scope, transition, members) if members else ():
         record(tr, other, SCHEDULE, [callback])
     return let_out
 
 
-@transactional
-def record_counts(
+def count(
     tr: fdb.Transaction,
     scope: Scope,
     transition: Transition,
-    tallies: Mapping[int, tuple[int, int]],
-    ready: Iterable[StoredMessage] = (),
+    numbers: Mapping[int, int],
+    sizes: Mapping[int, int] = _NO_SIZES,
 ) -> None:
-    """Record a transition of messages without side records, in a queue without a history.
-
-    tallies: how many messages, and how many bytes of payloads, by level. ready: the messages, if
-        they become ready and subscriptions have selectors. Writes blindly.
+    """Count a transition of messages, by their levels: how many, and how many bytes of payloads if
+    it comes to or from READY. That is all for those that have no side records, in a queue without a
+    history. Writes blindly.
     """
-    assert scope.options.history_seconds is None, "history needs the messages"
-    _counted(tr, scope, transition, tallies)
-    if tallies and transition.target is State.READY:
-        changes.announce(tr, scope, ready)
-
-
-def _tally(messages: Iterable[StoredMessage]) -> dict[int, tuple[int, int]]:
-    counts: defaultdict[int, int] = defaultdict(int)
-    sizes: defaultdict[int, int] = defaultdict(int)
-    for message in messages:
-        counts[message.position.level] += 1
-        sizes[message.position.level] += message.envelope.size
-    return {level: (count, sizes[level]) for level, count in counts.items()}
-
-
-def _counted(
-    tr: fdb.Transaction,
-    scope: Scope,
-    transition: Transition,
-    tallies: Mapping[int, tuple[int, int]],
-) -> None:
-    if tallies:
-        once.change(tr, scope.keys)
-    for level, (count, size) in tallies.items():
-        counters.record(tr, scope.keys, transition, level, count, size)
-    limited = scope.options.max_in_flight is not None
-    if limited and tallies and transition.source is State.LEASED:
+    if not numbers:
+        return
+    once.change(tr, scope.keys)
+    for level, number in numbers.items():
+        counters.record(tr, scope.keys, transition, level, number, sizes.get(level, 0))
+    if scope.options.max_in_flight is not None and transition.source is State.LEASED:
         limits.freed(tr, scope)
+
+
+def _tally(messages: Iterable[StoredMessage]) -> tuple[dict[int, int], dict[int, int]]:
+    numbers: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    for message in messages:
+        level = message.position.level
+        numbers[level] = numbers.get(level, 0) + 1
+        sizes[level] = sizes.get(level, 0) + message.envelope.size
+    return numbers, sizes
 
 
 def _tidy(

@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 from ..consumers import promotion, wakeups, watching
 from ..consumers.registry import new_id
 from ..errors import QueueError, TransactionTooLarge
-from ..messages import agenda
-from ..messages.delivery import limits, settle
+from ..messages import agenda, settle
+from ..messages.delivery import limits
 from ..messages.run import Held
 from ..schema import once
 from ..schema.consumers import ConsumerRef, Definition

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypedDict, Unpack
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages import selection
-from ..messages.selection import MOVED, REMOVED, Page
+from ..messages.selection import Page
 from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -23,7 +23,7 @@ from ..values.content import check_count
 from ..values.durations import Seconds
 from ..values.model import NOT_AN_ID, Message, Progress
 from ..values.selector import Selector
-from ..values.states import State
+from ..values.states import End, State
 from .handle import Handle, Transactor, finished
 from .validation import check_terms, due
 
@@ -97,7 +97,7 @@ def cancel(
     """
 
     def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
-        selection.leave(tr, scope, page.rows, REMOVED)
+        selection.leave(tr, scope, page.rows, End.PURGE)
         return len(page.rows) + selection.cancel(tr, scope, page.leased), ()
 
     every = (LEASED, DELAYED, READY)
@@ -228,7 +228,7 @@ def purge(
     """
 
     def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
-        selection.leave(tr, scope, page.rows, REMOVED)
+        selection.leave(tr, scope, page.rows, End.PURGE)
         return len(page.rows), ()
 
     verb = Verb(act, (DELAYED, READY, DEAD))
@@ -264,8 +264,8 @@ def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
         waiting = wakeups.reads(tr, other.keys, len(page.rows))
         ids = selection.arrive(tr, scope, other, page.rows)
         if leaves:
-            selection.leave(tr, scope, page.rows, MOVED)
-        if any(row.state is not DELAYED for row in page.rows):
+            selection.leave(tr, scope, page.rows, End.FORWARD)
+        if any(row.found.state is not DELAYED for row in page.rows):
             wakeups.wake(tr, other.keys, waiting)
         return len(ids), ids
 

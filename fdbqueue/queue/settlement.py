@@ -16,11 +16,11 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
+from ..messages import settle as settling
 from ..messages.delivery import lease_extension
-from ..messages.delivery import settle as settling
 from ..messages.delivery.batch import Together
 from ..messages.delivery.lease_extension import Extended
-from ..messages.delivery.settle import Refuse, Return, Verdict
+from ..messages.settle import Refuse, Return, Verdict
 from ..store.binding import fdb
 from ..values.backoff import check_delay
 from ..values.durations import Seconds
@@ -219,8 +219,9 @@ def carry_out(
     def settle(tr: fdb.Transaction) -> None:
         scope = queue._scope(tr)
         # Also for what rests: who waits must learn when to look again.
+        ending = settling.Ending(tr, queue._keys, held)
         waiting = wakeups.reads(tr, queue._keys, returned) if returned else None
-        settling.settle(tr, scope, held, verdicts, others)
+        settling.settle(tr, scope, ending, verdicts, others)
         if waiting is not None:
             wakeups.wake(tr, queue._keys, waiting)
 

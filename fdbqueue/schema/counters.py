@@ -6,10 +6,11 @@ One key holds all counters of a level, so an operation needs one blind mutation 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ..store.binding import fdb, transactional
 from ..values.model import Depth
-from ..values.states import State, Transition
+from ..values.states import TRANSITIONS, State, Transition
 from .codec import unpack_counters
 from .keys import QueueKeys
 
@@ -21,6 +22,8 @@ _INDEX = {state: _COUNTERS.index(state.value) for state in State}
 
 _WIDTH = 64
 OPERAND_BYTES = _WIDTH // 8 * len(_COUNTERS)
+OPERANDS = 1_000
+"""How many operands a process keeps: most changes are of a message or two."""
 MODULUS = 1 << 8 * OPERAND_BYTES
 
 
@@ -32,10 +35,12 @@ def unit(transition: Transition) -> int:
     )
 
 
+_UNITS = {edge.name: unit(edge) for edge in TRANSITIONS}
 BYTE = 1 << _WIDTH * _BYTES
 """What a byte of a payload adds when its message becomes ready."""
 
 
+@lru_cache(OPERANDS)
 def operand(total: int) -> bytes:
     """The operand of ADD for a sum of ``unit`` and ``BYTE``; see ``pack_counters``."""
     return (total % MODULUS).to_bytes(OPERAND_BYTES, "little")
@@ -53,8 +58,11 @@ def record(
 
     Writes blindly: no reads, no conflicts.
     """
-    ready = (transition.target is State.READY) - (transition.source is State.READY)
-    tr.add(keys.count(level), operand(count * unit(transition) + ready * size * BYTE))
+    total = count * _UNITS[transition.name]
+    if size:
+        ready = (transition.target is State.READY) - (transition.source is State.READY)
+        total += ready * size * BYTE
+    tr.add(keys.levels[level].count, operand(total))
 
 
 def shift(

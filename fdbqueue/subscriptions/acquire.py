@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..messages import payloads, run, time_to_live, transitions
+from ..messages import payloads, run, settle, time_to_live, transitions
 from ..messages.delivery import lease, limits
 from ..schema.consumers import Definition
 from ..schema.scope import Scope, StoredMessage
@@ -95,7 +95,7 @@ def first(
     following: StoredMessage | None = None
     rest, full = iter(messages), limit == 0
     for message in () if full else rest:
-        if not time_to_live.deliverable(message, now_ms):
+        if settle.unfit(message, now_ms):
             run.watch(tr, [message])
             expired.append(message)
         elif definition.matches(message.envelope.properties(message.position), now_ms):
@@ -128,7 +128,7 @@ def first(
 
 
 def _wanted(definition: Definition, message: StoredMessage, now_ms: int) -> bool:
-    return time_to_live.deliverable(message, now_ms) and definition.matches(
+    return settle.unfit(message, now_ms) is None and definition.matches(
         message.envelope.properties(message.position), now_ms
     )
 

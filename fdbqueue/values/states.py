@@ -26,53 +26,72 @@ ENDS = frozenset({State.DONE, State.EXPIRED, State.PURGED})
 """The states of messages that are gone."""
 
 
+class End(Enum):
+    """How a message leaves the consumer that holds it, or the place where it is."""
+
+    DONE = "it was handled"
+    RETURN = "it returns to its place"
+    LAPSE = "its lease expired, and it returns to its place"
+    DELAY = "it returns to its place later"
+    REJECT = "it becomes a dead letter"
+    FORWARD = "it goes on to another queue"
+    DROP = "its handler wants it dropped"
+    CANCEL = "somebody asked for that as it was leased"
+    EXPIRE = "its time to live was over"
+    REPLACE = "a newer one takes its place"
+    PURGE = "somebody removed it"
+
+
 class Transition(NamedTuple):
     """One edge; ``source`` is None for a new message. One from a state to itself is for the history
-    alone: the message says something else now, or is to end."""
+    alone: the message says something else now, or is to end. end: how a message leaves by it; None
+    if it is taken, comes in, or stays."""
 
     name: str
     source: State | None
     target: State
+    end: End | None = None
 
 
 ENQUEUE = Transition("enqueue", None, State.READY)
 SCHEDULE = Transition("schedule", None, State.DELAYED)
-PROMOTE = Transition("promote", State.DELAYED, State.READY)
-DEQUEUE = Transition("dequeue", State.READY, State.DONE)
+PROMOTE = Transition("promote", State.DELAYED, State.READY, End.RETURN)
+DEQUEUE = Transition("dequeue", State.READY, State.DONE, End.DONE)
 LEASE = Transition("lease", State.READY, State.LEASED)
-ACK = Transition("ack", State.LEASED, State.DONE)
-RELEASE = Transition("release", State.LEASED, State.READY)
-PUT_OFF = Transition("put off", State.READY, State.DELAYED)
-DEFER = Transition("defer", State.LEASED, State.DELAYED)
-RECLAIM = Transition("reclaim", State.LEASED, State.READY)
-DEAD_LETTER = Transition("dead-letter", State.LEASED, State.DEAD)
-DROP = Transition("drop", State.LEASED, State.PURGED)
-CANCEL = Transition("cancel", State.LEASED, State.PURGED)
+ACK = Transition("ack", State.LEASED, State.DONE, End.DONE)
+RELEASE = Transition("release", State.LEASED, State.READY, End.RETURN)
+PUT_OFF = Transition("put off", State.READY, State.DELAYED, End.DELAY)
+DEFER = Transition("defer", State.LEASED, State.DELAYED, End.DELAY)
+RECLAIM = Transition("reclaim", State.LEASED, State.READY, End.LAPSE)
+DEAD_LETTER = Transition("dead-letter", State.LEASED, State.DEAD, End.REJECT)
+DROP = Transition("drop", State.LEASED, State.PURGED, End.DROP)
+CANCEL = Transition("cancel", State.LEASED, State.PURGED, End.CANCEL)
 REDRIVE = Transition("redrive", State.DEAD, State.READY)
-EXPIRE_READY = Transition("expire ready", State.READY, State.EXPIRED)
-EXPIRE_DELAYED = Transition("expire delayed", State.DELAYED, State.EXPIRED)
-EXPIRE_LEASED = Transition("expire leased", State.LEASED, State.EXPIRED)
-DEAD_LETTER_READY = Transition("dead-letter ready", State.READY, State.DEAD)
-DEAD_LETTER_DELAYED = Transition("dead-letter delayed", State.DELAYED, State.DEAD)
+EXPIRE_READY = Transition("expire ready", State.READY, State.EXPIRED, End.EXPIRE)
+EXPIRE_DELAYED = Transition("expire delayed", State.DELAYED, State.EXPIRED, End.EXPIRE)
+EXPIRE_LEASED = Transition("expire leased", State.LEASED, State.EXPIRED, End.EXPIRE)
+DEAD_LETTER_READY = Transition("dead-letter ready", State.READY, State.DEAD, End.REJECT)
+DEAD_LETTER_DELAYED = Transition("dead-letter delayed", State.DELAYED, State.DEAD, End.REJECT)
 REVISE_READY = Transition("revise ready", State.READY, State.READY)
 REVISE_DELAYED = Transition("revise delayed", State.DELAYED, State.DELAYED)
 REQUEST_CANCEL = Transition("request cancel", State.LEASED, State.LEASED)
-REPLACE_READY = Transition("replace ready", State.READY, State.PURGED)
-REPLACE_DELAYED = Transition("replace delayed", State.DELAYED, State.PURGED)
-REPLACE_LEASED = Transition("replace leased", State.LEASED, State.PURGED)
-FORWARD_LEASED = Transition("forward leased", State.LEASED, State.PURGED)
-FORWARD_READY = Transition("forward ready", State.READY, State.PURGED)
-FORWARD_DELAYED = Transition("forward delayed", State.DELAYED, State.PURGED)
-PURGE_READY = Transition("purge ready", State.READY, State.PURGED)
-PURGE_DELAYED = Transition("purge delayed", State.DELAYED, State.PURGED)
-PURGE_DEAD = Transition("purge dead", State.DEAD, State.PURGED)
-
-FORWARDS = frozenset({FORWARD_LEASED, FORWARD_READY, FORWARD_DELAYED})
-"""Those of messages that died, and went on as dead letters to another queue."""
+REPLACE_READY = Transition("replace ready", State.READY, State.PURGED, End.REPLACE)
+REPLACE_DELAYED = Transition("replace delayed", State.DELAYED, State.PURGED, End.REPLACE)
+REPLACE_LEASED = Transition("replace leased", State.LEASED, State.PURGED, End.REPLACE)
+FORWARD_LEASED = Transition("forward leased", State.LEASED, State.PURGED, End.FORWARD)
+FORWARD_READY = Transition("forward ready", State.READY, State.PURGED, End.FORWARD)
+FORWARD_DELAYED = Transition("forward delayed", State.DELAYED, State.PURGED, End.FORWARD)
+PURGE_READY = Transition("purge ready", State.READY, State.PURGED, End.PURGE)
+PURGE_DELAYED = Transition("purge delayed", State.DELAYED, State.PURGED, End.PURGE)
+PURGE_DEAD = Transition("purge dead", State.DEAD, State.PURGED, End.PURGE)
 
 TRANSITIONS: tuple[Transition, ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Transition)
 )
+
+ENDINGS = {(edge.source, edge.end): edge for edge in TRANSITIONS if edge.end is not None}
+"""The transitions by which messages leave, by the state they were in and how they do."""
+ENDINGS[State.DEAD, End.FORWARD] = PURGE_DEAD
 
 
 class Outcome(Enum):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ..errors import HandlerTooSlow, LeaseLost, TransactionTooLarge
-from ..messages.delivery.settle import Refuse, Verdict
+from ..messages.settle import Refuse, Verdict
 from ..queue import settlement
 from ..queue.continuations.successors import Successors, handling
 from ..queue.queue import Queue

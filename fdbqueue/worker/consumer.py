@@ -17,8 +17,8 @@ from ..consumers.line import Demand
 from ..consumers.receiving import Access
 from ..consumers.states import ConsumerState
 from ..errors import ExpiredBacklog, LeaseLost, QueueError
-from ..messages import agenda, run
-from ..messages.delivery import limits, scan, settle
+from ..messages import agenda, run, settle
+from ..messages.delivery import limits, scan
 from ..messages.run import Held
 from ..queue.admin.housekeeping import past_backlog
 from ..queue.queue import Queue

@@ -12,7 +12,7 @@ import pytest
 
 from fdbqueue import Credit, Delivery, Depth, Message, Queue, Take, Worker
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.messages.delivery import settle
+from fdbqueue.messages import settle
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import Outcome
 from fdbqueue.worker import state
@@ -178,14 +178,14 @@ def test_a_shared_commit_that_fails_falls_back_to_one_by_one(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a message that can never be acknowledged
-    done = settle.done
+    done = settle.settle
 
-    def fail(tr: Any, scope: Any, ending: settle.Ending) -> bool:
+    def fail(tr: Any, scope: Any, ending: settle.Ending) -> int:
         if any(each.payload == b"2" for each in ending.deliveries):
             raise InvalidArgument(argument="delivery", value=b"2", problem="is broken")
         return done(tr, scope, ending)
 
-    monkeypatch.setattr(settle, "done", fail)
+    monkeypatch.setattr(settle, "settle", fail)
     queue.enqueue_many(db, payloads(8))
     handler = Together(4)
     with Worker(db, 4).add(queue, handler):

@@ -12,11 +12,11 @@ from fdbqueue.consumers import leader, line, promotion, sessions, wakeups
 from fdbqueue.messages import (
     agenda,
     dead_letters,
-    delayed,
     lookup,
     payloads,
     place,
     run,
+    settle,
     transitions,
 )
 from fdbqueue.messages.delivery import (
@@ -24,11 +24,10 @@ from fdbqueue.messages.delivery import (
     lease,
     lease_expiry,
     limits,
-    redelivery,
     results,
     scan,
 )
-from fdbqueue.messages.enqueue import last_values
+from fdbqueue.messages.enqueue import append, last_values
 from fdbqueue.messages.groups import members
 from fdbqueue.messages.schedules import ticks
 from fdbqueue.messages.slots import backlog, hand_over, permits, rates
@@ -171,11 +170,11 @@ def miscounts() -> None:
     """One change in a hundred is counted twice."""
     tally = transitions._tally
 
-    def wrong(messages: Iterable[Any]) -> dict[int, tuple[int, int]]:
-        found = tally(messages)
+    def wrong(messages: Iterable[Any]) -> tuple[dict[int, int], dict[int, int]]:
+        numbers, sizes = tally(messages)
         if world.random.random() < 0.01:
-            return {level: (2 * count, size) for level, (count, size) in found.items()}
-        return found
+            numbers = {level: 2 * number for level, number in numbers.items()}
+        return numbers, sizes
 
     vars(transitions)["_tally"] = wrong
 
@@ -211,8 +210,7 @@ def steps_once() -> None:
 @mutant
 def blames_the_dead() -> None:
     """Who holds a lease that lapses has begun with its message."""
-    after = redelivery.after_expiry
-    vars(redelivery)["after_expiry"] = lambda *given, begun: after(*given, begun=True)
+    vars(lease_expiry)["Lapse"] = lambda begun: settle.Lapse(begun=True)
 
 
 @mutant
@@ -327,8 +325,8 @@ def counts_backlogs_twice() -> None:
 @mutant
 def comes_early() -> None:
     """A delayed message is due half a second early."""
-    schedule = delayed.schedule
-    vars(delayed)["schedule"] = lambda tr, scope, due_ms, message: schedule(
+    schedule = append.schedule
+    vars(append)["schedule"] = lambda tr, scope, due_ms, message: schedule(
         tr, scope, due_ms - 500, message
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import InvalidArgument
-from ...messages.delivery import settle
+from ...messages import settle
 from ...messages.run import Held
 from ...schema import once
 from ...schema.scope import Scope
@@ -67,7 +67,7 @@ def attempt(
     once.ask_version(tr)
     scope = access.scope(tr, ending.last)
     access.supply.enter(tr, scope)
-    if ack and not settle.done(tr, scope, ending) and led is not None:
+    if ack and settle.settle(tr, scope, ending) and led is not None:
         # The next message of an ordering key may be ready.
         led = led._replace(round=fulfilment.reads(tr, access.supply, access.expected))
     if led is not None:
@@ -105,7 +105,7 @@ def take_alone(
     ending, supply = settle.Ending(tr, access.keys, ack), access.supply
     scope = access.scope(tr, ending.last)
     supply.enter(tr, scope)
-    settle.done(tr, scope, ending)
+    settle.settle(tr, scope, ending)
     look = supply.look(tr, scope, demand)
     found = supply.take(tr, scope, demand, claim, len(ack), look, strict=False)
     if found or found is CLOSED:
@@ -157,7 +157,7 @@ def attempt_all(
     scheme = scope.scheme
     if scheme == "first":
         return None
-    if not settle.done(tr, scope, ending):
+    if settle.settle(tr, scope, ending):
         # The next messages of ordering keys may be ready.
         round_ = fulfilment.reads(tr, supply, wanted)
         led = led and led._replace(round=round_)
@@ -244,7 +244,8 @@ def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) 
     def release(tr: fdb.Transaction) -> None:
         scope = access.scope(tr)
         sleepers = wakeups.reads(tr, scope.keys, len(deliveries))
-        settle.settle(tr, scope, deliveries, {}, settle.Return(0.0))
+        ending = settle.Ending(tr, scope.keys, deliveries)
+        settle.settle(tr, scope, ending, others=settle.Return(0.0))
         wakeups.wake(tr, scope.keys, sleepers)
 
     if deliveries:

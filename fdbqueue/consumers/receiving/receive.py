@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...messages import agenda
-from ...messages.delivery import batch, lease, scan, settle
+from ...messages import agenda, settle
+from ...messages.delivery import batch, lease, scan
 from ...messages.run import Held
 from ...schema import due as due_entries
 from ...schema import once
@@ -166,7 +166,7 @@ def _attempt(
         each = _each(tr, keys)
     earliest, line, expiry = each or (None, first, first)
     due = None if earliest is None else agenda.Reads(tr, scope, earliest)
-    if ending and not settle.done(tr, scope, ending):
+    if ending and settle.settle(tr, scope, ending):
         # The next message of a key has become ready, and may be the first.
         ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
     options = scope.options

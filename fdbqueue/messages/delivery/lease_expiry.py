@@ -18,11 +18,12 @@ from ...schema.leases import pack_expiry, pack_until, split_places, unpack_expir
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
-from ...values.states import RECLAIM
-from .. import run
+from ...values.states import State
+from .. import run, settle
 from ..run import One
+from ..settle import Lapse, Leaving
 from ..transaction_budget import SIDE_BYTES, weight
-from . import lease, redelivery
+from . import lease
 
 MAX_EXPIRED = 100
 """How many claims are read at once."""
@@ -96,7 +97,7 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
     leases, with extensions of the same claims, and with others that end them.
     """
     keys, now_ms, over, size = scope.keys, scope.now_ms(tr), 0, 0
-    verdicts: list[tuple[StoredMessage, redelivery.Verdict]] = []
+    leaving: list[Leaving] = []
     ending: dict[bytes, One] = {}
     claims = _Claims(tr, scope, _over(tr, scope, reads))
     for due, n, held in claims.leases():
@@ -104,7 +105,7 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
         # Two expiries may name a lease, and it is removed only in the end.
         if held is not None and token not in ending:
             more = weight(held.message.envelope)
-            if verdicts and size + more > SIDE_BYTES:
+            if leaving and size + more > SIDE_BYTES:
                 if n:
                     tr.add_read_conflict_key(due.key)
                     tr[due.key] = pack_expiry(due.wall_ms, due.places[n:])
@@ -113,16 +114,13 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
             held.reads.conflict([held.n])
             tr.add_read_conflict_key(keys.until(due.claim))
             ending[token] = held.one
-            verdict = redelivery.after_expiry(
-                scope.options, held.message.envelope, now_ms, begun=held.one.row.lease.begun
-            )
-            verdicts.append((held.message, verdict))
+            lapse = Lapse(held.one.row.lease.begun)
+            leaving.append(settle.decide(scope.options, held.message, lapse, now_ms))
         if n == len(due.places) - 1:
             claims.finish(due)
             over += 1
     run.end(tr, ending.values())
-    ended = len(verdicts) + over
-    return redelivery.carry_out(tr, scope, RECLAIM, verdicts), ended, size
+    return settle.carry_out(tr, scope, State.LEASED, leaving), len(leaving) + over, size
 
 
 class _Claims:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from ...schema.records import Delayed
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...values.states import PROMOTE, REPLACE_DELAYED, State
-from .. import lookup, place, run, time_to_live, transitions
+from ...values.states import PROMOTE, REPLACE_DELAYED, End, State
+from .. import lookup, place, settle
 from ..enqueue import append, last_values
 from ..schedules import ticks
+from ..settle import Leaving
 from ..transaction_budget import weight
 
 
@@ -53,21 +54,18 @@ def admit(
     ends = dict(ends or {})
     ends |= {level: place.reads(tr, scope.keys, level) for level in levels - ends.keys()}
     now_ms = scope.now_ms(tr)
-    fresh, resting, expired, unreadable, ticking = [], [], [], [], []
+    fresh, leaving, ticking = [], [], []
     for message in messages:
-        if not message.envelope.readable:
-            unreadable.append(message)
-        elif message.envelope.schedule is not None:
-            ticking.append((message, schedules[message.envelope.schedule]))
-        elif message.envelope.expired(now_ms):
-            expired.append(message)
+        name = message.envelope.schedule
+        if name is not None and message.envelope.readable:
+            ticking.append((message, schedules[name]))
+        elif (unfit := settle.unfit(message, now_ms)) is not None:
+            leaving.append(unfit)
         elif message.position.index:
-            resting.append(message)
+            leaving.append(Leaving(message, End.RETURN))
         else:
             fresh.append(message)
-    ready = time_to_live.expire(tr, scope, State.DELAYED, expired)
-    ready += time_to_live.reject_unreadable(tr, scope, State.DELAYED, unreadable)
-    returned = _return(tr, scope, resting)
+    ready = settle.carry_out(tr, scope, State.DELAYED, leaving)
     fresh = last_values.remaining(tr, scope, REPLACE_DELAYED, fresh)  # Some were put off.
     fresh += ticks.fire(tr, scope, ticking)
     entries = [(message.position.level, message.envelope) for message in fresh]
@@ -76,14 +74,4 @@ def admit(
         lookup.point(tr, scope.keys, message, message.place)
     last_values.replace_older(tr, scope, added)
     # One that waits for a slot is not ready.
-    return ready + returned + sum(each.turn is None for each in added)
-
-
-def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[StoredMessage]) -> int:
-    """Put back what was ready before, unless a newer one has its last value; returns how many."""
-    resting = last_values.remaining(tr, scope, REPLACE_DELAYED, resting)
-    run.put_back(tr, scope, resting)
-    for message in resting:
-        lookup.point(tr, scope.keys, message, message.position)
-    transitions.record(tr, scope, PROMOTE, resting)
-    return len(resting)
+    return ready + sum(each.turn is None for each in added)

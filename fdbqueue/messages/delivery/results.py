@@ -17,7 +17,7 @@ from ...schema.keys import What
 from ...schema.records import Kept
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
-from ...values.states import ENDS, FORWARDS, State, Transition
+from ...values.states import ENDS, End, State, Transition
 from ..transaction_budget import Done
 
 
@@ -27,7 +27,7 @@ def note(tr: fdb.Transaction, scope: Scope, transition: Transition, message: Sto
     if keep_ms is None or not (transition.target in ENDS or transition.target is State.DEAD):
         return
     state, reason = transition.target, ""
-    if transition in FORWARDS:
+    if transition.end is End.FORWARD:  # It died.
         state = State.DEAD
     if state is State.DEAD:
         reason = message.envelope.last_error or ""

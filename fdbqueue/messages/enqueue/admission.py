@@ -15,7 +15,7 @@ from ...store import world
 from ...store.binding import fdb, transactional
 from ...values.content import check_payload
 from ...values.model import RANDOM_BYTES, Due, OnConflict, Position
-from .. import delayed, payloads, place
+from .. import payloads, place
 from ..groups import members
 from . import append, bounds, dedup, last_values, level_order, unique_keys
 
@@ -258,5 +258,5 @@ def _put(
         random, level = next(randoms), scope.level(envelope.priority)
         named = replace(envelope, id=Due(level, draft.due_ms, random).to_id())
         message = StoredMessage(Position(level, 0, random), named)
-        delayed.schedule(tr, scope, draft.due_ms, message)
+        append.schedule(tr, scope, draft.due_ms, message)
         yield message

@@ -6,15 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
+from ...schema import changes
 from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Position
-from ...values.states import ENQUEUE, Transition
+from ...values.states import ENQUEUE, SCHEDULE, Transition
 from .. import place, run, transitions
 from ..slots import taking
-from . import last_values
+from . import delayed, last_values
 
 
 @transactional
@@ -68,6 +69,12 @@ def append(
     return messages
 
 
+def schedule(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
+    """Keep a new message, with a level and no index, until it is due. Writes blindly."""
+    delayed.put(tr, scope, due_ms, message)
+    transitions.record(tr, scope, SCHEDULE, [message])
+
+
 def append_bare(
     tr: fdb.Transaction,
     scope: Scope,
@@ -79,9 +86,10 @@ def append_bare(
     together: defaultdict[int, list[int]] = defaultdict(list)
     for n, (level, _) in enumerate(entries):
         together[level].append(n)
-    tallies, found = {}, [""] * len(entries)
+    numbers, sizes, found = {}, {}, [""] * len(entries)
     for level, some in together.items():
-        tallies[level] = len(some), sum([len(entries[n][1].payload) for n in some])
+        numbers[level] = len(some)
+        sizes[level] = sum([len(entries[n][1].payload) for n in some])
         packed = [entries[n][1].pack() for n in some]
         placed = put(tr, scope.keys, level, packed, reads[level])
         ids = chain.from_iterable([run.ids(first, count) for first, count in placed])
@@ -91,7 +99,8 @@ def append_bare(
         StoredMessage(Position.from_id(message_id), envelope)
         for message_id, (_, envelope) in zip(found, entries, strict=True)
     )
-    transitions.record_counts(tr, scope, ENQUEUE, tallies, new)
+    transitions.count(tr, scope, ENQUEUE, numbers, sizes)
+    changes.announce(tr, scope, new)
     return found
 
 

@@ -23,8 +23,9 @@ from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
 from ...values.options import QueueOptions
-from ...values.states import PURGE_READY, State
-from .. import dead_letters, run, transitions
+from ...values.states import End, State
+from .. import run, settle
+from ..settle import Leaving
 from ..transaction_budget import PAGE_BYTES
 
 REASON = "the queue was full"
@@ -116,10 +117,9 @@ def make_room(
         raise _full(scope, load, new)
     run.watch(tr, dropped)
     run.remove(tr, scope.keys, dropped)
-    if options.bounds.dropped == "dead":
-        dead_letters.add(tr, scope, State.READY, [(message, REASON) for message in dropped])
-    else:
-        transitions.record(tr, scope, PURGE_READY, dropped)
+    how = End.REJECT if options.bounds.dropped == "dead" else End.PURGE
+    leaving = [Leaving(message, how, reason=REASON) for message in dropped]
+    settle.carry_out(tr, scope, State.READY, leaving)
 
 
 def _load(

@@ -23,8 +23,8 @@ from ...schema.keys import What
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Due, Position
-from ...values.states import REPLACE_DELAYED, REPLACE_READY, REVISE_DELAYED, REVISE_READY, State
-from .. import editing, history, inspection, lookup, payloads, run, time_to_live, transitions
+from ...values.states import REVISE_DELAYED, REVISE_READY, End, State
+from .. import editing, history, lookup, payloads, run, settle
 from ..lookup import Found
 from . import bounds
 
@@ -45,9 +45,8 @@ def end_expired(tr: fdb.Transaction, scope: Scope, holders: Iterable[str], now_m
     ended: set[str] = set()
     for each in [lookup.reads(tr, keys, message_id) for message_id in over]:
         found = lookup.find(tr, scope, each)
-        state = inspection.take_out(tr, scope, found)
-        if found is not None and state is not None:
-            time_to_live.expire(tr, scope, state, [found.message])
+        if found is not None and found.state is not State.DEAD:
+            settle.end(tr, scope, [found], End.EXPIRE)
             ended.add(each.id)
     return ended
 
@@ -135,6 +134,4 @@ def put(
 
 def end(tr: fdb.Transaction, scope: Scope, found: Found) -> None:
     """End a message that another is to replace elsewhere."""
-    state = inspection.take_out(tr, scope, found)
-    transition = REPLACE_DELAYED if state is State.DELAYED else REPLACE_READY
-    transitions.record(tr, scope, transition, [found.message])
+    settle.end(tr, scope, [found], End.REPLACE)

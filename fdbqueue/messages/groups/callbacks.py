@@ -15,7 +15,7 @@ from ...store import world
 from ...store.binding import fdb
 from ...values.model import RANDOM_BYTES, Due, HeaderValue, Position
 from .. import payloads
-from ..enqueue import delayed_row, level_order
+from ..enqueue import delayed, level_order
 
 KEPT_MS = 7 * 24 * 3_600_000
 """How long a group is known after its end: so long it is not made again under its name."""
@@ -133,7 +133,7 @@ def _enqueued(
         return []
     envelope = payloads.store(tr, other, envelope)
     message = StoredMessage(Position(level, 0, random), envelope)
-    delayed_row.put(tr, other, due.due_ms, message)
+    delayed.put(tr, other, due.due_ms, message)
     if envelope.expires_at_ms is not None:
         agenda.tidy(tr, other.keys, envelope.expires_at_ms, What.EXPIRED, message.id)
     return [(other, message)]

@@ -11,8 +11,8 @@ from ...store.binding import fdb, transactional
 from ...values import schedules
 from ...values.durations import Seconds
 from ...values.schedules import Schedule, Timing
-from ...values.states import PURGE_DELAYED
-from .. import inspection, lookup, transitions
+from ...values.states import End
+from .. import lookup, settle
 from ..enqueue import admission, level_order
 from ..enqueue.admission import Draft
 from . import ticks
@@ -191,5 +191,4 @@ def _disarm(tr: fdb.Transaction, scope: Scope, progress: Progress) -> None:
         return
     found = lookup.find(tr, scope, lookup.reads(tr, scope.keys, progress.next_id))
     if found is not None and found.message.envelope.schedule is not None:
-        inspection.take_out(tr, scope, found)
-        transitions.record(tr, scope, PURGE_DELAYED, [found.message])
+        settle.end(tr, scope, [found], End.PURGE)

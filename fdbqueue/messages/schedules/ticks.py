@@ -19,8 +19,8 @@ from ...values import schedules
 from ...values.model import RANDOM_BYTES, Due, HeaderValue, Position
 from ...values.schedules import LATE_MS, Step
 from ...values.states import PURGE_DELAYED
-from .. import delayed, lookup, payloads, transitions
-from ..enqueue import delayed_row
+from .. import lookup, payloads, transitions
+from ..enqueue import append, delayed
 
 NAME_HEADER, TICK_HEADER = "schedule", "tick"
 """The headers of each message of a schedule: its name, and its time."""
@@ -77,7 +77,7 @@ def arm(
     )
     envelope = payloads.store(tr, scope, envelope)
     position = Position(level, 0, due.random)
-    delayed.schedule(tr, scope, next_ms, StoredMessage(position, envelope))
+    append.schedule(tr, scope, next_ms, StoredMessage(position, envelope))
     return due.to_id()
 
 
@@ -98,7 +98,7 @@ def fire(
         except (CorruptData, LookupError, ValueError, OSError) as error:
             name = message.envelope.schedule
             log.error("schedule %s of queue %s cannot tick here: %s", name, scope.name, error)
-            _put_off(tr, scope, message, scope.now_ms(tr) + LATE_MS)
+            delayed.put_off(tr, scope, scope.now_ms(tr) + LATE_MS, message)
             continue
         if comes is not None:
             fired.append(comes)
@@ -127,7 +127,7 @@ def _fire(
     if step.now_ms is None and step.next_ms is not None:
         headers = stamped(definition, name, step.next_ms)
         later = replace(message.envelope, headers=headers, enqueued_at_ms=step.next_ms)
-        _put_off(tr, scope, replace(message, envelope=later), step.next_ms)
+        delayed.put_off(tr, scope, step.next_ms, replace(message, envelope=later))
         tr[keys.progress(name, 0)] = replace(progress, next_ms=step.next_ms).pack()
         return None
     if step.now_ms is None:
@@ -157,13 +157,6 @@ def _fire(
 
 def _expiry(now_ms: int, ttl_ms: int | None) -> int | None:
     return None if ttl_ms is None else now_ms + ttl_ms
-
-
-def _put_off(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int) -> None:
-    """Let a tick, removed from its place, wait for another time."""
-    place = Due(message.position.level, due_ms, message.position.random)
-    lookup.point(tr, scope.keys, message, place)
-    delayed_row.put(tr, scope, due_ms, message)
 
 
 def _lives(tr: fdb.Transaction, scope: Scope, message_id: str) -> bool:

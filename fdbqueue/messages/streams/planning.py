@@ -17,9 +17,10 @@ from ...schema.scope import Scope, StoredMessage
 from ...schema.streams import Claimed, Planned, Stage
 from ...store.binding import fdb, transactional
 from ...values.states import LEASE, State
-from .. import lookup, place, run, time_to_live, transitions
+from .. import lookup, place, run, settle, transitions
 from ..delivery import limits as queue_limits
 from ..run import Run
+from ..settle import Leaving
 from ..slots import backlog
 from ..transaction_budget import STEP_BYTES
 from . import plans, ready_rows
@@ -76,9 +77,9 @@ class Taken:
     """Messages that one transaction has read in order to take them.
 
     pieces: those for the plan, with ``count`` messages of ``size`` bytes with chunks. spans: what
-    was read, by level. tallies: by level, the number and payload bytes of those to count only; the
-    others are ``watched``, ``expired`` or ``unreadable``. turns: the keys of those that waited for
-    their ordering keys. seen: those, and the keys of others that waited and have expired: a key
+    was read, by level. numbers, sizes: by level, how many of those to count only, and bytes of
+    their payloads; the others are ``watched`` or ``unfit``. turns: the keys of those that waited
+    for their ordering keys. seen: those, and the keys of others that waited and have expired: a key
     that had more slots may have several ready messages, which lead to the same ones. joined: by
     number, the leases that continue the ordering key of the one before. key: the ordering key of
     the last, if more messages wait for it. plain: whether none has side records. ended: whether no
@@ -89,10 +90,10 @@ class Taken:
     count: int = 0
     size: int = 0
     spans: dict[int, Span] = field(default_factory=dict)
-    tallies: dict[int, tuple[int, int]] = field(default_factory=dict)
+    numbers: Counter[int] = field(default_factory=Counter)
+    sizes: Counter[int] = field(default_factory=Counter)
     watched: list[StoredMessage] = field(default_factory=list)
-    expired: list[StoredMessage] = field(default_factory=list)
-    unreadable: list[StoredMessage] = field(default_factory=list)
+    unfit: list[Leaving] = field(default_factory=list)
     turns: list[bytes] = field(default_factory=list)
     seen: set[bytes] = field(default_factory=set)
     joined: dict[int, StoredMessage] = field(default_factory=dict)
@@ -133,10 +134,8 @@ def fill(
     if taken.pieces:
         queue_limits.count(tr, scope, taken.count)
     _remove(tr, scope, taken)
-    time_to_live.expire(tr, scope, State.READY, taken.expired)
-    time_to_live.reject_unreadable(tr, scope, State.READY, taken.unreadable)
-    if taken.tallies:
-        transitions.record_counts(tr, scope, LEASE, taken.tallies)
+    settle.carry_out(tr, scope, State.READY, taken.unfit)
+    transitions.count(tr, scope, LEASE, taken.numbers, taken.sizes)
     transitions.record(
         tr, scope, LEASE, [replace(each, consumer=opened.consumer) for each in taken.watched]
     )
@@ -197,15 +196,15 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         last = part.row.at(part.begin + fits - 1)
         _pass(taken, part, fits)
         if message is None:
-            number, payloads = taken.tallies.get(last.level, (0, 0))
-            taken.tallies[last.level] = number + fits, payloads + sum(part.payloads[:fits])
+            taken.numbers[last.level] += fits
+            taken.sizes[last.level] += sum(part.payloads[:fits])
             room.add(part.row, part.begin, part.begin + fits)
             if fits < len(part.values):
                 return taken
             continue
-        if not time_to_live.deliverable(message, now_ms):
-            ended = taken.expired if message.envelope.readable else taken.unreadable
-            ended.append(message)
+        unfit = settle.unfit(message, now_ms)
+        if unfit is not None:
+            taken.unfit.append(unfit)
             continue
         room.add(part.row, part.begin, part.begin + 1, message)
         taken.watched.append(message)
@@ -308,11 +307,11 @@ def _join(
             return False
         taken.seen.add(kv.key)
         waited = StoredMessage(position, envelope, turn=Turn(*scope.keys.waiting.parse(kv.key)))
-        if envelope.expired(now_ms):
+        if (unfit := settle.unfit(waited, now_ms)) is not None:
             # Its end counts it out of the backlog.
             tr.add_read_conflict_key(kv.key)
             del tr[kv.key]
-            taken.expired.append(waited)
+            taken.unfit.append(unfit)
             continue
         taken.turns.append(kv.key)
         taken.joined[taken.count] = waited

@@ -14,6 +14,7 @@ returns fails.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -27,10 +28,9 @@ from ...schema.scope import Scope, StoredMessage
 from ...schema.streams import Claimed, Planned, PlannerState, Stage
 from ...store import world
 from ...store.binding import fdb, transactional
-from ...values.states import ACK, RELEASE
-from .. import run, transitions
-from ..delivery import redelivery
-from ..slots import backlog
+from ...values.states import ACK, End, State
+from .. import run, settle, transitions
+from ..settle import Leaving, Return
 
 NAME_BYTES = 8
 MAX_ENDED = 2_000
@@ -144,20 +144,18 @@ def end(tr: fdb.Transaction, scope: Scope, opened: OpenPlans) -> int:
     batch, plan = opened.ended
     silent = scope.options.history_seconds is None
     plain = list(takewhile(lambda each: silent and each.plain, plan.claims[:MAX_ENDED]))
-    if plain:
-        tallies: dict[int, tuple[int, int]] = {}
-        for claimed in plain:
-            _clear(tr, scope, claimed)
-            for level, count in claimed.levels.items():
-                tallies[level] = (tallies.get(level, (0, 0))[0] + count, 0)
-        transitions.record_counts(tr, scope, ACK, tallies)
-    elif plan.claims:
-        (claimed,) = plain = list(plan.claims[:1])
-        messages = _messages(tr, scope, claimed)
+    claims, done = plain or plan.claims[:1], Counter[int]()
+    leaving: list[Leaving] = []
+    for claimed in claims:
+        if plain:
+            done.update(claimed.levels)
+        else:
+            leaving = [Leaving(each, End.DONE) for each in _messages(tr, scope, claimed)]
         _clear(tr, scope, claimed)
-        transitions.record(tr, scope, ACK, messages)
-    _shorten(tr, scope, opened, batch, len(plain))
-    return sum(claimed.messages for claimed in plain)
+    transitions.count(tr, scope, ACK, done)
+    settle.carry_out(tr, scope, State.LEASED, leaving)
+    _shorten(tr, scope, opened, batch, len(claims))
+    return sum(claimed.messages for claimed in claims)
 
 
 @transactional
@@ -175,23 +173,9 @@ def release(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) ->
         claimed = plan.claims[-1]
         messages = _messages(tr, scope, claimed)
         _clear(tr, scope, claimed)
-        now_ms = scope.now_ms(tr)
-        verdicts = [
-            (each, redelivery.decide(scope.options, each.envelope, now_ms, failure=None, delay=0.0))
-            for each in messages
-        ]
-        waits = [
-            each
-            for each, verdict in verdicts
-            if not each.position.index and verdict.disposition is redelivery.Disposition.REQUEUE
-        ]
-        transitions.record(tr, scope, RELEASE, backlog.put_first(tr, scope, waits))
-        others = [
-            (each, verdict)
-            for each, verdict in verdicts
-            if each.position.index or verdict.disposition is not redelivery.Disposition.REQUEUE
-        ]
-        given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, others)
+        now_ms, options, given = scope.now_ms(tr), scope.options, len(messages)
+        leaving = [settle.decide(options, each, Return(0.0), now_ms) for each in messages]
+        ready = settle.carry_out(tr, scope, State.LEASED, leaving)
         write(tr, scope, opened, batch, replace(plan, claims=plan.claims[:-1]))
     if not opened.plans[batch].claims:
         _shorten(tr, scope, opened, batch, 0)

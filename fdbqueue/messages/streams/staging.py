@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import BatchLost, CorruptData, QueueReplaced, SinkBehind
+from ...schema import changes
 from ...schema.codec import pack, unpack
 from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
@@ -401,12 +402,14 @@ def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> No
     for run in taken:
         levels.setdefault(run.level, []).append(run)
     ends = {level: place.reads(tr, scope.keys, level) for level in levels}
-    tallies = {}
+    numbers, sizes = {}, {}
     for level, some in levels.items():
         packed = [envelope for run in some for envelope in run.envelopes]
         append.put(tr, scope.keys, level, packed, ends[level])
-        tallies[level] = len(packed), sum(run.size for run in some)
-    transitions.record_counts(tr, scope, ENQUEUE, tallies)
+        numbers[level], sizes[level] = len(packed), sum(run.size for run in some)
+    if numbers:
+        transitions.count(tr, scope, ENQUEUE, numbers, sizes)
+        changes.announce(tr, scope, ())
 
 
 def lost(sink: str, batch: int) -> BatchLost:

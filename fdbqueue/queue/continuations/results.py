@@ -14,8 +14,8 @@ from ...errors import (
     PayloadTooLarge,
     ResultPending,
 )
-from ...messages import lookup
-from ...messages.delivery import results, settle
+from ...messages import lookup, settle
+from ...messages.delivery import results
 from ...schema.records import Kept
 from ...store import world
 from ...store.binding import fdb

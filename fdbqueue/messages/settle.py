@@ -1,0 +1,328 @@
+"""Settling: whatever ends a lease, or takes a message out of the place where it waits.
+
+``decide`` and ``unfit`` say how a message leaves: pure functions of plain values. ``carry_out``
+does it: ``values.states.ENDINGS`` has the transition for the state that the message was in.
+
+To settle deliveries is to end the leases of all of them, or to raise ``LeaseLost`` that names those
+that are gone, before anything is written. One round trip, two for extended leases. Conflicts only
+with another settlement of the same leases, and with their expiry, never with an extension: exactly
+one succeeds. While leases share a row, also with a settlement of others of that row; the first of
+them gives each its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..schema.catalogue import Entry
+from ..schema.envelope import UNREADABLE
+from ..schema.keys import QueueKeys
+from ..schema.leases import unpack_until
+from ..schema.scope import Scope, StoredMessage
+from ..store import world
+from ..store.binding import fdb
+from ..values import backoff
+from ..values.model import Delivery, Position
+from ..values.options import QueueOptions
+from ..values.states import ACK, ENDINGS, End, State
+from . import dead_letters, lookup, run, transitions
+from .enqueue import delayed, last_values
+from .lookup import Found
+from .run import Held, One, WholeRow
+from .slots import backlog
+
+FREE_RELEASES = 3
+"""How often a message may be released without an error before releases cause a delay."""
+FIRST_DELAY = 0.1
+MAX_DELAY = 10.0
+"""The delays of further releases, in seconds."""
+EXPIRED = "its time to live was over"
+_RETURNS = (End.RETURN, End.LAPSE)
+
+
+# -- how a message leaves ---------------------------------------------------------------------
+
+
+class Return(Struct, frozen=True):
+    """A verdict: the message goes back to its place, after ``delay`` seconds; None for the backoff
+    of the message or the queue, and without an error for ``release_delay``.
+
+    With an error the attempt failed, and may have been the last. Without one it does not count.
+    """
+
+    delay: float | None = None
+    error: str | None = None
+
+
+class Refuse(Struct, frozen=True):
+    """A verdict: the message becomes a dead letter, or is dropped. The attempt failed."""
+
+    reason: str
+    drop: bool = False
+
+
+class Lapse(Struct, frozen=True):
+    """What became of a lease that nobody settled. begun: whether handling of the message, and of no
+    other, had begun; otherwise this is not a failed attempt."""
+
+    begun: bool
+
+
+Verdict = Return | Refuse
+NO_VERDICTS: Mapping[str, Verdict] = MappingProxyType({})
+
+
+class Leaving(Struct, frozen=True):
+    """A message as it leaves, and how; ``due_ms`` for DELAY, ``reason`` for REJECT."""
+
+    message: StoredMessage
+    end: End
+    due_ms: int = 0
+    reason: str = ""
+
+
+def release_delay(released: int) -> float:
+    """How long to delay a message released ``released`` times before without an error.
+
+    Otherwise a consumer that keeps releasing the first message would receive it again and again.
+    """
+    if released < FREE_RELEASES:
+        return 0.0
+    return min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(released - FREE_RELEASES, 10))
+
+
+def decide(
+    options: QueueOptions, message: StoredMessage, verdict: Verdict | Lapse | None, now_ms: int
+) -> Leaving:
+    """How a message leaves its consumer; without a verdict it is done."""
+    if verdict is None:
+        return Leaving(message, End.DONE)
+    envelope, lapses = message.envelope, isinstance(verdict, Lapse)
+    if envelope.cancelled:
+        return Leaving(message, End.CANCEL)
+    match verdict:
+        case Refuse(reason, drop):
+            failed = replace(message, envelope=envelope.failed(reason))
+            return Leaving(failed, End.DROP if drop else End.REJECT, reason=reason)
+        case Lapse(begun):
+            envelope = envelope.after_expiry(begun=begun)
+            delay, error, fails = (None if begun else 0.0), None, begun
+            failure = "its lease expired at the last attempt"
+        case Return(delay, error):
+            failure, fails = error or "it failed at the last attempt", error is not None
+    if fails:
+        envelope = envelope.failed(error)
+        limit = envelope.max_attempts or options.max_attempts
+        if limit is not None and envelope.attempts >= limit:
+            return Leaving(replace(message, envelope=envelope), End.REJECT, reason=failure)
+    if delay is None and fails:
+        policy = envelope.backoff or options.backoff
+        delay = backoff.seconds(policy, envelope.attempts, world.random.uniform)
+        if lapses:  # It began with the lease.
+            delay = max(0.0, delay - options.lease)
+    elif delay is None:
+        delay = release_delay(envelope.released)
+        envelope = replace(envelope, released=envelope.released + 1)
+    message = replace(message, envelope=envelope)
+    if envelope.expired(now_ms):
+        return Leaving(message, End.EXPIRE)
+    if delay:
+        return Leaving(message, End.DELAY, due_ms=now_ms + int(delay * 1000))
+    return Leaving(message, End.LAPSE if lapses else End.RETURN)
+
+
+def unfit(message: StoredMessage, now_ms: int) -> Leaving | None:
+    """How a message leaves that waits and may not be delivered any more; None if it may."""
+    envelope = message.envelope
+    if not envelope.readable:
+        return Leaving(message, End.REJECT, reason=envelope.last_error or UNREADABLE)
+    return Leaving(message, End.EXPIRE) if envelope.expired(now_ms) else None
+
+
+# -- what becomes of it -----------------------------------------------------------------------
+
+
+def carry_out(tr: fdb.Transaction, scope: Scope, source: State, leaving: Iterable[Leaving]) -> int:
+    """Send messages, already removed from where they were, where they go; returns how many became
+    ready, with others that waited for their slots.
+
+    source: the state they were in. One that returns ends instead if a newer message of its last
+    value has replaced it. Writes blindly, except dead letters for another queue, and where the
+    queue keeps last values; and see ``transitions.record``.
+    """
+    by_end: dict[End, list[Leaving]] = {}
+    for each in leaving:
+        dies = each.end is End.EXPIRE and scope.options.expired == "dead"
+        by_end.setdefault(End.REJECT if dies else each.end, []).append(each)
+    ready = 0
+    # Who waits for a key again is in its line before others give their slots up.
+    for end in sorted(by_end, key=lambda end: end not in _RETURNS):
+        some = by_end[end]
+        messages = [each.message for each in some]
+        if end is End.REJECT:
+            reasons = [each.reason if each.end is end else EXPIRED for each in some]
+            died = list(zip(messages, reasons, strict=True))
+            ready += dead_letters.add(tr, scope, source, died)
+            continue
+        if end in _RETURNS:
+            messages = _put_back(tr, scope, source, messages)
+            ready += sum(each.turn is None for each in messages)
+        elif end is End.DELAY:
+            for each in some:
+                delayed.put_off(tr, scope, each.due_ms, each.message)
+        ready += transitions.record(tr, scope, ENDINGS[source, end], messages)
+    return ready
+
+
+def _put_back(
+    tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
+) -> list[StoredMessage]:
+    """Put messages back to their places, but those that a newer one has replaced; returns them. One
+    that was never ready waits for its key again, before all others."""
+    replaced = ENDINGS[source, End.REPLACE]
+    messages = last_values.remaining(tr, scope, replaced, messages)
+    ready = [each for each in messages if each.position.index]
+    run.put_back(tr, scope, ready)
+    for message in ready if source is State.DELAYED else ():
+        lookup.point(tr, scope.keys, message, message.position)
+    waits = [each for each in messages if not each.position.index]
+    return ready + backlog.put_first(tr, scope, waits) if waits else ready
+
+
+def end(tr: fdb.Transaction, scope: Scope, found: Iterable[Found], how: End) -> int:
+    """Let messages leave the queue that wait or are dead, read with a conflict; returns how many
+    others became ready."""
+    ready: list[StoredMessage] = []
+    of_state: dict[State, list[Leaving]] = {}
+    for one in found:
+        of_state.setdefault(one.state, []).append(Leaving(one.message, how))
+        if isinstance(one.place, Position):
+            ready.append(one.message)
+        else:
+            del tr[lookup.key(scope.keys, one.place)]
+    run.remove(tr, scope.keys, ready)
+    return sum(carry_out(tr, scope, state, some) for state, some in of_state.items())
+
+
+# -- leases -----------------------------------------------------------------------------------
+
+
+class Ending:
+    """Leases to end: their reads, issued and not awaited.
+
+    deliveries: those that are not of a whole row. last: the last read of a single key, if there is
+    one.
+    """
+
+    def __init__(self, tr: fdb.Transaction, keys: QueueKeys, held: Sequence[Held]) -> None:
+        self._tr = tr
+        self._keys = keys
+        self._rows: list[tuple[WholeRow, fdb.Value]] = []
+        self.deliveries: list[Delivery] = []
+        for one in held:
+            if type(one) is WholeRow:
+                self._rows.append((one, tr.get(one.row.key)))
+            else:
+                self.deliveries.append(one)
+        self._leases = run.Leases(tr, keys, [each.token for each in self.deliveries])
+        self.last = self._rows[-1][1] if self._rows else self._leases.last
+
+    def end(self) -> tuple[list[One], list[WholeRow]]:
+        """End the leases; returns them, but those of rows that nobody has changed as rows.
+
+        A second round trip if a row has changed: to tell which of its leases are gone; and one if
+        a lease was extended.
+        """
+        tr, keys, deliveries = self._tr, self._keys, self.deliveries
+        rows: list[WholeRow] = []
+        changed: list[Delivery] = []
+        for row, read in self._rows:
+            if read.value == row.row.value:
+                rows.append(row)
+            else:
+                changed += row.deliveries
+        if changed:
+            deliveries = [*deliveries, *changed]
+            self._leases = run.Leases(tr, keys, [each.token for each in deliveries])
+        found = self._leases.held(deliveries)
+        # Of each claim, its end, how many leases it had, and how many stay.
+        claims: dict[bytes, tuple[int, int, int]] = {}
+        extended: dict[bytes, fdb.Value] = {}
+        for one, delivery in zip(found, deliveries, strict=True):
+            lease = one.row.lease
+            name, count = lease.claim, lease.together
+            version, together, left = claims.get(name) or (lease.expiry_version, count, count)
+            claims[name] = version, together, left - 1
+            if lease.expiry_ms != delivery.expires_at_ms and name not in extended:
+                extended[name] = tr.snapshot.get(keys.until(name))
+        for row in rows:
+            claim = row.row.claim
+            name, count = claim.name, claim.together
+            version, together, left = claims.get(name) or (claim.version, count, count)
+            claims[name] = version, together, left - (row.end - row.begin)
+            if claim.wall_ms != row.expires_at_ms and name not in extended:
+                extended[name] = tr.snapshot.get(keys.until(name))
+        later = {}
+        for name, read in extended.items():
+            later[name] = unpack_until(read.value)
+        self._leases.remove(found)
+        for row in rows:
+            tr.clear(row.row.key)
+        for name, (version, together, left) in claims.items():
+            if left:
+                continue
+            # Also where there is none: an extension may have committed since.
+            tr.clear(keys.until(name))
+            ends = later.get(name)
+            if ends is None or len(ends) < together:
+                tr.clear(keys.expiry(version, name))
+            for each in {end.version for end in ends.values()} if ends else ():
+                tr.clear(keys.expiry(each, name))
+        return found, rows
+
+
+def ack(tr: fdb.Transaction, entry: Entry, held: Sequence[Held]) -> None:
+    """Acknowledge deliveries."""
+    ending = Ending(tr, entry.keys, held)
+    settle(tr, entry.scope(tr, ending.last), ending)
+
+
+def settle(
+    tr: fdb.Transaction,
+    scope: Scope,
+    ending: Ending,
+    verdicts: Mapping[str, Verdict] = NO_VERDICTS,
+    others: Verdict | None = None,
+) -> int:
+    """Settle deliveries, given the reads of their leases, each by its verdict; returns how many
+    messages became ready: these, or those that waited for their slots.
+
+    verdicts: by the ids of the messages. others: the verdict of all others; None if they are done.
+    Messages that are done and have no side records are counted, and not opened.
+    """
+    counts = others is None and not verdicts and scope.options.history_seconds is None
+    done: dict[int, int] = {}
+    messages: list[StoredMessage] = []
+    found, rows = ending.end()
+    for one in found:
+        if counts and one.row.lease.plain:
+            level = one.row.position.level
+            done[level] = done.get(level, 0) + 1
+        else:
+            messages.append(one.message)
+    for row in rows:
+        if counts and row.row.plain:
+            level = row.row.piece.position.level
+            done[level] = done.get(level, 0) + row.end - row.begin
+        else:
+            messages += row.messages
+    transitions.count(tr, scope, ACK, done)
+    if not messages:
+        return 0
+    now_ms, options = scope.now_ms(tr), scope.options
+    leaving = [decide(options, each, verdicts.get(each.id, others), now_ms) for each in messages]
+    return carry_out(tr, scope, State.LEASED, leaving)
