@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .jobs.drain import drain as drain
     from .jobs.load import Loaded as Loaded
     from .jobs.load import load as load
+    from .jobs.queries import foreach_batch as foreach_batch
+    from .jobs.queries import retire as retire
     from .jobs.replay import Replayed as Replayed
     from .jobs.replay import replay as replay
     from .jobs.steps import Step as Step
@@ -43,6 +45,7 @@ _NAMES = {
     "checks.violations": "Verdict Violation",
     "jobs.drain": "Drained drain",
     "jobs.load": "Loaded load",
+    "jobs.queries": "foreach_batch retire",
     "jobs.replay": "Replayed replay",
     "jobs.steps": "Step",
     "reports.report": "Report report",

@@ -92,7 +92,7 @@ def wrote(
     batch = pa.record_batch(arrays, names=columns.fieldNames())
     writer = BatchWriter.of(source, columns)
     staged = writer.stage("exact", 0, iter([batch]))
-    writer.publish("exact", 0, [staged])
+    writer.publish([staged])
     return list(queue.browse(db))
 
 

@@ -323,7 +323,15 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
     told = reader.reportLatestOffset()
     assert told["lagMs"] >= 0
     del told["lagMs"]
-    assert told == {"queue": queue.name, "ready": 1, "delayed": 1, "leased": 1, "dead": 0}
+    assert told == {
+        "queue": queue.name,
+        "ready": 1,
+        "delayed": 1,
+        "leased": 1,
+        "dead": 0,
+        "numMessagesOutstanding": 1,
+        "numBytesOutstanding": 1,
+    }
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import fdbqueue.spark
 from fdbqueue import Depth, NewMessage, Queue, fdb
 
 if TYPE_CHECKING:
@@ -121,3 +123,92 @@ def test_progress_has_what_waits_in_the_queue(
     told = json.loads(source["latestOffset"])
     assert (told["queue"], told["ready"], told["leased"]) == ("orders", 1, 2)
     assert source["numInputRows"] == 2
+
+
+def test_a_batch_that_is_repeated_is_enqueued_once_by_foreach_batch(
+    stream: Stream, db: fdb.Database, queue: Queue, space: fdb.Subspace
+) -> None:
+    # Given a query that writes to two queues, and to one of them twice, and then fails
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    copies, others = (Queue.create(db, name, root=space) for name in ("copies", "others"))
+    first = fdbqueue.spark.foreach_batch(db, copies)
+    second = fdbqueue.spark.foreach_batch(db, copies, id="again", contentType="text/plain")
+    third = fdbqueue.spark.foreach_batch(db, others)
+    failing = [True]
+
+    def each(rows: DataFrame, batch: int) -> None:
+        payloads = rows.select("payload")
+        first(payloads, batch)
+        second(payloads.where("payload = X'61'"), batch)
+        if failing.pop() if failing else False:
+            raise RuntimeError("once")
+        third(payloads, batch)
+
+    def run() -> None:
+        query = (
+            stream.spark.readStream.format("fdbqueue")
+            .options(**stream.source, maxMessagesPerBatch=2)
+            .load()
+            .writeStream.foreachBatch(each)
+            .option("checkpointLocation", str(stream.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with pytest.raises(Exception, match="once"):
+        run()
+    assert copies.depth(db).enqueued == 3
+    # When it is started again
+    run()
+    # Then each row is there once
+    assert sorted(message.payload for message in copies.browse(db)) == [b"a", b"a", b"b", b"c"]
+    assert sorted(message.payload for message in others.browse(db)) == [b"a", b"b", b"c"]
+
+
+def test_a_query_that_is_retired_leaves_no_message_leased(
+    stream: Stream, db: fdb.Database, queue: Queue
+) -> None:
+    # Given a query that has completed a batch, and is in the next one
+    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
+    begun, over = threading.Event(), threading.Event()
+
+    def each(rows: DataFrame, batch: int) -> None:
+        rows.count()
+        if batch == 1:
+            begun.set()
+            over.wait(60)
+
+    query = (
+        stream.spark.readStream.format("fdbqueue")
+        .options(**stream.source, mode="consume", consumer="c", maxMessagesPerBatch=4)
+        .load()
+        .writeStream.foreachBatch(each)
+        .option("checkpointLocation", str(stream.checkpoint))
+        .start()
+    )
+    assert begun.wait(60)
+    # When it is retired
+    stopping = threading.Timer(1, over.set)
+    stopping.start()
+    given = fdbqueue.spark.retire(db, queue, query, "c")
+    # Then what it had completed is done, and the rest is for others
+    depth = queue.depth(db)
+    assert (depth.leased, depth.done, given, depth.ready) == (0, 4, 4, 6)
+    queue.streams.plans.forget(db, "c")
+
+
+def test_sql_reads_and_writes_a_view(
+    stream: Stream, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    options = ", ".join(f"{name} '{text}'" for name, text in source.items())
+    columns = "(payload STRING, priority INT)"
+    view = f"CREATE TEMPORARY VIEW v {columns} USING fdbqueue OPTIONS ({options})"
+    stream.spark.sql(view)
+    stream.spark.sql("INSERT INTO v VALUES ('A', 3), ('B', 9)")
+    found = stream.spark.sql("SELECT * FROM v").collect()
+    assert [tuple(row) for row in found] == [('"B"', 9), ('"A"', 3)]
+    with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW") as refused:
+        stream.spark.sql(f"CREATE TABLE t USING fdbqueue OPTIONS ({options})")
+    assert "use CREATE TEMPORARY VIEW" in str(refused.value).splitlines()[0]
+    stream.spark.catalog.dropTempView("v")

@@ -342,8 +342,8 @@ def test_tasks_that_fail_or_run_twice_enqueue_once(
     again = task(["c", "d"])
 
     # When the driver is told of one attempt of each, twice
-    writer.publish("write", 0, [second, None, again])
-    writer.publish("write", 0, [first, again])
+    writer.publish([second, None, again])
+    writer.publish([first, again])
 
     assert values(db, queue) == ["b", "a", "c", "d"]
 
@@ -382,5 +382,5 @@ def test_a_stream_goes_into_a_queue(
     (state,) = queue.streams.sinks(db).values()
     assert (state.done, state.batch) == (3, -1)
     (given / "4.json").write_text(json.dumps({"payload": "file 4"}))
-    with pytest.raises(Exception, match="has its id in its checkpoint"):
+    with pytest.raises(Exception, match="has it in its checkpoint"):
         run(id="mine")

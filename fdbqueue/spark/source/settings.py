@@ -159,6 +159,13 @@ WRITING = {
         "A name of a batch write. Writes of one name happen once, and an interrupted one resumes.",
         otherwise="each write is a new one",
     ),
+    "batch": Option(
+        "In `foreachBatch`: the number of the micro-batch, whose rows are written once. The query "
+        "names the write, and an `id` tells several of a query apart.",
+        otherwise="none",
+        least=0,
+        most=2**62,
+    ),
     "room": Option(
         'Seconds to wait for room in a queue with `bounds.when_full="block"`.',
         f"{ROOM_SECONDS:.0f}",
@@ -214,6 +221,9 @@ class Options:
             raise InvalidOptions(
                 option=name, problem=f"{problem}; the options are {', '.join(self._known)}"
             )
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._texts
 
     def text(self, name: str) -> str | None:
         """A text, or the default."""

@@ -127,11 +127,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @leading()
     def reportLatestOffset(self) -> Offset:
-        """For the progress report: the queue's counters, and its lag in milliseconds."""
+        """For the progress report: the queue's counters, and its lag in milliseconds; and the
+        backlog of a stream that takes messages, under names as Delta's have."""
         db, queue = self._queue.open()
         depth, since_ms = queue.depth(db), queue.admin.ready_since_ms(db)
         lag_ms = 0 if since_ms is None else max(0, queue._clock.now_ms(db) - since_ms)
-        return {
+        told = {
             "queue": queue.name,
             "ready": depth.ready,
             "delayed": depth.delayed,
@@ -139,6 +140,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "dead": depth.dead,
             "lagMs": lag_ms,
         }
+        if self._settings.mode == CONSUME:
+            told |= {
+                "numMessagesOutstanding": depth.ready,
+                "numBytesOutstanding": depth.ready_bytes,
+            }
+        return told
 
     @property
     def partitions_at_most(self) -> int:

@@ -33,6 +33,8 @@ from .encoding import Encoder
 from .leading import leading
 from .settings import SPARKS, WRITE, Location, Options
 
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Properties of the jobs of a streaming query."""
 _SAMPLES = 5
 """Most invalid rows that a task describes."""
 CommitMessages = Sequence[WriterCommitMessage | None]
@@ -41,12 +43,13 @@ CommitMessages = Sequence[WriterCommitMessage | None]
 class Settings(Struct, frozen=True):
     """The options of a write.
 
-    sink: empty without an id. content_type: empty if not given. summary: a file on the driver for
-        the result of a batch write.
+    sink: empty without an id. batch: of a write in ``foreachBatch``. content_type: empty if not
+        given. summary: a file on the driver for the result of a batch write.
     """
 
     location: Location
     sink: str
+    batch: int | None
     room: int
     skip: bool
     content_type: str
@@ -63,6 +66,7 @@ class Settings(Struct, frozen=True):
         return cls(
             Location.of(options),
             "" if name is None else check_name(name),
+            options.integer("batch"),
             options.number("room"),
             options.choice("badRows") == "skip",
             content_type,
@@ -116,13 +120,19 @@ class _Writer:
             raise
         return Staged(sink, batch, attempt, invalid.count, tuple(invalid.samples))
 
-    def publish(self, sink: str, batch: int, messages: CommitMessages) -> SinkState:
-        """Publish what the tasks of a batch have staged, in the order of the partitions."""
-        db, queue = self._queue.open()
-        attempts = [each.attempt for each in messages if isinstance(each, Staged)]
-        return queue.streams.sink(sink).publish(db, batch, attempts, room=self._settings.room)
+    def publish(self, messages: CommitMessages) -> SinkState:
+        """Publish what the tasks of a batch have staged, in the order of the partitions.
 
-    def discard(self, messages: CommitMessages) -> None:
+        Of a write without tasks, nothing is noted.
+        """
+        db, queue = self._queue.open()
+        staged = [each for each in messages if isinstance(each, Staged)]
+        if not staged:
+            return SinkState()
+        sink, attempts = queue.streams.sink(staged[0].sink), [each.attempt for each in staged]
+        return sink.publish(db, staged[0].batch, attempts, room=self._settings.room)
+
+    def abort(self, messages: CommitMessages, batchId: int = 0) -> None:
         """Remove what tasks have staged, unless it is being published."""
         db, queue = self._queue.open()
         for each in messages:
@@ -143,14 +153,23 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     @leading()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of a task. Raises ``InvalidInput``."""
-        return self.stage(self._sink, 0, iterator)
+        given = self._settings
+        if given.batch is None:
+            return self.stage(self._sink, 0, iterator)
+        query = _property(_QUERY)
+        if not query and not given.sink:
+            raise InvalidOptions(option="batch", problem="outside of a stream it needs an id")
+        name = f"query:{query} {given.sink}".strip() if query else given.sink
+        return self.stage(name, given.batch, iterator)
 
     @leading()
     def commit(self, messages: CommitMessages) -> None:
         """Publish what the tasks have staged. Raises what ``Sink.publish`` raises."""
         try:
-            state = self.publish(self._sink, 0, messages)
+            state = self.publish(messages)
         except SinkUnfinished as error:
+            if self._settings.batch is not None:
+                raise
             again = (
                 f"{error.__dict__['problem']}. To resume, write the same rows again with the "
                 f"option id set to {self._sink!r}, within {ANONYMOUS_DAYS} days"
@@ -158,10 +177,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             raise SinkUnfinished(**{**error.__dict__, "problem": again}) from None
         if self._settings.summary:
             _summarize(self._settings.summary, state, messages)
-
-    def abort(self, messages: CommitMessages) -> None:
-        """See ``discard``."""
-        self.discard(messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -174,24 +189,19 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     @leading()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of a task. Raises ``InvalidInput``."""
-        context = TaskContext.get()
-        assert context is not None, "this runs in tasks"
-        query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        assert query, "a streaming query has an id"
-        assert batch, "a streaming query counts its batches"
-        return self.stage(f"query:{query}", int(batch), iterator)
+        return self.stage(f"query:{_property(_QUERY)}", int(_property(_BATCH)), iterator)
 
     @leading()
     def commit(self, messages: CommitMessages, batchId: int) -> None:
         """Publish a batch, unless it is published. Raises what ``Sink.publish`` raises."""
-        sink = next((each.sink for each in messages if isinstance(each, Staged)), None)
-        if sink is not None:
-            self.publish(sink, batchId, messages)
+        self.publish(messages)
 
-    def abort(self, messages: CommitMessages, batchId: int) -> None:
-        """See ``discard``."""
-        self.discard(messages)
+
+def _property(name: str) -> str:
+    """A property of the job of this task; empty if it has none."""
+    context = TaskContext.get()
+    assert context is not None, "this runs in tasks"
+    return context.getLocalProperty(name) or ""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
@@ -214,8 +224,9 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
             option="outputMode", problem='rows are added to a queue: use "append" or "update"'
         )
     writer = StreamWriter.of(options, schema)
-    if writer._settings.sink:
-        raise InvalidOptions(option="id", problem="a streaming query has its id in its checkpoint")
+    for name in ("id", "batch"):
+        if name in Options(options, {**WRITE, **SPARKS}):
+            raise InvalidOptions(option=name, problem="a streaming query has it in its checkpoint")
     return writer
 
 
