@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,6 +25,8 @@ _CODES = {
 }
 FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
 """After which an operation is tried again."""
+PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
+"""One or two of them, in all orders."""
 
 
 class _Failed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,12 +10,28 @@ import pytest
 from fdbqueue import Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.gates import Gate
 
 
 @pytest.fixture
 def clock() -> ManualClock:
     """A clock that tests move on."""
     return ManualClock()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """What holds handlers up until the test lets them through."""
+    gate = Gate()
+    yield gate
+    gate.let(1_000)
+
+
+@pytest.fixture
+def queues(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> tuple[Queue, Queue]:
+    """Two queues of one root, with two attempts."""
+    terms: dict[str, Any] = {"root": space, "max_attempts": 2, "backoff": None, "clock": clock}
+    return Queue.create(db, "one", **terms), Queue.create(db, "two", **terms)
 
 
 @pytest.fixture

@@ -157,17 +157,6 @@ def test_what_exceeds_the_bound_by_itself_drops_nothing(db: Database, space: Sub
     assert stored(db, queue) == [b"a", b"b"]
 
 
-def test_a_message_is_not_both_dropped_and_delivered(db: Database, space: Subspace) -> None:
-    queue = bounded(db, space, bounds=Bounds(messages=1, when_full="drop-oldest"))
-    queue.enqueue(db, b"a")
-    dropping = db.create_transaction()
-    queue.enqueue(dropping, b"b")
-    assert queue.receive(db) is not None
-    with pytest.raises(fdb.FDBError) as caught:
-        dropping.commit().wait()
-    assert caught.value.code == 1020
-
-
 def test_a_bound_that_was_lowered_by_far_is_come_down_to(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, bounds=Bounds(messages=2_000, when_full="drop-oldest"))
     queue.enqueue_many(db, [b"%d" % n for n in range(1_300)])

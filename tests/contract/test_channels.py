@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,17 +15,7 @@ from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.let(1_000)
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace) -> Queue:
-    return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, backoff=None)
+pytestmark = pytest.mark.queue(max_attempts=3, lease=60, backoff=None)
 
 
 @pytest.fixture

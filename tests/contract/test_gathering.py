@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -18,12 +17,11 @@ from fdbqueue.consumers.receiving.access import Call
 from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
-from tests.flaky import CONFLICT, FAULTS, FlakyDatabase
+from tests.flaky import CONFLICT, PLANS, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
 
 T = TypeVar("T")
-PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
 
 
 @pytest.fixture(params=["auto", "staged"])

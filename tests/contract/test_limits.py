@@ -31,13 +31,6 @@ STRIPE = {"api": "stripe"}
 
 
 @pytest.fixture
-def queues(db: Database, space: fdb.Subspace, clock: ManualClock) -> tuple[Queue, Queue]:
-    terms: dict[str, Any] = {"root": space, "max_attempts": 2, "backoff": None, "clock": clock}
-    one, two = (Queue.create(db, name, **terms) for name in ("one", "two"))
-    return one, two
-
-
-@pytest.fixture
 def stripe(db: Database, queues: tuple[Queue, Queue]) -> SharedLimit:
     limit = queues[0].limits["api", "stripe"]
     limit.set(db, concurrency=3)

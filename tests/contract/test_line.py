@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import threading
 from collections.abc import Callable, Sequence
@@ -17,14 +16,12 @@ from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.flaky import CONFLICT, FAULTS, FlakyDatabase
+from tests.flaky import CONFLICT, PLANS, FlakyDatabase
 from tests.patience import DEADLINE
 from tests.schemes import forced
 
 Database = fdb.Database
 Subspace = fdb.Subspace
-
-PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
 
 
 @pytest.fixture
@@ -199,23 +196,6 @@ def test_whoever_joins_while_the_leader_leaves_looks_again(db: Database, queue: 
     assert caught.value.code == 1020
 
 
-@pytest.mark.parametrize("withdrawal_first", [True, False])
-def test_a_withdrawal_races_a_round_and_one_of_them_wins(
-    db: Database, queue: Queue, withdrawal_first: bool
-) -> None:
-    leader, other = queue.line.request(db), queue.line.request(db)
-    queue.enqueue_many(db, [b"a", b"b"])
-    leave, round_ = db.create_transaction(), db.create_transaction()
-    assert queue.line.withdraw(leave, other) == []
-    waiter = waiting._Waiter(db, queue._access, leader, None)
-    waiter._round(round_, answered=False, done=False)
-    winner, loser = (leave, round_) if withdrawal_first else (round_, leave)
-    winner.commit().wait()
-    with pytest.raises(fdb.FDBError):
-        loser.commit().wait()
-    assert payloads(queue.line.withdraw(db, other)) == ([] if withdrawal_first else [b"b"])
-
-
 # -- leaving --------------------------------------------------------------------------------------
 
 
@@ -293,25 +273,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers look by themselves at once, since the clocks are moved by hand."""
     for name in ("FIRST_PATIENCE", "SECOND_PATIENCE", "LATER_PATIENCE"):
         monkeypatch.setattr(waiting, name, -1.0)
-
-
-def test_a_dead_leader_delays_and_does_not_block(
-    db: Database, queue: Queue, clock: ManualClock, impatient: None
-) -> None:
-    queue.line.request(db)
-    second = queue.line.request(db)
-    queue.enqueue_many(db, [b"a", b"b"])
-    clock.seconds += 3
-    assert payloads(queue.line.collect(db, second)) == [b"b"]
-
-
-def test_whoever_joins_behind_a_dead_leader_takes_over(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.line.request(db)
-    clock.seconds += 3
-    queue.enqueue_many(db, [b"a", b"b"])
-    assert queue.line.request(db).leads
 
 
 def test_what_a_dead_consumer_was_given_comes_back_in_seconds_and_has_lost_no_attempt(
@@ -399,18 +360,6 @@ def test_who_dies_within_a_moment_of_asking_has_begun(
     again = queue.receive(db)
     assert again is not None
     assert (again.payload, again.attempt) == (b"b", attempt)
-
-
-def test_requests_of_the_dead_leave_the_line(
-    db: Database, queue: Queue, clock: ManualClock, quiet: Callable[[], bool]
-) -> None:
-    for _ in range(3):
-        queue.line.request(db)
-    clock.seconds += 11
-    queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None, "no dead consumer was given the message"
-    assert quiet()
 
 
 def test_a_request_that_cannot_be_read_stops_nobody(

@@ -21,13 +21,6 @@ BOTH = {**REGION, **API}
 
 
 @pytest.fixture
-def queues(db: Database, space: fdb.Subspace, clock: ManualClock) -> tuple[Queue, Queue]:
-    terms: dict[str, Any] = {"root": space, "max_attempts": 2, "backoff": None, "clock": clock}
-    one, two = (Queue.create(db, name, **terms) for name in ("one", "two"))
-    return one, two
-
-
-@pytest.fixture
 def api(db: Database, queues: tuple[Queue, Queue]) -> SharedLimit:
     """The first limit, with one slot."""
     limit = queues[0].limits["api", "stripe"]

@@ -16,7 +16,7 @@ from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.store.clocks import SYSTEM_CLOCK
 from tests.flaky import (
     CONFLICT,
-    FAULTS,
+    PLANS,
     TIMED_OUT_COMMITTED,
     TIMED_OUT_LOST,
     UNKNOWN_COMMITTED,
@@ -29,7 +29,6 @@ Database = fdb.Database
 Subspace = fdb.Subspace
 
 CANCELLED = 1101
-PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
 
 
 def flaky(db: Database, plan: Sequence[str | None]) -> Database:

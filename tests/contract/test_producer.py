@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
@@ -33,7 +32,6 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound
 from tests.flaky import (
-    FAULTS,
     TIMED_OUT_COMMITTED,
     TIMED_OUT_LOST,
     CuttableDatabase,
@@ -42,7 +40,6 @@ from tests.flaky import (
 from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
-PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
 
 
 class HeldDatabase:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -42,13 +41,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         for seconds in ("POLL_SECONDS", "RETRY_SECONDS"):
             monkeypatch.setattr(waiting, seconds, 0.05)
     monkeypatch.setattr(runtime, "HURRY_SECONDS", 0.1)
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.let(1_000)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
-from fdbqueue.messages.slots import hand_over, rates
 from fdbqueue.schema import due
 from fdbqueue.schema.keys import WORK, QueueKeys, What
 from fdbqueue.schema.records import Paced, Timer
@@ -163,26 +162,6 @@ def test_one_that_waits_ends_when_the_next_might_come_already(
         got += come(db, queue)
     assert got == [1, 3, 5]
     sound(db, queue)
-
-
-def test_keys_that_waited_long_all_come(db: Database, queue: Queue, clock: StillClock) -> None:
-    many = rates.MAX_TIDIED + 20
-    queue.set_options(db, keys=KeyLimits(rate=f"6/min, burst {hand_over.MAX_DUE + 5}"))
-    queue.enqueue_many(db, [NewMessage(b"0", key=f"key {n}") for n in range(many)])
-    for _ in range(30):
-        queue.enqueue(db, b"0", key="key 7")
-    for each in queue.receive_many(db, 500):
-        queue.ack(db, each)
-    clock.seconds += 1_000
-    # Then as many come at once as may, though nothing ends
-    held = [*queue.receive_many(db, 500), *queue.receive_many(db, 500)]
-    assert len(held) == 15
-    queue.ack(db, held)
-    clock.seconds += 1_000
-    assert len(come(db, queue)) == 1
-    clock.seconds += 1_000
-    queue.admin.sweep(db)
-    assert left(db, queue) == 0
 
 
 def test_a_stream_plans_no_message_before_its_time(

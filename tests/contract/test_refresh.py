@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +20,8 @@ from tests.schemes import forced
 
 Database = fdb.Database
 
+pytestmark = pytest.mark.queue(max_attempts=3, lease=60, backoff=None)
+
 COUNTS_SECONDS = 0.001
 """How long a look counts in these tests."""
 
@@ -28,18 +29,6 @@ COUNTS_SECONDS = 0.001
 @pytest.fixture(autouse=True)
 def _no_look_counts_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetch, "REFRESH_SECONDS", COUNTS_SECONDS)
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.let(1_000)
-
-
-@pytest.fixture
-def queue(db: Database, space: fdb.Subspace) -> Queue:
-    return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, backoff=None)
 
 
 def low(count: int) -> list[NewMessage]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, Subscription
-from fdbqueue.consumers import eviction, registry, wakeups, watching
+from fdbqueue import Queue, Subscription
+from fdbqueue.consumers import eviction, registry, wakeups
 from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
@@ -228,25 +228,6 @@ def test_equal_consumers_are_served_in_turns_when_messages_come_one_by_one(
     assert [one.taken for one in sleepers] == [3, 3, 3, 3]
 
 
-def test_who_falls_asleep_is_not_aborted_by_what_arrives_and_wakes_for_it(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue(db, b"1")
-    tr = db.create_transaction()
-    assert len(queue.receive_many(tr, 10)) == 1
-    signal = wakeups.register(tr, queue._scope(tr), ConsumerRef(b"a consumer"), served=True)
-    queue.enqueue(db, b"2")
-    tr.commit().wait()
-    assert watching.wait(watching.arm(db, signal), 10)
-
-
-def test_a_watch_that_is_armed_fires_for_what_arrives_later(db: Database, queue: Queue) -> None:
-    scope = queue._scope(db.create_transaction())
-    watches = watching.arm(db, wakeups.register(db, scope, ConsumerRef(b"a consumer")))
-    queue.enqueue(db, b"1")
-    assert watching.wait(watches, 10)
-
-
 def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(
     db: Database,
     queue: Queue,
@@ -333,45 +314,3 @@ def test_a_sleeper_looks_again_when_its_selector_changes_and_when_it_is_removed(
     settle(db, [late])
     queue.enqueue(db, b"", headers={"region": "eu"})
     assert late.awake, "it relies on no guard of the one before"
-
-
-@pytest.mark.parametrize("how", ["release", "error", "lapse", "dead", "delay", "its turn comes"])
-def test_whatever_makes_a_message_ready_wakes_a_sleeper_that_wants_it(
-    db: Database,
-    queue: Queue,
-    keys: QueueKeys,
-    clock: ManualClock,
-    sources: list[Subscription | None],
-    how: str,
-) -> None:
-    one, other = (Sleeper(db, queue, keys, b"%d" % n, subscription=sources[n]) for n in (1, 2))
-    headers = {"region": "eu"}
-    due = NewMessage(b"", headers=headers, delay=9.0 if how == "delay" else 0.0, key="k")
-    queue.enqueue(db, b"", key="k") if how == "its turn comes" else None
-    queue.enqueue_many(db, [due])
-    held = queue.receive(db)
-    settle(db, [one, other])
-    assert (one.taken, other.taken) == (0, 0)
-    if how == "delay":
-        clock.seconds += 10
-        queue.admin.sweep(db)
-    elif how == "its turn comes":
-        assert held is not None
-        queue.ack(db, held)
-    else:
-        assert held is not None
-        if how == "release":
-            queue.release(db, held)
-        elif how == "error":
-            queue.release(db, held, error="no stock", delay=30)
-            clock.seconds += 31
-            queue.admin.sweep(db)
-        elif how == "lapse":
-            clock.seconds += 1_000
-            queue.admin.sweep(db)
-        else:
-            queue.reject(db, held, "bad")
-            queue.retry(db)
-    assert one.awake
-    settle(db, [one, other])
-    assert one.taken + other.taken == 1
