@@ -39,8 +39,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads, *, shared: bool = T
     Callbacks of groups that were blocked are tried again, and those of this queue made ready.
     shared: whether to do what is due below the root, too.
     """
-    returned, ended, size = lease_expiry.return_expired(tr, scope, reads.expired)
-    done = Done(returned, ended, size=size)
+    done = lease_expiry.return_expired(tr, scope, reads.expired)
     if done.fits:  # Otherwise another large message would not fit; the next one takes it.
         done = done.plus(agenda.step(tr, scope, reads.agenda, shared=shared))
     if done.ready:

@@ -173,7 +173,6 @@ def test_a_queue_far_above_its_bounds_loses_a_bounded_part_with_each_enqueue(
     assert queue.depth(db).ready == 1
 
 
-@agenda
 def test_who_returns_leases_that_have_expired_reads_few_large_ones_behind_small_ones(
     db: fdb.Database, space: fdb.Subspace, rows: list[int]
 ) -> None:

@@ -32,6 +32,7 @@ from fdbqueue.messages.groups import members
 from fdbqueue.messages.schedules import ticks
 from fdbqueue.messages.slots import backlog, hand_over, permits, rates
 from fdbqueue.messages.streams import planning, staging
+from fdbqueue.messages.transaction_budget import Done
 from fdbqueue.schema import catalogue, changes, due, once
 from fdbqueue.schema import envelope as envelopes
 from fdbqueue.schema.envelope import Envelope
@@ -116,7 +117,7 @@ BLIND: dict[str, list[tuple[Any, str]]] = {
 """Functions, of modules or classes, that add no read conflict."""
 LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     # What a dead consumer held never returns.
-    "keeps_expired_leases": (lease_expiry, "return_expired", (0, 0, 0)),
+    "keeps_expired_leases": (lease_expiry, "return_expired", Done()),
     # The end of a message lets out none that waits for its slot.
     "keeps_slots": (hand_over, "ended", 0),
     # What is kept of the rate of a key that rests stays for ever.

@@ -302,13 +302,32 @@ def collect(
     for each in given.old:
         del tr[keys.expiry(each.version, claim)]
     until, places = ending(tr, scope, seconds), list(given.ends)
-    tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
-    tr[keys.until(claim)] = pack_until(dict.fromkeys(places, until))
+    end_at(tr, keys, claim, {}, places, until)
     _, first = given.there[0]
     begun = len(places) == 1 and (begins or first.message.envelope.suspect)
     if begun:
         run.rewrite(tr, first, replace(first.lease, begun=True))
     return given.deliveries(tr, keys, until, begun)
+
+
+def end_at(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    claim: bytes,
+    ends: dict[bytes, Moment],
+    places: Iterable[bytes],
+    until: Moment,
+) -> None:
+    """Let leases of a claim end then, and others that end at the same version no earlier. Blindly.
+
+    ends: of the claim, as UNTIL has them; they are updated.
+    """
+    ends |= dict.fromkeys(places, until)
+    same = [place for place, end in ends.items() if end.version == until.version]
+    until = Moment(until.version, max(ends[place].wall_ms for place in same))
+    ends |= dict.fromkeys(same, until)
+    tr[keys.until(claim)] = pack_until(ends)
+    tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, same)
 
 
 def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:

@@ -22,7 +22,7 @@ from ...values.states import State
 from .. import run, settle
 from ..run import One
 from ..settle import Lapse, Leaving
-from ..transaction_budget import SIDE_BYTES, weight
+from ..transaction_budget import SIDE_BYTES, Done, weight
 from . import lease
 
 MAX_EXPIRED = 100
@@ -86,15 +86,15 @@ class _Held(NamedTuple):
 
 
 @transactional
-def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int, int, int]:
+def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Done:
     """End expired leases, and return their messages to their places.
 
     These are then delivered one by one. If handling had begun, the attempt failed, and the
-    redelivery policy decides what happens. Returns how many became ready, how many leases and
-    expiries ended, and the weight of the messages. One more round trip if there are any, and
-    further ones behind expiries that name no lease any more, or of a consumer whose clock is ahead.
-    What does not fit is left to the next transaction. Conflicts with settlements of the same
-    leases, with extensions of the same claims, and with others that end them.
+    redelivery policy decides what happens. ``moved`` counts leases and expiries. One more round
+    trip if there are any, another for each three times as many, and further ones behind expiries
+    that name no lease any more, or of a consumer whose clock is ahead. What does not fit is left to
+    the next transaction. Conflicts with settlements of the same leases, with extensions of the same
+    claims, and with others that end them.
     """
     keys, now_ms, over, size = scope.keys, scope.now_ms(tr), 0, 0
     leaving: list[Leaving] = []
@@ -120,7 +120,8 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
             claims.finish(due)
             over += 1
     run.end(tr, ending.values())
-    return settle.carry_out(tr, scope, State.LEASED, leaving), len(leaving) + over, size
+    ready = settle.carry_out(tr, scope, State.LEASED, leaving)
+    return Done(ready, len(leaving) + over, size=size)
 
 
 class _Claims:
@@ -136,7 +137,8 @@ class _Claims:
         """The leases that the claims name, each by its number; None for one that is gone, or ends
         elsewhere.
 
-        Reads a few, and then as many as fit by the size of these. No conflicts: a lease that is
+        Reads a few, and then as many as fit by the size of these, up to three times as many. No
+        conflicts: a lease that is
         gone does not come back.
         """
         count, read, size = _FIRST_READ, 0, 0
@@ -155,7 +157,9 @@ class _Claims:
                     size += weight(held.message.envelope)
                 yield due, n, held
             read += len(some)
-            count = max(_FIRST_READ, (SIDE_BYTES - size) * read // max(1, size))
+            # Large ones may follow small ones.
+            fits = (SIDE_BYTES - size) * read // max(1, size)
+            count = min(max(_FIRST_READ, fits), 3 * count)
 
     def finish(self, due: _Due) -> None:
         """Remove an expiry whose leases have ended or end later."""

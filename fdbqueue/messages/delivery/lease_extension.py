@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...schema.keys import QueueKeys
-from ...schema.leases import CLAIM_BYTES, pack_expiry, pack_until, unpack_until
+from ...schema.leases import CLAIM_BYTES, unpack_until
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
@@ -78,15 +78,8 @@ def _extend(
     if until.version == original and original not in before:
         # Its EXPIRY also has the places of others.
         until = Moment(original + 1, until.wall_ms)
-    ends |= dict.fromkeys((each.place for each in leases), until)
-    # One that was extended to the same version ends no earlier.
-    same = [place for place, end in ends.items() if end.version == until.version]
-    until = Moment(until.version, max(ends[place].wall_ms for place in same))
-    ends |= dict.fromkeys(same, until)
-    after = {end.version for end in ends.values()}
+    lease.end_at(tr, keys, claim, ends, (each.place for each in leases), until)
     if known < count == len(ends):
         before.add(original)
-    for version in before - after:
+    for version in before - {end.version for end in ends.values()}:
         del tr[keys.expiry(version, claim)]
-    tr[keys.until(claim)] = pack_until(ends)
-    tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, same)

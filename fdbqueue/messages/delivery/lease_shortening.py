@@ -12,16 +12,10 @@ from typing import NamedTuple
 
 from ...errors import CorruptData
 from ...schema.keys import QueueKeys
-from ...schema.leases import (
-    holder_of,
-    pack_expiry,
-    pack_until,
-    split_places,
-    unpack_expiry,
-    unpack_until,
-)
+from ...schema.leases import holder_of, split_places, unpack_expiry, unpack_until
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
+from . import lease
 
 MAX_READ = 5_000
 """Claims that one transaction reads."""
@@ -129,21 +123,9 @@ def _move(
     tr.add_read_conflict_key(late.key)
     del tr[late.key]
     version, wall_ms = late.end
-    ending = {end.version for end in ends.values()}
-    if taken and version not in ending:
+    if taken and version not in {end.version for end in ends.values()}:
         # It is the original end, and has the places of leases that are not in ``ends``.
         version += 1
-    moved = [place for place in late.places if _ends_then(ends, place, late.version)]
-    if not moved:
-        return
-    same = [place for place, end in ends.items() if end.version == version]
-    end = Moment(version, max([wall_ms, *(ends[place].wall_ms for place in same)]))
-    ends |= dict.fromkeys([*same, *moved], end)
-    tr[keys.until(late.claim)] = pack_until(ends)
-    tr[keys.expiry(version, late.claim)] = pack_expiry(end.wall_ms, dict.fromkeys([*same, *moved]))
-
-
-def _ends_then(ends: Mapping[bytes, Moment], place: bytes, version: int) -> bool:
-    """Whether a lease that an EXPIRY of that version names ends with it, and no later one."""
-    end = ends.get(place)
-    return end is None or end.version == version
+    moved = [each for each in late.places if ends.get(each, late).version == late.version]
+    if moved:
+        lease.end_at(tr, keys, late.claim, ends, moved, Moment(version, wall_ms))
