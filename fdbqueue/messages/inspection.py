@@ -33,12 +33,13 @@ def page(
     found: list[Found] = []
     room = BATCH_BYTES
     rows = tr.snapshot.get_range(begin, every.stop, limit=limit, streaming_mode=scan.mode(limit))
-    for key, size, one in opened(scope, KINDS[state], rows, begin):
+    for size, one in opened(scope, KINDS[state], rows, begin):
         room -= size + one.message.envelope.chunk_bytes
         if (room < 0 and found) or len(found) == limit:
             break
         found.append(one)
-        begin = key + b"\x00"
+    if found:
+        begin = lookup.key(scope.keys, found[-1].place) + b"\x00"
     stored = [one.message for one in found]
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     states = map(lookup.described, found, loaded)
@@ -47,17 +48,17 @@ def page(
 
 def opened(
     scope: Scope, kind: Kind, rows: Iterable[fdb.KeyValue], begin: bytes
-) -> Iterator[tuple[bytes, int, Found]]:
-    """The messages in rows of a kind that is not leased, from the key ``begin`` on, each with its
-    key and the size of its stored form."""
+) -> Iterator[tuple[int, Found]]:
+    """The messages in rows of a kind that is not leased, from the key ``begin`` on, each with the
+    size of its stored form."""
     if kind is QueueKeys.ready:
         for one in run.ready(scope.keys, rows, begin):
-            yield one.key, len(one.value), Found(one.position, one.message)
+            yield len(one.value), Found(one.position, one.message)
         return
     for kv in rows:
         found = lookup.parse(scope, lookup.place_of(scope.keys, kv.key), kv.value)
         assert found is not None
-        yield bytes(kv.key), len(kv.value), found
+        yield len(kv.value), found
 
 
 def behind(tr: fdb.Transaction, scope: Scope, state: str, after: str | None) -> bytes:

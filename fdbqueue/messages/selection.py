@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..errors import CorruptData, InvalidArgument
 from ..schema.keys import QueueKeys
-from ..schema.records import DeadRecord, Turn, unpack_id
+from ..schema.records import DeadRecord, Place, Turn, unpack_id
 from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -43,13 +43,6 @@ KINDS = {
 message of a key keeps its place behind the others until it leaves."""
 
 
-class Row(NamedTuple):
-    """A message that was chosen, and its key."""
-
-    key: bytes
-    found: Found
-
-
 class Page(NamedTuple):
     """What one transaction has chosen.
 
@@ -57,7 +50,7 @@ class Page(NamedTuple):
     read. following: the key to continue from, empty at the end.
     """
 
-    rows: list[Row]
+    rows: list[Found]
     leased: list[str]
     looked: int
     following: bytes = b""
@@ -105,36 +98,36 @@ def page(
     if kind is QueueKeys.lease:
         return _leased(tr, scope, wanted, begin, most)
     left, room, count, following = PAGE_BYTES, PAGE_BYTES, 0, b""
-    found: list[Row] = []
-    for key, size, one in inspection.opened(
-        scope, kind, tr.snapshot.get_range(begin, end, limit=most), begin
-    ):
-        found.append(Row(key, one))
+    found: list[Found] = []
+    keys = scope.keys
+    read = tr.snapshot.get_range(begin, end, limit=most)
+    for size, one in inspection.opened(scope, kind, read, begin):
+        found.append(one)
         room -= size
         if room < 0 or len(found) == most:
             break
     ahead_of = _ahead(tr, scope, found) if leaves else {}
-    rows: list[Row] = []
-    taken: set[bytes] = set()
+    rows: list[Found] = []
+    taken: set[Place] = set()
     for row in found:
-        turn = row.found.message.turn
+        turn = row.message.turn
         ahead = ahead_of.pop(turn.gate, []) if turn else []
-        for each in (one for one in (*ahead, row) if _wants(wanted, one.found)):
-            if each.key in taken:
+        for each in (one for one in (*ahead, row) if _wants(wanted, one)):
+            if each.place in taken:
                 continue
-            size = weight(each.found.message.envelope)
+            size = weight(each.message.envelope)
             if size > left and rows:
                 # A message that stays becomes ready when one of those ahead of it leaves.
-                following = row.key
+                following = lookup.key(keys, row.place)
                 break
             rows.append(each)
-            taken.add(each.key)
+            taken.add(each.place)
             left -= size
         if following:
             break
         count += 1
     if not following and (room < 0 or len(found) == most):
-        following = found[-1].key + b"\x00"
+        following = lookup.key(keys, found[-1].place) + b"\x00"
     return Page(rows, [], count, following)
 
 
@@ -160,7 +153,7 @@ def named(tr: fdb.Transaction, scope: Scope, ids: Sequence[str], states: Sequenc
     Those of plans are in none. Two round trips. Conflicts with whatever moves one of them. Raises
     ``InvalidArgument`` for what is no id, or that of a schedule's next tick.
     """
-    rows: list[Row] = []
+    rows: list[Found] = []
     leased: list[str] = []
     left, looked = PAGE_BYTES, 0
     for issued in [lookup.reads(tr, scope.keys, each) for each in ids]:
@@ -169,12 +162,11 @@ def named(tr: fdb.Transaction, scope: Scope, ids: Sequence[str], states: Sequenc
             leased.append(issued.id)
         if found is not None:
             _check_no_tick(found)
-            row = Row(lookup.key(scope.keys, found.place), found)
-            if row.found.state in states:
+            if found.state in states:
                 left -= weight(found.message.envelope)
                 if left < 0 and rows:
                     break
-                rows.append(row)
+                rows.append(found)
         looked += 1
     return Page(rows, leased, looked)
 
@@ -192,36 +184,32 @@ def _check_no_tick(found: Found) -> None:
 # -- what becomes of them --------------------------------------------------------------------
 
 
-def leave(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row], how: End) -> None:
+def leave(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found], how: End) -> None:
     """Remove messages from the queue. Conflicts with other takers of them."""
     _watch(tr, scope, rows)
-    settle.end(tr, scope, [row.found for row in rows], how)
+    settle.end(tr, scope, rows, how)
 
 
-def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> int:
+def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> int:
     """Make dead letters ready, and delayed messages due; returns how many."""
     _watch(tr, scope, rows)
-    records = [
-        (row.found.place, row.found.message)
-        for row in rows
-        if isinstance(row.found.place, DeadRecord)
-    ]
+    records = [(row.place, row.message) for row in rows if isinstance(row.place, DeadRecord)]
     count = dead_letters.redrive(tr, scope, records) if records else 0
-    delayed = [row for row in rows if row.found.state is State.DELAYED]
+    delayed = [row for row in rows if row.state is State.DELAYED]
     return count + edit(tr, scope, delayed, None, 0)
 
 
 def edit(
     tr: fdb.Transaction,
     scope: Scope,
-    rows: Sequence[Row],
+    rows: Sequence[Found],
     priority: int | None,
     due_ms: int | None,
 ) -> int:
     """Change what waits and can be read, as ``editing.edit``; returns how many."""
-    some = [row for row in rows if editing.editable(row.found)]
+    some = [row for row in rows if editing.editable(row)]
     _watch(tr, scope, some)
-    editing.edit(tr, scope, [row.found for row in some], priority, due_ms)
+    editing.edit(tr, scope, some, priority, due_ms)
     return len(some)
 
 
@@ -231,21 +219,21 @@ def cancel(tr: fdb.Transaction, scope: Scope, ids: Sequence[str]) -> int:
     return sum(cancellation.request(tr, scope, each) for each in issued)
 
 
-def _watch(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> None:
+def _watch(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> None:
     """Conflict with others that take, change or remove them."""
-    ready = [row.found.message for row in rows if isinstance(row.found.place, Position)]
+    ready = [row.message for row in rows if isinstance(row.place, Position)]
     run.watch(tr, ready)
     for row in rows:
-        if not isinstance(row.found.place, Position):
-            tr.add_read_conflict_key(row.key)
+        if not isinstance(row.place, Position):
+            tr.add_read_conflict_key(lookup.key(scope.keys, row.place))
 
 
-def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[Gate, list[Row]]:
+def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> dict[Gate, list[Found]]:
     """By key or limit, the messages that the waiting ones follow: these hold the slots and are
     ready, or wait for another slot: they leave before them."""
     keys = scope.keys
     slots = {}
-    turns = (row.found.message.turn for row in rows)
+    turns = (row.message.turn for row in rows)
     for gate in dict.fromkeys(turn.gate for turn in turns if turn):
         every = keys.slot.under(gate)
         slots[gate] = tr.snapshot.get_range(every.start, every.stop)
@@ -254,29 +242,29 @@ def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[Gate,
         for kv in held:
             with suppress(CorruptData):  # verify shows it
                 reads[gate].append(lookup.reads(tr.snapshot, keys, unpack_id(kv.value)))
-    ahead: dict[Gate, list[Row]] = {}
+    ahead: dict[Gate, list[Found]] = {}
     for gate, issued in reads.items():
         holders = (lookup.find(tr.snapshot, scope, each) for each in issued)
         there = [each for each in holders if each and isinstance(each.place, Position | Turn)]
         # One with slots of more gates was there before.
         rows_of = [(isinstance(each.place, Turn), each) for each in there]
         ahead[gate] = [
-            Row(lookup.key(keys, each.place), each)
+            each
             for _, each in sorted(rows_of, key=lambda one: (one[0], lookup.key(keys, one[1].place)))
         ]
     return ahead
 
 
-def arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Row]) -> list[str]:
+def arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Found]) -> list[str]:
     """Put messages, which still are in this queue, into another one; returns their ids there.
 
     Raises ``QueueFull``.
     """
-    stored = [row.found.message for row in rows]
+    stored = [row.message for row in rows]
     # Read before the messages leave this queue, which removes their chunks.
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     drafts = []
-    for (_, row), message in zip(rows, loaded, strict=True):
+    for row, message in zip(rows, loaded, strict=True):
         envelope = payloads.plain(message)
         fresh = replace(
             envelope.elsewhere(target.options),

@@ -28,8 +28,9 @@ from ..store.binding import fdb
 from ..values import backoff
 from ..values.model import Delivery, Position
 from ..values.options import QueueOptions
-from ..values.states import ACK, ENDINGS, End, State
-from . import dead_letters, lookup, run, transitions
+from ..values.states import ACK, DEQUEUE, ENDINGS, End, State
+from . import dead_letters, lookup, payloads, run, transitions
+from .delivery import limits
 from .enqueue import delayed, last_values
 from .lookup import Found
 from .run import Held, One, WholeRow
@@ -206,6 +207,20 @@ def end(tr: fdb.Transaction, scope: Scope, found: Iterable[Found], how: End) -> 
             del tr[lookup.key(scope.keys, one.place)]
     run.remove(tr, scope.keys, ready)
     return sum(carry_out(tr, scope, state, some) for state, some in of_state.items())
+
+
+def dequeue(
+    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]
+) -> list[StoredMessage]:
+    """Take ready messages that are done as they are taken, read with a conflict; returns them with
+    their payloads. One round trip if any payload is in chunks."""
+    # Read before the messages end, which removes their chunks.
+    loaded = payloads.load(messages, payloads.reads(tr, scope.keys, messages))
+    if loaded:
+        limits.count(tr, scope, len(loaded), leases=False)
+    run.remove(tr, scope.keys, loaded, cut=True)
+    transitions.record(tr, scope, DEQUEUE, loaded)
+    return loaded
 
 
 # -- leases -----------------------------------------------------------------------------------

@@ -265,7 +265,7 @@ def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
         ids = selection.arrive(tr, scope, other, page.rows)
         if leaves:
             selection.leave(tr, scope, page.rows, End.FORWARD)
-        if any(row.found.state is not DELAYED for row in page.rows):
+        if any(row.state is not DELAYED for row in page.rows):
             wakeups.wake(tr, other.keys, waiting)
         return len(ids), ids
 
@@ -392,7 +392,7 @@ def _matching(
                     taken, looked = taken + count, looked + found.looked
                     new += ids
                     if verb.stays:
-                        changed.update(row.found.message.id for row in found.rows)
+                        changed.update(row.message.id for row in found.rows)
                     if found.looked:
                         yield Progress(taken, looked, following or end, new)
 

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..messages import payloads, run, settle, time_to_live, transitions
-from ..messages.delivery import lease, limits
+from ..messages import payloads, run, settle, time_to_live
+from ..messages.delivery import lease
 from ..schema.consumers import Definition
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery, Message
-from ..values.states import DEQUEUE
 from .cursors import MAX_SCANNED_BYTES, CursorScan
 
 MIN_SKIPPED = 16
@@ -158,13 +157,7 @@ def grant(
 
 def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
     """Remove them for good."""
-    # Read before the messages end, which removes their chunks.
-    found = load(tr, scope, messages)
-    if messages:
-        limits.count(tr, scope, len(messages), leases=False)
-    run.remove(tr, scope.keys, messages, cut=True)
-    transitions.record(tr, scope, DEQUEUE, messages)
-    return found
+    return [message.opened for message in settle.dequeue(tr, scope, messages)]
 
 
 def load(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:

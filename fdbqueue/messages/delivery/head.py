@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from ...errors import ExpiredBacklog
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...values.states import DEQUEUE
-from .. import payloads, run, time_to_live, transitions
+from .. import settle, time_to_live
 from ..transaction_budget import PAGE_BYTES, weight
 from . import limits, scan
 
@@ -85,12 +84,4 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     if not limit:
         return []
     found = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit), limit)
-    taken = first(tr, scope, limit, found)
-    # Issued before the messages end, which removes their chunks.
-    chunks = payloads.reads(tr, scope.keys, taken)
-    taken = payloads.load(taken, chunks)
-    if taken:
-        limits.count(tr, scope, len(taken), leases=False)
-    run.remove(tr, scope.keys, taken, cut=True)
-    transitions.record(tr, scope, DEQUEUE, taken)
-    return taken
+    return settle.dequeue(tr, scope, first(tr, scope, limit, found))
