@@ -342,7 +342,7 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
         ({"consumer": "c"}, "it needs mode to be 'consume'"),
         ({"mode": "consume", "consumer": "c", "startingposition": "now"}, "with the first message"),
         ({"table": "dead"}, "streams read ready messages"),
-        ({"levels": "1"}, "unknown; the options are"),
+        ({"levels": "1"}, "for tables only; the options are"),
         ({"maxmessagesperbatch": "0"}, "is not between 1"),
         ({"maxbytesperbatch": "much"}, "not a size"),
         ({"failondataloss": "perhaps"}, "failOnDataLoss"),
