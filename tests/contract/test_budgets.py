@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fdbqueue import Bounds, KeyLimits, NewMessage, Queue, Then, fdb
-from tests.expected import agenda
 from tests.still_clock import StillClock
 
 LARGE = bytes(80_000)
@@ -114,7 +113,6 @@ def test_many_groups_end_at_once_with_large_callbacks(
     assert wholes.admin.verify(db).deviations == ()
 
 
-@agenda
 def test_an_enqueue_reads_few_rows_however_many_slots_are_out(
     db: fdb.Database, space: fdb.Subspace, rows: list[int]
 ) -> None:

@@ -232,6 +232,23 @@ def test_a_higher_limit_lets_out_more_than_one_transaction_can(db: Database, que
     sound(db, queue)
 
 
+def test_as_many_are_out_as_the_limit_says_however_many_that_is(db: Database, queue: Queue) -> None:
+    key = queue.keys["k"]
+    key.set(db, concurrency=150)
+    for n in (100, *[1] * 40, 9):
+        queue.enqueue_many(db, [NewMessage(b"x", key="k")] * n)
+    assert (len(key.state(db).out), key.state(db).waiting) == (149, 0)
+    held = queue.receive_many(db, 149)
+    queue.ack(db, held[::2])
+    queue.enqueue_many(db, [NewMessage(b"x", key="k")] * 80)
+    assert (len(key.state(db).out), key.state(db).waiting) == (150, 4)
+    key.set(db, concurrency=100)
+    queue.enqueue(db, b"x", key="k")
+    queue.ack(db, held[1::2])
+    assert (len(key.state(db).out), key.state(db).waiting) == (81, 0)
+    sound(db, queue)
+
+
 def test_limits_that_make_no_sense_are_refused(db: Database, queue: Queue) -> None:
     bad: Any
     for bad in (0, -1, 1_001, "5", 2.5, True):

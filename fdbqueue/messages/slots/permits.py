@@ -9,7 +9,7 @@ no limit is exceeded, and nothing is counted. The rate of a key gives a third ki
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ...schema.keys import SlotKeys
 from ...schema.rows import KindKeys
@@ -18,6 +18,9 @@ from ...store import world
 from ...store.binding import fdb
 from ...values.limits import Gate
 from . import gates
+
+PART_ROWS = 64
+"""How many rows of permits that are held are read at first."""
 
 Numbers = tuple[int | None, int | None]
 """The slot and the place in the window that a message holds; None for one that it does not need."""
@@ -32,6 +35,21 @@ def held(tr: fdb.TransactionRead, rows: KindKeys[Gate, int], gate: Gate) -> fdb.
     """Issue a read of the permits of one kind that are held."""
     every = rows.under(gate)
     return tr.get_range(every.start, every.stop, streaming_mode=fdb.StreamingMode.want_all)
+
+
+class Part(NamedTuple):
+    """A read of the first permits that are held from a number on, issued and not awaited. Where
+    many are, one is usually free among these."""
+
+    begin: int
+    rows: fdb.FDBRange
+
+
+def part(tr: fdb.TransactionRead, rows: KindKeys[Gate, int], gate: Gate, limit: int) -> Part:
+    """Issue the read of a part, where there are probably so many permits."""
+    begin = world.random.randrange(limit) if limit > PART_ROWS else 0
+    start, stop, mode = rows(gate, begin), rows.under(gate).stop, fdb.StreamingMode.want_all
+    return Part(begin, tr.get_range(start, stop, limit=PART_ROWS, streaming_mode=mode))
 
 
 class Permit(Protocol):
@@ -55,8 +73,10 @@ class Permits:
     """The slots of a key or a limit, or the places of a key's window, in a transaction.
 
     limit: how many there are; None for any number, which are not stored. held: the rows that were
-    read; None to give no others than those that the transaction has freed. freed: these; they are
-    given first.
+    read, all or a part; None to give no others than those that the transaction has freed. freed:
+    these; they are given first.
+
+    One round trip where a part is not enough, two if the limit may have been higher.
     """
 
     def __init__(
@@ -65,31 +85,59 @@ class Permits:
         rows: KindKeys[Gate, int],
         gate: Gate,
         limit: int | None,
-        held: fdb.FDBRange | None,
+        held: fdb.FDBRange | Part | None,
         freed: Sequence[int] = (),
     ) -> None:
         self._tr, self._rows, self._gate, self.limit = tr, rows, gate, limit
-        self.used: set[int] = set()
-        self.over = False
+        self.over = self._more = False
         self._free: list[int] = []
         if limit is None:
             return
         self._free = [*freed[::-1]]
-        if held is None:
+        if isinstance(held, Part):
+            self._look(held, limit)
+        elif held is not None:
+            self._count(self._numbers(held), limit)
+
+    def _numbers(self, held: Iterable[fdb.KeyValue]) -> list[int]:
+        return [self._rows.parse(kv.key)[1] for kv in held]
+
+    def _look(self, held: Part, limit: int) -> None:
+        """Find free ones in a part; none if any is held beyond the limit: then all count."""
+        used = self._numbers(held.rows)
+        goes_on = len(used) == PART_ROWS
+        if not goes_on and held.begin == 0:  # It is all.
+            self._count(used, limit)
             return
-        self.used = {rows.parse(kv.key)[1] for kv in held}
-        unused = [n for n in range(limit) if n not in self.used and n not in freed]
-        at = world.random.randrange(len(unused) + 1)  # Others rarely want the same then.
-        self._free = [*unused[at:], *unused[:at], *self._free]
-        self.over = any(n >= limit for n in self.used)
+        self._more, end = True, min(limit, used[-1]) if goes_on else limit
+        over = bool(used) and used[-1] >= limit
+        if goes_on and not over:
+            begin, stop = self._rows(self._gate, limit), self._rows.under(self._gate).stop
+            over = any(True for _ in self._tr.snapshot.get_range(begin, stop, limit=1))
+        if not over:
+            self._offer(sorted({*range(held.begin, end)}.difference(used)))
+
+    def _count(self, used: Sequence[int], limit: int) -> None:
+        """Find all free ones, given all that are held."""
+        held = {*used, *self._free}
+        self._offer([n for n in range(limit) if n not in held])
+        self.over = any(n >= limit for n in used)
         if self.over:
             # The limit was higher: it matters how many are held, and not only which is free.
             self.rely()
-            self._free = self._free[: max(0, limit - len(self.used))]
+            self._free = self._free[: max(0, limit - len(used))]
+
+    def _offer(self, unused: Sequence[int]) -> None:
+        at = world.random.randrange(len(unused) + 1)  # Others rarely want the same then.
+        self._free = [*unused[at:], *unused[:at], *self._free]
 
     @property
     def left(self) -> bool:
         """Whether another message may have one."""
+        if self._more and self.limit is not None and not self._free:
+            self._more = False
+            every = held(self._tr.snapshot, self._rows, self._gate)
+            self._count(self._numbers(every), self.limit)
         return self.limit is None or bool(self._free)
 
     def rely(self, scope: Scope | None = None, level: int = 0) -> None:
@@ -102,7 +150,6 @@ class Permits:
         if self.limit is None:
             return None
         n = self._free.pop()
-        self.used.add(n)
         row = self._rows(self._gate, n)
         self._tr.add_read_conflict_key(row)
         if isinstance(self._gate, str):

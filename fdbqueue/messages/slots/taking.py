@@ -29,7 +29,7 @@ class Limits(NamedTuple):
     """
 
     own: fdb.Value
-    held: list[fdb.FDBRange | None]
+    held: list[permits.Part | None]
     rate: fdb.Value | None
 
 
@@ -66,7 +66,7 @@ def _limits(tr: fdb.Transaction, scope: Scope, gate: Gate) -> Limits:
     kinds = zip(permits.kinds(keys), usual, strict=True)
     return Limits(
         tr.snapshot.get(keys.limits(gate)),
-        [None if limit is None else permits.held(tr.snapshot, rows, gate) for rows, limit in kinds],
+        [None if n is None else permits.part(tr.snapshot, rows, gate, n) for rows, n in kinds],
         rates.read(tr, scope, gate),
     )
 
@@ -151,10 +151,10 @@ class Taking:
             self._permits.append(Pace(tr, scope, gate, self._allowed.rate, paced))
 
     def _look(
-        self, rows: KindKeys[Gate, int], limit: int | None, held: fdb.FDBRange | None
+        self, rows: KindKeys[Gate, int], limit: int | None, held: permits.Part | None
     ) -> Permits:
         if held is None and limit is not None:  # A limit that the queue does not have.
-            held = permits.held(self._tr.snapshot, rows, self.gate)
+            held = permits.part(self._tr.snapshot, rows, self.gate, limit)
         return Permits(self._tr, rows, self.gate, limit, held)
 
     def give(self, scope: Scope, level: int, message_id: str) -> Numbers | None:
