@@ -47,7 +47,6 @@ def worker(
     batches: Annotated[
         str, Option(metavar="N,…", help="Messages of a batch, with the first handler; 0 for none.")
     ] = "0,100",
-    refresh: Annotated[bool, Option(help="Look for more urgent messages in a backlog.")] = True,
 ) -> Iterator[Row]:
     """Measure a worker's latency, its idle cost, and how fast workers handle a backlog."""
     if messages:
@@ -59,7 +58,7 @@ def worker(
             for count in counts(workers):
                 most = min(backlog, 160 * count) if ms >= 100 else backlog
                 name = f"{ms:g} ms" + (f", batch={batch}" if batch else "")
-                yield _backlog(f"{name}, processes: {count}", most, count, ms, batch, refresh)
+                yield _backlog(f"{name}, processes: {count}", most, count, ms, batch)
 
 
 def _latency(space: bytes, messages: int) -> Iterator[Row]:
@@ -102,14 +101,12 @@ def _send(space: bytes, begun: Any, messages: int) -> list[float]:
     return delays
 
 
-def _backlog(name: str, messages: int, count: int, ms: float, batch: int, refresh: bool) -> Row:
+def _backlog(name: str, messages: int, count: int, ms: float, batch: int) -> Row:
     """Messages that wait before the workers may take them, until the last is acknowledged."""
     # One for each process, so that none waits for another to count.
     handled = get_context("fork").RawArray("q", count)
     with processes.scratch() as space:
-        works = [
-            partial(_work, space, messages, ms, batch, refresh, handled, n) for n in range(count)
-        ]
+        works = [partial(_work, space, messages, ms, batch, handled, n) for n in range(count)]
         took, *found = processes.together([partial(_lead, space, messages, count), *works])
     if sum(handled) != messages:
         problem = f"{sum(handled)} messages were handled instead of {messages}"
@@ -137,7 +134,7 @@ def _lead(space: bytes, messages: int, count: int) -> float:
 
 
 def _work(
-    space: bytes, messages: int, ms: float, batch: int, refresh: bool, handled: Any, mine: int
+    space: bytes, messages: int, ms: float, batch: int, handled: Any, mine: int
 ) -> tuple[int, float]:
     """Handle messages until all are done; returns the conflicts, and the processor time."""
     db, queue = _queue(space)
@@ -155,8 +152,7 @@ def _work(
 
     once.on_retry(retry)
     worker = Worker(db)
-    more: dict[str, Any] = {} if refresh else {"refresh_after": None}
-    worker.add(queue, handle, run=Run(batch=batch or None), **more)
+    worker.add(queue, handle, run=Run(batch=batch or None))
     with worker:
         while sum(handled) < messages or queue.depth(db).done < messages:
             time.sleep(PAUSE_SECONDS)
