@@ -10,10 +10,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import MissingPackage
 
@@ -43,7 +42,9 @@ def resolve(spark: SessionLike) -> SparkSession:
     """The session that a job runs on. Starting Java takes seconds, so jobs check the rest first."""
     if spark is None:
         return local()
-    return spark() if callable(spark) else spark
+    session = spark() if callable(spark) else spark
+    register(session)
+    return session
 
 
 def local(
@@ -92,11 +93,9 @@ def _local(name: str, master: str, java_options: str, config: Mapping[str, str])
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("fdbqueue")`` known to a session, in all threads. Harmless if it is already.
+    """Make ``format("fdbqueue")`` known to a session, which becomes the active one of this thread.
 
-    Spark looks up the format of a write in the active session of the thread, and a new thread has
-    none. So ``write.format("fdbqueue")``, also of a stream, makes the session of its data the
-    active one of its thread.
+    A write looks the format up in the active session of its thread, and a new thread has none.
 
     Raises ``MissingPackage`` if Spark's Python packages are missing or too old.
     """
@@ -108,34 +107,7 @@ def register(spark: SparkSession) -> None:
         ) from None
     with _starting:
         spark.dataSource.register(FdbQueueSource)
-        _activate_where_written(FdbQueueSource.name())
-
-
-def _activate_where_written(name: str) -> None:
-    from pyspark.sql import DataFrameWriter
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    writers: list[Any] = [DataFrameWriter, DataStreamWriter]
-    for writer in writers:
-        if not hasattr(writer.format, "activates"):
-            writer.format = _activating(writer.format, name)
-
-
-def _activating(original: Any, name: str) -> Any:
-    @wraps(original)
-    def format(self: Any, source: str) -> Any:
-        if source == name:
-            _activate(self._df.sparkSession)
-        return original(self, source)
-
-    format.__dict__["activates"] = True
-    return format
-
-
-def _activate(spark: Any) -> None:
-    """Make a session the active one of this thread, as ``createDataFrame`` does."""
-    sessions = type(spark)._get_j_spark_session_class(spark._jvm)
-    sessions.setActiveSession(spark._jsparkSession)
+        spark.createDataFrame([], "activates STRING")
 
 
 def check_java() -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+import fdbqueue.spark
 from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.errors import InvalidSchema, QueueError
 from fdbqueue.spark.source.write import BatchWriter, batch_writer
@@ -43,9 +44,10 @@ def test_threads_write_in_a_session_in_which_nothing_was_registered(
     spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
 ) -> None:
     # Given a new session, which no new thread has as its active one
-    rows = spark.newSession().createDataFrame([(b"a",)], "payload BINARY")
-    # When threads write to it at once
-    with ThreadPoolExecutor(4) as threads:
+    session = spark.newSession()
+    rows = session.createDataFrame([(b"a",)], "payload BINARY")
+    # When threads register it, and write to it at once
+    with ThreadPoolExecutor(4, initializer=fdbqueue.spark.register, initargs=(session,)) as threads:
         for written in [threads.submit(write, rows, source) for _ in range(4)]:
             written.result()
     # Then each has found the format

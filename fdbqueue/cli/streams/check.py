@@ -41,7 +41,7 @@ def check(
     queues = [context.queue(name) for name in dict.fromkeys(names)]
     for queue in queues:
         history.check_kept(db, queue)
-    with session.job("check", "tasks") as (spark, run):
+    with session.job("check", "steps") as (spark, run):
         verdict = spark.check(db, queues, max_attempts=max_attempts, **run)
     if as_json:
         terminal.print_json(verdict.to_json())

@@ -50,7 +50,7 @@ def report(
     queues = [context.queue(name) for name in dict.fromkeys(names)]
     for queue in queues:
         history.check_kept(db, queue)
-    with session.job("report", "tasks") as (spark, run):
+    with session.job("report", "steps") as (spark, run):
         found = spark.report(db, queues, since=since, until=until, width=span, **run)
     if html is not None:
         html.write_text(found.to_html(), "utf-8")

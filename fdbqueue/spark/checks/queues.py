@@ -71,7 +71,7 @@ def check(
     session_ = session.resolve(spark)
     handles = list(queues)
     snapshots = [_snapshot(db, queue, max_attempts) for queue in handles]
-    with steps(session_, "reading the histories", progress) as step:
+    with steps("reading the histories", progress) as step:
         history = read_history(session_, db, handles)
         return check_history(history, snapshots, step=step)
 

@@ -29,6 +29,9 @@ _METRICS = "drained"
 _REPORT_SECONDS = 1
 
 
+Observed = dict[str, int]
+
+
 class Left(Struct, frozen=True):
     """What a drain left in the queue, and why."""
 
@@ -125,7 +128,7 @@ def drain(
             .queryName(f"fdbqueue drain of {queue.name}")
             .trigger(availableNow=True)
         )
-        batches: dict[int, Row] = {}
+        batches: dict[int, Observed] = {}
 
         def rows() -> int:
             return sum(each["rows"] for each in batches.values())
@@ -175,16 +178,27 @@ def _name(queue: Queue, path: str) -> str:
     return f"drain into {hashlib.sha256(name.encode()).hexdigest()}"
 
 
-def _follow(query: StreamingQuery, batches: dict[int, Row], report: Callable[[], object]) -> None:
+def _follow(
+    query: StreamingQuery, batches: dict[int, Observed], report: Callable[[], object]
+) -> None:
     over = False
     try:
         while not over:
             over = bool(query.awaitTermination(_REPORT_SECONDS))
             for each in query.recentProgress:
-                observed = each.observedMetrics.get(_METRICS)
-                if observed is not None and observed["rows"]:
+                observed = _named(each.observedMetrics.get(_METRICS))
+                if observed.get("rows"):
                     batches[each.batchId] = observed
             report()
     except KeyboardInterrupt:
         query.stop()
         raise
+
+
+def _named(observed: Row | None) -> Observed:
+    """Metrics by their names; Spark Connect has the values beside their schema."""
+    found = {} if observed is None else observed.asDict()
+    if "schema" in found:
+        names = [each["name"] for each in found["schema"]["fields"]]
+        return dict(zip(names, found["values"], strict=True))
+    return found

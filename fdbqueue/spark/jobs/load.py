@@ -24,7 +24,7 @@ from .. import session, stores
 from ..source import encoding, write
 from ..source.encoding import COLUMNS, CORRUPT
 from ..source.rows import TABLES
-from .steps import OnProgress, Step, plain_errors, reporting, tasks
+from .steps import OnProgress, Step, plain_errors, reporting
 
 FORMATS = ("parquet", "json", "csv", "orc")
 _ENDINGS = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}
@@ -124,9 +124,8 @@ def load(
             .mode("append")
             .options(**given, contentType=content_type, summary=str(summary))
         )
-        spark.sparkContext.setJobGroup(name, f"fdbqueue load into {queue.name}")
         try:
-            with reporting(progress and (lambda: progress(_step(db, sink, spark)))), plain_errors():
+            with reporting(progress and (lambda: progress(_step(db, sink)))), plain_errors():
                 writer.save()
         except JobFailed as error:
             raise _unfinished(db, sink, error) from None
@@ -225,8 +224,8 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _step(db: fdb.Database, sink: Sink, spark: SparkSession) -> Step:
+def _step(db: fdb.Database, sink: Sink) -> Step:
     state = sink.state(db)
     if state.batch == 0 or state.done == 0:
         return Step("enqueuing", state.published, state.rows, "rows")
-    return Step("reading", *tasks(spark, sink.name), "tasks")
+    return Step("reading", 0, 0, "rows")

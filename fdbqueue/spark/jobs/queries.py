@@ -22,7 +22,8 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """A function for ``foreachBatch``, or to be called in one, that enqueues each row once.
 
-    id: tells several writes of one query to the queue apart. options: of the data source.
+    id: tells several writes of one query to the queue apart. With Spark Connect it names the write
+        instead of the query. options: of the data source.
 
     A write is named by the query and the number of the batch, as Delta's ``txnAppId`` and
     ``txnVersion`` name one. So a batch that Spark repeats after a crash is written once, if its

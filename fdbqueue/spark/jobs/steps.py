@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from msgspec import Struct
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import SparkSession
 
 from ... import errors
 from ...errors import InvalidInput, JobFailed, QueueError
+
+try:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+except ImportError:  # A client of Spark Connect needs no Java.
+    Py4JError = PySparkException
 
 _REPORT_SECONDS = 0.25
 _OUR_ERROR = re.compile(r"fdbqueue\.errors\.(\w+): (.*)")
@@ -82,35 +84,13 @@ def reporting(report: Callable[[], object] | None) -> Iterator[None]:
 
 
 @contextmanager
-def steps(
-    spark: SparkSession, job: str, progress: OnProgress | None
-) -> Iterator[Callable[[str], None]]:
+def steps(job: str, progress: OnProgress | None) -> Iterator[Callable[[str], None]]:
     """Run a job that names its steps by the function yielded; errors as in ``plain_errors``."""
-    group, doing = f"{job} {uuid.uuid4().hex}", job
-    spark.sparkContext.setJobGroup(group, job)
-    one_at_a_time = threading.Lock()
 
-    def report(step: str | None = None) -> None:
-        nonlocal doing
-        # Else a report of the step before could follow the first one of this step.
-        with one_at_a_time:
-            doing = step or doing
-            if progress is not None:
-                progress(Step(doing, *tasks(spark, group), "tasks"))
+    def report(doing: str) -> None:
+        if progress is not None:
+            progress(Step(doing, 0, 0, "steps"))
 
-    with reporting(report if progress is not None else None), plain_errors():
+    report(job)
+    with plain_errors():
         yield report
-
-
-def tasks(spark: SparkSession, group: str) -> tuple[int, int]:
-    """How many tasks of a group of Spark jobs are done, and how many there are."""
-    tracker = spark.sparkContext.statusTracker()
-    done = total = 0
-    for job in tracker.getJobIdsForGroup(group):
-        info = tracker.getJobInfo(job)
-        for stage in info.stageIds if info else ():
-            found = tracker.getStageInfo(stage)
-            if found is not None:
-                done += found.numCompletedTasks
-                total += found.numTasks
-    return done, total

@@ -88,7 +88,7 @@ def report(
     Raises ``QueueNotFound``, ``StoreError``, ``MissingPackage``.
     """
     session_ = session.resolve(spark)
-    with steps(session_, "reading the history", progress):
+    with steps("reading the history", progress):
         history = histories.read(session_, db, queues, since=since, until=until)
         return summarize(history, width=width)
 

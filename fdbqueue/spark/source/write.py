@@ -158,7 +158,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             return self.stage(self._sink, 0, iterator)
         query = _property(_QUERY)
         if not query and not given.sink:
-            raise InvalidOptions(option="batch", problem="outside of a stream it needs an id")
+            raise InvalidOptions(
+                option="batch",
+                problem="set the option id, too: Spark does not tell the query (outside of "
+                "a foreachBatch, and with Spark Connect)",
+            )
         name = f"query:{query} {given.sink}".strip() if query else given.sink
         return self.stage(name, given.batch, iterator)
 
