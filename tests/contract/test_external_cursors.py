@@ -34,7 +34,7 @@ def advance(db: Database, queue: Queue, places: Places, limits: Limits = EVERYTH
 
 def begin(db: Database, queue: Queue, place: str) -> Places:
     def body(tr: fdb.Transaction) -> Places:
-        start = StartPosition.of("startingPosition", place)
+        start = StartPosition.of("startingOffsets", place)
         return external_cursors.begin(tr, queue._scope(tr), start)
 
     return once.run(db, queue._keys.once, body)

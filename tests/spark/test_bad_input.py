@@ -102,7 +102,7 @@ def test_json_without_a_schema_says_what_to_give(source: dict[str, str]) -> None
         ({"mode": "consume", "consumer": "c", "levels": "1"}, "'levels': for tables only"),
         ({"levels": "1", "room": "1"}, "'room': for writes only"),
         ({"mode": "consume"}, "option 'consumer': mode consume needs it"),
-        ({"mode": "browse", "startingPosition": "x"}, "startingPosition='x': must be"),
+        ({"mode": "browse", "startingOffsets": "x"}, "startingOffsets='x': must be"),
         ({"id": "a", "badRows": "maybe"}, "option 'badRows': 'maybe' is not one of"),
         ({"provider": "fdbqueue"}, "use CREATE TEMPORARY VIEW"),
     ],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -38,6 +41,7 @@ from pyspark.sql.types import (
 from fdbqueue.spark import stores
 from fdbqueue.spark.source import batch, browse_stream, consume_stream
 from fdbqueue.spark.source.streams import StreamReader
+from fdbqueue.testing import ManualClock
 
 SCHEMA = StructType(
     [
@@ -260,7 +264,7 @@ def test_a_stream_that_begins_now_begins_at_one_place_also_after_a_crash(
     db: fdb.Database, queue: Queue, source: dict[str, str]
 ) -> None:
     ids = queue.enqueue_many(db, [b"before", b"at"])
-    reader = browser(source, startingposition="now")
+    reader = browser(source, startingoffsets="now")
     start = reader.initialOffset()
     assert latest(reader, start) == start
     queue.enqueue(db, b"after")
@@ -269,12 +273,74 @@ def test_a_stream_that_begins_now_begins_at_one_place_also_after_a_crash(
     assert rows(reader, start, end) == [b"after"]
     queue.enqueue(db, b"later")
     # Spark asks again where it begins, and has noted where the first batch ends.
-    restarted = browser(source, startingposition="now")
+    restarted = browser(source, startingoffsets="now")
     assert rows(restarted, restarted.initialOffset(), end) == [b"after"]
     assert rows(restarted, end, latest(restarted, end)) == [b"later"]
-    by_id = browser(source, startingposition=ids[1])
+    by_id = browser(source, startingoffsets=ids[1])
     start = by_id.initialOffset()
     assert rows(by_id, start, latest(by_id, start)) == [b"at", b"after", b"later"]
+
+
+def test_a_stream_begins_where_each_level_is_told_to(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    sent = [NewMessage(b"%d%d" % (n, turn), priority=n) for turn in range(2) for n in (9, 5, 0)]
+    ids = queue.enqueue_many(db, sent)
+    begins = json.dumps({"0": "now", "4": ids[4]})
+    reader = browser(source, startingoffsets=begins)
+    start = reader.initialOffset()
+    assert rows(reader, start, latest(reader, start)) == [b"51", b"00", b"01"]
+
+
+def test_a_stream_begins_with_the_first_message_of_a_time(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, source: dict[str, str]
+) -> None:
+    clock = ManualClock()
+    timed = Queue.open(db, queue.name, root=space, clock=clock)
+    for turn in range(3):
+        timed.enqueue_many(db, [NewMessage(b"%d" % turn, priority=n) for n in (9, 0)])
+        clock.seconds += 3_600
+    (first,) = queue.peek(db, 1)
+    since = first.enqueued_at + timedelta(minutes=30)
+    reader = browser(source, startingtimestamp=since.isoformat())
+    start = reader.initialOffset()
+    assert rows(reader, start, latest(reader, start)) == [b"1", b"2", b"1", b"2"]
+    after = first.enqueued_at + timedelta(days=1)
+    reader = browser(source, startingtimestamp=after.isoformat())
+    start = reader.initialOffset()
+    queue.enqueue(db, b"new")
+    assert rows(reader, start, latest(reader, start)) == [b"new"]
+
+
+@pytest.mark.parametrize("make", [browser, consumer])
+def test_a_batch_waits_for_more_messages_but_no_longer_than_it_may(
+    db: fdb.Database,
+    queue: Queue,
+    source: dict[str, str],
+    make: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    queue.enqueue_many(db, [b"a", b"b"])
+    reader = make(source, minmessagesperbatch=3, maxtriggerdelay=60)
+    start = reader.initialOffset()
+    assert latest(reader, start) == start
+    queue.enqueue(db, b"c")
+    first = latest(reader, start)
+    assert rows(reader, start, first) == [b"a", b"b", b"c"]
+    assert latest(reader, first) == first, "nothing waits, and nothing does later"
+    now[0] += 61
+    queue.enqueue(db, b"d")
+    assert latest(reader, first) == first
+    now[0] += 61
+    last = latest(reader, first)
+    assert rows(reader, first, last) == [b"d"]
+    # One that ends waits for nothing
+    queue.enqueue(db, b"e")
+    ending = make(source, minmessagesperbatch=3)
+    ending.prepareForTriggerAvailableNow()
+    assert rows(ending, last, latest(ending, last)) == [b"e"]
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
@@ -340,7 +406,11 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
         ({"mode": "consume"}, "mode consume needs it"),
         ({"mode": "take"}, "'take' is not one of"),
         ({"consumer": "c"}, "it needs mode to be 'consume'"),
-        ({"mode": "consume", "consumer": "c", "startingposition": "now"}, "with the first message"),
+        ({"mode": "consume", "consumer": "c", "startingoffsets": "now"}, "with the first message"),
+        ({"startingoffsets": '{"0": 1}'}, "is not JSON like"),
+        ({"startingoffsets": '{"10": "now"}'}, "the levels are 0 to 9"),
+        ({"startingoffsets": '{"a": "now"}'}, "is not JSON like"),
+        ({"startingoffsets": '{"0": "05-000000000001-0123456789abcdef"}'}, "is not of level 0"),
         ({"table": "dead"}, "streams read ready messages"),
         ({"levels": "1"}, "for tables only; the options are"),
         ({"maxmessagesperbatch": "0"}, "is not between 1"),
@@ -360,7 +430,7 @@ def test_names_that_are_none_are_refused(queue: Queue, source: dict[str, str]) -
     with pytest.raises(InvalidArgument):
         consumer(source, consumer="\n")
     with pytest.raises(InvalidArgument, match="message id"):
-        browser(source, startingposition="yesterday")
+        browser(source, startingoffsets="yesterday")
     with pytest.raises(QueueNotFound):
         consumer({**source, "queue": "nowhere"})
 

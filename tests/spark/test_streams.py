@@ -93,7 +93,7 @@ def test_what_is_wrong_is_said_by_the_query(stream: Stream, db: fdb.Database, qu
     for options, problem in (
         ({"mode": "consume"}, "mode consume needs it"),
         ({"levles": "1"}, "option 'levles': unknown"),
-        ({"startingPosition": "x"}, "startingPosition='x': must be"),
+        ({"startingOffsets": "x"}, "startingOffsets='x': must be"),
         ({"payloadSchema": "a INTT"}, "option 'payloadSchema': 'a INTT': 'INTT' is no type"),
     ):
         with pytest.raises(Exception, match=problem) as refused:

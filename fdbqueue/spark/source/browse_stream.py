@@ -19,17 +19,20 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from ...errors import CorruptData, RowsLost
 from ...messages.streams import table_scan
 from ...messages.streams.planning import Limits
+from ...messages.streams.table_scan import Page
 from ...queue.queue import Queue
 from ...schema import once
-from ...schema.keys import QueueKeys
+from ...schema.envelope import open_envelope
+from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
 from ...subscriptions import external_cursors
 from ...subscriptions.external_cursors import Passed, Stretch
-from ...subscriptions.start_position import StartPosition
+from ...subscriptions.start_position import NOW, StartPosition
+from ...values.model import Position
 from . import tables
 from .leading import all_leading, leading
 from .rows import Decoder
-from .streams import Offset, StreamReader, other_checkpoint
+from .streams import Offset, Starts, StreamReader, other_checkpoint
 
 Levels = dict[int, Stretch]
 Ranges = tuple[tuple[bytes, bytes], ...]
@@ -57,8 +60,12 @@ class BrowseReader(StreamReader):
         """Where a new stream begins. Spark asks again until the first batch is done."""
         if self._first is None:
             db, queue = self._queue.open()
-            start = StartPosition.of("startingPosition", self._settings.start)
-            places = once.run(db, queue._keys.once, _begin, queue, start)
+            starts, since = self._settings.starts, self._settings.since
+            if since is not None:
+                starts = ((None, StartPosition.of("startingTimestamp", NOW)),)
+            places = once.run(db, queue._keys.once, _begin, queue, starts)
+            if since is not None:
+                places = {n: _first_at(db, queue, n, end, since) for n, end in places.items()}
             self._first = self._offset(_levels(places, []))
         return self._first
 
@@ -77,7 +84,7 @@ class BrowseReader(StreamReader):
             )
             stretches += passed.stretches
             limits = _rest(limits, passed)
-        if not stretches:
+        if not stretches or self.waits(sum(each.messages for each in stretches)):
             return start
         self._planned = self._offset(_levels(passed.places, stretches)), stretches
         return self._planned[0]
@@ -187,8 +194,30 @@ def _count(db: fdb.Database, keys: QueueKeys, within: slice) -> int:
     return sum(table_scan.pages(db, keys, within, lambda tr, page: (len(page), len(page))))
 
 
-def _begin(tr: fdb.Transaction, queue: Queue, start: StartPosition) -> dict[int, bytes]:
-    return external_cursors.begin(tr, queue._scope(tr), start)
+def _begin(tr: fdb.Transaction, queue: Queue, starts: Starts) -> dict[int, bytes]:
+    places: dict[int, bytes] = {}
+    for level, start in starts:
+        found = external_cursors.begin(tr, queue._scope(tr), start)
+        places |= found if level is None else {level: found.get(level, LOWEST)}
+    return places
+
+
+def _first_at(db: fdb.Database, queue: Queue, level: int, end: bytes, since_ms: int) -> bytes:
+    """The place of the first message before a place that was enqueued at a time or later, or else
+    that place."""
+    keys = queue._keys
+
+    def read(tr: fdb.Transaction, page: Page) -> tuple[str | None, int]:
+        found = zip(page.places()[1], map(open_envelope, page.values), strict=True)
+        ids = (place for place, each in found if each.enqueued_at_ms >= since_ms)
+        return next(ids, None), len(page)
+
+    begin = keys.ready.under(level).start
+    within = slice(begin, max(begin, keys.ready_from(level, end).start))
+    for place in table_scan.pages(db, keys, within, read):
+        if place is not None:
+            return keys.place(Position.from_id(place))
+    return end
 
 
 def _advance(

@@ -49,6 +49,11 @@ class ConsumeReader(StreamReader):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Acknowledge what is done, and plan the next batch; ``start`` if nothing is ready."""
         since, limits = self._mark(start), self.limits(limit)
+        if self._settings.least > 1:
+            db, queue = self._queue.open()
+            self._planner().acknowledge(db, since)
+            if self.waits(queue.depth(db).ready):
+                return start
         until = self._planner().next(self._db(), since, limits.messages, limits.size, limits.ends)
         return start if until == since else self._offset(until)
 

@@ -141,10 +141,27 @@ LIMITS = {
         least=1,
         most=10_000,
     ),
-    "startingPosition": Option(
+    "startingOffsets": Option(
         "Browse only: where a query without a checkpoint begins. `first`, `now` (after everything "
-        "there), or a message id, for its level.",
+        "there), a message id, for its level, or JSON by level, such as "
+        '`{"0": "now", "5": "05-00000000002a-a1b2c3d4e5f60708"}`, with the others at `first`.',
         otherwise="`first`",
+    ),
+    "startingTimestamp": Option(
+        "Browse only, instead: begin in each level with the first message that was enqueued at "
+        "this time or later, such as `2026-05-01T12:00:00Z`; without a zone it is UTC."
+    ),
+    "minMessagesPerBatch": Option(
+        "How many messages a micro-batch waits for, for `maxTriggerDelay` at most.",
+        "1",
+        least=1,
+        most=10_000_000,
+    ),
+    "maxTriggerDelay": Option(
+        "Seconds after which a micro-batch does not wait for `minMessagesPerBatch` any longer.",
+        "60",
+        least=1,
+        most=24 * 3600,
     ),
     "failOnDataLoss": Option(
         "Whether the query stops if messages of its batches are gone, or the checkpoint does not "

@@ -7,7 +7,9 @@ Offsets come back from the checkpoint as they were given, so each names what it 
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -36,20 +38,26 @@ BROWSE, CONSUME = "browse", "consume"
 _EARLIER = "an earlier queue of the same name, whose identity was"
 
 Offset = dict[str, Any]
+Starts = tuple[tuple[int | None, StartPosition], ...]
 
 
 class Settings(Struct, frozen=True):
     """The options of a stream.
 
-    consumer: the owner of the plans; empty to browse. start: where a new browsing stream begins.
-    partitions: at most so many a batch; None for one each core. strict: stop at a gap.
+    consumer: the owner of the plans; empty to browse. starts, since: where a new browsing stream
+    begins, by level, or from which time on, in milliseconds. least, delay: how many messages a
+    batch waits for, and how many seconds. partitions: at most so many a batch; None for one each
+    core. strict: stop at a gap.
     """
 
     location: Location
     layout: Layout
     mode: str
     consumer: str
-    start: str
+    starts: Starts
+    since: int | None
+    least: int
+    delay: int
     messages: int
     size: int
     partitions: int | None
@@ -65,7 +73,8 @@ class Settings(Struct, frozen=True):
                 option="table", problem="streams read ready messages; read others as a table"
             )
         mode = options.choice("mode")
-        consumer, start = options.text("consumer"), options.text("startingPosition")
+        consumer, since = options.text("consumer"), options.time("startingTimestamp")
+        start = options.text("startingOffsets")
         if mode == CONSUME:
             if not consumer:
                 raise InvalidOptions(
@@ -74,26 +83,52 @@ class Settings(Struct, frozen=True):
                     "restart",
                 )
             check_name(consumer)
-            if start is not None:
-                raise InvalidOptions(
-                    option="startingPosition",
-                    problem="mode consume always begins with the first message",
-                )
-        else:
-            StartPosition.of("startingPosition", start or FIRST)
-        if mode != CONSUME and consumer is not None:
+            for name in ("startingOffsets", "startingTimestamp"):
+                if name in options:
+                    raise InvalidOptions(
+                        option=name, problem="mode consume always begins with the first message"
+                    )
+        elif start is not None and since is not None:
+            raise InvalidOptions(
+                option="startingTimestamp", problem="give either this or startingOffsets"
+            )
+        elif consumer is not None:
             raise InvalidOptions(option="consumer", problem="it needs mode to be 'consume'")
         return cls(
             location=Location.of(options),
             layout=layout,
             mode=mode,
             consumer=consumer or "",
-            start=start or FIRST,
+            starts=_starts(start or FIRST),
+            since=since,
+            least=options.number("minMessagesPerBatch"),
+            delay=options.number("maxTriggerDelay"),
             messages=options.number("maxMessagesPerBatch"),
             size=options.size("maxBytesPerBatch"),
             partitions=options.integer("partitions"),
             strict=options.truth("failOnDataLoss"),
         )
+
+
+def _starts(text: str) -> Starts:
+    """Where a stream begins, by level; None for all levels."""
+    option = "startingOffsets"
+    if not text.lstrip().startswith("{"):
+        return ((None, StartPosition.of(option, text)),)
+    try:
+        given = {int(level): StartPosition.of(option, name) for level, name in _pairs(text)}
+    except (ValueError, AttributeError):
+        raise InvalidOptions(
+            option=option, problem=f'{text!r} is not JSON like {{"0": "now", "5": "first"}}'
+        ) from None
+    for level, start in given.items():
+        if start.position is not None and start.position.level != level:
+            raise InvalidOptions(option=option, problem=f"{start.name} is not of level {level}")
+    return tuple(given.items())
+
+
+def _pairs(text: str) -> list[tuple[str, object]]:
+    return list(json.loads(text).items())
 
 
 @dataclass(eq=False)
@@ -104,6 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     _schema: StructType
     _queue: SharedQueue
     _ends: dict[int, int] | None = None
+    _waits_since: float | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
@@ -114,7 +150,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         settings = Settings.of(options)
         Decoder(settings.layout, schema)
-        return cls(settings, schema, SharedQueue.find(settings.location))
+        queue = SharedQueue.find(settings.location)
+        if any((level or 0) not in range(queue.levels) for level, _ in settings.starts):
+            raise InvalidOptions(
+                option="startingOffsets", problem=f"the levels are 0 to {queue.levels - 1}"
+            )
+        return cls(settings, schema, queue)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a batch, unless Spark asks for everything."""
@@ -151,6 +192,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions_at_most(self) -> int:
         """The most partitions of a batch."""
         return self._settings.partitions or os.cpu_count() or 1
+
+    def waits(self, ready: int) -> bool:
+        """Whether a batch of so many messages waits for more."""
+        if self._ends is not None or ready >= self._settings.least:
+            self._waits_since = None
+            return False
+        now = time.monotonic()
+        if ready and self._waits_since is None:
+            self._waits_since = now
+        if self._waits_since is None or now - self._waits_since < self._settings.delay:
+            return True
+        self._waits_since = None
+        return False
 
     def ends(self) -> dict[int, int]:
         """How far each level reaches now."""
