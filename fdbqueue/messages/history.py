@@ -31,10 +31,13 @@ _lines = itertools.count()
 def record(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
 ) -> None:
-    """Write an event for each message that made a transition. Writes blindly.
+    """Write an event for each message that made a transition, if the queue has a history. Writes
+    blindly.
 
     Taking messages also removes lines that are too old.
     """
+    if scope.options.history_seconds is None:
+        return
     if transition.source is State.READY:
         trim(tr, scope)
     now_ms = scope.now_ms(tr)

@@ -1,18 +1,19 @@
-"""Recording transitions: counters, history, and the removal of side records.
+"""Recording transitions: an operation moves a message, and then records the transition here.
 
-An operation moves a message and then records the transition here.
+Each feature has its step: what a transition means for it. A message without side records has none
+but to be counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from ..schema import changes, counters, due, once
 from ..schema.keys import What
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
-from ..values.states import ENDS, SCHEDULE, State, Transition
+from ..values.states import SCHEDULE, State, Transition
 from . import history, payloads
 from .delivery import limits, results
 from .groups import members as groups
@@ -24,33 +25,15 @@ _NO_SIZES: Mapping[int, int] = MappingProxyType({})
 def record(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
 ) -> int:
-    """Record a transition of messages, and remove the side records of those that end; returns how
-    many others became ready, which had waited for slots of their keys.
+    """Record a transition of messages: count it, and do the step of each feature; returns how many
+    others became ready, which had waited for slots of their keys.
 
     Writes blindly. Only the end of a message with a key reads, and its delivery if the key has a
     window: what it holds of the key, and the backlog (see ``hand_over``); and so does the end of a
     member of a group (see ``groups.members``).
     """
     count(tr, scope, transition, *_tally(messages))
-    if transition.target is State.READY:
-        # One that waits for a slot of its key is nothing to wake for.
-        ready = [each for each in messages if each.turn is None]
-        if ready:
-            changes.announce(tr, scope, ready)
-    for message in messages:
-        _tidy(tr, scope, transition, message)
-        results.note(tr, scope, transition, message)
-    let_out = 0
-    if transition.target in ENDS or transition.target is State.DEAD:
-        let_out = hand_over.ended(tr, scope, messages, ready=transition.source is State.READY)
-    elif transition.source is State.READY:
-        let_out = hand_over.taken(tr, scope, messages)
-    if scope.options.history_seconds is not None:
-        history.record(tr, scope, transition, messages)
-    members = [each for each in messages if each.envelope.group is not None]
-    for other, callback in groups.note(tr, scope, transition, members) if members else ():
-        record(tr, other, SCHEDULE, [callback])
-    return let_out
+    return sum([step(tr, scope, transition, messages) or 0 for step in STEPS.values()])
 
 
 def count(
@@ -83,25 +66,91 @@ def _tally(messages: Iterable[StoredMessage]) -> tuple[dict[int, int], dict[int,
     return numbers, sizes
 
 
-def _tidy(
-    tr: fdb.Transaction, scope: Scope, transition: Transition, message: StoredMessage
+# -- the steps of features --------------------------------------------------------------------
+
+Step = Callable[[fdb.Transaction, Scope, Transition, Sequence[StoredMessage]], int | None]
+
+
+def announce(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
 ) -> None:
-    keys, envelope = scope.keys, message.envelope
-    ends = transition.target in ENDS
-    if ends:
-        payloads.remove(tr, keys, envelope)
-    # A dead letter has lost its unique key: another message may have it by now.
-    lives = transition.source is not State.DEAD
-    if envelope.unique and lives and (ends or transition.target is State.DEAD):
-        del tr[keys.unique(envelope.unique)]
-    if envelope.expires_at_ms is not None:
-        if ends or transition.target is State.DEAD:
-            del tr[keys.tidying(envelope.expires_at_ms, What.EXPIRED, message.id)]
-        elif transition.source is State.LEASED:  # It may have fallen due meanwhile.
-            due.tidy(tr, keys, envelope.expires_at_ms, What.EXPIRED, message.id)
-    if envelope.last_value is not None and (ends or transition.target is State.DEAD):
-        # Only if it is the newest; a producer that replaces it meanwhile conflicts.
-        tr.compare_and_clear(keys.latest(envelope.last_value), message.id.encode())
-        del tr[keys.replaced(envelope.last_value, message.id)]
-    if ends and (envelope.id or transition.source in (State.DELAYED, State.DEAD)):
-        del tr[keys.moved(message.id)]
+    """Tell sleeping consumers what becomes ready. One that waits for a slot is nothing to wake
+    for."""
+    ready = [each for each in messages if each.turn is None]
+    if ready and transition.target is State.READY:
+        changes.announce(tr, scope, ready)
+
+
+def remove_chunks(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
+) -> None:
+    """Remove the payloads of those that end."""
+    for message in messages if transition.ends else ():
+        payloads.remove(tr, scope.keys, message.envelope)
+
+
+def give_up_names(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
+) -> None:
+    """Remove the unique keys and the last values of those that leave: dead letters have none, and
+    others may have theirs by now; and what leads from the ids of those that end."""
+    keys, lives = scope.keys, transition.source is not State.DEAD
+    for message in messages if transition.leaves else ():
+        envelope = message.envelope
+        if envelope.unique and lives:
+            del tr[keys.unique(envelope.unique)]
+        if envelope.last_value is not None:
+            # Only if it is the newest; a producer that replaces it meanwhile conflicts.
+            tr.compare_and_clear(keys.latest(envelope.last_value), message.id.encode())
+            del tr[keys.replaced(envelope.last_value, message.id)]
+        moved = envelope.id or transition.source in (State.DELAYED, State.DEAD)
+        if moved and transition.ends:
+            del tr[keys.moved(message.id)]
+
+
+def stop_clocks(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
+) -> None:
+    """Remove the times to live of those that leave. That of one that returns may have been over
+    while it was leased."""
+    keys, returns = scope.keys, transition.source is State.LEASED
+    for message in messages if transition.leaves or returns else ():
+        until_ms = message.envelope.expires_at_ms
+        if until_ms is not None and transition.leaves:
+            del tr[keys.tidying(until_ms, What.EXPIRED, message.id)]
+        elif until_ms is not None:
+            due.tidy(tr, keys, until_ms, What.EXPIRED, message.id)
+
+
+def free_slots(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
+) -> int:
+    """Hand over what those that leave hold of keys and limits, and those that are taken of the
+    windows of their keys."""
+    ready = transition.source is State.READY
+    if transition.leaves:
+        return hand_over.ended(tr, scope, messages, ready=ready)
+    return hand_over.taken(tr, scope, messages) if ready else 0
+
+
+def call_back(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
+) -> None:
+    """Count the ends of members of groups, and enqueue the callbacks of those that are complete."""
+    members = [each for each in messages if each.envelope.group is not None]
+    for other, callback in groups.note(tr, scope, transition, members) if members else ():
+        record(tr, other, SCHEDULE, [callback])
+
+
+STEPS: dict[str, Step] = {
+    "announcements": announce,
+    "payloads": remove_chunks,
+    "names": give_up_names,
+    "times_to_live": stop_clocks,
+    "results": results.note,
+    "gates": free_slots,
+    "history": history.record,
+    "groups": call_back,
+}
+"""In their order. Which of them do something follows from the transition, the messages and the
+options of the queue."""

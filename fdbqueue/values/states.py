@@ -52,6 +52,16 @@ class Transition(NamedTuple):
     target: State
     end: End | None = None
 
+    @property
+    def ends(self) -> bool:
+        """Whether messages are gone by it."""
+        return self.target in ENDS
+
+    @property
+    def leaves(self) -> bool:
+        """Whether messages are delivered no more by it: they are gone, or dead letters."""
+        return self.target in ENDS or self.target is State.DEAD
+
 
 ENQUEUE = Transition("enqueue", None, State.READY)
 SCHEDULE = Transition("schedule", None, State.DELAYED)

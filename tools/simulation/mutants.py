@@ -152,12 +152,17 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
 """Functions that do nothing, and return so much."""
 
 
+def _without(feature: str) -> None:
+    del transitions.STEPS[feature]
+
+
 def _left_out(module: Any, name: str, value: object) -> None:
     setattr(module, name, lambda *given, **named: value)
 
 
 TABLE |= {name: partial(_blind, *places) for name, places in BLIND.items()}
 TABLE |= {name: partial(_left_out, *step) for name, step in LEFT_OUT.items()}
+TABLE |= {f"without_{feature}": partial(_without, feature) for feature in transitions.STEPS}
 
 
 @mutant

@@ -45,8 +45,7 @@ def request(tr: fdb.Transaction, scope: Scope, reads: lookup.Reads) -> bool:
     packed = replace(envelope, cancelled=True, unique=None).pack()
     run.rewrite(tr, one, replace(one.lease, envelope=packed, plain=False))
     tr.add(scope.keys.cancels, ONE)
-    if scope.options.history_seconds is not None:
-        history.record(tr, scope, REQUEST_CANCEL, [replace(message, consumer="")])
+    history.record(tr, scope, REQUEST_CANCEL, [replace(message, consumer="")])
     catalogue.note(tr, scope, "cancels")
     return True
 

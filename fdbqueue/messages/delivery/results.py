@@ -17,21 +17,21 @@ from ...schema.keys import What
 from ...schema.records import Kept
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
-from ...values.states import ENDS, End, State, Transition
+from ...values.states import End, State, Transition
 from ..transaction_budget import Done
 
 
-def note(tr: fdb.Transaction, scope: Scope, transition: Transition, message: StoredMessage) -> None:
-    """Keep how a message has ended, or died, if its producer asked for it. Writes blindly."""
-    keep_ms = message.envelope.keep_result_ms
-    if keep_ms is None or not (transition.target in ENDS or transition.target is State.DEAD):
-        return
-    state, reason = transition.target, ""
-    if transition.end is End.FORWARD:  # It died.
-        state = State.DEAD
-    if state is State.DEAD:
-        reason = message.envelope.last_error or ""
-    put(tr, scope, message.id, Kept(state, scope.now_ms(tr) + keep_ms, reason=reason))
+def note(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
+) -> None:
+    """Keep how messages have ended, or died, whose producers asked for it. Writes blindly."""
+    state = State.DEAD if transition.end is End.FORWARD else transition.target
+    for message in messages if transition.leaves else ():
+        keep_ms = message.envelope.keep_result_ms
+        if keep_ms is not None:
+            reason = message.envelope.last_error or "" if state is State.DEAD else ""
+            kept = Kept(state, scope.now_ms(tr) + keep_ms, reason=reason)
+            put(tr, scope, message.id, kept)
 
 
 def put(tr: fdb.Transaction, scope: Scope, message_id: str, kept: Kept) -> None:

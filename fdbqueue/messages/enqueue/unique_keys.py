@@ -118,9 +118,8 @@ def put(
         del tr[keys.tidying(old.envelope.expires_at_ms, What.EXPIRED, old.id)]
     if envelope.expires_at_ms is not None:
         agenda.tidy(tr, keys, envelope.expires_at_ms, What.EXPIRED, old.id)
-    if scope.options.history_seconds is not None:
-        delays = isinstance(found.place, Due)
-        history.record(tr, scope, REVISE_DELAYED if delays else REVISE_READY, [old])
+    delays = isinstance(found.place, Due)
+    history.record(tr, scope, REVISE_DELAYED if delays else REVISE_READY, [old])
     envelope = replace(
         envelope,
         enqueued_at_ms=old.envelope.enqueued_at_ms,

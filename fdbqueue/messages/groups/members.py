@@ -13,7 +13,7 @@ from ...schema.records import GroupRecord, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
-from ...values.states import ENDS, State, Transition
+from ...values.states import State, Transition
 from . import callbacks
 
 _DIES, _LIVES = Tally(dead=1), Tally(dead=-1)
@@ -68,7 +68,7 @@ def note(
     Groups for whose callbacks the transaction has no room are left to whoever looks for messages
     next.
     """
-    ends, dies = transition.target in ENDS, transition.target is State.DEAD
+    ends, dies = transition.ends, transition.target is State.DEAD
     if not (ends or dies or transition.source is State.DEAD):
         return []
     once.insist(tr, scope.keys)
@@ -133,7 +133,7 @@ def _counted(transition: Transition) -> Tally:
         return before.plus(Tally(done=1))
     if transition.target is State.DEAD:
         return _DIES
-    return before.plus(Tally(failed=1)) if transition.target in ENDS else before
+    return before.plus(Tally(failed=1)) if transition.ends else before
 
 
 def _rely_on_another(
