@@ -106,7 +106,7 @@ def _put_outside(
     """Keep a message with a key or limits until it is due, outside its gates: its slots are for
     others meanwhile. When it is due it comes in behind all others."""
     old, ready = found.message, not isinstance(found.place, Due)
-    hand_over.ended(tr, scope, [old], ready=ready)
+    hand_over.freed(tr, scope, [old], ends=True, ready=ready)
     if ready:
         left = replace(old, envelope=old.envelope.outside(), turn=None)
         transitions.record(tr, scope, PUT_OFF, [left])

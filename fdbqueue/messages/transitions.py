@@ -19,8 +19,6 @@ from .delivery import limits, results
 from .groups import members as groups
 from .slots import hand_over
 
-_NO_SIZES: Mapping[int, int] = MappingProxyType({})
-
 
 def record(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
@@ -41,7 +39,7 @@ def count(
     scope: Scope,
     transition: Transition,
     numbers: Mapping[int, int],
-    sizes: Mapping[int, int] = _NO_SIZES,
+    sizes: Mapping[int, int] = MappingProxyType({}),
 ) -> None:
     """Count a transition of messages, by their levels: how many, and how many bytes of payloads if
     it comes to or from READY. That is all for those that have no side records, in a queue without a
@@ -127,10 +125,8 @@ def free_slots(
 ) -> int:
     """Hand over what those that leave hold of keys and limits, and those that are taken of the
     windows of their keys."""
-    ready = transition.source is State.READY
-    if transition.leaves:
-        return hand_over.ended(tr, scope, messages, ready=ready)
-    return hand_over.taken(tr, scope, messages) if ready else 0
+    ends, ready = transition.leaves, transition.source is State.READY
+    return hand_over.freed(tr, scope, messages, ends=ends, ready=ready) if ends or ready else 0
 
 
 def call_back(

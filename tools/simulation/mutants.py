@@ -118,8 +118,6 @@ BLIND: dict[str, list[tuple[Any, str]]] = {
 LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     # What a dead consumer held never returns.
     "keeps_expired_leases": (lease_expiry, "return_expired", Done()),
-    # The end of a message lets out none that waits for its slot.
-    "keeps_slots": (hand_over, "ended", 0),
     # What is kept of the rate of a key that rests stays for ever.
     "needs_a_sweep": (rates, "tidy", 0),
     # What returns behind a cursor stays behind it.
@@ -136,8 +134,6 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     "keeps_older_values": (last_values, "replace_older", None),
     # Requests of processes that were killed stay in their line.
     "believes_in_the_dead": (line, "alive", True),
-    # A message that is taken frees no place in the window of its key.
-    "keeps_windows": (hand_over, "taken", 0),
     # A message that ends while it waits keeps its turn at a limit that queues share.
     "keeps_turns": (backlog, "forget", None),
     # What has failed too often is gone.
@@ -183,6 +179,15 @@ def miscounts() -> None:
         return numbers, sizes
 
     vars(transitions)["_tally"] = wrong
+
+
+@mutant
+def keeps_windows() -> None:
+    """A message that is taken frees no place in the window of its key."""
+    freed = hand_over.freed
+    vars(hand_over)["freed"] = lambda *given, ends, ready: (
+        freed(*given, ends=ends, ready=ready) if ends else 0
+    )
 
 
 @mutant

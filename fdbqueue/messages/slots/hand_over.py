@@ -100,40 +100,38 @@ class _Freed(NamedTuple):
         return min(max(map(len, self.freed)), STEP_ROWS)
 
 
-def ended(
-    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], *, ready: bool
+def freed(
+    tr: fdb.Transaction,
+    scope: Scope,
+    messages: Sequence[StoredMessage],
+    *,
+    ends: bool,
+    ready: bool,
 ) -> int:
-    """Free what messages that have ended hold of their keys and limits, and hand it to those that
-    wait; returns how many of these became ready in the same queue.
+    """Free what messages hold of their keys and limits, and hand it to those that wait; returns how
+    many of these became ready in the same queue.
 
-    ready: whether the messages were ready: only then may they hold a place in a window.
+    ends: whether they have ended; else they were taken, and leave the windows of their keys. ready:
+    whether they were ready: only then may they hold a place in a window.
 
-    One round trip if any of the messages has a key or a limit. Another if that has a backlog and
-    had none lately, and if its next message is of another level; another if it has a window, and
-    another if its limits have changed; two if the next message of a limit is of another queue.
+    One round trip if any of the messages holds something. Another if its key or limit has a backlog
+    and had none lately, and if its next message is of another level; another if it has a window,
+    and another if its limits have changed; two if the next message of a limit is of another queue.
     Conflicts with other ends of the same key or limit that hand over to the same message, with
     enqueues only where the backlog begins or ends, and with a change of the options of the queue
     whose message is next.
     """
-    with_gate = [each for each in messages if each.turn or each.envelope.gate]
-    return _free(tr, scope, with_gate, (True, ready))
-
-
-def taken(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> int:
-    """Free the places of messages that are ready no more in the windows of their keys, and hand
-    them to those that wait. As ``ended``, but a message without such a place costs nothing."""
-    of_window = [each for each in messages if each.envelope.window is not None]
-    return _free(tr, scope, of_window, (False, True)) if of_window else 0
-
-
-def _free(
-    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], frees: tuple[bool, bool]
-) -> int:
-    """frees: by kind of permit, whether the messages lose it."""
+    messages = [
+        each
+        for each in messages
+        if (each.turn or each.envelope.gate if ends else each.envelope.window is not None)
+    ]
+    if not messages:
+        return 0
     keys = scope.keys
     of_gate: defaultdict[Gate, _Left] = defaultdict(_Left)
     for message in messages:
-        _leave(of_gate, message, *frees)
+        _leave(of_gate, message, ends, ready)
         if message.turn is not None:
             backlog.forget(tr, scope, message.turn)
     room = STEP_ROWS

@@ -52,7 +52,7 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
     for kv in slots:
         gate, n = keys.slot.parse(kv.key)
         messages.append(_at(gate, kv.value.decode(errors="replace"), n))
-    hand_over.ended(tr, scope, messages, ready=False)
+    hand_over.freed(tr, scope, messages, ends=True, ready=False)
 
 
 def _at(gate: Gate, message_id: str, slot: int | None, turn: Turn | None = None) -> StoredMessage:
