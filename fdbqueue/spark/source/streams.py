@@ -220,10 +220,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def identify(self) -> Offset:
         """The part of each offset that names what it belongs to."""
-        offset = {"mode": self._settings.mode, "queue": self._settings.location.queue}
-        if self._settings.consumer:
-            offset["consumer"] = self._settings.consumer
-        return {**offset, "identity": self._queue.identity}
+        return {
+            "mode": self._settings.mode,
+            "queue": self._settings.location.queue,
+            "consumer": self._settings.consumer,
+            "identity": self._queue.identity,
+        }
 
     def verify(self, offset: Offset) -> Offset:
         """An offset of this stream. Raises ``InvalidInput``, ``CorruptData`` for others."""
