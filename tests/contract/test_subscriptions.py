@@ -460,7 +460,7 @@ def test_wrong_arguments_are_refused_before_anything_is_written(db: Database, qu
         queue.subscriptions.open(db, "one", selector="region =")
     with pytest.raises(InvalidArgument):
         queue.subscriptions.open(db, "")
-    with pytest.raises(InvalidArgument, match="not a message id"):
+    with pytest.raises(InvalidArgument, match="or a message id"):
         queue.subscriptions.open(db, "one", mode="browse", start="last")
     with pytest.raises(InvalidArgument, match="always starts at"):
         queue.subscriptions.open(db, "one", start="now")
