@@ -74,23 +74,6 @@ def test_a_settlement_of_some_writes_no_more_than_their_leases(
 # -- the ends of a claim ------------------------------------------------------------------------
 
 
-def test_what_is_left_of_a_claim_comes_back_and_nothing_stays(
-    db: fdb.Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
-    held = queue.receive_many(db, 10)
-    queue.ack(db, held[2:9])
-    queue.release(db, held[9])
-    assert stored(db, queue) == [2, 0, 1]
-    assert queue.admin.verify(db).ok
-    clock.seconds += 61
-    assert returned(db, queue) == [b"0", b"1", b"9"]
-    assert stored(db, queue) == [0, 0, 0]
-    for one in held:
-        with pytest.raises(LeaseLost):
-            queue.ack(db, one)
-
-
 def test_extensions_of_one_claim_in_one_transaction_have_one_end(
     db: fdb.Database, queue: Queue, clock: ManualClock
 ) -> None:

@@ -63,19 +63,6 @@ def conflicts(tr: fdb.Transaction) -> bool:
 # -- an enqueue and a move --------------------------------------------------------------------
 
 
-def test_an_enqueue_that_commits_between_a_walk_and_its_commit_makes_it_walk_again(
-    db: Database, queue: Queue, take: Take
-) -> None:
-    early = db.create_transaction()
-    put(early, queue, "eu-early")
-    put(db, queue, "us1", "us2")
-    move = db.create_transaction()
-    assert take(move) == []
-    assert not conflicts(early)
-    assert conflicts(move), "it has passed a place where a message has appeared"
-    assert take(db) == ["eu-early"]
-
-
 def test_a_move_in_one_level_does_not_disturb_enqueues_of_another(
     db: Database, queue: Queue, take: Take
 ) -> None:
@@ -163,32 +150,6 @@ def test_two_subscriptions_that_pass_each_others_messages_do_not_conflict(
 
 
 # -- what comes back --------------------------------------------------------------------------
-
-
-def test_a_release_while_a_cursor_moves_is_seen(db: Database, queue: Queue) -> None:
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    put(db, queue, "eu1", "us1")
-    delivery = queue.receive(db)
-    assert delivery is not None
-    move = db.create_transaction()
-    assert use(move, europe) == []
-    queue.release(db, delivery)
-    assert conflicts(move), "it would set the cursor behind the message that came back"
-    assert use(db, europe) == ["eu1"]
-
-
-def test_a_release_that_commits_after_a_move_takes_the_cursor_back(
-    db: Database, queue: Queue
-) -> None:
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    put(db, queue, "eu1", "us1")
-    delivery = queue.receive(db)
-    assert delivery is not None
-    release = db.create_transaction()
-    queue.release(release, delivery)
-    assert use(db, europe) == []
-    assert not conflicts(release), "a blind BYTE_MIN conflicts with no move"
-    assert use(db, europe) == ["eu1"]
 
 
 def test_a_release_that_does_not_know_of_a_new_subscription_fails(

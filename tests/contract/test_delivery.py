@@ -254,17 +254,6 @@ def test_a_sweep_removes_what_has_expired_wherever_it_stands(
     assert queue.depth(db) == Depth(enqueued=4, ready=1, done=1, dead=2, ready_bytes=5)
 
 
-def test_a_backlog_of_expired_messages_stops_nobody(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    for _ in range(3):
-        queue.enqueue_many(db, [NewMessage(b"", ttl=10) for _ in range(500)])
-    queue.enqueue(db, b"lives")
-    clock.seconds += 11
-    assert taken(queue, db).payload == b"lives"
-    assert queue.depth(db) == Depth(enqueued=1501, leased=1, expired=1500)
-
-
 def test_a_lease_that_lapses_after_the_time_to_live_ends_the_message(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
@@ -312,24 +301,6 @@ def test_a_message_is_found_by_its_id_wherever_it_is(
     first = State.DELAYED if delay else State.READY
     ready, leased, resting, dead = State.READY, State.LEASED, State.DELAYED, State.DEAD
     assert seen == [first, ready, leased, resting, dead, ready, None]
-
-
-def test_what_is_over_leaves_nothing_behind(db: Database, queue: Queue, clock: ManualClock) -> None:
-    queue.enqueue(db, b"first")
-    queue.ack(db, taken(queue, db))
-    before = set(stored(db, queue))
-    queue.enqueue(db, b"a", delay=10, ttl=1000, unique="key")
-    clock.seconds += 11
-    queue.release(db, taken(queue, db), delay=10)
-    clock.seconds += 11
-    queue.reject(db, taken(queue, db), "no")
-    queue.retry(db)
-    queue.ack(db, taken(queue, db))
-    queue.enqueue(db, b"b", ttl=5)
-    queue.cancel(db, queue.enqueue(db, b"c", delay=5, unique="key"))
-    clock.seconds += 11
-    queue.admin.sweep(db)
-    assert set(stored(db, queue)) == before
 
 
 def test_cancelling(db: Database, queue: Queue, clock: ManualClock) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from fdbqueue import NewMessage, Queue
@@ -16,7 +14,6 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
 from fdbqueue.subscriptions.external_cursors import Passed
 from fdbqueue.subscriptions.start_position import StartPosition
-from tests.flaky import FlakyDatabase
 
 Database = fdb.Database
 Places = dict[int, bytes]
@@ -82,39 +79,6 @@ def test_what_came_after_the_ends_were_taken_is_not_passed(db: Database, queue: 
     assert between(db, queue, {}, passed.places) == [b"a"]
     later = advance(db, queue, passed.places)
     assert between(db, queue, passed.places, later.places) == [b"urgent", b"b"]
-
-
-def test_an_enqueue_that_commits_late_comes_behind_what_was_passed(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue(db, b"a")
-    passed: list[Passed] = []
-
-    def move() -> None:
-        if not passed:
-            # The enqueue has taken its index; another one there commits, and is passed.
-            queue.enqueue(db, b"first")
-            passed.append(advance(db, queue, {}))
-
-    late = FlakyDatabase(db, [], before=move)
-    queue.enqueue(cast("Database", late), b"late")
-    assert late.commits == 2, "it failed by the fence"
-    assert between(db, queue, {}, passed[0].places) == [b"a", b"first"]
-    rest = advance(db, queue, passed[0].places)
-    assert between(db, queue, passed[0].places, rest.places) == [b"late"]
-
-
-def test_an_enqueue_that_commits_before_the_move_does_is_seen(db: Database, queue: Queue) -> None:
-    queue.enqueue(db, b"a")
-    tr = db.create_transaction()
-    queue.enqueue(tr, b"at the same time")
-    queue.enqueue(db, b"b")
-    flaky = FlakyDatabase(db, [], before=lambda: tr.commit().wait())
-    passed = advance(cast("Database", flaky), queue, {})
-    rest = advance(db, queue, passed.places)
-    seen = between(db, queue, {}, passed.places)
-    seen += between(db, queue, passed.places, rest.places)
-    assert sorted(seen) == [b"a", b"at the same time", b"b"]
 
 
 def test_nothing_that_stands_before_now_is_in_what_follows(db: Database, queue: Queue) -> None:

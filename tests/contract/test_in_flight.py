@@ -13,8 +13,6 @@ from fdbqueue.errors import InvalidOptions
 from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.consumers import woken
-from tests.patience import DEADLINE
 from tests.schemes import forced
 
 Database = fdb.Database
@@ -138,18 +136,6 @@ def fall_asleep(tr: fdb.Transaction, queue: Queue) -> watching.Signal:
     return wakeups.register(tr, queue._scope(tr), ConsumerRef(b"c" * 16))
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_an_end_wakes_the_guard_of_a_full_queue(
-    db: Database, space: fdb.Subspace, end: str
-) -> None:
-    queue = make(db, space, 1)
-    queue.enqueue(db, b"")
-    held = queue.receive(db)
-    watches = watching.arm(db, fall_asleep(db, queue))
-    ENDS[end](queue, db, held)
-    assert watching.wait(watches, DEADLINE)
-
-
 def test_a_guard_that_has_room_watches_no_ends(db: Database, space: fdb.Subspace) -> None:
     queue = make(db, space, 2)
     queue.enqueue_many(db, [b"", b""])
@@ -158,20 +144,6 @@ def test_a_guard_that_has_room_watches_no_ends(db: Database, space: fdb.Subspace
     queue.receive(db)
     watched = [each.key for each in fall_asleep(db, queue)]
     assert watched[1:] == [queue._keys.change, queue._keys.in_flight]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_who_waits_is_woken_by_an_end(db: Database, space: fdb.Subspace, mode: str) -> None:
-    queue = forced(filled(db, space, 1), mode)
-    held = queue.receive(db)
-    assert held is not None
-    assert woken(db, queue, lambda: queue.ack(db, held)) == [b"1"]
-
-
-def test_a_higher_limit_wakes_who_waits(db: Database, space: fdb.Subspace) -> None:
-    queue = filled(db, space, 1)
-    queue.receive(db)
-    assert woken(db, queue, lambda: queue.set_options(db, max_in_flight=2)) == [b"1"]
 
 
 def test_a_lower_limit_takes_nothing_back(db: Database, space: fdb.Subspace) -> None:

@@ -93,22 +93,6 @@ def test_the_same_mark_gives_the_same_batch_to_the_next_run(db: Database, queue:
     assert payloads(db, again, start, first) == [b"a"]
 
 
-def test_a_plan_that_was_interrupted_while_it_was_made_is_gone_on_with(
-    db: Database, queue: Queue, small_claims: None
-) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
-    cut = FlakyDatabase(db, [], before=iter([None, None]).__next__)
-    run = queue.streams.plans.planner("stream")
-    with pytest.raises(StopIteration):
-        run.next(cast("Database", cut), run.begin(db), messages=8)
-    (consumer,) = queue.streams.plans.list(db)
-    assert [(plan.state, plan.messages) for plan in consumer.plans] == [("open", 6)]
-    again = queue.streams.plans.planner("stream")
-    until = again.next(db, again.begin(db), messages=8)
-    assert payloads(db, again, again.begin(db), until) == [b"%d" % n for n in range(8)]
-    assert sound(db, queue)
-
-
 def test_a_batch_ends_at_its_bytes_and_has_one_message_in_any_case(
     db: Database, queue: Queue
 ) -> None:
@@ -212,25 +196,6 @@ def test_a_released_plan_returns_to_its_places_and_its_batch_is_lost(
     fresh = run.next(db, start)
     assert fresh.batch > until.batch
     assert len(payloads(db, run, start, fresh)) == 8
-    assert sound(db, queue)
-
-
-def test_an_acknowledgement_that_was_interrupted_is_gone_on_with(
-    db: Database, queue: Queue, small_claims: None
-) -> None:
-    queue.enqueue_many(db, [NewMessage(b"%d" % n, unique=f"{n}") for n in range(7)])
-    run = queue.streams.plans.planner("stream")
-    until = run.next(db, run.begin(db))
-    cut = FlakyDatabase(db, [], before=iter([None]).__next__)
-    with pytest.raises(StopIteration):
-        run.acknowledge(cast("Database", cut), until)
-    (consumer,) = queue.streams.plans.list(db)
-    assert consumer.acknowledged == until.batch
-    assert [(plan.state, plan.left) for plan in consumer.plans] == [("acknowledged", 4)]
-    # What is acknowledged is never given back.
-    assert queue.streams.plans.release(db, "stream") == 0
-    assert queue.depth(db) == Depth(enqueued=7, done=7)
-    run.acknowledge(db, until)
     assert sound(db, queue)
 
 
@@ -490,31 +455,6 @@ def test_of_a_run_what_has_expired_goes(db: Database, queue: Queue, clock: Manua
     assert [message.payload for message in queue.peek(db)] == [b"2"]
 
 
-def test_what_a_dead_run_has_planned_of_a_batch_is_one_for_a_run_that_takes_fewer(
-    db: Database, queue: Queue, small_claims: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(9)])
-    dead = queue.streams.plans.planner("stream")
-    with monkeypatch.context() as patched:
-        fill, calls = planning.fill, itertools.count()
-
-        def dies(*given: Any) -> bool:
-            if next(calls):
-                raise RuntimeError
-            return fill(*given)
-
-        patched.setattr(planning, "fill", dies)
-        with pytest.raises(RuntimeError):
-            dead.next(db, dead.begin(db), messages=9)
-    run = queue.streams.plans.planner("stream")
-    start = run.begin(db)
-    first = run.next(db, start, messages=1)
-    assert payloads(db, run, start, first) == [b"0", b"1", b"2"]
-    second = run.next(db, first, messages=1)
-    assert payloads(db, run, first, second) == [b"3"]
-    assert sound(db, queue)
-
-
 def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -613,23 +553,6 @@ def test_leases_that_no_plan_has_come_back_with_one_that_cannot_be_read(
     while (held := queue.receive(db)) is not None:
         queue.ack(db, held)
     assert queue.depth(db) == Depth(enqueued=9, done=8, dead=1)
-    assert sound(db, queue)
-
-
-def test_two_runs_at_once_never_plan_a_message_twice(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(6)])
-    one, two = queue.streams.plans.planner("one"), queue.streams.plans.planner("two")
-    marks = {}
-
-    def interfere() -> None:
-        if "two" not in marks:
-            marks["two"] = Mark("", 0)
-            marks["two"] = two.next(db, two.begin(db), messages=2)
-
-    flaky = cast("Database", FlakyDatabase(db, [], before=interfere))
-    until = one.next(flaky, one.begin(db), messages=2)
-    assert payloads(db, two, two.begin(db), marks["two"]) == [b"0", b"1"]
-    assert payloads(db, one, one.begin(db), until) == [b"2", b"3"]
     assert sound(db, queue)
 
 

@@ -14,8 +14,6 @@ from fdbqueue.schema.records import Reached
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.values.rates import Rate
-from tests.consumers import woken
-from tests.patience import DEADLINE
 from tests.schemes import forced
 from tests.still_clock import StillClock
 
@@ -149,23 +147,6 @@ def test_a_sleeper_looks_again_when_the_next_message_may_come(
     assert sleeps(db) == 0.25
     clock.seconds += 0.25
     assert sleeps(db) is None
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_who_waits_gets_the_next_message_in_time(
-    db: Database, space: fdb.Subspace, mode: str
-) -> None:
-    queue = forced(filled(db, space, "10/s", clock=SYSTEM), mode)
-    for n in range(4):
-        found = queue.receive(db, wait=DEADLINE)
-        assert found is not None
-        assert found.payload == b"%d" % n
-
-
-def test_a_higher_rate_wakes_who_waits(db: Database, space: fdb.Subspace) -> None:
-    queue = filled(db, space, "1/day", clock=SYSTEM)
-    assert queue.receive(db) is not None
-    assert woken(db, queue, lambda: queue.set_options(db, rate="10/s")) == [b"1"]
 
 
 def test_a_clock_far_ahead_stops_a_queue_for_two_minutes_at_most(

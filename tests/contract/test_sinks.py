@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import pytest
@@ -29,7 +28,6 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST
-from tests.patience import DEADLINE
 from tests.progress import Steps
 
 Database = fdb.Database
@@ -109,58 +107,6 @@ def test_an_attempt_that_does_not_count_leaves_nothing(
 
     assert loses.rows == 3
     assert payloads(db, queue) == rows(3)
-    assert left_over(db, queue) == 0
-
-
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("steps", range(1, 4))
-@pytest.mark.promise(9)
-def test_a_driver_that_is_killed_is_gone_on_with(
-    db: Database, queue: Queue, sink: Sink, steps: int
-) -> None:
-    # Given a driver that has published some steps of a batch
-    attempt = staged(db, sink, 0, rows(8))
-    sink.publish(db, 0, [attempt], progress=Steps(steps))
-
-    # When the tasks run again, and another driver publishes what they bring
-    again = staged(db, sink, 0, rows(8)[::-1])
-    publish(db, sink, 0, again)
-
-    # Then each row was enqueued once, and once it had begun, from the first attempt
-    assert sorted(payloads(db, queue)) == rows(8)
-    assert again.rows == 8
-    assert payloads(db, queue) == rows(8)
-    assert left_over(db, queue) == 0
-
-
-def test_what_was_interrupted_is_finished_by_anybody(
-    db: Database, queue: Queue, sink: Sink, small_steps: None
-) -> None:
-    assert sink.finish(db).published == 0
-    sink.publish(db, 0, [staged(db, sink, 0, rows(8))], progress=Steps(1))
-
-    last = sink.finish(db)
-
-    assert (last.done, last.published) == (0, 8)
-    assert payloads(db, queue) == rows(8)
-    assert sink.finish(db) == last
-
-
-def test_a_batch_that_is_published_is_not_published_again(
-    db: Database, queue: Queue, sink: Sink
-) -> None:
-    publish(db, sink, 0, staged(db, sink, 0, rows(3)))
-
-    # When it is replayed from the beginning
-    again = sink.stage(db, 0)
-    assert again.fixed
-    again.plain(b"again", 4)
-    publish(db, sink, 0, again.finish())
-    # and goes on
-    publish(db, sink, 1, staged(db, sink, 1, [b"next"]))
-    publish(db, sink, 0, staged(db, sink, 0, [b"late"]))
-
-    assert payloads(db, queue) == [*rows(3), b"next"]
     assert left_over(db, queue) == 0
 
 
@@ -326,23 +272,6 @@ def test_what_is_staged_together_becomes_blocks(db: Database, queue: Queue, sink
     assert queue.admin.verify(db).ok
 
 
-def test_a_driver_that_goes_on_within_a_block_leaves_out_what_is_published(
-    db: Database, queue: Queue, sink: Sink
-) -> None:
-    # Given a driver that died in the middle of a block, since the queue was small at that time
-    queue.set_options(db, bounds=Bounds(messages=100, when_full="block"))
-    attempt = staged(db, sink, 0, rows(90))
-    first = sink.publish(db, 0, [attempt], progress=Steps(1))
-    assert 0 < first.published < 90
-    queue.set_options(db, bounds=Bounds(messages=None, when_full="reject"))
-
-    publish(db, sink, 0, attempt)
-
-    assert payloads(db, queue) == rows(90)
-    assert queue.depth(db).enqueued == 90
-    assert queue.admin.verify(db).ok
-
-
 # -- bounded queues ---------------------------------------------------------------------------
 
 
@@ -400,23 +329,6 @@ def test_history_tells_of_every_row(db: Database, queue: Queue, sink: Sink) -> N
     publish(db, sink, 0, staged(db, sink, 0, rows(5)))
     ids = [message.id for message in queue.browse(db)]
     assert [event.id for event in queue.history(db)] == ids
-
-
-def test_whoever_sleeps_is_woken(db: Database, queue: Queue, sink: Sink) -> None:
-    found: list[bytes] = []
-
-    def receive() -> None:
-        delivery = queue.receive(db, wait=60)
-        if delivery is not None:
-            found.append(delivery.payload)
-
-    receivers = [threading.Thread(target=receive) for _ in range(3)]
-    for receiver in receivers:
-        receiver.start()
-    publish(db, sink, 0, staged(db, sink, 0, rows(3)))
-    for receiver in receivers:
-        receiver.join(DEADLINE)
-    assert sorted(found) == rows(3)
 
 
 def test_what_a_write_without_a_name_left_is_swept(db: Database, queue: Queue, sink: Sink) -> None:
