@@ -21,6 +21,10 @@ from . import gates
 
 PART_ROWS = 64
 """How many rows of permits that are held are read at first."""
+MOST_OF_PART = 8
+"""How many are given of a part: one that fills up tells of no free number to others."""
+LOOKS = 3
+"""How often more are read, where none of those is free."""
 
 Numbers = tuple[int | None, int | None]
 """The slot and the place in the window that a message holds; None for one that it does not need."""
@@ -47,7 +51,7 @@ class Part(NamedTuple):
 
 def part(tr: fdb.TransactionRead, rows: KindKeys[Gate, int], gate: Gate, limit: int) -> Part:
     """Issue the read of a part, where there are probably so many permits."""
-    begin = world.random.randrange(limit) if limit > PART_ROWS else 0
+    begin = world.random.randrange(max(1, limit - PART_ROWS))
     start, stop, mode = rows(gate, begin), rows.under(gate).stop, fdb.StreamingMode.want_all
     return Part(begin, tr.get_range(start, stop, limit=PART_ROWS, streaming_mode=mode))
 
@@ -76,7 +80,8 @@ class Permits:
     read, all or a part; None to give no others than those that the transaction has freed. freed:
     these; they are given first.
 
-    One round trip where a part is not enough, two if the limit may have been higher.
+    Numbers are given at random: so others rarely want the same, and few rows tell of a free one
+    where most are held. A round trip, of up to four, where a part is not enough.
     """
 
     def __init__(
@@ -89,12 +94,14 @@ class Permits:
         freed: Sequence[int] = (),
     ) -> None:
         self._tr, self._rows, self._gate, self.limit = tr, rows, gate, limit
-        self.over = self._more = False
-        self._free: list[int] = []
+        self.over = False
+        self._freed, self._free = [*freed[::-1]], list[int]()
+        self._looks = 0
+        """How often to look on where none is left: at a part, and the last time at all."""
         if limit is None:
             return
-        self._free = [*freed[::-1]]
         if isinstance(held, Part):
+            self._looks = LOOKS
             self._look(held, limit)
         elif held is not None:
             self._count(self._numbers(held), limit)
@@ -107,38 +114,45 @@ class Permits:
         used = self._numbers(held.rows)
         goes_on = len(used) == PART_ROWS
         if not goes_on and held.begin == 0:  # It is all.
+            self._looks = 0
             self._count(used, limit)
             return
-        self._more, end = True, min(limit, used[-1]) if goes_on else limit
+        end = min(limit, used[-1]) if goes_on else limit
         over = bool(used) and used[-1] >= limit
         if goes_on and not over:
             begin, stop = self._rows(self._gate, limit), self._rows.under(self._gate).stop
             over = any(True for _ in self._tr.snapshot.get_range(begin, stop, limit=1))
-        if not over:
-            self._offer(sorted({*range(held.begin, end)}.difference(used)))
+        if over:
+            self._looks = 1
+        else:
+            unused = sorted({*range(held.begin, end)}.difference(used))
+            self._free = world.random.sample(unused, min(len(unused), MOST_OF_PART))
 
     def _count(self, used: Sequence[int], limit: int) -> None:
         """Find all free ones, given all that are held."""
-        held = {*used, *self._free}
-        self._offer([n for n in range(limit) if n not in held])
+        known = {*used, *self._freed}
+        self._free = [n for n in range(limit) if n not in known]
         self.over = any(n >= limit for n in used)
         if self.over:
             # The limit was higher: it matters how many are held, and not only which is free.
             self.rely()
-            self._free = self._free[: max(0, limit - len(used))]
-
-    def _offer(self, unused: Sequence[int]) -> None:
-        at = world.random.randrange(len(unused) + 1)  # Others rarely want the same then.
-        self._free = [*unused[at:], *unused[:at], *self._free]
+            left = max(0, limit - len(used))
+            self._freed = self._freed[:left]
+            self._free = self._free[: left - len(self._freed)]
 
     @property
     def left(self) -> bool:
         """Whether another message may have one."""
-        if self._more and self.limit is not None and not self._free:
-            self._more = False
-            every = held(self._tr.snapshot, self._rows, self._gate)
-            self._count(self._numbers(every), self.limit)
-        return self.limit is None or bool(self._free)
+        if self.limit is None:
+            return True
+        while self._looks and not (self._free or self._freed):
+            self._looks -= 1
+            snapshot, rows, gate = self._tr.snapshot, self._rows, self._gate
+            if self._looks:
+                self._look(part(snapshot, rows, gate, self.limit), self.limit)
+            else:
+                self._count(self._numbers(held(snapshot, rows, gate)), self.limit)
+        return bool(self._free or self._freed)
 
     def rely(self, scope: Scope | None = None, level: int = 0) -> None:
         """Conflict with whoever frees one."""
@@ -149,7 +163,12 @@ class Permits:
         """Give one to a message of a queue; returns its number, None where there is no limit."""
         if self.limit is None:
             return None
-        n = self._free.pop()
+        if self._freed:
+            n = self._freed.pop()
+        else:
+            at = world.random.randrange(len(self._free))
+            self._free[at], self._free[-1] = self._free[-1], self._free[at]
+            n = self._free.pop()
         row = self._rows(self._gate, n)
         self._tr.add_read_conflict_key(row)
         if isinstance(self._gate, str):
