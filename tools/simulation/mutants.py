@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,7 @@ from fdbqueue.messages.transaction_budget import Done
 from fdbqueue.schema import catalogue, changes, due, once
 from fdbqueue.schema import envelope as envelopes
 from fdbqueue.schema.envelope import Envelope
+from fdbqueue.schema.keys import What
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import cursors
@@ -118,8 +119,6 @@ BLIND: dict[str, list[tuple[Any, str]]] = {
 LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     # What a dead consumer held never returns.
     "keeps_expired_leases": (lease_expiry, "return_expired", Done()),
-    # What is kept of the rate of a key that rests stays for ever.
-    "needs_a_sweep": (rates, "tidy", 0),
     # What returns behind a cursor stays behind it.
     "leaves_cursors_ahead": (place, "take_cursors_back", None),
     # What becomes ready wakes nobody who sleeps: a lost wake-up.
@@ -159,6 +158,17 @@ def _left_out(module: Any, name: str, value: object) -> None:
 TABLE |= {name: partial(_blind, *places) for name, places in BLIND.items()}
 TABLE |= {name: partial(_left_out, *step) for name, step in LEFT_OUT.items()}
 TABLE |= {f"without_{feature}": partial(_without, feature) for feature in transitions.STEPS}
+
+
+@mutant
+def needs_a_sweep() -> None:
+    """What is kept of the rate of a key that rests stays for ever."""
+    sorts = vars(agenda)["_SORTS"]
+
+    def kept(tr: object, scope: object, entries: Sequence[object], room: int) -> Done:
+        return Done(handled=len(entries))
+
+    sorts[What.REST] = sorts[What.REST]._replace(handle=kept)
 
 
 @mutant

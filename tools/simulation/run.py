@@ -8,7 +8,7 @@ import json
 import logging
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from workload.checker import check
 from workload.features import AREAS, TABLE
 from workload.history import Operation, assembled
 from workload.operations import pause_and_resume
-from workload.place import Place
+from workload.place import ABOUT, Place
 
 from fdbqueue.errors import TransactionTooLarge
 from fdbqueue.store import world
@@ -60,8 +60,10 @@ SETTING = ["skew", "watches", "processes", "threads", "worker", "operator"]
 """What else a seed chooses: clocks, a limit on watches, more than one process, more than one thread
 of each, workers, and somebody who pauses queues."""
 PARTS = [*FAULTS, *SETTING, *TABLE]
-PHASES = [50, 100, 300]
+PHASES = [20, 50, 100]
 """Operations after which ``verify`` is asked, and clients turn to others."""
+USUAL = 5
+"""The weight of an operation from which on others meet it."""
 PHASE_SECONDS = 20.0
 """Or after so long: an operation may find nothing to do."""
 STEPS = 1_000_000
@@ -142,6 +144,8 @@ class Run:
         self.skew = chance.choice([0.0, 0.0, 0.4, 30.0]) * self._has("skew")
         watches = chance.choice([None, None, 2, 20])
         self.watches = watches if self._has("watches") else None
+        self.about: Sequence[str] | None = None
+        """The queues that a phase is about; None for all."""
         self._stopping = False
 
     def _has(self, part: str) -> bool:
@@ -151,7 +155,7 @@ class Run:
     def _rates(self, chance: random.Random) -> Rates:
         chosen = Rates()
         for name in FAULTS:
-            if chance.random() < 0.5:
+            if chance.random() < (0.8 if name == "slow" else 0.5):
                 rate = MOST.get(name, 0.1) * 10 ** -chance.uniform(0, 1.3)
                 setattr(chosen, name, rate * self._has(name))
         return chosen
@@ -202,11 +206,11 @@ class Run:
         """Start the operator, who pauses queues now and then and does not die."""
         home = self._process("operator-0")
         home.process.immortal = True
-        client = self._client(home, "0")
+        client, rarely = self._client(home, "0"), self.random.choice([2, 20])
 
         def operate() -> None:
             while not client.stops:
-                world.sleep(client.random.random() * 20)
+                world.sleep(client.random.random() * rarely)
                 pause_and_resume(client)
 
         self._spawn(home, client, operate)
@@ -270,18 +274,21 @@ class Run:
                 return
 
     def _turn(self) -> None:
-        """Choose what clients do for some time: everything, or what some queues are for, or a few
-        operations of that, each as often, so that rare ones meet."""
-        chance, names = self.random, [*TABLE]
-        self.weights[:] = self.swarm
-        some = [name for name in AREAS[chance.choice([*AREAS])] if self.swarm[names.index(name)]]
+        """Choose what clients do for some time: everything, or what some queues are for, each as
+        often, or a few operations of that, or one beside the usual ones: so rare ones meet."""
+        chance, area = self.random, self.random.choice([*AREAS])
+        self.weights[:], self.about = self.swarm, None
+        narrow = chance.random()
+        for home in self.homes:
+            home.place.narrow(random.Random(narrow))
+        some = [name for name in AREAS[area] if self._has(name)]
         if not self.phases or not some or chance.random() < 0.2:
             return
-        few = chance.sample(some, min(len(some), chance.choice([2, 4, 20])))
-        self.weights[:] = [
-            float(name in few) * (weight if len(few) == len(some) else 1.0)
-            for name, weight in zip(names, self.swarm, strict=True)
-        ]
+        self.about = ABOUT[area]
+        count = chance.choice([1, 1, 2, 4, 20])
+        few = {*chance.sample(some, min(len(some), count))}
+        few |= {name for name in some if count == 1 and TABLE[name][0] >= USUAL}
+        self.weights[:] = [float(name in few) for name in TABLE]
 
     def _broken(self) -> bool:
         return bool(self.problems or self.scheduler.crashes or self.seam.problems)
@@ -303,7 +310,7 @@ class Run:
 
     def _verify(self) -> None:
         world.enter(self.hub.world)
-        self.problems += final.audit(self.place)
+        self.problems += final.audit(self.place, self.about)
 
     def _calm(self) -> None:
         """End the faults: every call must return within bounded time."""

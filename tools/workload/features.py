@@ -95,7 +95,7 @@ def _put(c: Client, messages: list[NewMessage[bytes]]) -> None:
 
 
 def _any_queue(c: Client) -> str:
-    return c.random.choice([MIXED, MIXED, MIXED, TARGET])
+    return c.random.choice(c.place.mixed_now)
 
 
 @operation(1.5, "mixed")
@@ -118,14 +118,14 @@ def _anything(c: Client, *, small: bool) -> NewMessage[bytes]:
     if not small and c.random.random() < 0.05:
         headers["large"] = "h" * c.random.randrange(7_500)
     unique = perhaps(0.1, "u0", "u1", "u" * 200)
-    delay = perhaps(0.1, 0.5, 5.0, 60.0) or 0.0
+    delay = perhaps(c.place.late, 0.5, 5.0, 60.0) or 0.0
     lives = perhaps(0.1, 1.0, 20.0)
     conflict: OnConflict = "keep"
     if unique is not None and not small:
         conflict = c.random.choice(["keep", "replace", "debounce"])
     return NewMessage(
         bytes([c.random.randrange(256)]) * size,
-        c.random.randrange(10),
+        c.random.randrange(10) if c.place.usual is None else c.place.usual,
         headers,
         delay=delay,
         ttl=lives and delay + lives,
@@ -313,7 +313,10 @@ def stand_in_line(c: Client) -> None:
         ticket = queue.line.request(db, max_messages=5, wait=waits, consumer=c.who)
         if c.random.random() < 0.3:
             world.sleep(c.random.choice([0.0, 1.0, 15.0]))
-            return _ids(c, MIXED, queue.line.withdraw(db, ticket))
+            found = _ids(c, MIXED, queue.line.withdraw(db, ticket))
+            world.sleep(1.0)
+            assert found or not queue.line.withdraw(db, ticket), "it has left, and is answered"
+            return found
         wait = c.random.choice([0.0, 2.0])
         return _ids(c, MIXED, queue.line.collect(db, ticket, wait=wait))
 
@@ -689,13 +692,17 @@ def use_what_comes_and_goes(c: Client) -> None:
     options["levels"] = chance.choice([2, 3, 5, 10])
     held = c.made
 
+    def create(tr: fdb.Transaction) -> None:
+        Queue.create(tr, MADE, root=root, lease=2.0, **options)
+        assert not queue.depth(tr).enqueued, "a new queue has messages"
+
     def make_anew(tr: fdb.Transaction) -> None:
         queue.delete(tr)
-        Queue.create(tr, MADE, root=root, lease=2.0, **options)
+        create(tr)
 
     ways: dict[str, Callable[[], object]] = {
         "open": lambda: Queue.open(db, MADE, root=root, lease=2.0),
-        "create": lambda: Queue.create(db, MADE, root=root, lease=2.0, **options),
+        "create": lambda: fdb.transactional(create)(db),
         "delete": lambda: queue.delete(db),
         "make anew": lambda: fdb.transactional(make_anew)(db),
         "sweep": lambda: queue.admin.sweep(db),

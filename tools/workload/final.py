@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -60,13 +60,16 @@ def look_at_the_dead(place: Place, recorder: Recorder, killed: Mapping[str, floa
             recorder.note(DRAINER, "stuck", "worked", held=held, by=one.consumer, dead_for=since)
 
 
-def audit(place: Place, *, at_rest: bool = False) -> list[str]:
+def audit(place: Place, names: Sequence[str] | None = None, *, at_rest: bool = False) -> list[str]:
     """What ``verify`` finds, at one moment.
 
-    at_rest: whether those that a killed process left must be gone, too.
+    names: of the queues to look at; None for all. at_rest: whether those that a killed process
+    left must be gone, too.
     """
     found = []
     for queue in place.every:
+        if names is not None and queue.name not in names:
+            continue
         verified = queue.admin.verify(place.db)
         found += [
             f"verify: {queue.name}: {each}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, get_args
@@ -42,11 +42,13 @@ def operation(weight: float, *areas: str) -> Callable[[Body], Body]:
 def _messages(c: Client, name: str, count: int) -> tuple[list[NewMessage[bytes]], list[list[Any]]]:
     """New messages, and what the history has of each."""
     messages, told = [], []
-    usual = c.random.choice([4, c.random.randrange(10), None, None])
+    usual, late = c.place.usual, c.place.late
+    if usual is None:
+        usual = c.random.choice([4, c.random.randrange(10), None, None])
     for i in range(count):
         tag = f"{c.who}:{world.monotonic_ns()}:{i}"
         free = name not in ("watched", "filtered")
-        delay = c.random.choice([0.5, 1.5]) if free and c.random.random() < 0.05 else 0.0
+        delay = c.random.choice([0.5, 1.5]) if free and c.random.random() < late else 0.0
         priority = c.random.randrange(10) if usual is None else usual
         region = c.random.choice(REGIONS)
         key = c.random.choice(KEYS) if free and c.random.random() < c.place.keyed else None
@@ -68,15 +70,21 @@ def size_of(messages: list[NewMessage[bytes]]) -> int:
     return sum(len(each.payload) for each in messages)
 
 
+def _some(c: Client, *others: str) -> str:
+    """A queue that is taken from now, or, less often, another."""
+    taken = c.place.taken
+    return c.random.choice([*taken * (6 // len(taken)), *others])
+
+
 def _enqueue(
     c: Client,
     count: int,
+    name: str = "",
     *,
     marked: bool = False,
     then: ThenOn | None = None,
-    names: Sequence[str] = (*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"),
 ) -> None:
-    name = c.random.choice(names)
+    name = name or _some(c, "worked", "worked", "filtered", "watched")
     if name == "watched":
         count = 1
     messages, told = _messages(c, name, count)
@@ -114,13 +122,13 @@ def enqueue_in_a_transaction(c: Client) -> None:
 def enqueue_a_group(c: Client) -> None:
     """With a callback; how its messages end says what becomes of it."""
     on, count = c.random.choice(get_args(ThenOn)), c.random.choice([1, 2, 6, 20])
-    _enqueue(c, count, marked=True, then=on, names=(*TAKEN, "worked"))
+    _enqueue(c, count, _some(c, "worked"), marked=True, then=on)
 
 
 @operation(1.5, "taken")
 def send(c: Client) -> None:
     """By a producer, which shares a commit among what was sent meanwhile."""
-    name = c.random.choice([*TAKEN, "worked", "filtered"])
+    name = _some(c, "worked", "filtered")
     messages, told = _messages(c, name, c.random.choice([1, 10, 30]))
     sent = []
     try:
@@ -199,7 +207,7 @@ def _effect(c: Client, tr: Any, name: str, held: list[Delivery]) -> list[str]:
 
 
 def _receive(c: Client, limit: int) -> None:
-    name = c.random.choice(TAKEN)
+    name = c.random.choice(c.place.taken)
     wait = 0.0 if name == "first" else c.random.choice([0.0, 0.0, 0.0, 0.2, 3.0])
     held: list[Delivery] = []
 
@@ -238,7 +246,7 @@ def receive_by_a_selector(c: Client) -> None:
 
 @operation(1, "taken")
 def dequeue(c: Client) -> None:
-    name = c.random.choice(TAKEN)
+    name = c.random.choice(c.place.taken)
 
     def take(tr: Any) -> list[list[Any]]:
         message = c.place.queues[name].dequeue(tr)
@@ -253,7 +261,7 @@ def dequeue(c: Client) -> None:
 @operation(3, "subscribed")
 def enqueue_for_subscriptions(c: Client) -> None:
     """At once with those who move their cursors."""
-    _enqueue(c, 1, names=("watched", "watched", "filtered"))
+    _enqueue(c, 1, c.random.choice(["watched", "watched", "filtered"]))
 
 
 @operation(3, "subscribed")
@@ -280,13 +288,16 @@ def _resumed(c: Client, queue: Queue) -> bool:
 
 def pause_and_resume(c: Client) -> None:
     """No row: whoever dies between the two would leave the queue paused."""
-    name = c.random.choice(TAKEN)
+    name = c.random.choice(c.place.taken)
     queue: Queue = c.place.queues[name]
 
     def both(n: int) -> None:
         queue.admin.pause(c.db)
         try:
+            ready = queue.depth(c.db).ready
             world.sleep(c.random.random())
+            left = queue.depth(c.db).ready
+            assert left >= ready, f"of {ready} messages {left} are left while {name} is paused"
         finally:
             while not _resumed(c, queue):
                 world.sleep(1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fdbqueue import Bounds, KeyLimits, Queue, QueueOptions, Subscription, fdb, list_queues
@@ -37,6 +37,14 @@ MIXED, TARGET, MADE = "mixed", "target", "made"
 that is deleted and made anew."""
 SOURCED, SCHEDULE, TICK_SECONDS, BURST = "sourced", "ticks", 2.0, 3
 """The queue that a schedule and a sink fill, and the burst of its rate, one a second."""
+ABOUT: dict[str, Sequence[str]] = {
+    "taken": [*QUEUES],
+    "subscribed": ["watched", "filtered"],
+    "mixed": [MIXED, TARGET],
+    "made": [MADE],
+    "sourced": [SOURCED],
+}
+"""By area of operations: the queues that they are about."""
 TARGETS: list[dict[str, Any]] = [
     {},
     {"sort": "n"},
@@ -78,6 +86,14 @@ class Place:
         """How many messages have a key, or count in a limit."""
         self.rate = chance.choice([None, "1/s"])
         """Of the keys of ``MIXED``, until its options are changed."""
+        self.taken: list[str] = [*TAKEN]
+        """Of these, the queues that clients use now."""
+        self.mixed_now = [MIXED, MIXED, MIXED, TARGET]
+        """Of these two, the queues that clients use now."""
+        self.usual: int | None = None
+        """The priority of all messages now; None if they have several."""
+        self.late = 0.05
+        """How many messages have a delay now."""
         self.queues = {name: self._handle(name) for name in QUEUES}
         for name, scheme in SCHEMES.items():
             self.queues[name]._entry.force(scheme)
@@ -87,6 +103,13 @@ class Place:
         self.mixed, self.target = self.any.values()
         self._filters: dict[str, Subscription] = {}
         self._making = world.Lock()
+
+    def narrow(self, chance: random.Random) -> None:
+        """Let clients use fewer queues and levels, or more delays, for some time: so they meet."""
+        self.taken = chance.choice([[chance.choice(TAKEN)], [*TAKEN]])
+        self.mixed_now = chance.choice([[TARGET], [MIXED, MIXED, MIXED, TARGET]])
+        self.usual = chance.choice([None, None, 4])
+        self.late = chance.choice([0.05, 0.05, 0.5])
 
     def _handle(self, name: str) -> Queue:
         return Queue(name, self.root, clock=self.clock)
