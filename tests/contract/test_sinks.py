@@ -110,6 +110,27 @@ def test_an_attempt_that_does_not_count_leaves_nothing(
     assert left_over(db, queue) == 0
 
 
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("steps", range(1, 4))
+@pytest.mark.promise(9)
+def test_a_driver_that_is_killed_is_gone_on_with(
+    db: Database, queue: Queue, sink: Sink, steps: int
+) -> None:
+    # Given a driver that has published some steps of a batch
+    attempt = staged(db, sink, 0, rows(8))
+    sink.publish(db, 0, [attempt], progress=Steps(steps))
+
+    # When the tasks run again, and another driver publishes what they bring
+    again = staged(db, sink, 0, rows(8)[::-1])
+    publish(db, sink, 0, again)
+
+    # Then each row was enqueued once, and once it had begun, from the first attempt
+    assert sorted(payloads(db, queue)) == rows(8)
+    assert again.rows == 8
+    assert payloads(db, queue) == rows(8)
+    assert left_over(db, queue) == 0
+
+
 def test_a_task_that_is_late_cannot_stage(db: Database, queue: Queue, sink: Sink) -> None:
     # Given a transaction of a task that has looked, and not yet committed
     attempt = staged(db, sink, 0, rows(2))

@@ -194,7 +194,9 @@ def test_a_query_that_is_retired_leaves_no_message_leased(
     given = fdbqueue.spark.retire(db, queue, query, "c")
     # Then what it had completed is done, and the rest is for others
     depth = queue.depth(db)
-    assert (depth.leased, depth.done, given, depth.ready) == (0, 4, 4, 6)
+    # The batch that it was in may have come to its end meanwhile
+    assert depth.done in (4, 8)
+    assert (depth.leased, given, depth.ready) == (0, 8 - depth.done, 10 - depth.done)
     queue.streams.plans.forget(db, "c")
 
 
