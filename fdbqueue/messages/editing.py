@@ -17,7 +17,7 @@ from . import lookup, place, run, transitions
 from .delivery import promotion
 from .enqueue import delayed
 from .lookup import Found
-from .slots import hand_over
+from .slots import backlog, hand_over
 
 
 @transactional
@@ -61,6 +61,9 @@ def change(
     for found, _ in changes:
         if not isinstance(found.place, Position):
             del tr[lookup.key(scope.keys, found.place)]
+        # A line that still names it would take its queue for gone, and count it out twice.
+        if isinstance(found.place, Turn) and due_ms:
+            backlog.forget(tr, scope, found.place)
     changed = [_change(tr, scope, found, envelope, due_ms) for found, envelope in changes]
     comes = [message for message in changed if message is not None]
     if comes:

@@ -170,6 +170,19 @@ def test_a_move_to_another_queue_keeps_the_limit(
     sound(db, *queues)
 
 
+def test_what_is_put_off_at_once_waits_no_more_and_is_counted_once(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    mine = queues[0]
+    ids = mine.enqueue_many(db, some(6))
+
+    # The one that has a slot lets out the next, but for the one that is put off with it.
+    assert mine.edit(db, ids=ids[2:4], delay=60).taken == 2
+
+    assert counts(db, stripe) == (3, 1)
+    sound(db, *queues)
+
+
 def test_a_waiting_message_is_replaced_in_its_place(
     db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
 ) -> None:
