@@ -55,6 +55,8 @@ LENGTH_BYTES = 5
 """The most that a shared row adds to an envelope."""
 MIN_SPAN = 8
 """How many leases of one claim and level are read as a range."""
+MAX_OTHER_BYTES = 500_000
+"""The most bytes of others' leases that are read with them."""
 
 _SHARED = b"B"
 """What a shared row begins with; an envelope begins with its version."""
@@ -743,12 +745,15 @@ def plan_claim(keys: QueueKeys, one: One) -> bytes:
 
 class _Span:
     """One read of a range instead of one of each key: of some keys that stand together, with few
-    others between them. If there are many, the rest of the keys are read one by one."""
+    others between them. If there are many, or large ones, the rest of the keys are read one by
+    one."""
 
     def __init__(self, tr: fdb.TransactionRead, keys: QueueKeys, wanted: Sequence[bytes]) -> None:
         self._tr = tr
         self._keys = keys
-        self._wanted = len(wanted)
+        self._wanted, self._count = frozenset(wanted), len(wanted)
+        self._more = False
+        """Whether keys may stand behind what was read."""
         # Of one key, the row that has it: another would be one more to conflict with.
         self._limit = 2 * len(wanted) if len(wanted) > 1 else 1
         self.begin = min(wanted)
@@ -756,23 +761,35 @@ class _Span:
         self._range = tr.get_range(self.begin, end, self._limit, False, mode)
 
     @cached_property
-    def stored(self) -> list[fdb.KeyValue]:
+    def _stored(self) -> list[fdb.KeyValue]:
         """The rows that were read."""
-        return list(self._range)
+        stored: list[fdb.KeyValue] = []
+        # Smaller ones are no more than that together.
+        large, others = MAX_OTHER_BYTES // self._count, 0
+        for kv in self._range:  # The store is asked for the next ones only as these come.
+            stored.append(kv)
+            if len(kv.value) > large and not self._wanted & self._open([kv]).keys():
+                others += len(kv.value)
+                if others > MAX_OTHER_BYTES:
+                    self._more = True
+                    break
+        if len(stored) == self._limit > 1:
+            self._more = True
+        return stored
 
     @cached_property
     def _found(self) -> dict[bytes, One | CorruptData]:
-        return self._open(self.stored)
+        return self._open(self._stored)
 
     @property
     def alone(self) -> bool:
         """Whether only the keys stand there, given that all of them do."""
-        return len(self._found) == self._wanted and len(self.stored) < self._limit
+        return len(self._found) == self._count and not self._more
 
     @property
     def end(self) -> bytes:
         """The end of the last row."""
-        return self.stored[-1].key + b"\x00"
+        return self._stored[-1].key + b"\x00"
 
     def has(self, key: bytes) -> bool:
         """Whether a lease was read."""
@@ -780,7 +797,7 @@ class _Span:
 
     def get(self, key: bytes) -> One | None:
         """The lease of a key. Raises ``CorruptData``."""
-        if key not in self._found and 1 < self._limit <= len(self.stored):
+        if key not in self._found and self._more:
             stop = _rest(self._keys.lease.prefix, key)
             self._found.update(self._open(self._tr.get_range(key, stop, limit=1)))
         found = self._found.get(key)

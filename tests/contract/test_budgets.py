@@ -183,3 +183,16 @@ def test_who_returns_leases_that_have_expired_reads_few_large_ones_behind_small_
     rows.clear()
     queue.receive(db)
     assert sum(rows) < 50
+
+
+def test_who_extends_small_leases_reads_few_large_ones_between_them(
+    db: fdb.Database, queue: Queue, rows: list[int]
+) -> None:
+    for _ in range(40):
+        queue.enqueue(db, b"small", headers={"mine": True})
+        queue.enqueue(db, LARGE, headers={"mine": False})
+    mine = queue.receive_many(db, 20, match="mine")
+    assert len(queue.receive_many(db, 20)) == 20
+    rows.clear()
+    assert len(queue.extend(db, mine, 60)) == 20
+    assert sum(rows) < 35
