@@ -752,8 +752,6 @@ class _Span:
         self._tr = tr
         self._keys = keys
         self._wanted, self._count = frozenset(wanted), len(wanted)
-        self._more = False
-        """Whether keys may stand behind what was read."""
         # Of one key, the row that has it: another would be one more to conflict with.
         self._limit = 2 * len(wanted) if len(wanted) > 1 else 1
         self.begin = min(wanted)
@@ -761,35 +759,32 @@ class _Span:
         self._range = tr.get_range(self.begin, end, self._limit, False, mode)
 
     @cached_property
-    def _stored(self) -> list[fdb.KeyValue]:
-        """The rows that were read."""
-        stored: list[fdb.KeyValue] = []
+    def _read(self) -> tuple[list[fdb.KeyValue], bool]:
+        """The rows that were read, and whether wanted keys may stand behind them."""
+        rows: list[fdb.KeyValue] = []
         # Smaller ones are no more than that together.
         large, others = MAX_OTHER_BYTES // self._count, 0
         for kv in self._range:  # The store is asked for the next ones only as these come.
-            stored.append(kv)
+            rows.append(kv)
             if len(kv.value) > large and not self._wanted & self._open([kv]).keys():
                 others += len(kv.value)
                 if others > MAX_OTHER_BYTES:
-                    self._more = True
-                    break
-        if len(stored) == self._limit > 1:
-            self._more = True
-        return stored
+                    return rows, True
+        return rows, len(rows) == self._limit > 1
 
     @cached_property
     def _found(self) -> dict[bytes, One | CorruptData]:
-        return self._open(self._stored)
+        return self._open(self._read[0])
 
     @property
     def alone(self) -> bool:
         """Whether only the keys stand there, given that all of them do."""
-        return len(self._found) == self._count and not self._more
+        return len(self._found) == self._count and not self._read[1]
 
     @property
     def end(self) -> bytes:
         """The end of the last row."""
-        return self._stored[-1].key + b"\x00"
+        return self._read[0][-1].key + b"\x00"
 
     def has(self, key: bytes) -> bool:
         """Whether a lease was read."""
@@ -797,7 +792,7 @@ class _Span:
 
     def get(self, key: bytes) -> One | None:
         """The lease of a key. Raises ``CorruptData``."""
-        if key not in self._found and self._more:
+        if key not in self._found and self._read[1]:
             stop = _rest(self._keys.lease.prefix, key)
             self._found.update(self._open(self._tr.get_range(key, stop, limit=1)))
         found = self._found.get(key)

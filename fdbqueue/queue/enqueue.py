@@ -135,14 +135,13 @@ class Enqueuing(Handle, Generic[T]):
             if message_id is not None:
                 return message_id
         if sharing is not None and not isinstance(tr, fdb.Transaction):
-            return self._enqueue_shared(sharing, tr, message, room)
+            return self._enqueue_shared(sharing, tr, given, room)
         return self._admit(tr, [given], room)[0]
 
     def _enqueue_shared(
-        self, sharing: Sharing, db: fdb.Database, message: NewMessage[T], room: Seconds
+        self, sharing: Sharing, db: fdb.Database, given: admission.Draft, room: Seconds
     ) -> str:
         """Enqueue one message beside other tasks of an event loop."""
-        given = draft(message, self._clock.now_ms(db), self._serializer)
 
         def attempt(resuming: bool) -> str:
             if resuming:

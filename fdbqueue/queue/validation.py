@@ -71,8 +71,14 @@ def check_inline(argument: str, envelope: Envelope) -> None:
         raise InvalidArgument(argument=argument, value=len(envelope.payload), problem=problem)
 
 
-def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | None) -> Draft:
-    """A valid message. Raises what ``Queue.enqueue`` raises for its arguments."""
+def draft(
+    message: NewMessage | Any,
+    now_ms: int,
+    serializer: Serializer[Any] | None,
+    group: str | None = None,
+) -> Draft:
+    """A valid message, of a group if it is of one. Raises what ``Queue.enqueue`` raises for its
+    arguments."""
     if not isinstance(message, NewMessage):
         message = NewMessage(message)
     if type(message.priority) is not int:  # True equals 1, and is stored as something else.
@@ -114,6 +120,7 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer[Any] | 
         key=None if key is None else check_name(key, "key"),
         keep_result_ms=None if kept is None else _kept(kept),
         limits=None if limits is None else _limits(limits),
+        group=group,
     )
     name = None if dedup_id is None else check_name(dedup_id, "dedup_id")
     bare = due_ms is None and name is None and envelope.plain

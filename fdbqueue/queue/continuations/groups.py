@@ -154,12 +154,12 @@ def _step(drafts: Sequence[Draft], begin: int) -> Sequence[Draft]:
 
 
 def _member(queue: Enqueuing[Any], message: NewMessage[Any] | Any, name: str, now_ms: int) -> Draft:
-    found = draft(message, now_ms, queue._serializer)
+    found = draft(message, now_ms, queue._serializer, name)
     for argument, value in (("dedup_id", found.dedup_id), ("unique", found.envelope.unique)):
         if value is not None:
             problem = "a message of a group is always a new one"
             raise InvalidArgument(argument=argument, value=value, problem=problem)
-    return replace(found, envelope=replace(found.envelope, group=name), bare=False)
+    return found
 
 
 def _callback(follows: Enqueuing[Any], then: NewMessage[Any] | Any) -> tuple[Any, int, int | None]:
