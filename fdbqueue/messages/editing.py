@@ -59,11 +59,10 @@ def change(
         [found.message for found, _ in changes if isinstance(found.place, Position)],
     )
     for found, _ in changes:
-        if not isinstance(found.place, Position):
-            del tr[lookup.key(scope.keys, found.place)]
-        # A line that still names it would take its queue for gone, and count it out twice.
         if isinstance(found.place, Turn) and due_ms:
-            backlog.forget(tr, scope, found.place)
+            backlog.take_out(tr, scope, found.place)
+        elif not isinstance(found.place, Position):
+            del tr[lookup.key(scope.keys, found.place)]
     changed = [_change(tr, scope, found, envelope, due_ms) for found, envelope in changes]
     comes = [message for message in changed if message is not None]
     if comes:

@@ -22,6 +22,7 @@ from ..schema.catalogue import Entry
 from ..schema.envelope import UNREADABLE
 from ..schema.keys import QueueKeys
 from ..schema.leases import unpack_until
+from ..schema.records import Turn
 from ..schema.scope import Scope, StoredMessage
 from ..store import world
 from ..store.binding import fdb
@@ -201,10 +202,13 @@ def end(tr: fdb.Transaction, scope: Scope, found: Iterable[Found], how: End) -> 
     of_state: dict[State, list[Leaving]] = {}
     for one in found:
         of_state.setdefault(one.state, []).append(Leaving(one.message, how))
-        if isinstance(one.place, Position):
-            ready.append(one.message)
-        else:
-            del tr[lookup.key(scope.keys, one.place)]
+        match one.place:
+            case Position():
+                ready.append(one.message)
+            case Turn():
+                backlog.take_out(tr, scope, one.place)
+            case _:
+                del tr[lookup.key(scope.keys, one.place)]
     run.remove(tr, scope.keys, ready)
     return sum(carry_out(tr, scope, state, some) for state, some in of_state.items())
 

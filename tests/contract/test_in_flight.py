@@ -85,18 +85,6 @@ def test_whatever_ends_a_lease_makes_room(db: Database, space: fdb.Subspace, end
     assert queue.receive(db) is None
 
 
-def test_a_lease_that_expires_makes_room(db: Database, space: fdb.Subspace) -> None:
-    clock = ManualClock()
-    queue = filled(db, space, 1, clock=clock, lease=10)
-    queue.receive(db)
-    clock.seconds += 5
-    assert queue.receive(db) is None
-    clock.seconds += 6
-    again = queue.receive(db)
-    assert again is not None
-    assert again.payload == b"0"
-
-
 def test_of_two_takers_at_once_one_tries_again(db: Database, space: fdb.Subspace) -> None:
     queue = filled(db, space, 3)
     queue.receive(db)

@@ -183,6 +183,21 @@ def test_what_is_put_off_at_once_waits_no_more_and_is_counted_once(
     sound(db, *queues)
 
 
+@pytest.mark.parametrize("verb", ["cancel", "purge"])
+def test_what_ends_at_once_with_the_one_before_it_in_line_is_counted_once(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, verb: str
+) -> None:
+    mine = queues[0]
+    ids = mine.enqueue_many(db, some(7))
+    # One rests after a failure, with its slot
+    mine.release(db, mine.receive_many(db, 1), error="no", delay=60)
+
+    getattr(mine, verb)(db, ids=[ids[0], ids[3]])
+
+    assert counts(db, stripe) == (3, 2)
+    sound(db, *queues)
+
+
 def test_a_waiting_message_is_replaced_in_its_place(
     db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
 ) -> None:

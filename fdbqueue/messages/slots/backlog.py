@@ -82,8 +82,11 @@ def write(
     count(tr, gates.keys(scope, turn.gate), turn.gate, 1)
 
 
-def forget(tr: fdb.Transaction, scope: Scope, turn: Turn) -> None:
-    """Remove a message that has left its place in the queue from the line of its limit. Blindly."""
+def take_out(tr: fdb.Transaction, scope: Scope, turn: Turn) -> None:
+    """Remove a message that waits, from its queue and from the line of its limit at once: whoever
+    lets out the next would take one without a row for one whose queue is gone, and count it out.
+    The caller counts it. Blindly."""
+    tr.clear(scope.keys.waiting(*turn))
     if not isinstance(turn.gate, str):
         tr.clear(scope.root.limits.waiting(*turn))
 

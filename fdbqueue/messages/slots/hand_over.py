@@ -132,8 +132,6 @@ def freed(
     of_gate: defaultdict[Gate, _Left] = defaultdict(_Left)
     for message in messages:
         _leave(of_gate, message, ends, ready)
-        if message.turn is not None:
-            backlog.forget(tr, scope, message.turn)
     room = STEP_ROWS
     reads: dict[Gate, _Reads] = {}
     for gate, left in of_gate.items():

@@ -10,7 +10,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate
 from ...values.model import Position
-from . import hand_over
+from . import backlog, hand_over
 
 MAX_LEAVING = 1_000
 """The most messages that leave limits in one transaction."""
@@ -48,7 +48,7 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
         turn = Turn(*keys.waiting.parse(kv.key))
         message_id = Delayed.unpack(kv.value).envelope.id or ""
         messages.append(_at(turn.gate, message_id, None, turn))
-        del tr[kv.key]
+        backlog.take_out(tr, scope, turn)
     for kv in slots:
         gate, n = keys.slot.parse(kv.key)
         messages.append(_at(gate, kv.value.decode(errors="replace"), n))
