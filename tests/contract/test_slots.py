@@ -388,6 +388,18 @@ def test_a_stream_plans_no_more_messages_of_a_key_than_it_has_slots(
     assert left(db, queue) == 0
 
 
+def test_a_key_that_owes_on_two_levels_lets_each_message_out_once(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"", 9 * (n // 100 % 2), key="a") for n in range(400)])
+    # Given two entries of the agenda, each for what a change left over
+    queue.keys["a"].set(db, concurrency=300)
+    queue.keys["a"].set(db, concurrency=301)
+    queue.receive(db)
+    sound(db, queue)
+    assert counts(db, queue)[1] >= 99
+
+
 def test_what_waits_for_whom_can_be_seen(db: Database, queue: Queue, clock: ManualClock) -> None:
     ids = queue.enqueue_many(db, [*keyed("a", 5), *keyed("b", 4), *keyed("c", 3)])
     state = queue.keys["a"].state(db)

@@ -368,7 +368,7 @@ def fire(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int)
     passed: list[Passed] = []
     size = fired = 0
     while fired < len(entries) and size <= room:
-        step = entries[fired : fired + STEP_ROWS // 2]
+        step = _distinct(entries[fired : fired + STEP_ROWS // 2])
         issued = [_filling(tr, scope, each.name, MAX_DUE) for each in step]
         for each, reads in zip(step, issued, strict=True):
             if size > room:
@@ -379,6 +379,13 @@ def fire(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int)
             fired += 1
     ready = next_gate.onward(tr, scope, passed)
     return Done(ready, size=size, handled=fired)
+
+
+def _distinct(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The first entries, up to one of a key or a limit that has been before: what that lets out is
+    read once the one before has let out its own."""
+    names = [each.name for each in entries]
+    return entries[: next((n for n, name in enumerate(names) if name in names[:n]), None)]
 
 
 @transactional
