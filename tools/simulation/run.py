@@ -24,7 +24,7 @@ from fdbqueue.errors import TransactionTooLarge
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 
-from . import invariants, knobs
+from . import invariants, knobs, waiting
 from .driver import SECOND, Process, Scheduler, Strand
 from .processes import Home, Memory, SimulatedClient
 from .seam import Rates, Seam
@@ -49,8 +49,6 @@ MOST = {
     "slow": 0.6,
 }
 """How often a fault happens at most, where not at a tenth of the calls."""
-WOKEN_SECONDS = 5.0
-"""Within so long a message ends the waiting for it, where nothing fails."""
 DRIFT = 1e-4
 """By how much more a clock that drifts is wrong, each second."""
 TOO_LARGE = (2101, 2102, 2103)
@@ -353,40 +351,55 @@ class Run:
         final.describe(self.place, self.recorder)
 
     def _idle(self, seconds: float) -> None:
-        """Let a worker and a consumer wait for messages that do not come, and then for one."""
+        """Let a line wait for many messages, and then a worker and a consumer for some that do not
+        come, and at last for one."""
         world.enter(self.hub.world)
         invariants.purge(self.place)
+        name = self.random.choice([*waiting.QUEUES])
+        self._line(name)
+        if self._broken():
+            return
+        world.enter(self.hub.world)
+        comes = waiting.coming(self.place, name, self.random)
         home = self._process("idle-0")
-        working = self._client(home, "worker")
+        working, waits = self._client(home, "worker"), self._client(home, "0")
         self._spawn(home, working, partial(working.work, 2))
-        waiting = self._client(home, "0")
-
-        def wait() -> None:
-            queue = home.place.queues["auto"]
-            while (held := queue.receive(home.place.db, wait=600.0)) is None:
-                pass
-            queue.ack(home.place.db, held)
-
-        self._spawn(home, waiting, wait)
+        self._spawn(home, waits, partial(waiting.stand, waits, name, 1))
         self._advance(self.scheduler.now_ns + int(SETTLE_SECONDS * SECOND), lambda: False)
         self.seam.asked.clear()
         self._advance(self.scheduler.now_ns + int(seconds * SECOND), lambda: False)
         asked = invariants.asked(self.seam, seconds)
         working.stops = True
-        world.enter(self.hub.world)
-        queue, db = self.place.queues["auto"], self.place.db
-        if self.random.random() < 0.5:
-            queue.enqueue(db, b"the end")
-        else:
-            queue.enqueue_many(db, [b"the end"])
-        until = self.scheduler.now_ns + int(WOKEN_SECONDS * SECOND)
-        self._advance(until, lambda: waiting.strand.over)
-        if not waiting.strand.over and not self._broken():
-            self.problems.append("waiting: nobody was told of the message that was waited for")
+        self._told(comes, [waits], waiting.WOKEN_SECONDS)
         self._return([home])
         world.enter(self.hub.world)
         self.problems += asked
         self.problems += invariants.rows_left(self.place)
+
+    def _line(self, name: str) -> None:
+        """Let several stand in line, and messages come for all of them at once."""
+        homes = [self._process(f"line{n}-0") for n in range(2)]
+        clients = [self._client(homes[n % 2], str(n)) for n in range(waiting.STAND)]
+        for n, client in enumerate(clients):
+            stands = partial(waiting.stand, client, name, waiting.TURNS)
+            self._spawn(homes[n % 2], client, stands)
+        self._advance(self.scheduler.now_ns + SECOND, lambda: False)
+        messages = waiting.some(waiting.STAND * waiting.TURNS)
+        comes = partial(self.place.queues[name].enqueue_many, self.place.db, messages)
+        self._told(comes, clients, waiting.SERVED_SECONDS + 50 * self.seam.latency)
+        self._return(homes)
+
+    def _told(
+        self, comes: Callable[[], object], clients: Sequence[SimulatedClient], seconds: float
+    ) -> None:
+        """Within so long clients have taken what comes."""
+        world.enter(self.hub.world)
+        comes()
+        until = self.scheduler.now_ns + int(seconds * SECOND)
+        self._advance(until, lambda: all(client.strand.over for client in clients))
+        left = [client.doing for client in clients if not client.strand.over]
+        if left and not self._broken():
+            self.problems.append(f"waiting: after {seconds:.2f} s: {left}")
 
     @property
     def virtual_seconds(self) -> float:

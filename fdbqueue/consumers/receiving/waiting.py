@@ -99,15 +99,14 @@ class _Round(Struct, frozen=True):
     """What came of a leader's round.
 
     answer: of the leader's own request; None if it was not answered. dead: whether the leader was
-    taken for dead. deposed: whether another consumer leads. others: how many others were served.
-    signal, patience: what to wait for before the next round, and for how many seconds.
+    taken for dead. others: how many others were served. signal, patience: what to wait for before
+    the next round, and for how many seconds.
     away: whether the leader takes the lead with it. resume: where its next round goes on.
     """
 
     step: Step
     answer: Sequence[Delivery] | None = None
     dead: bool = False
-    deposed: bool = False
     others: int = 0
     demand: int = 0
     wrote: bool = False
@@ -274,7 +273,7 @@ class _Waiter:
                 raise _TakenForDead
             if played.step in (Step.LEAVE, Step.HAND_OVER):
                 self.leads, self.watch = False, None
-                self.listed = self.listed and played.deposed
+                self.listed = False
                 if played.away:
                     self.access.take_lead(self.ticket.claim)
                 return answer
@@ -312,7 +311,9 @@ class _Waiter:
         due = promotion.reads(tr, scope)
         supply.enter(tr, scope)
         if leads.value != me:
-            return _Round(Step.LEAVE, deposed=True)
+            if self.listed:
+                self._withdraw(tr)  # As a guard it would be told of messages in the leader's place.
+            return _Round(Step.LEAVE)
         if promotion.promote_all(tr, scope, due, every=bool(supply.subscription)).changed:
             issued = fulfilment.reads(tr, supply, self.expected)
         served = fulfilment.serve(tr, scope, supply, issued, me, spare=done, resume=self.resume)
