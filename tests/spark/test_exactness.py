@@ -173,7 +173,9 @@ def test_any_value_goes_through_json_as_with_sparks_own_functions(spark: SparkSe
         for each in columns
     }
     ours = {
-        each.name: [json_text.writer(each.dataType)(one) for one in given[each.name].to_pylist()]
+        each.name: [
+            json_text.writer(each.dataType)(one).decode() for one in given[each.name].to_pylist()
+        ]
         for each in columns
     }
 

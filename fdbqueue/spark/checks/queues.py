@@ -19,22 +19,12 @@ from ..jobs.events import BORN, TAKES, into, named, state_of, version, with_neig
 from ..jobs.events import read as read_history
 from ..jobs.steps import OnProgress, steps
 from .interval_joins import least_open
-from .violations import (
-    Verdict,
-    Violation,
-    as_findings,
-    check_rows,
-    described,
-    first_of_each,
-    union,
-)
+from .violations import Verdict, Violation, findings, violations
 
 SLACK = 5 * VERSIONS_PER_SECOND
 """Versions by which a taker's read may be older than its commit."""
 STATES = tuple(state.value for state in State)
 
-
-_QUEUE = ["run", "queue"]
 _NEVER = (1 << 62) - 1
 
 
@@ -102,7 +92,6 @@ def check_history(
     )
     events = history.join(F.broadcast(beside), "queue").withColumns(
         {
-            "run": F.col("queue"),
             "at_ms": F.unix_millis("at"),
             "at": version(F.col("stamp")),
             "place": F.nullif("place", F.lit("")),
@@ -114,18 +103,16 @@ def check_history(
     counted = _counted(events)
     partial = _partial(counted, queues)
     step("checking")
-    # A taker's read may be older than its commit.
-    ordered = _taken_out_of_order(events.where("ordered"), "overtaken", SLACK)
-    first = first_of_each(union([_steps(events, partial), ordered]))
-    violations = described(first, _shown_by(first, events), _describe)
-    violations += [each for one in queues for each in _counters(one, counted, one.name in partial)]
+    found = _steps(events, partial).union(_taken_out_of_order(events.where("ordered")))
+    broken = violations(found, events, _describe)
+    broken += [each for one in queues for each in _counters(one, counted, one.name in partial)]
     return Verdict(
         tuple(each.name for each in queues),
         {
             "events": sum(row["events"] for row in counted),
             "messages": sum(row["messages"] for row in counted),
         },
-        tuple(violations),
+        tuple(broken),
         (
             *(
                 f"the beginning of the history of {name}: it no longer has {missing:,} of "
@@ -168,7 +155,7 @@ def _steps(events: DataFrame, partial: Iterable[str]) -> DataFrame:
     )
     where = "{transition} of {id}, which is {state}"
     illegal = "not unknown and not state <=> source"
-    return check_rows(
+    return findings(
         detailed,
         [
             ("unknown transition", "not known", where),
@@ -196,29 +183,26 @@ def _steps(events: DataFrame, partial: Iterable[str]) -> DataFrame:
                 "{id}: {due_ms - at_ms} ms too early",
             ),
         ],
-        tags="array(id)",
     )
 
 
-# -- counters ---------------------------------------------------------------------------------
-
-
-def _taken_out_of_order(events: DataFrame, kind: str, patience: int = 0) -> DataFrame:
-    """Messages taken while another one with a better place was ready.
-
-    events: see ``with_neighbors``, with a column place, which gives the order, or null. patience:
-    how long the other message must have been ready.
-    """
+def _taken_out_of_order(events: DataFrame) -> DataFrame:
+    """Messages taken while another one with a better place had been ready for longer than
+    ``SLACK``. Those without a place wait for their ordering keys."""
     placed = events.where("place is not null")
     ready = placed.where(F.col("transition").isin(into(State.READY))).selectExpr(
-        *(*_QUEUE, f"at + {patience} as begin", f"coalesce(after_at, {_NEVER}) as end"),
+        "queue",
+        f"at + {SLACK} as begin",
+        f"coalesce(after_at, {_NEVER}) as end",
         "struct(place, id) as what",
     )
     takes = placed.where(F.col("transition").isin(*TAKES))
-    takes = takes.select(*_QUEUE, "at", "transition", "id", "place")
-    passed = least_open(ready, takes, _QUEUE).where("what.place < place")
+    passed = least_open(ready, takes.select("queue", "at", "transition", "id", "place"), ["queue"])
     detail = "{queue}: event {at}: {transition} of {id}, but {what.id} is ready"
-    return as_findings(passed, kind, detail, tags="array(id, what.id)")
+    return findings(passed, [("overtaken", "what.place < place", detail)], "array(id, what.id)")
+
+
+# -- counters ---------------------------------------------------------------------------------
 
 
 def _counted(events: DataFrame) -> list[Row]:
@@ -257,16 +241,6 @@ def _counters(one: QueueSnapshot, counted: list[Row], partial: bool) -> Iterator
                     f"{one.name}: level {level}: {found:,} {name}, but its history has {expected:,}"
                 )
                 yield Violation(one.name, "counter", 1, detail)
-
-
-# -- what shows it ----------------------------------------------------------------------------
-
-
-def _shown_by(first: list[Row], events: DataFrame) -> DataFrame:
-    """The events of the messages in the findings."""
-    rows = [(n, row["run"], tag) for n, row in enumerate(first) for tag in row["one"]["tags"]]
-    wanted = events.sparkSession.createDataFrame(rows, "finding int, run string, id string")
-    return events.join(F.broadcast(wanted), ["run", "id"]).orderBy("finding", "stamp")
 
 
 def _describe(row: Row) -> str:

@@ -1,14 +1,13 @@
-"""Findings: rows while Spark computes them, and plain values at the end.
+"""The verdict of a check; and findings, the rows that Spark computes it from.
 
-A row has run, kind, queue, detail, tags (its messages) and refs (its operations). Conditions and
-details are SQL over the columns of the rows that are checked.
+A finding has queue, kind, detail, and the ids of its messages. Conditions and details are SQL over
+the columns of the rows that are checked.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
 from string import Formatter
 from typing import Any
 
@@ -16,9 +15,8 @@ from msgspec import Struct, to_builtins
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-REFS = "array<struct<who: string, n: bigint>>"
 MOST_SHOWN = 30
-"""Most operations or events shown with a violation."""
+"""Most events shown with a violation."""
 
 Condition = tuple[str, str, str]
 """The kind of a finding, the condition under which a row is one, and its detail: see ``text``."""
@@ -27,7 +25,7 @@ Condition = tuple[str, str, str]
 class Violation(Struct, frozen=True):
     """A violated guarantee: how often, and the first case with the events that show it.
 
-    source: the run or the queue.
+    source: the queue.
     """
 
     source: str
@@ -77,64 +75,37 @@ def text(template: str) -> Column:
     return F.concat(*parts)
 
 
-def as_findings(
-    frame: DataFrame,
-    kind: Column | str,
-    detail: str,
-    *,
-    tags: str = "array()",
-    refs: str = "array()",
-) -> DataFrame:
-    """Each row as a finding. kind: a text, or a column. detail: see ``text``. tags, refs: SQL."""
-    return frame.select(
-        "run",
-        F.lit(kind).alias("kind"),
-        "queue",
-        text(detail).alias("detail"),
-        F.expr(tags).cast("array<string>").alias("tags"),
-        F.expr(refs).cast(REFS).alias("refs"),
-    )
-
-
-def check_rows(
-    frame: DataFrame, tests: Iterable[Condition], *, tags: str = "array()", refs: str = "array()"
-) -> DataFrame:
-    """The findings of several conditions, in one pass."""
+def findings(frame: DataFrame, tests: Iterable[Condition], ids: str = "array(id)") -> DataFrame:
+    """The findings of several conditions, in one pass. ids: SQL."""
     hits = [
         F.when(F.expr(condition), F.struct(F.lit(kind).alias("kind"), text(detail).alias("detail")))
         for kind, condition, detail in tests
     ]
-    hit = frame.withColumn("hit", F.explode(F.array_compact(F.array(*hits))))
-    return as_findings(hit, F.col("hit.kind"), "{hit.detail}", tags=tags, refs=refs)
+    hit = F.explode(F.array_compact(F.array(*hits))).alias("hit")
+    return frame.select("queue", hit, F.expr(ids).alias("ids")).select("queue", "hit.*", "ids")
 
 
-def union(frames: Iterable[DataFrame]) -> DataFrame:
-    """All rows of some tables. Columns that a table lacks are null."""
-    return reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), frames)
-
-
-def first_of_each(findings: DataFrame) -> list[Row]:
-    """For each run and kind, the number of findings, and one of them."""
-    one = F.min(F.struct("queue", "detail", "tags", "refs")).alias("one")
-    counted = findings.groupBy("run", "kind").agg(F.count("*").alias("count"), one)
-    return counted.orderBy("run", "kind").collect()
-
-
-def described(
-    first: list[Row], shown_by: DataFrame, describe: Callable[[Row], str]
+def violations(
+    found: DataFrame, events: DataFrame, describe: Callable[[Row], str]
 ) -> list[Violation]:
-    """The rows of ``first_of_each`` as plain values.
-
-    shown_by: what shows each, in order; its column ``finding`` is the number of the row.
-    """
-    shown: dict[int, list[str]] = {}
-    for row in shown_by.collect() if first else ():
-        texts = shown.setdefault(row["finding"], [])
-        if len(texts) < MOST_SHOWN:
-            texts.append(describe(row))
+    """The first finding of each queue and kind, with the events of its messages."""
+    one = F.min(F.struct("detail", "ids")).alias("one")
+    counted = found.groupBy("queue", "kind").agg(F.count("*").alias("count"), one)
+    first = counted.orderBy("queue", "kind").collect()
+    if not first:
+        return []
+    rows = [(n, row["queue"], each) for n, row in enumerate(first) for each in row["one"]["ids"]]
+    wanted = events.sparkSession.createDataFrame(rows, "finding int, queue string, id string")
+    shown: dict[int, list[str]] = defaultdict(list)
+    for row in events.join(F.broadcast(wanted), ["queue", "id"]).orderBy("stamp").collect():
+        shown[row["finding"]].append(describe(row))
     return [
         Violation(
-            row["run"], row["kind"], row["count"], row["one"]["detail"], tuple(shown.get(n, ()))
+            row["queue"],
+            row["kind"],
+            row["count"],
+            row["one"]["detail"],
+            tuple(shown[n][:MOST_SHOWN]),
         )
         for n, row in enumerate(first)
     ]

@@ -12,14 +12,13 @@ from pathlib import Path
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+from pyspark.sql.types import StringType, StructType
 
 from ...errors import InvalidArgument, JobFailed, QueueError, SinkUnfinished
 from ...queue.queue import Queue
 from ...queue.streams.sinks import ROOM_SECONDS, Sink
 from ...store.binding import fdb
 from ...values.durations import Seconds, patience
-from ...values.serializers import JSON
 from .. import session, stores
 from ..source import encoding, write
 from ..source.encoding import COLUMNS, CORRUPT
@@ -30,13 +29,6 @@ FORMATS = ("parquet", "json", "csv", "orc")
 _ENDINGS = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}
 _READ_ONLY = {name for columns in TABLES.values() for name in columns} - set(COLUMNS)
 """Columns of tables of messages that an enqueue does not take. A load ignores them."""
-
-_AS_JSON = {
-    "ignoreNullFields": "false",
-    # Spark's own formats drop everything below a millisecond.
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
-}
 
 
 class Loaded(Struct, frozen=True):
@@ -116,20 +108,16 @@ def load(
     spark = session.resolve(spark)
     with plain_errors(), tempfile.TemporaryDirectory(prefix="fdbqueue-") as directory:
         frame = _read(spark, names, kind, schema, options or {})
-        frame, content_type = _messages(frame, columns or {}, headers or {})
+        frame = _messages(frame, columns or {}, headers or {})
         encoding.check(frame.schema)
-        summary = Path(directory, "summary.json")
-        writer = (
-            frame.write.format("fdbqueue")
-            .mode("append")
-            .options(**given, contentType=content_type, summary=str(summary))
-        )
+        summary = str(Path(directory, "summary.json"))
+        writer = frame.write.format("fdbqueue").mode("append").options(**given, summary=summary)
         try:
             with reporting(progress and (lambda: progress(_step(db, sink)))), plain_errors():
                 writer.save()
         except JobFailed as error:
             raise _unfinished(db, sink, error) from None
-        result = json.loads(summary.read_text())
+        result = json.loads(Path(summary).read_text())
     samples = tuple(result.pop("samples"))
     return Loaded(name, **result, samples=samples, seconds=time.monotonic() - begun)
 
@@ -194,16 +182,13 @@ def _words(expressions: Iterable[str]) -> set[str]:
 
 def _messages(
     frame: DataFrame, columns: Mapping[str, str], headers: Mapping[str, str]
-) -> tuple[DataFrame, str]:
-    """The columns of a write, and the content type of payloads that are encoded already."""
+) -> DataFrame:
+    """The columns of a write."""
     names = frame.columns
     made: dict[str, Column] = {}
-    content_type = ""
     shaped = "payload" in names and "payload" not in columns
     if "payload" not in columns and not shaped:
-        whole = F.struct(*(F.col(_quoted(name)) for name in names if name != CORRUPT))
-        made["payload"] = F.to_json(whole, _AS_JSON)
-        content_type = JSON
+        made["payload"] = F.struct(*(F.col(_quoted(name)) for name in names if name != CORRUPT))
     if shaped:
         used = _words([*columns.values(), *headers.values()]) - set(COLUMNS)
         left = (name for name in names if name not in _READ_ONLY and name.lower() not in used)
@@ -213,11 +198,7 @@ def _messages(
         made["headers"] = F.struct(*(F.expr(text).alias(name) for name, text in headers.items()))
     if CORRUPT in names:
         made[CORRUPT] = F.col(CORRUPT)
-    chosen = frame.select(*(column.alias(name) for name, column in made.items()))
-    if isinstance(chosen.schema["payload"].dataType, StructType | ArrayType | MapType):
-        chosen = chosen.withColumn("payload", F.to_json("payload", _AS_JSON))
-        content_type = JSON
-    return chosen, content_type
+    return frame.select(*(column.alias(name) for name, column in made.items()))
 
 
 def _quoted(name: str) -> str:

@@ -233,8 +233,8 @@ def _payload(type_: DataType, given: str) -> Callable[[pa.Array], list[Any]]:
         return _list
     if isinstance(type_, StringType) and given:
         return lambda column: _list(column.cast(pa.binary()))
-    text = json_text.writer(type_)
-    return lambda column: [None if each is None else text(each).encode() for each in _list(column)]
+    write = json_text.writer(type_)
+    return lambda column: [None if each is None else write(each) for each in _list(column)]
 
 
 def _list(column: pa.Array) -> list[Any]:
@@ -261,7 +261,7 @@ def _header(type_: DataType) -> Callable[[Any], Any]:
     """The function that makes a header of a value. A type always gives the same kind of header."""
     if not isinstance(type_, DecimalType):
         return lambda value: value
-    convert: Callable[[Any], Any] = json_text.plain
+    convert: Callable[[Any], Any] = "{:f}".format
     if type_.scale == 0 and type_.precision <= _INT_DIGITS:
         convert = int
     elif type_.precision <= _FLOAT_DIGITS:

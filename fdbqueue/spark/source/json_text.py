@@ -1,201 +1,264 @@
-"""JSON without loss of digits.
+"""JSON by the types of Spark, without loss of digits.
 
-``json`` turns every number with a point into a float. Here a number keeps its text until the type
-of its column is known, and values are written by the type of their column.
+msgspec reads and writes it. This module says which of its types each type of Spark is, and has what
+the two see differently: a text takes any value, as it is written, and there are NaN and infinities.
+Spark's ``from_json`` reads what is written here as the same values, and the other way round.
 """
 
 from __future__ import annotations
 
-import base64
-import json
+import re
 import struct
-from collections.abc import Callable
-from decimal import Decimal
-from json import decoder, scanner
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
 from math import isfinite, isnan
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+from msgspec import DecodeError, Meta, Raw, json
 from pyspark.sql import types
 
 from ...errors import InvalidSchema
 
-Write = Callable[[Any], str]
+Convert = Callable[[Any], Any]
+
+_READ, _WRITTEN = "read from", "written as"
+_KEYS = (types.StringType, types.CharType, types.VarcharType)
+"""What the keys of a map are that is read."""
+
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+_BARE = re.compile(rb'("(?:[^"\\]|\\.)*")|(-?(?:NaN|Infinity))')
+"""Texts, and what is no number outside of them."""
+_typed_dict: Any = TypedDict
+_encoder = json.Encoder(decimal_format="number")
+_strings = json.Decoder(str)
+
+
+def reader(type_: types.DataType) -> Callable[[bytes], Any]:
+    """The function that reads JSON as what PyArrow takes for a type. It raises ``ValueError`` or
+    ``RecursionError``. Raises ``InvalidSchema`` for a type that JSON cannot express."""
+    made: Any = _type(type_, _READ)
+    decoder = json.Decoder(made, dec_hook=_read, float_hook=_Number)
+    finish = _inside(type_, {types.StringType: _text}, list) or _same
+
+    def read(payload: bytes) -> Any:
+        try:
+            return finish(decoder.decode(payload))
+        except DecodeError:
+            quoted = _BARE.sub(lambda found: found[1] or b'"%b"' % found[2], payload)
+            if quoted == payload:
+                raise
+            return finish(decoder.decode(quoted))
+
+    return read
+
+
+def writer(type_: types.DataType) -> Callable[[Any], bytes]:
+    """The function that writes a value of a type, as PyArrow gives it, as JSON.
+
+    Raises ``InvalidSchema`` for a type that JSON cannot express.
+    """
+    _type(type_, _WRITTEN)
+    prepare = _inside(type_, {types.FloatType: _single, types.DoubleType: _double}, _object)
+    return _encoder.encode if prepare is None else lambda value: _encoder.encode(prepare(value))
+
+
+# -- types ------------------------------------------------------------------------------------
+
+
+def _type(type_: types.DataType, verb: str) -> Any:
+    """What msgspec is to read for a type. ``Raw`` may be null by itself."""
+    made: Any
+    match type_:
+        case types.StructType():
+            fields = {each.name: _type(each.dataType, verb) for each in type_}
+            made = _typed_dict("Fields", fields, total=False)
+        case types.ArrayType():
+            made = list[_type(type_.elementType, verb)]  # type: ignore[misc]
+        case types.MapType() if type(type_.keyType) in (_LEAVES if verb == _WRITTEN else _KEYS):
+            made = dict[str, _type(type_.valueType, verb)]  # type: ignore[misc]
+        case types.DecimalType():
+            made = _leaf(_decimal(type_.precision, type_.scale))
+        case _ if type(type_) in _LEAVES:
+            made = _LEAVES[type(type_)]
+        case _:
+            raise InvalidSchema(
+                column="payload",
+                problem=f"{type_.simpleString().upper()} cannot be {verb} JSON: make it a STRING",
+            )
+    return made if made is Raw else made | None
+
+
+def _inside(
+    type_: types.DataType,
+    leaves: Mapping[type[types.DataType], Convert],
+    join: Callable[[Iterable[tuple[Any, Any]]], Any],
+) -> Convert | None:
+    """The function that converts the leaves of a value, and its maps; None if there are none."""
+    made: Convert | None = None
+    match type_:
+        case types.StructType():
+            fields = {each.name: _inside(each.dataType, leaves, join) for each in type_}
+            some = {name: inner for name, inner in fields.items() if inner is not None}
+            made = partial(_fields, some) if some else None
+        case types.ArrayType():
+            inner = _inside(type_.elementType, leaves, join)
+            made = None if inner is None else lambda values: [*map(inner, values)]
+        case types.MapType():
+            key, value = (
+                _inside(each, leaves, join) or _same for each in (type_.keyType, type_.valueType)
+            )
+            made = lambda pairs: join([(key(k), value(v)) for k, v in _pairs(pairs)])  # noqa: E731
+        case _:
+            made = leaves.get(type(type_))
+    convert = made
+    return None if convert is None else lambda value: None if value is None else convert(value)
+
+
+def _fields(some: Mapping[str, Convert], row: dict[str, Any]) -> dict[str, Any]:
+    return row | {name: inner(row.get(name)) for name, inner in some.items()}
+
+
+def _pairs(given: Any) -> Any:
+    return given.items() if isinstance(given, dict) else given
+
+
+def _object(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """An object of a map whose keys may be no texts."""
+    return {
+        key if type(key) is str else _encoder.encode(key).decode().strip('"'): value
+        for key, value in pairs
+    }
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 # -- reading ----------------------------------------------------------------------------------
 
 
-class Number(str):
-    """The text of a number that is not an integer, of NaN or of an infinity."""
+class _Number(str):
+    """The text of a number that is not an integer."""
 
     __slots__ = ()
 
 
-class Object(dict[str, Any]):
-    """An object, with the whole text, and where in it the object begins and ends."""
+class _Leaf(type):
+    """The class of a type whose values a function reads, which may be of any class."""
 
-    at: tuple[str, int, int]
-
-
-class Array(list[Any]):
-    """An array, with the same."""
-
-    at: tuple[str, int, int]
+    def __instancecheck__(cls, value: object) -> bool:
+        return True
 
 
-class NeedsText(Exception):
-    """Raised when ``loads`` did not keep the text that is needed."""
+def _read(leaf: Any, value: Any) -> Any:
+    return leaf.read(value)
 
 
-_NUMBERS: dict[str, Any] = {"parse_float": Number, "parse_constant": Number}
-_decoder = json.JSONDecoder(**_NUMBERS)
+def _leaf(read: Convert) -> Any:
+    return _Leaf("Leaf", (), {"read": staticmethod(read)})
 
 
-class _Exact(json.JSONDecoder):
-    """Keeps the text of objects and arrays. Slower: it runs in Python."""
+def _of_text(read: Callable[[str], Any]) -> Any:
+    def leaf(value: Any) -> Any:
+        if type(value) is not str:
+            raise ValueError(f"{value!r:.80} is not a string")
+        return read(value)
 
-    def __init__(self) -> None:
-        super().__init__(**_NUMBERS)
-        library: Any = decoder
-        scan: Any = scanner
-        parts: Any = self
-        parts.parse_object = lambda at, strict, _, *more: library.JSONObject(
-            at, strict, self._scan, *more
-        )
-        parts.parse_array = lambda at, _: library.JSONArray(at, self._scan)
-        self._inner = scan.py_make_scanner(parts)
-        parts.scan_once = self._scan
-
-    def _scan(self, text: str, begin: int) -> tuple[Any, int]:
-        value, end = self._inner(text, begin)
-        if type(value) is dict:
-            value = Object(value)
-        elif type(value) is list:
-            value = Array(value)
-        else:
-            return value, end
-        value.at = (text, begin, end)
-        return value, end
+    return _leaf(leaf)
 
 
-_exact = _Exact()
+def _integer(bits: int) -> Any:
+    limit = 1 << (bits - 1)
+    return Annotated[int, Meta(ge=-limit, le=limit - 1)]
 
 
-def loads(payload: bytes, *, exact: bool = False) -> Any:
-    """Parse JSON. Numbers that are not integers become ``Number``.
+def _number(kind: str, largest: float, value: Any) -> float:
+    """Takes NaN and infinities as texts too, as Spark writes them."""
+    if type(value) not in (int, _Number) and value not in _NO_NUMBERS:
+        raise ValueError(f"{value!r:.80} is not a number")
+    found = float(value)
+    if abs(found) > largest and value not in _NO_NUMBERS:
+        raise ValueError(f"{value} does not fit {kind}")
+    return found
 
-    exact: keep the text of objects and arrays, for ``written``. Raises ``ValueError``,
-    ``RecursionError``.
-    """
-    text = payload.decode(json.detect_encoding(payload), "surrogatepass")
-    return (_exact if exact else _decoder).decode(text)
+
+def _decimal(precision: int, scale: int) -> Convert:
+    # Spark rounds like this. The context also keeps huge numbers from being expanded.
+    exactly = Context(prec=precision, rounding=ROUND_HALF_UP)
+    last = Decimal(1).scaleb(-scale)
+
+    def convert(value: Any) -> Decimal:
+        if type(value) not in (int, _Number, str):
+            raise ValueError(f"{value!r:.80} is not a number")
+        try:
+            found = Decimal(value).quantize(last, context=exactly)
+        except ArithmeticError:
+            found = Decimal("NaN")
+        if not found.is_finite():
+            raise ValueError(f"{value} does not fit DECIMAL({precision},{scale})")
+        return found
+
+    return convert
 
 
-def written(value: Any) -> str:
-    """The text of a parsed value. Raises ``NeedsText``."""
-    match value:
-        case Object() | Array():
-            text, begin, end = value.at
-            return text[begin:end]
-        case dict() | list():
-            raise NeedsText
-        case Number():
-            return str(value)
-    return json.dumps(value)
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _local_moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo:
+        raise ValueError(f"{text} has a time zone")
+    return moment
+
+
+def _text(value: Raw | str) -> str | None:
+    if isinstance(value, str):  # a key of a map
+        return value
+    written = bytes(value)
+    if written[:1] == b'"':
+        return _strings.decode(written)
+    return None if written == b"null" else written.decode()
+
+
+_LEAVES: dict[type[types.DataType], Any] = {
+    types.StringType: Raw,
+    types.CharType: Raw,
+    types.VarcharType: Raw,
+    types.NullType: type(None),
+    types.BooleanType: bool,
+    types.ByteType: _integer(8),
+    types.ShortType: _integer(16),
+    types.IntegerType: _integer(32),
+    types.LongType: _integer(64),
+    types.FloatType: _leaf(partial(_number, "FLOAT", (2 - 2**-24) * 2.0**127)),
+    types.DoubleType: _leaf(partial(_number, "DOUBLE", sys.float_info.max)),
+    types.DecimalType: Decimal,
+    types.DateType: _of_text(date.fromisoformat),
+    types.TimestampType: _of_text(_moment),
+    types.TimestampNTZType: _of_text(_local_moment),
+    types.BinaryType: _of_text(partial(b64decode, validate=True)),
+}
 
 
 # -- writing ----------------------------------------------------------------------------------
 
 
-def writer(type_: types.DataType) -> Write:
-    """The function that writes a value of a type, as PyArrow gives it, as JSON.
-
-    Raises ``InvalidSchema`` for a type that JSON cannot express.
-    """
-    inner = _writer(type_)
-    return lambda value: "null" if value is None else inner(value)
-
-
-def _writer(type_: types.DataType) -> Write:
-    match type_:
-        case types.StructType():
-            return _struct([(f"{_text(each.name)}:", writer(each.dataType)) for each in type_])
-        case types.ArrayType():
-            element = writer(type_.elementType)
-            return lambda values: f"[{','.join(map(element, values))}]"
-        case types.MapType() if type(type_.keyType) in _WRITERS:
-            key, value = _key(_writer(type_.keyType)), writer(type_.valueType)
-            return lambda pairs: f"{{{','.join(f'{key(k)}:{value(v)}' for k, v in pairs)}}}"
-    known = _WRITERS.get(type(type_))
-    if known is None:
-        raise InvalidSchema(
-            column="payload",
-            problem=f"{type_.simpleString().upper()} cannot be written as JSON: make it a STRING",
-        )
-    return known
-
-
-def _struct(fields: list[tuple[str, Write]]) -> Write:
-    def write(row: dict[str, Any]) -> str:
-        parts = [
-            name + each(value) for (name, each), value in zip(fields, row.values(), strict=True)
-        ]
-        return f"{{{','.join(parts)}}}"
-
-    return write
-
-
-def _key(write: Write) -> Write:
-    def key(value: Any) -> str:
-        text = write(value)
-        return text if text.startswith('"') else f'"{text}"'
-
-    return key
-
-
-def _float(value: float) -> str:
+def _double(value: float) -> float | str:
     if isfinite(value):
-        return repr(value)
-    return '"NaN"' if isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+        return value
+    return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _single(value: float) -> str:
-    """The shortest text of a 32-bit float. Nine digits are always enough."""
-    if not isfinite(value) or value == 0:
-        return _float(value)
+def _single(value: float) -> float | str:
+    """The shortest double that a 32-bit float reads as itself. Nine digits are always enough."""
+    if not isfinite(value):
+        return _double(value)
     packed = struct.pack("f", value)
-    texts = (f"{value:.{digits}g}" for digits in range(6, 10))
-    return next(text for text in texts if struct.pack("f", float(text)) == packed)
-
-
-def plain(value: Decimal) -> str:
-    """A decimal without an exponent."""
-    return f"{value:f}"
-
-
-_text: Write = json.encoder.encode_basestring
-
-
-def _moment(value: Any) -> str:
-    return f'"{value.isoformat()}"'
-
-
-_WRITERS: dict[type, Write] = {
-    types.StringType: _text,
-    types.CharType: _text,
-    types.VarcharType: _text,
-    types.BooleanType: lambda value: "true" if value else "false",
-    types.ByteType: str,
-    types.ShortType: str,
-    types.IntegerType: str,
-    types.LongType: str,
-    types.FloatType: _single,
-    types.DoubleType: _float,
-    types.DecimalType: plain,
-    types.BinaryType: lambda value: f'"{base64.b64encode(value).decode()}"',
-    types.DateType: _moment,
-    types.TimestampType: _moment,
-    types.TimestampNTZType: _moment,
-    types.NullType: lambda _: "null",
-}
-"""Types that Spark's ``from_json`` reads back as the same values."""
+    texts = (float(f"{value:.{digits}g}") for digits in range(6, 10))
+    return next(each for each in texts if struct.pack("f", each) == packed)
