@@ -29,7 +29,7 @@ def pages() -> dict[Path, str]:
     docs = ROOT / "docs"
     spark = {
         f"spark {each}": option_tables.spark(getattr(settings, each.upper()))
-        for each in ("location", "layout", "rows", "limits", "writing")
+        for each in ("location", "layout", "rows", "places", "limits", "writing")
     }
     options = {
         "queue": option_tables.queue(),

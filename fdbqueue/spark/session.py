@@ -106,7 +106,7 @@ def register(spark: SparkSession) -> None:
             purpose=f"Spark ({error})", package="pyspark>=4.2 and pyarrow>=18", extra="spark"
         ) from None
     with _starting:
-        spark.dataSource.register(FdbQueueSource)
+        spark.dataSource.register(FdbQueueSource.known_to(spark))
         spark.createDataFrame([], "activates STRING")
 
 

@@ -62,7 +62,6 @@ def test_a_schema_of_the_user_names_the_columns_and_conditions_are_pushed_down(
         spark.read.format("fdbqueue")
         .schema("payload STRING, level INT, enqueued_at TIMESTAMP")
         .options(**source)
-        .option("pushdown", "true")
         .load()
     )
     some = table.where("level IN (1, 2, 3) AND level < 3 AND enqueued_at > '2020-01-01'")

@@ -313,6 +313,118 @@ def test_a_stream_begins_with_the_first_message_of_a_time(
 
 
 @pytest.mark.parametrize("make", [browser, consumer])
+def test_a_stream_ends_where_each_level_is_told_to(
+    db: fdb.Database, queue: Queue, source: dict[str, str], make: Callable[..., Any]
+) -> None:
+    sent = [NewMessage(b"%d%d" % (n, turn), priority=n) for turn in range(3) for n in (9, 5, 0)]
+    ids = [queue.enqueue(db, each.payload, priority=each.priority) for each in sent]
+    ends = json.dumps({"0": "first", "4": ids[4]})
+    reader = make(source, endingoffsets=ends, maxmessagesperbatch=2)
+    offset, seen = reader.initialOffset(), []
+    while (end := latest(reader, offset)) != offset:
+        seen += rows(reader, offset, end)
+        offset = end
+    assert seen == [b"50", b"00", b"01", b"02"]
+    queue.enqueue(db, b"more", priority=9)
+    assert latest(reader, offset) == offset
+
+
+def columns(*names: str) -> StructType:
+    types = {"payload": BinaryType(), "reason": StringType(), "transition": StringType()}
+    return StructType([StructField(name, types[name]) for name in names])
+
+
+def passed(reader: Any, start: Offset, end: Offset) -> list[tuple[Any, ...]]:
+    return [
+        tuple(row.values())
+        for part in reader.partitions(start, end)
+        for made in fresh(reader).read(part)
+        for row in made.to_pylist()
+    ]
+
+
+def test_a_stream_browses_the_history(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, source: dict[str, str]
+) -> None:
+    queue.set_options(db, history_seconds=3_600)
+    options = {**source, "table": "history", "maxmessagesperbatch": "4"}
+
+    def made() -> browse_stream.BrowseReader:
+        return browse_stream.BrowseReader.of(options, columns("transition"))
+
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    reader = made()
+    start = reader.initialOffset()
+    first = latest(reader, start)
+    assert passed(reader, start, first) == [("enqueue",)] * 3
+    assert latest(reader, first) == first
+    for delivery in queue.receive_many(db, 3):
+        queue.ack(db, delivery)
+    end = first
+    seen = []
+    while (to := latest(reader, end)) != end:
+        seen += passed(made(), end, to)
+        end = to
+    assert sorted(seen) == [("ack",)] * 3 + [("lease",)] * 3
+    # Another that begins now, or with a time, sees what comes after that
+    later = browse_stream.BrowseReader.of(
+        {**options, "startingoffsets": "now"}, columns("transition")
+    )
+    begun = later.initialOffset()
+    queue.enqueue(db, b"d")
+    assert passed(later, begun, latest(later, begun)) == [("enqueue",)]
+
+
+def test_a_stream_of_history_tells_that_lines_were_removed_before_it_came_to_them(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, source: dict[str, str]
+) -> None:
+    queue.set_options(db, history_seconds=3_600)
+    queue.enqueue_many(db, [b"a", b"b"])
+
+    def made(**options: str) -> browse_stream.BrowseReader:
+        given = {**source, "table": "history", **options}
+        return browse_stream.BrowseReader.of(given, columns("transition"))
+
+    reader = made()
+    start = reader.initialOffset()
+    first = latest(reader, start)
+    assert latest(reader, first) == first
+    queue.enqueue(db, b"c")
+    planned = latest(reader, first)
+    # When the queue removes what is too old
+    clock = ManualClock()
+    clock.seconds = 4_000
+    Queue.open(db, queue.name, root=space, clock=clock).receive(db)
+    # Then a batch that was planned is not empty without a word
+    with pytest.raises(RowsLost, match="lines of the history"):
+        passed(reader, first, planned)
+    lenient = made(failondataloss="false")
+    assert passed(lenient, first, planned) == []
+    assert latest(lenient, first) != first
+
+
+def test_a_stream_browses_dead_letters_once_no_older_one_can_come_in(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, source: dict[str, str]
+) -> None:
+    clock = ManualClock()
+    early = Queue.open(db, queue.name, root=space, clock=clock)
+    queue.enqueue_many(db, [b"a", b"b", b"c", b"d"])
+    clock.seconds = -10
+    for n in range(3):
+        early.reject(db, queue.receive(db), reason=f"{n}")  # type: ignore[arg-type]
+    queue.reject(db, queue.receive(db), reason="now")  # type: ignore[arg-type]
+    schema = columns("payload", "reason")
+    reader = browse_stream.BrowseReader.of({**source, "table": "dead"}, schema)
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    assert passed(reader, start, end) == [(b"a", "0"), (b"b", "1"), (b"c", "2")]
+    assert latest(reader, end) == end
+    queue.retry(db)
+    with pytest.raises(RowsLost, match="3 of 3 messages"):
+        passed(reader, start, end)
+
+
+@pytest.mark.parametrize("make", [browser, consumer])
 def test_a_batch_waits_for_more_messages_but_no_longer_than_it_may(
     db: fdb.Database,
     queue: Queue,
@@ -411,7 +523,10 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
         ({"startingoffsets": '{"10": "now"}'}, "the levels are 0 to 9"),
         ({"startingoffsets": '{"a": "now"}'}, "is not JSON like"),
         ({"startingoffsets": '{"0": "05-000000000001-0123456789abcdef"}'}, "is not of level 0"),
-        ({"table": "dead"}, "streams read ready messages"),
+        ({"table": "leased"}, "streams browse ready messages"),
+        ({"table": "dead", "mode": "consume", "consumer": "c"}, "and take ready messages"),
+        ({"table": "dead", "endingoffsets": "now"}, "only ready messages have places"),
+        ({"endingoffsets": '{"10": "now"}'}, "the levels are 0 to 9"),
         ({"levels": "1"}, "for tables only; the options are"),
         ({"maxmessagesperbatch": "0"}, "is not between 1"),
         ({"maxbytesperbatch": "much"}, "not a size"),

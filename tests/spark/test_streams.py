@@ -100,9 +100,9 @@ def test_what_is_wrong_is_said_by_the_query(stream: Stream, db: fdb.Database, qu
             stream.start(**options)
         first = str(refused.value).splitlines()[0]
         assert problem.split(":")[0] in first, "it leads, and no traceback is before it"
-    with pytest.raises(Exception, match="streams read ready messages") as refused:
+    with pytest.raises(Exception, match="streams browse ready messages") as refused:
         stream(table="leased")
-    assert "streams read ready messages" in str(refused.value).splitlines()[0]
+    assert "streams browse ready messages" in str(refused.value).splitlines()[0]
     queue.enqueue(db, b"a")
     assert stream() == [[b"a"]]
     with pytest.raises(Exception, match="the checkpoint belongs to mode 'browse'"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, Not
 
 import fdbqueue.spark
 from fdbqueue import NewMessage, Queue, fdb
-from fdbqueue.errors import RowsLost
+from fdbqueue.errors import InvalidOptions, RowsLost
 from fdbqueue.spark.source import batch
 from fdbqueue.spark.source.rows import TABLES
 from fdbqueue.testing import ManualClock
@@ -267,3 +268,54 @@ def test_lines_that_are_about_to_go_are_left_out_where_they_are_not_wanted(
     queue.enqueue_many(db, [b"", b""])
     assert len(read(source, "history", skipExpiring="3000")) == 2, "none is about to go"
     assert read(source, "history", skipExpiring="3700") == []
+
+
+def test_a_table_begins_and_ends_where_each_level_is_told_to(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    ids = queue.enqueue_many(
+        db, [NewMessage(b"%d%d" % (n, turn), priority=n) for turn in range(3) for n in (9, 5, 0)]
+    )
+    found = read(
+        source, startingOffsets=f'{{"4": "{ids[4]}"}}', endingOffsets=f'{{"0": "{ids[3]}"}}'
+    )
+    assert [row["payload"] for row in found] == [b"90", b"51", b"52", b"00", b"01", b"02"]
+    assert read(source, startingOffsets="now") == []
+    assert len(read(source, endingOffsets="now")) == 9
+    with pytest.raises(InvalidOptions, match="only ready has places"):
+        read(source, "dead", endingOffsets="now")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "rows"),
+    [
+        ([EqualTo(("level",), 3)], 1),
+        ([In(("level",), (3, 4)), EqualTo(("key",), "k5")], 1),
+        ([EqualTo(("key",), "k4"), EqualTo(("origin",), "5")], 0),
+        ([EqualTo(("origin",), "5")], 1),
+        ([EqualTo(("n",), 5)], 1),
+        ([In(("n",), (5, 6, 70))], 2),
+        ([GreaterThan(("priority",), 6)], 3),
+        ([GreaterThan(("n",), 6), EqualTo(("payload",), b"")], 10),
+        ([EqualTo(("priority",), 5), EqualTo(("blocked",), True)], 1),
+        ([Not(EqualTo(("level",), 3))], 10),
+    ],
+)
+def test_conditions_are_checked_before_rows_are_made(
+    db: fdb.Database, queue: Queue, source: dict[str, str], conditions: list[Filter], rows: int
+) -> None:
+    sent = [
+        NewMessage(b"", priority=n, key=f"k{n}", headers={"origin": str(n), "n": n})
+        for n in range(10)
+    ]
+    queue.enqueue_many(db, sent)
+    columns = schema(level="INT", origin="STRING", n="BIGINT")
+    options = {**source, "headerColumns": "origin, n BIGINT"}
+    reader = batch.reader(options, columns, pushdown=True)
+    assert isinstance(reader, batch.FilteringReader)
+    assert reader.pushFilters(conditions) == conditions, "Spark checks them, too"
+    found = [made.num_rows for part in reader.partitions() for made in reader.read(part)]
+    assert sum(found) == rows
+    assert not isinstance(batch.reader(options, columns), batch.FilteringReader)
+    off = batch.reader({**options, "pushdown": "false"}, columns, pushdown=True)
+    assert not isinstance(off, batch.FilteringReader)

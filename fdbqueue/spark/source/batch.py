@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 from pyspark.sql.datasource import (
@@ -25,34 +22,44 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ...errors import InvalidOptions
+from ...messages import history
 from ...messages.streams import table_scan
+from ...queue.queue import Queue
+from ...schema.keys import LOWEST, QueueKeys
+from ...store.binding import fdb
 from ...values.selector import Selector
 from ..stores import SharedQueue
-from . import tables
-from .leading import all_leading, leading
-from .rows import Decoder, Layout
+from . import places, tables
+from .leading import leading
+from .places import Places
+from .rows import INT, LONG, STRING, TABLES, Decoder, Layout
 from .settings import BATCH, Location, Options
-from .tables import RowFilter
+from .tables import HISTORY, RowFilter, Scan
 
 
 class Settings(Struct, frozen=True):
-    """The options of a batch read."""
+    """The options of a batch read. pushdown: None if they do not say."""
 
     location: Location
     layout: Layout
     row_filter: RowFilter
+    starts: Places
+    ends: Places
     partition_bytes: int
-    pushdown: bool
+    pushdown: bool | None
     spare: int
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:
-        """Parse and check. Raises ``InvalidOptions``, ``InvalidSelector``."""
+        """Parse and check. Raises ``InvalidOptions``, ``InvalidSelector``, ``InvalidArgument``."""
         options = Options(texts, BATCH)
         selector = options.text("selector")
         layout = Layout.of(options)
-        if selector is not None and layout.table == tables.HISTORY:
+        if selector is not None and layout.table == HISTORY:
             raise InvalidOptions(option="selector", problem="it selects messages, not history")
+        for name in ("startingOffsets", "endingOffsets"):
+            if name in options and layout.table != "ready":
+                raise InvalidOptions(option=name, problem="of tables, only ready has places")
         return cls(
             Location.of(options),
             layout,
@@ -62,110 +69,133 @@ class Settings(Struct, frozen=True):
                 options.time("until"),
                 None if selector is None else Selector(selector),
             ),
+            places.named(options, "startingOffsets"),
+            places.named(options, "endingOffsets"),
             options.size("partitionBytes"),
-            options.truth("pushdown"),
+            options.truth("pushdown") if "pushdown" in options else None,
             options.number("skipExpiring"),
         )
 
 
-@dataclass
-class TablePartition(InputPartition):
-    """A range of keys of one part of a table."""
-
-    part: str
-    begin: bytes
-    end: bytes
-
-
-@dataclass(eq=False)
-class BatchReader(DataSourceReader):
-    """Reads a table. Plain values only: Spark pickles it to its tasks."""
+class BatchReader(tables.Reader, DataSourceReader):
+    """Reads a table."""
 
     _settings: Settings
-    _schema: StructType
-    _queue: SharedQueue
 
     @leading()
     def partitions(self) -> list[InputPartition]:
         """Ranges of each level, none of them too large for a transaction."""
-        settings = self._settings
         db, queue = self._queue.open()
-        parts = tables.ranges(db, queue, settings.layout.table, settings.row_filter, settings.spare)
+        size = self._settings.partition_bytes
         partitions: list[InputPartition] = [
-            TablePartition(part, cut.start, cut.stop)
-            for part, ranges in parts.items()
-            for cut in table_scan.split(db, queue._keys, ranges, settings.partition_bytes)
+            Scan(part, ((cut.start, cut.stop),))
+            for part, ranges in _ranges(db, queue, self._settings).items()
+            for cut in table_scan.split(db, queue._keys, ranges, size)
         ]
         return partitions or [InputPartition(None)]
-
-    @all_leading
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition at one version: see ``table_scan.pages``."""
-        if not isinstance(partition, TablePartition):
-            return
-        db, queue = self._queue.open()
-        decoder = Decoder(self._settings.layout, self._schema)
-        within = slice(partition.begin, partition.end)
-        for _, batch in tables.batches(
-            db, queue, decoder, partition.part, within, self._settings.row_filter
-        ):
-            yield batch
 
 
 class FilteringReader(BatchReader):
     """A reader that takes the query's conditions, so that it reads less.
 
-    Only with the option ``pushdown``: Spark refuses such readers unless
-    ``spark.sql.python.filterPushdown.enabled`` is true.
+    Spark refuses such readers unless ``spark.sql.python.filterPushdown.enabled`` is true.
     """
 
     @leading()
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the read down. Spark still evaluates every condition, so it may be coarse."""
-        time = tables.TIMES.get(self._settings.layout.table, "enqueued_at")
-        levels = range(self._queue.levels)
-        narrowed = _narrowed(self._settings.row_filter, filters, time, levels)
-        self._settings = replace(self._settings, row_filter=narrowed)
+        row_filter, layout = self._settings.row_filter, self._settings.layout
+        time = tables.TIMES.get(layout.table, "enqueued_at")
+        columns = TABLES[layout.table] | dict(layout.header_columns)
+        for each in filters:
+            path: list[str] = [*getattr(each, "attribute", ())]
+            value = getattr(each, "value", None)
+            if len(path) != 1 or value is None or type(each) not in tables.COMPARE:
+                continue
+            column = path[0]
+            if column == "level":
+                row_filter = _of_levels(row_filter, each, value, self._queue.levels)
+            elif column == time and isinstance(value, datetime):
+                row_filter = _of_time(row_filter, each, value)
+            elif columns.get(column) in (STRING, INT, LONG) and (
+                column in TABLES[layout.table] or isinstance(each, EqualTo | In)
+            ):
+                row_filter = replace(row_filter, conditions=(*row_filter.conditions, each))
+        self._settings = replace(self._settings, row_filter=row_filter)
         return filters
 
 
-_COMPARE: dict[type[Filter], Callable[[Any, Any], bool]] = {
-    EqualTo: operator.eq,
-    In: lambda value, values: value in values,
-    GreaterThan: operator.gt,
-    GreaterThanOrEqual: operator.ge,
-    LessThan: operator.lt,
-    LessThanOrEqual: operator.le,
-}
+def _of_levels(row_filter: RowFilter, each: Filter, value: Any, levels: int) -> RowFilter:
+    known = range(levels) if row_filter.levels is None else row_filter.levels
+    holds = tables.COMPARE[type(each)]
+    return replace(row_filter, levels=frozenset(level for level in known if holds(level, value)))
 
 
-def _narrowed(
-    row_filter: RowFilter, filters: Iterable[Filter], time: str, levels: Sequence[int]
-) -> RowFilter:
-    """The row filter, narrowed by conditions on level and time that must all hold."""
-    allowed, since, until = row_filter.levels, row_filter.since, row_filter.until
-    for each in filters:
-        column, value = getattr(each, "attribute", None), getattr(each, "value", None)
-        compare = _COMPARE.get(type(each))
-        if compare and column == ("level",) and value is not None:
-            known = levels if allowed is None else allowed
-            allowed = frozenset(level for level in known if compare(level, value))
-        elif column == (time,) and isinstance(value, datetime):
-            aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-            at_ms = int(aware.timestamp() * 1000)
-            if isinstance(each, GreaterThan | GreaterThanOrEqual):
-                since = max(at_ms, since or at_ms)
-            elif isinstance(each, LessThan | LessThanOrEqual):
-                # The condition may include this very millisecond.
-                until = min(at_ms + 1, until or at_ms + 1)
-    return replace(row_filter, levels=allowed, since=since, until=until)
+def _of_time(row_filter: RowFilter, each: Filter, value: datetime) -> RowFilter:
+    aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+    at_ms = int(aware.timestamp() * 1000)
+    if isinstance(each, GreaterThan | GreaterThanOrEqual):
+        return replace(row_filter, since=max(at_ms, row_filter.since or at_ms))
+    if isinstance(each, LessThan | LessThanOrEqual):
+        # The condition may include this very millisecond.
+        return replace(row_filter, until=min(at_ms + 1, row_filter.until or at_ms + 1))
+    return row_filter
 
 
-def reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
+def _ranges(db: fdb.Database, queue: Queue, settings: Settings) -> dict[str, list[slice]]:
+    """The key ranges of a table, by part."""
+    keys, row_filter = queue._keys, settings.row_filter
+    match settings.layout.table:
+        case "leased":
+            return {"leased": [keys.lease.rows]}
+        case "dead":
+            return {"dead": [keys.dead.rows]}
+        case "history":
+            kept = queue._read(db, lambda tr: history.lines(tr, queue._scope(tr), settings.spare))
+            return {HISTORY: [kept]}
+    levels = row_filter.levels
+    if levels is None:
+        levels = frozenset(range(queue.options(db).levels))
+    if settings.layout.table == "delayed":
+        each = [_due(keys, level, row_filter) for level in sorted(levels)]
+        return {"delayed": [one for one in each if one.start < one.stop]}
+    if not settings.starts and not settings.ends:
+        each = [keys.ready.under(level) for level in sorted(levels)]
+        # What is blocked has no place yet.
+        return {"ready": each, "blocked": [keys.waiting.rows]}
+
+    def find(tr: fdb.Transaction) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        scope = queue._scope(tr)
+        return places.find(tr, scope, settings.starts), places.find(tr, scope, settings.ends)
+
+    begins, ends = queue._read(db, find)
+    each = [
+        slice(
+            keys.ready_from(level, begins.get(level, LOWEST)).start,
+            keys.ready_from(level, ends[level]).start
+            if level in ends
+            else keys.ready.under(level).stop,
+        )
+        for level in sorted(levels)
+    ]
+    return {"ready": [one for one in each if one.start < one.stop]}
+
+
+def _due(keys: QueueKeys, level: int, row_filter: RowFilter) -> slice:
+    """The delayed messages of a level that are due in the time of a filter."""
+    due, every = keys.delayed, keys.delayed_messages(level)
+    return slice(
+        every.start if row_filter.since is None else due.begin(level, row_filter.since),
+        every.stop if row_filter.until is None else due.begin(level, row_filter.until),
+    )
+
+
+def reader(options: Mapping[str, str], schema: StructType, pushdown: bool = False) -> BatchReader:
     """A reader whose options, schema and queue are checked.
 
-    Raises ``InvalidOptions``, ``InvalidSchema``, ``InvalidSelector``, ``QueueNotFound``, and a
-    ``StoreError`` if there is no store.
+    pushdown: whether to take conditions, unless the options say. Raises ``InvalidOptions``,
+    ``InvalidSchema``, ``InvalidSelector``, ``QueueNotFound``, and a ``StoreError`` if there is no
+    store.
     """
     settings = Settings.of(options)
     Decoder(settings.layout, schema)
@@ -173,5 +203,6 @@ def reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     levels = settings.row_filter.levels or frozenset()
     if any(level >= queue.levels for level in levels):
         raise InvalidOptions(option="levels", problem=f"the levels are 0 to {queue.levels - 1}")
-    kind = FilteringReader if settings.pushdown else BatchReader
-    return kind(settings, schema, queue)
+    places.check((*settings.starts, *settings.ends), queue.levels)
+    given = pushdown if settings.pushdown is None else settings.pushdown
+    return (FilteringReader if given else BatchReader)(settings, schema, queue)

@@ -7,34 +7,35 @@ next one or commits it; either comes after the sink has committed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import BatchLost, CorruptData
 from ...messages import run
-from ...queue.streams.planner import Mark, Piece, Planner
+from ...queue.queue import Queue
+from ...queue.streams.planner import Mark, Planner
 from ...store.binding import fdb
-from . import tables
-from .leading import all_leading, leading
-from .rows import Decoder
-from .streams import Offset, StreamReader
+from .leading import leading
+from .streams import Offset, Progress, StreamReader
+from .tables import Scan
 
 
 @dataclass
-class ConsumePartition(InputPartition):
-    """A part of a plan."""
+class Consuming(Progress):
+    """planner: this run of the consumer."""
 
-    piece: Piece
+    planner: Planner | None = None
 
 
 class ConsumeReader(StreamReader):
     """Reads a queue by plans. One object in the driver lives as long as the query runs."""
 
-    _run: Planner | None = None
+    _progress: Consuming
+
+    def begun(self) -> Consuming:
+        return Consuming()
 
     @leading()
     def initialOffset(self) -> Offset:
@@ -60,29 +61,27 @@ class ConsumeReader(StreamReader):
     @leading()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The parts of a batch."""
-        pieces = self._planner().pieces(
-            self._db(), self._mark(start), self._mark(end), self.partitions_at_most
-        )
-        return [ConsumePartition(piece) for piece in pieces]
-
-    @all_leading
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part, in the order of delivery."""
-        assert isinstance(partition, ConsumePartition)
         db, queue = self._queue.open()
-        decoder = Decoder(self._settings.layout, self._schema)
-        count = 0
-        for claim, first, end in partition.piece.spans:
-            within = run.planned(queue._keys, claim, first, end)
-            for messages, batch in tables.batches(db, queue, decoder, "leased", within):
-                count += messages
-                yield batch
-        if count != partition.piece.messages:
-            raise BatchLost(
-                batch=partition.piece.batch,
-                what=f"consumer {self._settings.consumer!r} of queue {queue.name!r}",
-                problem="is not planned: it was given back, or another run has acknowledged it",
+        pieces = self._planner().pieces(db, self._mark(start), self._mark(end), self._parts)
+        return [
+            Scan(
+                "leased",
+                tuple(
+                    (within.start, within.stop)
+                    for within in (run.planned(queue._keys, *span) for span in piece.spans)
+                ),
+                piece.messages,
+                number=piece.batch,
             )
+            for piece in pieces
+        ]
+
+    def _miss(self, db: fdb.Database, queue: Queue, scan: Scan) -> None:
+        raise BatchLost(
+            batch=scan.number,
+            what=f"consumer {self._settings.consumer!r} of queue {queue.name!r}",
+            problem="is not planned: it was given back, or another run has acknowledged it",
+        )
 
     @leading()
     def commit(self, end: Offset) -> None:
@@ -90,12 +89,12 @@ class ConsumeReader(StreamReader):
         self._planner().acknowledge(self._db(), self._mark(end))
 
     def _planner(self) -> Planner:
-        if self._run is None:
+        if self._progress.planner is None:
             _, queue = self._queue.open()
-            self._run = queue.streams.plans.planner(
+            self._progress.planner = queue.streams.plans.planner(
                 self._settings.consumer, lenient=not self._settings.strict
             )
-        return self._run
+        return self._progress.planner
 
     def _db(self) -> fdb.Database:
         return self._queue.open()[0]

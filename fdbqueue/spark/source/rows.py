@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate, compress
@@ -302,6 +302,18 @@ def _plain(name: str, type_: str) -> Column:
         return lambda rows: make(rows[name])
     field = attrgetter(_STORED[name])
     return lambda rows: make([*map(field, rows["envelopes"])])
+
+
+def values(rows: Rows, name: str, text: bool) -> Iterable[Any]:
+    """A column that is stored as it is shown, or a header. text: as texts."""
+    found: Iterable[Any]
+    if name in rows:
+        found = rows[name]
+    elif name in _STORED:
+        found = map(attrgetter(_STORED[name]), rows["envelopes"])
+    else:
+        found = (each.headers.get(name) for each in rows["envelopes"])
+    return map(as_text, found) if text else found
 
 
 def enqueued_at(rows: Rows) -> list[int | None]:

@@ -50,7 +50,7 @@ LOCATION = {
 """Options that name the queue: of every read and write."""
 LAYOUT = {
     "table": Option(
-        "The table to read. Streams read `ready` only.",
+        "The table to read. A stream browses `ready`, `dead` or `history`, and takes from `ready`.",
         "ready",
         choices=("ready", "delayed", "leased", "dead", "history"),
     ),
@@ -109,14 +109,31 @@ ROWS = {
         "About how many bytes a partition has.", "4 MB", least=10_000, most=100_000_000
     ),
     "pushdown": Option(
-        "Applies the query's conditions on `level` and on the table's own time while reading. "
-        "Needs `spark.sql.python.filterPushdown.enabled`, which `fdbqueue.spark.local` turns on; "
-        "other sessions refuse this option without it.",
-        "false",
+        "Checks the query's conditions while reading: on levels, on the table's own time, on other "
+        "columns of texts and integers, and equality of header columns. Needs "
+        "`spark.sql.python.filterPushdown.enabled`, which `fdbqueue.spark.local` turns on.",
+        otherwise="whether that is enabled when `fdbqueue.spark.register` is called, or false",
         choices=tuple(_TRUTH),
     ),
 }
 """Options that choose the rows of a table."""
+_PLACE = (
+    "`first`, `now` (behind everything there), a message id, for its level, or JSON by level, such "
+    'as `{"0": "now", "5": "05-00000000002a-a1b2c3d4e5f60708"}`'
+)
+PLACES = {
+    "startingOffsets": Option(
+        "Where a browsing stream without a checkpoint begins, or a read of `ready`: "
+        f"{_PLACE}, with the others at `first`.",
+        otherwise="`first`",
+    ),
+    "endingOffsets": Option(
+        "Before which place a read of `ready`, or a stream of it, ends: one of the same, with the "
+        "others at their ends. A stream never divides messages that were enqueued together.",
+        otherwise="a read ends at `now`, and a stream goes on",
+    ),
+}
+"""Places in a queue: of reads and streams of ready messages."""
 LIMITS = {
     "mode": Option(
         "What happens to messages: they stay in the queue, or are taken.",
@@ -137,15 +154,10 @@ LIMITS = {
     ),
     "partitions": Option(
         "Most partitions, one task each, in a micro-batch.",
-        otherwise="the cores of the driver",
+        otherwise="the parallelism of the cluster when `fdbqueue.spark.register` is called, or the "
+        "cores of the driver",
         least=1,
         most=10_000,
-    ),
-    "startingOffsets": Option(
-        "Browse only: where a query without a checkpoint begins. `first`, `now` (after everything "
-        "there), a message id, for its level, or JSON by level, such as "
-        '`{"0": "now", "5": "05-00000000002a-a1b2c3d4e5f60708"}`, with the others at `first`.',
-        otherwise="`first`",
     ),
     "startingTimestamp": Option(
         "Browse only, instead: begin in each level with the first message that was enqueued at "
@@ -205,8 +217,8 @@ WRITING = {
     ),
 }
 """Options of writes."""
-BATCH = {**LOCATION, **LAYOUT, **ROWS}
-STREAM = {**LOCATION, **LAYOUT, **LIMITS}
+BATCH = {**LOCATION, **LAYOUT, **ROWS, **PLACES}
+STREAM = {**LOCATION, **LAYOUT, **LIMITS, **PLACES}
 WRITE = {**LOCATION, **WRITING}
 SPARKS = {"checkpointLocation": Option("Where Spark keeps the progress of a query.")}
 """Spark's own options, which it also passes to stream writers."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,6 +24,9 @@ from .leading import leading
 from .rows import Decoder, Layout
 from .settings import BATCH, STREAM, WRITE, Location, Option, Options
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _SETTINGS: tuple[tuple[Mapping[str, Option], Callable[[Mapping[str, str]], object]], ...] = (
     (BATCH, batch.Settings.of),
     (STREAM, streams.Settings.of),
@@ -28,7 +35,25 @@ _SETTINGS: tuple[tuple[Mapping[str, Option], Callable[[Mapping[str, str]], objec
 
 
 class FdbQueueSource(DataSource):
-    """The data source. Spark makes one when a table or a stream is named, and for each write."""
+    """The data source. Spark makes one when a table or a stream is named, and for each write.
+
+    parallelism, pushdown: of the session, as ``known_to`` found them.
+    """
+
+    parallelism = 0
+    pushdown = False
+
+    @classmethod
+    def known_to(cls, spark: SparkSession) -> type[FdbQueueSource]:
+        """The data source for a session: the processes that plan its reads cannot ask it."""
+        pushdown = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
+        plan = StringIO()
+        with redirect_stdout(plan):
+            spark.range(1).explain()
+        found = re.search(r"splits=(?:Some\()?(\d+)", plan.getvalue())
+        # Spark pickles a class that is in no module by value.
+        parallelism = int(found[1]) if found else 0
+        return type(cls.__name__, (cls,), {"parallelism": parallelism, "pushdown": pushdown})
 
     @leading()
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -74,7 +99,7 @@ class FdbQueueSource(DataSource):
     @leading()
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        return batch.reader(self.options, schema)
+        return batch.reader(self.options, schema, self.pushdown)
 
     @leading()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -89,8 +114,8 @@ class FdbQueueSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
         try:
-            if streams.Settings.of(self.options).mode == streams.CONSUME:
-                return consume_stream.ConsumeReader.of(self.options, schema)
-            return browse_stream.BrowseReader.of(self.options, schema)
+            taking = streams.Settings.of(self.options).mode == streams.CONSUME
+            kind = consume_stream.ConsumeReader if taking else browse_stream.BrowseReader
+            return kind.of(self.options, schema, self.parallelism)
         except QueueError as error:
             return streams.Refused(error)

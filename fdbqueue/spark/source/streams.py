@@ -7,7 +7,6 @@ Offsets come back from the checkpoint as they were given, so each names what it 
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -25,82 +24,61 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ...errors import CorruptData, InvalidInput, InvalidOptions, QueueError
-from ...messages.streams import planning
 from ...messages.streams.planning import Limits
-from ...subscriptions.start_position import FIRST, StartPosition
+from ...schema.keys import QueueKeys
 from ...values.options import check_name
 from ..stores import SharedQueue
+from . import browsed, places, tables
 from .leading import leading
+from .places import Places
 from .rows import Decoder, Layout
 from .settings import STREAM, Location, Options
+from .tables import RowFilter
 
 BROWSE, CONSUME = "browse", "consume"
 _EARLIER = "an earlier queue of the same name, whose identity was"
+_NO_END = 1 << 62
 
 Offset = dict[str, Any]
-Starts = tuple[tuple[int | None, StartPosition], ...]
 
 
 class Settings(Struct, frozen=True):
     """The options of a stream.
 
     consumer: the owner of the plans; empty to browse. starts, since: where a new browsing stream
-    begins, by level, or from which time on, in milliseconds. least, delay: how many messages a
-    batch waits for, and how many seconds. partitions: at most so many a batch; None for one each
-    core. strict: stop at a gap.
+    begins, by level, or from which time on, in milliseconds. ends: where it goes no further. least,
+    delay: how many messages a batch waits for, and how many seconds. partitions: at most so many a
+    batch; None for those of the cluster. strict: stop at a gap.
     """
 
     location: Location
     layout: Layout
     mode: str
     consumer: str
-    starts: Starts
+    starts: Places
     since: int | None
+    ends: Places
     least: int
     delay: int
     messages: int
     size: int
     partitions: int | None
     strict: bool
+    row_filter: RowFilter = tables.EVERYTHING
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
         options = Options(texts, STREAM)
-        layout = Layout.of(options)
-        if layout.table != "ready":
-            raise InvalidOptions(
-                option="table", problem="streams read ready messages; read others as a table"
-            )
-        mode = options.choice("mode")
-        consumer, since = options.text("consumer"), options.time("startingTimestamp")
-        start = options.text("startingOffsets")
-        if mode == CONSUME:
-            if not consumer:
-                raise InvalidOptions(
-                    option="consumer",
-                    problem="mode consume needs it: a unique name of the query, the same at every "
-                    "restart",
-                )
-            check_name(consumer)
-            for name in ("startingOffsets", "startingTimestamp"):
-                if name in options:
-                    raise InvalidOptions(
-                        option=name, problem="mode consume always begins with the first message"
-                    )
-        elif start is not None and since is not None:
-            raise InvalidOptions(
-                option="startingTimestamp", problem="give either this or startingOffsets"
-            )
-        elif consumer is not None:
-            raise InvalidOptions(option="consumer", problem="it needs mode to be 'consume'")
-        return cls(
+        mode, consumer = options.choice("mode"), options.text("consumer")
+        settings = cls(
             location=Location.of(options),
-            layout=layout,
+            layout=Layout.of(options),
             mode=mode,
             consumer=consumer or "",
-            starts=_starts(start or FIRST),
-            since=since,
+            starts=places.named(options, "startingOffsets"),
+            since=options.time("startingTimestamp"),
+            ends=places.named(options, "endingOffsets"),
             least=options.number("minMessagesPerBatch"),
             delay=options.number("maxTriggerDelay"),
             messages=options.number("maxMessagesPerBatch"),
@@ -108,41 +86,85 @@ class Settings(Struct, frozen=True):
             partitions=options.integer("partitions"),
             strict=options.truth("failOnDataLoss"),
         )
+        settings._check(consumer)
+        return settings
+
+    def _check(self, consumer: str | None) -> None:
+        table, named = self.layout.table, bool(self.starts) or self.since is not None
+        taking = self.mode == CONSUME
+        if taking and consumer:
+            check_name(consumer)
+        for wrong, option, problem in (
+            (
+                table not in (("ready",) if taking else browsed.TABLES),
+                "table",
+                "streams browse ready messages, dead letters and history, and take ready messages",
+            ),
+            (
+                taking and not consumer,
+                "consumer",
+                "mode consume needs it: a unique name of the query, the same at every restart",
+            ),
+            (
+                taking and named,
+                "startingTimestamp" if self.since is not None else "startingOffsets",
+                "mode consume always begins with the first message",
+            ),
+            (
+                not taking and consumer is not None,
+                "consumer",
+                "it needs mode to be 'consume'",
+            ),
+            (
+                bool(self.starts) and self.since is not None,
+                "startingTimestamp",
+                "give either this or startingOffsets",
+            ),
+            (
+                table != "ready" and bool(self.ends),
+                "endingOffsets",
+                "only ready messages have places",
+            ),
+        ):
+            if wrong:
+                raise InvalidOptions(option=option, problem=problem)
 
 
-def _starts(text: str) -> Starts:
-    """Where a stream begins, by level; None for all levels."""
-    option = "startingOffsets"
-    if not text.lstrip().startswith("{"):
-        return ((None, StartPosition.of(option, text)),)
-    try:
-        given = {int(level): StartPosition.of(option, name) for level, name in _pairs(text)}
-    except (ValueError, AttributeError):
-        raise InvalidOptions(
-            option=option, problem=f'{text!r} is not JSON like {{"0": "now", "5": "first"}}'
-        ) from None
-    for level, start in given.items():
-        if start.position is not None and start.position.level != level:
-            raise InvalidOptions(option=option, problem=f"{start.name} is not of level {level}")
-    return tuple(given.items())
+@dataclass
+class Progress:
+    """How far a stream has come, as only the driver knows: tasks get nothing of it.
+
+    stops: where the stream ends, if Spark wants it to end; bounds: where the options want it to.
+    waits_since: since when messages wait for more of them.
+    """
+
+    stops: dict[int, int] | None = None
+    bounds: dict[int, int] | None = None
+    waits_since: float | None = None
 
 
-def _pairs(text: str) -> list[tuple[str, object]]:
-    return list(json.loads(text).items())
-
-
-@dataclass(eq=False)
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The common part of both readers. Plain values only: Spark pickles it to its tasks."""
+class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The common part of both readers. parallelism: of the cluster."""
 
     _settings: Settings
-    _schema: StructType
-    _queue: SharedQueue
-    _ends: dict[int, int] | None = None
-    _waits_since: float | None = None
+    _progress: Progress
+
+    def __init__(
+        self, settings: Settings, schema: StructType, queue: SharedQueue, parallelism: int = 0
+    ) -> None:
+        super().__init__(settings, schema, queue)
+        self._progress = self.begun()
+        self._parts = settings.partitions or parallelism or os.cpu_count() or 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._settings, self._schema, self._queue)
+
+    def begun(self) -> Progress:
+        """The state of a stream that begins."""
+        return Progress()
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
+    def of(cls, options: Mapping[str, str], schema: StructType, parallelism: int = 0) -> Self:
         """A reader whose options, schema and queue are checked.
 
         Raises ``InvalidOptions``, ``InvalidSchema``, ``InvalidArgument``, ``QueueNotFound``, and a
@@ -151,11 +173,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settings = Settings.of(options)
         Decoder(settings.layout, schema)
         queue = SharedQueue.find(settings.location)
-        if any((level or 0) not in range(queue.levels) for level, _ in settings.starts):
-            raise InvalidOptions(
-                option="startingOffsets", problem=f"the levels are 0 to {queue.levels - 1}"
-            )
-        return cls(settings, schema, queue)
+        places.check((*settings.starts, *settings.ends), queue.levels)
+        return cls(settings, schema, queue, parallelism)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a batch, unless Spark asks for everything."""
@@ -164,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @leading()
     def prepareForTriggerAvailableNow(self) -> None:
         """Note where the queue ends now."""
-        self._ends = self.ends()
+        self._progress.stops = self.ends()
 
     @leading()
     def reportLatestOffset(self) -> Offset:
@@ -188,40 +207,50 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         return told
 
-    @property
-    def partitions_at_most(self) -> int:
-        """The most partitions of a batch."""
-        return self._settings.partitions or os.cpu_count() or 1
-
     def waits(self, ready: int) -> bool:
         """Whether a batch of so many messages waits for more."""
-        if self._ends is not None or ready >= self._settings.least:
-            self._waits_since = None
+        if self._progress.stops is not None or ready >= self._settings.least:
+            self._progress.waits_since = None
             return False
-        now = time.monotonic()
-        if ready and self._waits_since is None:
-            self._waits_since = now
-        if self._waits_since is None or now - self._waits_since < self._settings.delay:
+        now, since = time.monotonic(), self._progress.waits_since
+        if since is None or now - since < self._settings.delay:
+            self._progress.waits_since = now if since is None and ready else since
             return True
-        self._waits_since = None
+        self._progress.waits_since = None
         return False
 
     def ends(self) -> dict[int, int]:
         """How far each level reaches now."""
         db, queue = self._queue.open()
-        return queue._read(db, lambda tr: planning.ends(tr, queue._scope(tr)))
+        table = browsed.TABLES[self._settings.layout.table]
+        return queue._read(db, lambda tr: table.ends(tr, queue._scope(tr)))
 
     def limits(self, limit: ReadLimit) -> Limits:
         """The limits of a batch, of Spark and of the options."""
-        if isinstance(limit, ReadAllAvailable):
-            return Limits(None, None, self.ends() if self._ends is None else self._ends)
+        stops, everything = self._progress.stops, isinstance(limit, ReadAllAvailable)
+        if everything and stops is None:
+            stops = self.ends()
+        if self._settings.ends:
+            if self._progress.bounds is None:
+                db, queue = self._queue.open()
+                ends = self._settings.ends
+                found = queue._read(db, lambda tr: places.find(tr, queue._scope(tr), ends))
+                self._progress.bounds = {
+                    level: QueueKeys.parse_place(place) for level, place in found.items()
+                }
+            every = stops or dict.fromkeys(range(self._queue.levels), _NO_END)
+            bounds = self._progress.bounds
+            stops = {level: min(end, bounds.get(level, end)) for level, end in every.items()}
+        if everything:
+            return Limits(None, None, stops)
         asked = limit.max_rows if isinstance(limit, ReadMaxRows) else self._settings.messages
-        return Limits(asked, self._settings.size, self._ends)
+        return Limits(asked, self._settings.size, stops)
 
     def identify(self) -> Offset:
         """The part of each offset that names what it belongs to."""
         return {
             "mode": self._settings.mode,
+            "table": self._settings.layout.table,
             "queue": self._settings.location.queue,
             "consumer": self._settings.consumer,
             "identity": self._queue.identity,

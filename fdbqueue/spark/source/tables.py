@@ -1,13 +1,26 @@
-"""The tables of a queue: their key ranges, and the rows that are stored there."""
+"""The tables of a queue: where they are stored, and how a task reads a part of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
 
 from ...errors import RowsLost
 from ...messages import history
@@ -21,7 +34,9 @@ from ...schema.records import DeadLetter, Delayed, Line
 from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.selector import Selector
-from .rows import Decoder, Rows, decoding, enqueued_at
+from ..stores import SharedQueue
+from .leading import all_leading
+from .rows import Decoder, Layout, Rows, decoding, enqueued_at, values
 
 HISTORY = "history"
 TIMES = {"delayed": "due_at", "dead": "died_at", HISTORY: "at"}
@@ -30,17 +45,31 @@ _BATCH_ROWS = 10_000
 _NONE = Envelope(b"", 0, 0)
 _EVENT = ("stamp", "transition", "id", "level", "attempt", "consumer", "at", "place")
 
+Ranges = tuple[tuple[bytes, bytes], ...]
+
+COMPARE: dict[type[Filter], Callable[[Any, Any], bool]] = {
+    EqualTo: operator.eq,
+    In: lambda value, some: value in some,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}
+"""The conditions of Spark that a read can check."""
+
 
 class RowFilter(Struct, frozen=True):
     """Which rows of a table to read.
 
     since, until: the range of the table's own time, in milliseconds, without ``until`` itself.
+    conditions: of ``COMPARE``, on columns that ``rows.values`` knows.
     """
 
     levels: frozenset[int] | None = None
     since: int | None = None
     until: int | None = None
     selector: Selector | None = None
+    conditions: tuple[Filter, ...] = ()
 
     def accepts(self, level: int | None, at_ms: int | None) -> bool:
         """Whether level and time are in range. A row without a time passes if no range is set."""
@@ -51,6 +80,27 @@ class RowFilter(Struct, frozen=True):
         return (self.since is None or self.since <= at_ms) and (
             self.until is None or at_ms < self.until
         )
+
+    def mask(self, rows: Rows, time: str | None, now_ms: int) -> list[bool]:
+        """Which of some rows to read. time: the column of the table's own time."""
+        mask = list(map(self.accepts, rows["level"], rows[time] if time else enqueued_at(rows)))
+        for each in self.conditions:
+            holds, wanted = COMPARE[type(each)], vars(each)["value"]
+            some = wanted if isinstance(wanted, tuple) else (wanted,)
+            text = any(isinstance(one, str) for one in some)
+            found = values(rows, vars(each)["attribute"][0], text)
+            mask = [
+                taken and value is not None and holds(value, wanted)
+                for taken, value in zip(mask, found, strict=True)
+            ]
+        if self.selector is not None:
+            placed = zip(mask, rows["envelopes"], rows["level"], strict=True)
+            mask = [
+                taken
+                and self.selector.matches(each.properties(Position(level or 0, 0, b"")), now_ms)
+                for taken, each, level in placed
+            ]
+        return mask
 
 
 EVERYTHING = RowFilter()
@@ -155,92 +205,113 @@ ordering key. ``leased`` is also what a stream has taken."""
 # -- reading ----------------------------------------------------------------------------------
 
 
-def ranges(
-    db: fdb.Database, queue: Queue, table: str, row_filter: RowFilter, spare: int
-) -> dict[str, list[slice]]:
-    """The key ranges of a table, by part. spare: as in ``history.lines``."""
-    keys, levels = queue._keys, row_filter.levels
-    match table:
-        case "leased":
-            return {"leased": [keys.lease.rows]}
-        case "dead":
-            return {"dead": [keys.dead.rows]}
-        case "history":
-            kept = queue._read(db, lambda tr: history.lines(tr, queue._scope(tr), spare))
-            return {HISTORY: [kept]}
-    if levels is None:
-        levels = frozenset(range(queue.options(db).levels))
-    if table == "delayed":
-        each = [_due(keys, level, row_filter) for level in sorted(levels)]
-        return {"delayed": [one for one in each if one.start < one.stop]}
-    each = [keys.ready.under(level) for level in sorted(levels)]
-    return {"ready": each, "blocked": [keys.waiting.rows]}
+@dataclass
+class Scan(InputPartition):
+    """What a task reads: ranges of keys of one part of a table.
+
+    planned: at least so many messages are there. batch, in_batch: the ranges of all of a batch that
+    a stream browses, and how many messages they had. number: of a batch that a stream takes.
+    """
+
+    part: str
+    ranges: Ranges
+    planned: int = 0
+    batch: Ranges = ()
+    in_batch: int = 0
+    number: int = 0
 
 
-def _due(keys: QueueKeys, level: int, row_filter: RowFilter) -> slice:
-    """The delayed messages of a level that are due in the time of a filter."""
-    due, every = keys.delayed, keys.delayed_messages(level)
-    return slice(
-        every.start if row_filter.since is None else due.begin(level, row_filter.since),
-        every.stop if row_filter.until is None else due.begin(level, row_filter.until),
+class _Reads(Protocol):
+    """The settings that every reader has."""
+
+    @property
+    def layout(self) -> Layout:
+        """The shape of rows."""
+
+    @property
+    def row_filter(self) -> RowFilter:
+        """Which rows."""
+
+
+@dataclass(eq=False)
+class Reader:
+    """What tasks get of every reader: plain values only, which Spark pickles."""
+
+    _settings: _Reads
+    _schema: StructType
+    _queue: SharedQueue
+
+    @all_leading
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, in the order of their keys: see ``batches``."""
+        if not isinstance(partition, Scan):
+            return
+        db, queue = self._queue.open()
+        decoder = Decoder(self._settings.layout, self._schema)
+        count = 0
+        for each in partition.ranges:
+            for messages, batch in self._batches(db, queue, decoder, partition, slice(*each)):
+                count += messages
+                yield batch
+        if count < partition.planned:
+            self._miss(db, queue, partition)
+
+    def _batches(
+        self, db: fdb.Database, queue: Queue, decoder: Decoder, scan: Scan, within: slice
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of a key range as Arrow batches, each with the number of its messages.
+
+        See ``table_scan.pages`` for consistency. A batch may leave out messages that cannot be
+        read. Raises ``QueueReplaced`` if another queue has the name at the end.
+        """
+        keys, row_filter, part = queue._keys, self._settings.row_filter, scan.part
+        now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
+
+        def read(tr: fdb.Transaction, page: Page) -> tuple[Rows, int]:
+            with decoding("a stored message"):
+                rows = _PARTS[part](keys, page)
+                # A line of history has several events, and no chunks.
+                count = min(table_scan.fitting(rows["envelopes"]), len(page))
+                if count < len(page):
+                    rows = rows.part(0, count)
+                if row_filter != EVERYTHING:
+                    rows = rows.chosen(row_filter.mask(rows, TIMES.get(part), now_ms))
+                # One more round trip if some payloads are in chunks.
+                payloads = table_scan.contents(tr, keys, rows["envelopes"], rows["id"])
+                return Rows(rows, payload=payloads), count
+
+        def check(tr: fdb.Transaction, begin: bytes) -> None:
+            whole = part == HISTORY and not scan.in_batch
+            if whole and not history.are_kept(tr, keys, begin, row_filter.since):
+                raise lines_lost(queue)
+
+        for rows in table_scan.pages(db, keys, within, read, check=check):
+            for begin in range(0, len(rows["id"]), _BATCH_ROWS):
+                some = rows.part(begin, begin + _BATCH_ROWS)
+                yield len(some["id"]), decoder.batch(some)
+        # An identity never comes back: if it is still the same, all rows were this queue's.
+        queue.options(db)
+
+    def _miss(self, db: fdb.Database, queue: Queue, scan: Scan) -> None:
+        """Raise an error about messages that are not there any more."""
+        raise NotImplementedError
+
+
+def lines_lost(queue: Queue) -> RowsLost:
+    """What is raised where lines of a history were removed before they were read."""
+    return RowsLost(
+        what="lines of the history",
+        queue=queue.name,
+        gone="removed",
+        remedy="set the option skipExpiring to the seconds that a read takes, or since to a later "
+        "time, or keep the history longer; of a stream, set failOnDataLoss to false",
     )
 
 
-def batches(
-    db: fdb.Database,
-    queue: Queue,
-    decoder: Decoder,
-    part: str,
-    within: slice,
-    row_filter: RowFilter = EVERYTHING,
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of a key range as Arrow batches, each with the number of its messages.
-
-    See ``table_scan.pages`` for consistency. A batch may leave out messages that cannot be read.
-
-    Raises ``QueueReplaced`` if another queue has the name at the end.
-    """
-    keys = queue._keys
-    now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
-
-    def read(tr: fdb.Transaction, page: Page) -> tuple[Rows, int]:
-        with decoding("a stored message"):
-            rows = _PARTS[part](keys, page)
-            # A line of history has several events, and no chunks.
-            count = min(table_scan.fitting(rows["envelopes"]), len(page))
-            if count < len(page):
-                rows = rows.part(0, count)
-            if row_filter != EVERYTHING:
-                rows = rows.chosen(_mask(rows, TIMES.get(part), row_filter, now_ms))
-            # One more round trip if some payloads are in chunks.
-            payloads = table_scan.contents(tr, keys, rows["envelopes"], rows["id"])
-            return Rows(rows, payload=payloads), count
-
-    def check(tr: fdb.Transaction, begin: bytes) -> None:
-        if part == HISTORY and not history.are_kept(tr, keys, begin, row_filter.since):
-            raise RowsLost(
-                what="lines of the history",
-                queue=queue.name,
-                gone="removed",
-                remedy="set the option skipExpiring to the seconds that a read takes, or since to "
-                "a later time, or keep the history longer",
-            )
-
-    for rows in table_scan.pages(db, keys, within, read, check=check):
-        for begin in range(0, len(rows["id"]), _BATCH_ROWS):
-            some = rows.part(begin, begin + _BATCH_ROWS)
-            yield len(some["id"]), decoder.batch(some)
-    # An identity never comes back: if it is still the same, all rows were this queue's.
-    queue.options(db)
-
-
-def _mask(rows: Rows, time: str | None, row_filter: RowFilter, now_ms: int) -> list[bool]:
-    times = rows[time] if time else enqueued_at(rows)
-    mask = list(map(row_filter.accepts, rows["level"], times))
-    if row_filter.selector is None:
-        return mask
-    selected = row_filter.selector.matches
-    return [
-        taken and selected(envelope.properties(Position(level or 0, 0, b"")), now_ms)
-        for taken, envelope, level in zip(mask, rows["envelopes"], rows["level"], strict=True)
-    ]
+def count(db: fdb.Database, keys: QueueKeys, ranges: Iterable[tuple[bytes, bytes]]) -> int:
+    """How many messages some ranges have now."""
+    found = (
+        table_scan.pages(db, keys, slice(*each), lambda tr, page: (len(page), len(page)))
+        for each in ranges
+    )
+    return sum(map(sum, found))
