@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData, InvalidSchema
-from fdbqueue.spark.source import json_text, payloads
+from fdbqueue.spark.source import payloads
 from fdbqueue.spark.source.encoding import check
 from fdbqueue.spark.source.write import BatchWriter
 
@@ -174,7 +174,7 @@ def test_any_value_goes_through_json_as_with_sparks_own_functions(spark: SparkSe
     }
     ours = {
         each.name: [
-            json_text.writer(each.dataType)(one).decode() for one in given[each.name].to_pylist()
+            payloads.writer(each.dataType)(one).decode() for one in given[each.name].to_pylist()
         ]
         for each in columns
     }

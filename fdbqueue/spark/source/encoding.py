@@ -29,7 +29,7 @@ from ...queue.streams.sinks import Stager
 from ...values.model import BYTES, NewMessage
 from ...values.options import DEFAULT_PRIORITY
 from ...values.serializers import JSON, Declared
-from . import json_text
+from . import payloads
 
 CORRUPT = "_corrupt_record"
 """The column of Spark's JSON and CSV readers for lines that they could not read."""
@@ -162,7 +162,7 @@ def check(schema: StructType) -> None:
                 column=name, problem=f"it is {expected}, not {type_.simpleString().upper()}"
             )
         if name == "payload" and isinstance(type_, _NESTED):
-            json_text.writer(type_)
+            payloads.writer(type_)
     if "payload" not in names:
         raise InvalidSchema(column="payload", problem=f"it is missing; the columns are {_KNOWN}")
 
@@ -233,7 +233,7 @@ def _payload(type_: DataType, given: str) -> Callable[[pa.Array], list[Any]]:
         return _list
     if isinstance(type_, StringType) and given:
         return lambda column: _list(column.cast(pa.binary()))
-    write = json_text.writer(type_)
+    write = payloads.writer(type_)
     return lambda column: [None if each is None else write(each) for each in _list(column)]
 
 
