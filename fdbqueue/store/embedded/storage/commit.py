@@ -384,13 +384,19 @@ class Committer:
             return []
 
     def _misplaced(self) -> StoreMisplaced | None:
-        """Whether a commit would be lost, as others do not find the file; looks before each one,
-        but where commits may be lost anyway, not so often that it can be measured."""
-        now = world.monotonic()
-        if self._file.synchronous != "full" and now - self._looked < _LOOK_SECONDS:
+        """Whether a commit would be lost, as others do not find the file.
+
+        Looks now and then: for a link from another directory, which nobody can open, or another
+        directory in the place of its own. Before each commit that must not be lost it looks whether
+        any name in the directory has changed since.
+        """
+        now, file = world.monotonic(), self._file
+        if now - self._looked < _LOOK_SECONDS and (
+            file.synchronous != "full" or file.undisturbed()
+        ):
             return None
         self._looked = now
-        return self._file.misplaced()
+        return file.misplaced()
 
     def _collect(self) -> list[Post]:
         """What other processes have posted; waits a moment for those that took part last time.

@@ -54,6 +54,8 @@ _LOG_LIMIT_BYTES = 48 << 20
 _SMALL_LOG_BYTES = 64 << 10
 _LONGEST_STEP_BYTES = 1 << 20
 _ZEROS = bytes(PAGE_BYTES)
+# File systems note times no more finely than the kernel's clock ticks.
+_SETTLED_NS = 50_000_000
 
 _IDENTITIES = 1 << 47
 _IDENTITY = """SELECT
@@ -212,6 +214,7 @@ class StoreFile:
         self.synchronous = synchronous
         self.table = rows.Table(self.path, checks)
         self.created = 0.0
+        self._names: tuple[int, int] | None = None
         self.newest = 0
         _require_writable(self.path)
         try:
@@ -249,6 +252,7 @@ class StoreFile:
 
     def misplaced(self) -> StoreMisplaced | None:
         """What is wrong if the file or its sidecar is not the one that was opened."""
+        self._names = self._settled()
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
@@ -267,6 +271,17 @@ class StoreFile:
                 self.path, "its -lock file was removed or linked while it was open"
             )
         return None
+
+    def undisturbed(self) -> bool:
+        """Whether all names in its directory are as they were when `misplaced` looked."""
+        return self._names is not None and self.shared.names_changed() == self._names
+
+    def _settled(self) -> tuple[int, int] | None:
+        """When the names last changed, if another change would certainly have another time."""
+        changed = self.shared.names_changed()
+        if changed is None or max(changed) > world.time() * 1e9 - _SETTLED_NS:
+            return None
+        return changed
 
     def log_bytes(self) -> int:
         """The size of SQLite's write-ahead log."""

@@ -61,11 +61,16 @@ FIRST_BOX = -(-8 * (STORE + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
 
+# To look at, not to read, which may not be allowed.
+_NAMES = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+
+
 class Shared:
     """The sidecar file: a lock between processes and shared memory.
 
     Attributes:
         descriptor: the open file on which the leader of this process locks.
+        directory: its directory, or None where that cannot be opened.
         words: the shared memory. `words[ANNOUNCED]` is the version of the newest commit that is
             made or under way, `words[FLOOR]` a version that every later commit will be above.
             `words[TOUCHED]` is the newest commit whose slots are raised, `words[RANGES]` the slot
@@ -104,6 +109,9 @@ class Shared:
         except BaseException:
             os.close(self.descriptor)
             raise
+        self.directory: int | None = None
+        with contextlib.suppress(OSError):
+            self.directory = os.open(os.path.dirname(self.path), _NAMES)
         if os.fstat(self.descriptor).st_size >= _SIZE and self._map(has_boxes=True):
             return
         try:
@@ -152,6 +160,14 @@ class Shared:
     def is_in_place(self) -> bool:
         """Whether it is still the file that other processes find."""
         return self.closed or os.fstat(self.descriptor).st_nlink == 1
+
+    def names_changed(self) -> tuple[int, int] | None:
+        """When a name in the directory was last made, removed or changed, or the directory moved;
+        None if that is not known."""
+        if self.closed or self.directory is None:
+            return None
+        found = os.fstat(self.directory)
+        return found.st_mtime_ns, found.st_ctime_ns
 
     def _make_room(self) -> bool:
         """Extend the file if need be; returns whether there is room for the boxes.
@@ -231,13 +247,18 @@ class Shared:
         # The mapping goes with the last thread that reads it just now, and the boxes with it.
         del self.map
         self.has_boxes = False
+        self._let_go()
+
+    def _let_go(self) -> None:
         os.close(self.descriptor)
+        if self.directory is not None:
+            os.close(self.directory)
 
     def reopen(self) -> None:
         """Reopen the file in a forked child, which would otherwise share the parent's lock."""
         self.words.release()
         self.map.close()
-        os.close(self.descriptor)
+        self._let_go()
         for file in self._held:
             file.close()
         self._held.clear()

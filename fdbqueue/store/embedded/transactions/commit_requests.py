@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
-from zlib import crc32
+from zlib import adler32, crc32
 
 from ..storage import sampling
 from ..storage.conflicts import encode
-from ..storage.rows import checksum
 from ..storage.versions import FIRST_SLOT, SLOTS
 from . import atomic
 from .ranges import KeySet
@@ -130,7 +129,7 @@ class CommitRequest:
             if operand is None:
                 clears.append((key,))
             elif op == atomic.SET:
-                rows.append((key, operand, checksum(key, operand)))
+                rows.append((key, operand, adler32(operand, adler32(key))))
             else:
                 changes.append((op, key, operand))
             if number * sampling.SPREAD % sampling.BITS < sampling.BOUND:
