@@ -17,76 +17,8 @@ from fdbqueue.aio import queues, twins
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "fdbqueue" / "aio" / "queues.pyi"
 
-HEADER = '''"""Written by tools/reference.py, from the signatures of the blocking API."""
-
-import asyncio
-import builtins
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from datetime import datetime
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, Unpack, overload
-
-from typing_extensions import TypeVar
-
-from ..messages.run import Held
-from ..queue.streams.planner import Planner
-from ..queue.bulk.producer import Producing
-from ..queue.consume import Leasing, Receiving
-from ..queue.selection import Chosen, Ids
-from ..queue.subscriptions import Terms
-from ..schema.streams import Attempt
-from ..store.binding import fdb
-from ..store.clocks import Clock
-from ..values import backoff as backoffs
-from ..values.durations import Seconds
-from ..values.groups import Then
-from ..values.limits import Limit
-from ..values.model import (
-    Delivery,
-    Enqueued,
-    Headers,
-    Message,
-    MessageTerms,
-    NewMessage,
-    OnConflict,
-    Progress,
-)
-from ..values.options import Options
-from ..values.serializers import Serializer
-from .handlers import Coroutines
-from .transactions import Database, Transaction
-from .twins import Twin
-
-P = ParamSpec("P")
-R = TypeVar("R")
-V = TypeVar("V")
-S = TypeVar("S", default=Any)
-T = TypeVar("T", default=Any)
-B = TypeVar("B", bound="Batch[Any]")
-Transactor = Database | Transaction
-
-# What the twin of a method is, by what it takes first: the other arguments are the same.
-def _both(
-    method: Callable[Concatenate[Any, Any, P], R],
-) -> Callable[Concatenate[Any, Transactor, P], Coroutine[Any, Any, R]]: ...
-def _db(
-    method: Callable[Concatenate[Any, Any, P], R],
-) -> Callable[Concatenate[Any, Database, P], Coroutine[Any, Any, R]]: ...
-def _tr(
-    method: Callable[Concatenate[Any, Any, P], R],
-) -> Callable[Concatenate[Any, Transaction, P], Coroutine[Any, Any, R]]: ...
-def _rows(
-    method: Callable[Concatenate[Any, Any, P], Iterator[R]],
-) -> Callable[Concatenate[Any, Database, P], AsyncIterator[R]]: ...
-'''
+FIRST_CLASS = "\nclass JobDecorator("
+"""What begins here is written anew; what stands before it, imports and what they need, is not."""
 EXCHANGED = [
     (r"\bfdb\.Database\b", "Database"),
     (r"\bfdb\.Transaction\b", "Transaction"),
@@ -140,10 +72,11 @@ def stubs() -> str:
         f"from {original.__module__.replace('fdbqueue', '.', 1)} import {_name(original)}\n"
         for original, _ in classes
     )
-    text = HEADER.replace("from .transactions", imports + "from .transactions")
-    text += f"\nclass JobDecorator(Protocol):\n{indent(_JOBS.format(name='__call__'), '    ')}"
+    text, _, _ = TARGET.read_text().partition(FIRST_CLASS)
+    text = text.replace("from .transactions", imports + "from .transactions")
+    text += f"{FIRST_CLASS}Protocol):\n{indent(_JOBS.format(name='__call__'), '    ')}"
     text += "".join("\n" + "\n".join(_class(*both)) + "\n" for both in classes)
-    # The header may import more than is left.
+    # It may import more than is left, or twice.
     for how in (["check", "--fix-only", "--quiet", "--select", "F401,I"], ["format"]):
         command = [sys.executable, "-m", "ruff", *how, "--stdin-filename", str(TARGET), "-"]
         done = subprocess.run(command, input=text, capture_output=True, check=True, text=True)

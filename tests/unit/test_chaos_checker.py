@@ -199,7 +199,6 @@ PLANTED: list[tuple[str, Callable[[History], object]]] = [
     ("orphans", lambda h: ends(h, orphans={"REQUEST": 1})),
     ("stuck", lambda h: h.store("stuck", depth="ready=1")),
     ("died", lambda h: h.store("died", what="worker: 1")),
-    ("limits", lambda h: h.store("limit", key="k", found="3 are out, and 2 may be")),
     ("illegal transition", lambda h: h.store("events", rows=[["ack", identity("a"), 0, 0]])),
     ("not the first", not_the_first),
     ("taken without a match", lambda h: h.taking_b.what.update(region="us")),

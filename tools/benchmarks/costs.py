@@ -7,12 +7,10 @@ database.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from fdbqueue.cli import terminal
-from fdbqueue.cli.parameters import AsJson
 from fdbqueue.messages.run import MIN_MESSAGES
 from fdbqueue.queue.batch import Batch
 from fdbqueue.queue.queue import Queue
@@ -64,18 +62,14 @@ class Clash:
 
 
 @app.command("costs")
-def costs(as_json: AsJson = False) -> None:
+def costs() -> None:
     """Count what each operation reads, writes and waits for, and try which operations conflict.
 
     Prints the tables of docs/capacity.md, in Markdown: payloads of 100 bytes, on an open queue.
     """
     with processes.scratch() as space:
         found: tuple[list[Cost], list[Clash]] = processes.once(partial(_counted, space))
-    if as_json:
-        costs, clashes = ([asdict(each) for each in every] for every in found)
-        terminal.print_json({"costs": costs, "conflicts": clashes})
-    else:
-        print(tables(*found))
+    print(tables(*found))
 
 
 def tables(costs: Sequence[Cost], clashes: Sequence[Clash]) -> str:

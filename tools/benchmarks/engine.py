@@ -38,7 +38,6 @@ from .turns import in_turn, ratio
 VALUE = b"v" * 20
 WARM_UP = 0.1
 SMALL, STEP = 1_000, 7_919
-CHECKED = 2_000
 FIRES = 100
 TIMES = 3
 """How often what takes a while is measured; the median counts."""
@@ -51,9 +50,7 @@ Measured = tuple[float, float]
 def engine(
     only: Annotated[
         str,
-        Option(
-            metavar="GROUP,…", help="Only single, durable, processes, reads, checks or watches."
-        ),
+        Option(metavar="GROUP,…", help="Only single, durable, processes, reads or watches."),
     ] = "",
     rounds: Rounds = 9,
     calls: Annotated[int, Option("--count", metavar="N", min=1, help="Calls in a round.")] = 3_000,
@@ -68,7 +65,6 @@ def engine(
         "durable": lambda place: _durable(place, seconds),
         "processes": lambda place: _processes(place, seconds),
         "reads": lambda place: processes.once(partial(_reads, place, rounds, calls, large)),
-        "checks": lambda place: processes.once(partial(_checks, place, rounds, calls)),
         "watches": lambda place: _watches(place, seconds),
     }
     for group in known("group", only.split(","), groups):
@@ -302,33 +298,6 @@ def _with_keys(store: Path, size: int) -> fdb.Database:
             transaction[_key(number)] = VALUE
         transaction.commit().wait()
     return database
-
-
-def _checks(place: Path, rounds: int, calls: int) -> list[Row]:
-    """Reads with and without checks of what is read, each of a store of its own with the same rows;
-    of more keys than a process remembers."""
-    databases = {}
-    for checks in ("off", "on"):
-        os.environ["FDBQUEUE_CHECKSUMS"] = checks
-        databases[checks] = _with_keys(place / checks, CHECKED)
-    ways: dict[str, tuple[int, Callable[[fdb.Database, int], object]]] = {
-        "point": (calls, lambda db, n: db[_key(n * STEP % CHECKED)]),
-        "nothing": (calls, lambda db, n: db[_key(n * STEP % CHECKED) + b"x"]),
-        f"range of {CHECKED:,}": (max(calls // 100, 1), lambda db, _: db.get_range(b"", b"\xff")),
-    }
-    samples = in_turn(
-        rounds,
-        {
-            f"{way} {checks}": partial(_per_call, times, partial(read, database))
-            for way, (times, read) in ways.items()
-            for checks, database in databases.items()
-        },
-    )
-    rows = [*_best("checks_us", samples)]
-    for way in ways:
-        off, on = (min(samples[f"{way} {checks}"])[0] for checks in ("off", "on"))
-        rows.append(Row(f"{way}: what checks add", (on / off - 1) * 100, "%"))
-    return rows
 
 
 # -- watches --------------------------------------------------------------------------------------

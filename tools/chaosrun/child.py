@@ -74,7 +74,7 @@ def _life(job: Job, client: Client) -> Callable[[], None]:
     """What a thread does, by the role of its process."""
     if job.role == "client":
         bodies, weights = [body for _, body in TABLE.values()], [each for each, _ in TABLE.values()]
-        return partial(client.live, bodies, weights, job.pace)
+        return partial(client.live, bodies, weights, 0.0)
     return {"worker": client.work, "tasks": client.work_in_tasks}[job.role]
 
 

@@ -19,12 +19,11 @@ class Job:
     root: str
     history: str
     stop: str
-    threads: int = 2
+    threads: int = 1
     skew_ms: int = 0
     buggify: bool = False
     interrupts: float = 0.0
     """Seconds between signals whose handler raises in the first thread; 0 for none."""
-    pace: float = 0.0
 
     def to_text(self) -> str:
         """For the command line."""

@@ -13,15 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from workload import final
 from workload.history import Recorder
-from workload.place import KEYS, LEASE, LIMITS, TAKEN, Place
+from workload.place import LEASE, TAKEN, Place
 
 from fdbqueue import fdb
 from fdbqueue.errors import QueueError
-from fdbqueue.queue.keys.limits import Shared
-from fdbqueue.values.limits import OwnLimits
-
-from .warden import Warden
 
 QUOTA_BYTES = 1 << 20
 """Beyond which no file grows while the disk is full: the log of a store in use soon does."""
@@ -91,9 +88,7 @@ class Nemesis:
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"nemesis:{self.seed}")
-        self.warden = Warden(self.place, self.recorder)
         self.paused: dict[str, int] = {}
-        self.limited: dict[str, int] = {}
         self.killed: dict[str, float] = {}
         """When each process was killed, by its name and ``time.monotonic``."""
         self.full = False
@@ -106,8 +101,6 @@ class Nemesis:
             (self._pause, 2),
             (self._options, 2),
             (self._pause_queue, 1),
-            (self._limit_key, 2),
-            (self._limit_queue, 1),
         ]
         if self.server is not None:
             deeds.append((self._strike_server, 0.4))
@@ -116,7 +109,7 @@ class Nemesis:
         deed = self.random.choices([d for d, _ in deeds], [weight for _, weight in deeds])[0]
         try:
             deed()
-            self.warden.look()
+            self.recorder.note("nemesis", "audit", found=final.beyond_limits(self.place))
         except (QueueError, fdb.FDBError) as error:
             self.counts[f"failed: {error}"] += 1
         time.sleep(self.random.expovariate(1 / self.every))
@@ -125,10 +118,9 @@ class Nemesis:
         """End every misfortune."""
         for victim in self.victims:
             victim.resume()
-        self._mend(healing=True)
-        self.warden.free()
+        self._mend()
         for name in TAKEN:
-            self._set(name, lease=LEASE, backoff=None)
+            self.place.queues[name].set_options(self.place.db, lease=LEASE, backoff=None)
 
     # -- misfortunes -------------------------------------------------------------------------
 
@@ -149,42 +141,13 @@ class Nemesis:
             victim.pause(LEASE * self.random.uniform(0.2, 2.0))
             self.counts["pauses"] += 1
 
-    def _limit_key(self) -> None:
-        """Change the limits of a key, or a shared one; nobody else does."""
-        name, key = self.random.choice(TAKEN), self.random.choice(KEYS)
-        window, weight = self.random.choice([(1, 1), (2, 1), (1, 3), (None, 1)])
-        limits: list[OwnLimits] = [
-            {"concurrency": self.random.choice([1, 2, 5])},
-            {"window": window, "weight": weight},
-            {"paused": self.random.choice([True, False, False])},
-            {"rate": self.random.choice(["5/s", "20/s", "5/s, burst 5", "20/s, burst 5"])},
-            {"rate": None},
-        ]
-        if self.random.random() < 0.3:
-            paused: list[Shared] = [{"paused": True}, {"paused": False}]
-            numbers: list[Shared] = [{"concurrency": n} for n in (1, 2, 5)]
-            terms = self.random.choice([*numbers, *paused, paused[1]])
-            self.warden.limit_shared(self.random.choice(LIMITS), terms)
-        else:
-            self.warden.limit(name, key, self.random.choice(limits))
-        self.counts["changes of limits"] += 1
-
-    def _limit_queue(self) -> None:
-        """Let a queue have few messages in flight, or a rate. Meanwhile it may look empty."""
-        name = self.random.choice(TAKEN)
-        if name not in self.limited:
-            self.limited[name] = self.recorder.begin("nemesis", "paused", name)
-            limits = [(1, None), (3, None), (8, None), (None, "20/s"), (3, "50/s")]
-            self.warden.limit_queue(name, *self.random.choice(limits))
-            self.counts["limits of queues"] += 1
-
     def _options(self) -> None:
         name = self.random.choice(TAKEN)
         changes: list[dict[str, Any]] = [
             {"lease": self.random.choice([1.0, LEASE, 4.0])},
             {"dedup_window": self.random.choice([60.0, 300.0])},
         ]
-        self._set(name, **self.random.choice(changes))
+        self.place.queues[name].set_options(self.place.db, **self.random.choice(changes))
         self.counts["changes of options"] += 1
 
     def _pause_queue(self) -> None:
@@ -217,7 +180,7 @@ class Nemesis:
 
     # -- healing -----------------------------------------------------------------------------
 
-    def _mend(self, healing: bool = False) -> None:
+    def _mend(self) -> None:
         if self.full:
             for victim in self.victims:
                 victim.limit(resource.RLIM_INFINITY)
@@ -225,12 +188,3 @@ class Nemesis:
         for name in list(self.paused):
             self.place.queues[name].admin.resume(self.place.db)
             self.recorder.end("nemesis", self.paused.pop(name))
-        for name in list(self.limited):
-            if healing or self.random.random() < 0.3:
-                self.warden.limit_queue(name, None)
-                self.recorder.end("nemesis", self.limited.pop(name))
-
-    def _set(self, name: str, **changes: Any) -> None:
-        n = self.recorder.begin("nemesis", "options", name, **changes)
-        self.place.queues[name].set_options(self.place.db, **changes)
-        self.recorder.end("nemesis", n)

@@ -64,10 +64,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="how long to inject faults")
     parser.add_argument("--operations", type=int, help="stop after this many that change messages")
     parser.add_argument("--processes", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=2, help="threads of each process")
     parser.add_argument("--faults", type=float, default=0.01, help="share of store calls that fail")
     parser.add_argument("--every", type=float, default=0.8, help="seconds between two disturbances")
-    parser.add_argument("--pace", type=float, default=0.0, help="seconds between two operations")
     parser.add_argument("--strike-server", action="store_true", help="also disturb tools/fdbserver")
     parser.add_argument("--history", help="keep the histories in this directory")
     parser.add_argument("--check", help="only check the histories in this directory")
@@ -155,11 +153,10 @@ class Run:
             root=self.root,
             history=str(self.directory / f"{name}.jsonl"),
             stop=str(self.stop),
-            threads=self.options.threads if role == "client" else 1,
+            threads=2 if role == "client" else 1,
             skew_ms=self.random.randint(-MAX_SKEW_MS, MAX_SKEW_MS),
             buggify=not self.embedded and self.options.faults > 0,
             interrupts=INTERRUPTS if self.embedded and role == "client" else 0.0,
-            pace=self.options.pace,
         )
         environment = {**os.environ, "FDBQUEUE_STORE": self.store}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)

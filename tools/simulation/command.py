@@ -64,7 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--twice", action="store_true", help="run each seed in two processes with two hash seeds"
     )
-    parser.add_argument("--known", action="store_true", help="count what is known to fail, too")
     parser.add_argument("--mutant", choices=sorted(mutants.TABLE), help="a fault to plant")
     parser.add_argument("--until-found", action="store_true", help="end with the first failure")
     parser.add_argument("--json", action="store_true", help="one line of JSON for each seed")
@@ -75,7 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds=chosen.busy,
         think=chosen.think,
         idle=chosen.idle,
-        known=chosen.known,
         without=frozenset(filter(None, chosen.without.split(",")))
         | frozenset(NOTHING_FAILS if chosen.no_faults else ()),
     )
@@ -155,7 +153,7 @@ def _again(chosen: argparse.Namespace, seed: int) -> str:
     for name in ("busy", "think", "idle", "mutant", "without"):
         if getattr(chosen, name) not in (None, ""):
             command += f" --{name} {getattr(chosen, name)}"
-    return command + " --no-faults" * bool(chosen.no_faults) + " --known" * bool(chosen.known)
+    return command + " --no-faults" * bool(chosen.no_faults)
 
 
 def _seeds(chosen: argparse.Namespace) -> Iterator[int]:

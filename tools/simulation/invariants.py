@@ -9,7 +9,7 @@ from workload.place import Place
 from fdbqueue import Queue
 from fdbqueue.consumers.receiving.waiting import BEAT_SECONDS
 from fdbqueue.schema import due
-from fdbqueue.schema.keys import KINDS, QueueKeys
+from fdbqueue.schema.keys import KINDS, AgendaKeys, QueueKeys
 
 if TYPE_CHECKING:
     from .seam import Seam
@@ -64,6 +64,26 @@ def asked(seam: Seam, seconds: float) -> list[str]:
         if BEATS not in name
         and count - seconds / BEAT_SECONDS * name.endswith(IN_LINE) > seconds / ASKING_SECONDS
     ]
+
+
+def agendas(place: Place) -> dict[bytes, AgendaKeys]:
+    """By what their keys of EARLIEST begin with: those of the queues, and of the limits."""
+    queues = (*place.queues.values(), *place.any.values(), place.sourced, place.callbacks)
+    found = [*(queue._keys for queue in queues), place.callbacks._root_keys.limits]
+    return {keys.earliest.prefix: keys for keys in found}
+
+
+def overlooked(place: Place, keys: AgendaKeys) -> list[str]:
+    """Ranks of an agenda at which nobody looks when their first entry is due."""
+    tr = place.db.create_transaction()
+    known = {each.rank: each.from_ms for each in due.ranks(keys, due.reads(tr, keys))}
+    found, every = [], keys.delayed.rows
+    while row := next(iter(tr.get_range(every.start, every.stop, limit=1)), None):
+        rank, due_ms = due.parse(keys, row.key)
+        every = slice(keys.delayed.under(rank).stop, every.stop)
+        if known.get(rank, due_ms + 1) > due_ms:
+            found.append(f"agenda: rank {rank}: at {known.get(rank)}, one is due at {due_ms}")
+    return found
 
 
 def _dues(place: Place, queue: Queue) -> list[int]:

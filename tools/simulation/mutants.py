@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fdbqueue.consumers import leader, line, promotion, sessions, wakeups
+from fdbqueue.consumers import fulfilment, line, promotion, sessions, wakeups
 from fdbqueue.messages import (
     agenda,
     dead_letters,
@@ -112,8 +112,6 @@ BLIND: dict[str, list[tuple[Any, str]]] = {
     "counts_members_blindly": [(members, "_rely_on_another")],
     # A plan takes what another takes at once.
     "plans_blindly": [(planning, "_remove")],
-    # Who joins a line does not see its leader leave, and a leader not who joins.
-    "leads_blindly": [(leader, "lead"), (leader, "hand_over"), (line, "remove")],
 }
 """Functions, of modules or classes, that add no read conflict."""
 LEFT_OUT: dict[str, tuple[Any, str, object]] = {
@@ -133,26 +131,35 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     "keeps_older_values": (last_values, "replace_older", None),
     # Requests of processes that were killed stay in their line.
     "believes_in_the_dead": (line, "alive", True),
-    # A message that ends while it waits keeps its turn at a limit that queues share.
-    "keeps_turns": (backlog, "forget", None),
     # What has failed too often is gone.
     "loses_dead_letters": (dead_letters, "add", 0),
     # How an attempt has ended is not kept.
     "loses_results": (results, "put", None),
     # What was taken does not count in the rate of its queue.
     "takes_beyond_the_rate": (limits, "_set", None),
+    # A leader that leaves passes the lead to nobody.
+    "keeps_the_lead": (fulfilment, "stop_leading", None),
+    # After an unknown outcome an operation is repeated, also where it has committed.
+    "forgets_outcomes": (once.Operation, "_look_back", None),
+    # Who holds a lease that lapses has begun with its message.
+    "blames_the_dead": (lease_expiry, "Lapse", settle.Lapse(begun=True)),
+    # Nobody looks when the next message may come by its rate.
+    "forgets_timers": (rates.Pace, "rely", None),
+    # The rest of a row that is cut is lost.
+    "cuts_a_row_away": (run.Run, "without", ()),
     # An index that was passed may be given again: TAIL.
     "uses_indexes_again": (cursors, "fence", None),
 }
-"""Functions that do nothing, and return so much."""
+"""Functions, of modules or classes, that do nothing, and return so much."""
 
 
 def _without(feature: str) -> None:
     del transitions.STEPS[feature]
 
 
-def _left_out(module: Any, name: str, value: object) -> None:
-    setattr(module, name, lambda *given, **named: value)
+def _left_out(owner: Any, name: str, value: object) -> None:
+    assert callable(getattr(owner, name))
+    setattr(owner, name, lambda *given, **named: value)
 
 
 TABLE |= {name: partial(_blind, *places) for name, places in BLIND.items()}
@@ -172,9 +179,9 @@ def needs_a_sweep() -> None:
 
 
 @mutant
-def forgets_outcomes() -> None:
-    """After an unknown outcome an operation is repeated, also where it has committed."""
-    vars(once)["Operation"]._look_back = lambda operation: None
+def keeps_turns() -> None:
+    """A message that ends while it waits keeps its turn at a limit that queues share."""
+    vars(backlog)["take_out"] = lambda tr, scope, turn: tr.clear(scope.keys.waiting(*turn))
 
 
 @mutant
@@ -226,12 +233,6 @@ def steps_once() -> None:
     vars(promotion)["promote_all"] = lambda tr, scope, issued, **_: promotion.promote(
         tr, scope, issued
     )
-
-
-@mutant
-def blames_the_dead() -> None:
-    """Who holds a lease that lapses has begun with its message."""
-    vars(lease_expiry)["Lapse"] = lambda begun: settle.Lapse(begun=True)
 
 
 @mutant
@@ -297,12 +298,6 @@ def returns_what_was_replaced() -> None:
 
 
 @mutant
-def forgets_timers() -> None:
-    """Nobody looks when the next message may come by its rate."""
-    vars(rates)["Pace"].rely = lambda *_: None
-
-
-@mutant
 def owes_nothing() -> None:
     """What one transaction cannot let out is forgotten: a step that stops at its bound."""
     vars(hand_over)["_owe"] = lambda *_: None
@@ -350,12 +345,6 @@ def comes_early() -> None:
     vars(append)["schedule"] = lambda tr, scope, due_ms, message: schedule(
         tr, scope, due_ms - 500, message
     )
-
-
-@mutant
-def cuts_a_row_away() -> None:
-    """The rest of a row that is cut is lost."""
-    vars(run)["Run"].without = lambda row, gone, most: iter(())
 
 
 @mutant

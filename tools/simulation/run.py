@@ -8,7 +8,7 @@ import json
 import logging
 import random
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -21,8 +21,10 @@ from workload.operations import pause_and_resume
 from workload.place import ABOUT, Place
 
 from fdbqueue.errors import TransactionTooLarge
+from fdbqueue.schema.keys import AgendaKeys
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.transactions import atomic
 
 from . import invariants, knobs, waiting
 from .driver import SECOND, Process, Scheduler, Strand
@@ -60,10 +62,12 @@ of each, workers, and somebody who pauses queues."""
 PARTS = [*FAULTS, *SETTING, *TABLE]
 PHASES = [20, 50, 100]
 """Operations after which ``verify`` is asked, and clients turn to others."""
-USUAL = 5
-"""The weight of an operation from which on others meet it."""
+USUAL = 0.5
+"""How often an operation is made that others meet, beside the most frequent one of its kind."""
 PHASE_SECONDS = 20.0
 """Or after so long: an operation may find nothing to do."""
+LOOKED_AFTER = (atomic.BYTE_MIN, atomic.COMPARE_AND_CLEAR)
+"""What changes when to look at an agenda."""
 STEPS = 1_000_000
 """Calls of the store after which a run that goes in circles is given up."""
 
@@ -79,8 +83,6 @@ class Settings:
     think: float | None = None
     idle: float = 60.0
     """Virtual seconds without messages that follow."""
-    known: bool = False
-    """Whether also what is known to fail counts."""
     without: frozenset[str] = frozenset()
     """What is left out of what the seed chooses: see ``PARTS``."""
 
@@ -128,7 +130,7 @@ class Run:
         thinks = chance.choice([0.0, 0.005, 0.05, 0.5])
         self.think: float = thinks if settings.think is None else settings.think
         latency = chance.choice([0.0002, 0.001, 0.005, 0.02])
-        self.seam = Seam(self.scheduler, latency, known=settings.known, on_death=self._died)
+        self.seam = Seam(self.scheduler, latency, on_death=self._died)
         self.rates = self._rates(chance)
         swarm = {
             name: weight * chance.choice([0.0, 0.0, 0.3, 1.0, 3.0])
@@ -234,6 +236,8 @@ class Run:
         gc.disable()
         self.seam.install(f"{self.directory}/store")
         self.place = Place(self._open(), ROOT, self.settings.seed)
+        self.agendas = invariants.agendas(self.place)
+        self.seam.on_commit = self._committed
         try:
             self._all()
         except Exception:
@@ -285,7 +289,8 @@ class Run:
         self.about = ABOUT[area]
         count = chance.choice([1, 1, 2, 4, 20])
         few = {*chance.sample(some, min(len(some), count))}
-        few |= {name for name in some if count == 1 and TABLE[name][0] >= USUAL}
+        most = max(TABLE[name][0] for name in some)
+        few |= {name for name in some if count == 1 and TABLE[name][0] >= USUAL * most}
         self.weights[:] = [float(name in few) for name in TABLE]
 
     def _broken(self) -> bool:
@@ -309,6 +314,17 @@ class Run:
     def _verify(self) -> None:
         world.enter(self.hub.world)
         self.problems += final.audit(self.place, self.about)
+
+    def _committed(self, mutations: Iterable[tuple[int, bytes, object]]) -> None:
+        """Look at the agendas that a commit has changed, before anybody else goes on."""
+        for op, key, _ in mutations:
+            for begin, keys in self.agendas.items() if op in LOOKED_AFTER else ():
+                if key.startswith(begin):
+                    self.scheduler.call_at(0, partial(self._look_at, keys))
+
+    def _look_at(self, keys: AgendaKeys) -> None:
+        world.enter(self.hub.world)
+        self.problems += invariants.overlooked(self.place, keys)
 
     def _calm(self) -> None:
         """End the faults: every call must return within bounded time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -51,9 +51,6 @@ OLD_VERSIONS = 5_000_000
 """So many versions after its reads a commit is refused, as on a cluster."""
 SERVES = "fulfilment.py"
 """Who leads a line reads what all have asked for that stand in it, and not only its caller."""
-UNTIL_THE_AGENDA = "lease_expiry.py"
-"""In whose transactions reads count only if what is known to fail counts, until "One end: settle,
-the agenda, work with a budget": it guesses the size of leases from those before them."""
 _LOG_BYTES = 8 << 20
 
 PIPELINED = ("get", "get_range", "get_key", "watch")
@@ -102,9 +99,8 @@ class Seam:
     latency: float
     """Seconds that a call of the store takes on average."""
     rates: Rates = field(default_factory=Rates)
-    known: bool = False
-    """Whether also what is known to fail counts."""
     on_death: Callable[[Strand], None] = lambda strand: None
+    on_commit: Callable[[Sequence[tuple[int, bytes, object]]], None] = lambda mutations: None
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[tuple[str, str]] = field(default_factory=list)
     """What broke a rule at the seam: its kind, and the detail."""
@@ -240,9 +236,8 @@ class Seam:
         used.rows += rows
         used.bytes += size
         if (used.rows > MOST_ROWS or used.bytes > MOST_BYTES) and not used.spared:
-            spared = (SERVES,) if self.known else (SERVES, UNTIL_THE_AGENDA)
             frames = traceback.walk_stack(None)
-            used.spared = any(one.f_code.co_filename.endswith(spared) for one, _ in frames)
+            used.spared = any(one.f_code.co_filename.endswith(SERVES) for one, _ in frames)
             if not used.spared:
                 self._bound("reads", used.rows, used.bytes)
         took = now_ns - used.begun_ns
@@ -325,18 +320,23 @@ class Seam:
             land = partial(self._land, committer, request)
             self.scheduler.call_later(seconds, partial(self._network.spawn, land, "zombie"))
             raise Fault(TIMED_OUT if limited else COMMIT_UNKNOWN)
-        committer.commit(request)
+        self._make(committer, request)
         if request.error is None and limited and self._happens("timeout"):
             raise Fault(TIMED_OUT)
         if request.error is None and self._happens("unknown_made"):
             raise Fault(COMMIT_UNKNOWN)
+
+    def _make(self, committer: Committer, request: CommitRequest) -> None:
+        committer.commit(request)
+        if request.error is None:
+            self.on_commit(request.mutations)
 
     def _land(self, committer: Committer, request: CommitRequest) -> None:
         read = request.read_version
         if read is not None and self.store.clock.now() - read > OLD_VERSIONS:
             return
         request.deadline = 0.0
-        committer.commit(request)
+        self._make(committer, request)
         self.counts["landed"] += request.error is None
         self._look_after()
 

@@ -182,14 +182,6 @@ def counters(view: View) -> Iterator[Violation]:
             yield violation("counter", f"{queue}: {depth} does not add up")
 
 
-def limits(view: View) -> Iterator[Violation]:
-    """Never more messages of a key are out than its limit allows, and no slot is free while one
-    waits."""
-    for one in view.operations:
-        if one.name == "limit":
-            yield violation("limits", f"{one.queue} {one.what['key']}: {one.what['found']}", [one])
-
-
 def lost_attempts(view: View) -> Iterator[Violation]:
     """Messages with more failed attempts than times that somebody may have begun with them.
 
@@ -259,7 +251,6 @@ CHECKS: tuple[Callable[[View], Iterator[Violation]], ...] = (
     order,
     replay.legal,
     counters,
-    limits,
     sources.checks,
     orphans,
 )

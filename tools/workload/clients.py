@@ -21,6 +21,8 @@ EXPECTED = (LeaseLost, OperationTimedOut, OutcomeUnknown, QueueFull, NotFound, *
 """What an operation may raise by rights; anything else is a failure of the run."""
 FULL_SECONDS = 0.1
 """How long to let be a store that has no room."""
+BESIDE_SECONDS = 0.1
+"""How long a transaction of a caller takes for what is not of the queue, at most."""
 
 Body = Callable[["Client"], object]
 
@@ -119,6 +121,8 @@ class Client:
                 return done
             found = body(tr)
             self.place.mark(tr, self.who, n, found)
+            if self.random.random() < 0.3:  # Its caller has something to do, too.
+                world.sleep(BESIDE_SECONDS * self.random.random())
             return found
 
         return both(self.db)

@@ -6,7 +6,7 @@ It must stay sound, and let all go: so said by ``verify``, the budgets and the d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -18,6 +18,7 @@ from fdbqueue import (
     Bounds,
     Delivery,
     KeyLimits,
+    Message,
     NewMessage,
     Queue,
     Reject,
@@ -67,7 +68,7 @@ KEPT_SECONDS = 600.0
 SUBSCRIPTIONS = ("takes", "takes exclusive", "takes closes", "browses", "browses exclusive")
 
 
-@operation(5, "mixed")
+@operation(5, "mixed", "planned")
 def enqueue_anything(c: Client) -> None:
     count = c.random.choices([1, 10, 200, 2_000], [70, 25, 4, 1])[0]
     messages = [_anything(c, small=count > 10) for _ in range(count)]
@@ -150,22 +151,30 @@ def _terms(message: Any) -> str:
     )
 
 
-def _ids(c: Client, name: str, found: list[Delivery]) -> list[str]:
-    """The ids of what was taken, which must be as it was enqueued, wherever it has been since."""
-    for message in (one.message for one in found):
+def astray(place: Place, name: str, messages: Iterable[Message]) -> list[str]:
+    """Those that are not as they were enqueued, wherever they have been since."""
+    found = []
+    for message in messages:
         was, terms = str(message.headers.get("terms")), _terms(message)
         # A dead letter that was forwarded, and what has moved to a queue that sorts, keep their key
         # for the way back.
-        if message.death is not None or (name == TARGET and c.place.ordered):
+        if message.death is not None or (name == TARGET and place.ordered):
             was, terms = was.rpartition(" ")[0], terms.rpartition(" ")[0]
         if "terms" in message.headers and was != terms:
-            raise AssertionError(f"{message.id} had {was}, and has {terms}")
+            found.append(f"moved: {name}: {message.id} had {was}, and has {terms}")
+    return found
+
+
+def _ids(c: Client, name: str, found: list[Delivery]) -> list[str]:
+    """The ids of what was taken."""
+    wrong = astray(c.place, name, (one.message for one in found))
+    assert not wrong, wrong
     if found:
         c.held.append((name, found))
     return [one.id for one in found]
 
 
-@operation(5, "mixed")
+@operation(5, "mixed", "planned")
 def receive_anything(c: Client) -> None:
     limit, wait = c.random.choice([1, 20, 200]), c.random.choice([0.0, 0.0, 1.0])
 
@@ -289,19 +298,40 @@ def settle_with_verdicts(c: Client) -> None:
 
 @operation(0.5, "mixed")
 def end_with_a_result(c: Client) -> None:
-    """It is found for as long as it is kept, whatever clocks say that are wrong by some seconds."""
+    """However it ends, that is known for as long as it is kept, whatever clocks say that are wrong
+    by some seconds."""
     queue, db = c.place.mixed, c.db
     headers: dict[str, Any] = {"region": "kept", "n": 0}
+    ways: list[Callable[[Delivery], object]] = [
+        lambda one: queue.ack(db, one, result=one.id.encode()),
+        lambda one: queue.ack(db, one),
+        lambda one: queue.reject(db, one, "not done"),
+        lambda one: queue.reject(db, one, "not done", drop=True),
+    ]
 
     def both(n: int) -> None:
         queue.enqueue(db, b"", headers=headers, keep_result=KEPT_SECONDS)
         one = queue.receive(db, match="region = 'kept'")
         if one is not None:
-            queue.ack(db, one, result=one.id.encode())
-            found = queue.result(db, one.id)
-            assert found == one.id.encode(), f"the result of {one.id} is {found!r}"
+            end = c.random.choice(ways)
+            end(one)
+            _is_kept(c, one.id, ways.index(end))
 
     c.do("end with a result", MIXED, both, rows=250, size=250 * c.place.largest)
+
+
+def _is_kept(c: Client, message_id: str, how: int) -> None:
+    """A message has ended that was done with a value, or without one, or was not done."""
+    state: str | None = None
+    value = None
+    try:
+        value = c.place.mixed.result(c.db, message_id)
+    except NoResult as error:
+        state = error.state
+    wanted = message_id.encode() if how == 0 else None
+    # A dead one may be another by now.
+    sound = value == wanted and (how > 1 if state else how < 2) and state != "unknown"
+    assert sound, f"the result of {message_id} after way {how} is {value!r}, {state}"
 
 
 @operation(1, "mixed")
@@ -427,7 +457,7 @@ def stream_in(c: Client) -> None:
     _one_of(c, "stream", ways, rows=4 * len(messages), may=may)
 
 
-@operation(0.5, "mixed")
+@operation(0.5, "mixed", "planned")
 def stream_out(c: Client) -> None:
     """By plans, of which more than one run goes on at once."""
     plans, db, name = c.place.mixed.streams.plans, c.db, c.random.choice(SOURCES)

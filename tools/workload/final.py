@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import asdict
 
 import fdbqueue
-from fdbqueue import Queue, fdb
+from fdbqueue import Queue, fdb, list_queues
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.schema.leases import unpack_expiry
 from fdbqueue.store import world
 
 from . import groups, sources
 from .clients import row
-from .features import tidy
+from .features import astray, tidy
 from .history import Recorder
-from .place import BROWSERS, FILTERS, QUEUES, Place
+from .place import BROWSERS, FILTERS, KEYS, LIMITS, MADE, QUEUES, SLOTS, Place
 
 ORPHANS = (
     QueueKeys.led,
@@ -40,6 +41,8 @@ PAUSE_SECONDS = 5.0
 """How long to wait where nothing can be taken, and something is left."""
 LOOKED_SECONDS = 60.0
 """Within so long, by any clock, somebody has looked at each queue."""
+LOOKED_AT = 100
+"""Messages of a queue that are compared with what they were when they were enqueued."""
 DUE_MS = 2_000
 """Longer than it takes to ask a queue."""
 OF_THE_DEAD = ("request of the dead", "consumer dead")
@@ -77,7 +80,22 @@ def audit(place: Place, names: Sequence[str] | None = None, *, at_rest: bool = F
             if at_rest or each.kind not in OF_THE_DEAD
         ]
         found += [f"verify: {queue.name}: unchecked: {each}" for each in verified.unchecked]
-    return found
+        if queue.name in place.any:
+            found += astray(place, queue.name, islice(queue.browse(place.db), LOOKED_AT))
+    made = place.made._keys.all()
+    if MADE not in list_queues(place.db, root=place.root):
+        rows = place.db.get_range(made.start, made.stop, limit=1)
+        found += [f"deleted: a row of {MADE} is left: {kv.key!r}" for kv in rows]
+    return found + beyond_limits(place)
+
+
+def beyond_limits(place: Place) -> list[str]:
+    """Keys and limits of which more messages are out than may be, at one version each."""
+    first, most = place.queues["first"], QUEUES["auto"]["keys"].concurrency
+    counts = [(key, len(place.queues["auto"].keys[key].state(place.db).out), most) for key in KEYS]
+    for limit in LIMITS:
+        counts.append(("/".join(limit), len(first.limits[limit].state(place.db).out), SLOTS))
+    return [f"limits: {name}: {out} are out of {most}" for name, out, most in counts if out > most]
 
 
 def drain(place: Place, recorder: Recorder) -> None:
@@ -215,8 +233,9 @@ def _count(place: Place, every: slice) -> int:
 
 
 def _events(place: Place, recorder: Recorder, name: str) -> None:
-    after = b""
-    while events := place.queues[name].history(place.db, 2_000, after):
+    after: bytes | None = b""
+    while after is not None:
+        events = place.queues[name].history(place.db, 2_000, after)
         rows: list[list[Any]] = [[one.transition, one.id, one.attempt, one.at_ms] for one in events]
         recorder.note("store", "events", name, rows=rows)
-        after = events[-1].stamp
+        after = events[-1].stamp if events else None

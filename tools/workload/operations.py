@@ -118,10 +118,10 @@ def enqueue_in_a_transaction(c: Client) -> None:
     _enqueue(c, c.random.choice([1, 3, 20]), marked=True)
 
 
-@operation(3, "taken")
+@operation(3, "taken", "grouped")
 def enqueue_a_group(c: Client) -> None:
     """With a callback; how its messages end says what becomes of it."""
-    on, count = c.random.choice(get_args(ThenOn)), c.random.choice([1, 2, 6, 20])
+    on, count = c.random.choice(get_args(ThenOn)), c.random.choice([1, 2, 2, 2, 6, 20])
     _enqueue(c, count, _some(c, "worked"), marked=True, then=on)
 
 
@@ -220,12 +220,12 @@ def _receive(c: Client, limit: int) -> None:
     _settle(c, name, held)
 
 
-@operation(8, "taken")
+@operation(8, "taken", "grouped")
 def receive_one(c: Client) -> None:
     _receive(c, 1)
 
 
-@operation(5, "taken")
+@operation(5, "taken", "grouped")
 def receive_several(c: Client) -> None:
     _receive(c, c.random.choice([2, 3, 20, 50]))
 
@@ -261,7 +261,7 @@ def dequeue(c: Client) -> None:
 @operation(3, "subscribed")
 def enqueue_for_subscriptions(c: Client) -> None:
     """At once with those who move their cursors."""
-    _enqueue(c, 1, c.random.choice(["watched", "watched", "filtered"]))
+    _enqueue(c, 1, c.random.choice(c.place.subscribed_now), marked=c.random.random() < 0.5)
 
 
 @operation(3, "subscribed")

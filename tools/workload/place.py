@@ -40,7 +40,9 @@ SOURCED, SCHEDULE, TICK_SECONDS, BURST = "sourced", "ticks", 2.0, 3
 ABOUT: dict[str, Sequence[str]] = {
     "taken": [*QUEUES],
     "subscribed": ["watched", "filtered"],
+    "grouped": [*TAKEN, "worked"],
     "mixed": [MIXED, TARGET],
+    "planned": [MIXED],
     "made": [MADE],
     "sourced": [SOURCED],
 }
@@ -49,6 +51,7 @@ TARGETS: list[dict[str, Any]] = [
     {},
     {"sort": "n"},
     {"last_value": "n"},
+    {"last_value": "region"},
     {"bounds": Bounds(messages=40, when_full="reject")},
     {"bounds": Bounds(bytes=100_000, when_full="block")},
     {"bounds": Bounds(messages=40, when_full="drop-oldest", dropped="dead")},
@@ -58,8 +61,8 @@ BROWSERS: dict[str, str | None] = {"all": None, "eu": "region = 'eu'"}
 FILTERS = {"eu": "region = 'eu'", "us": "region = 'us'"}
 REGIONS = ("eu", "us")
 KEYS = ("k0", "k1", "k2", "k3")
-LIMITS = (("api", "shared"), ("zone", "shared"))
-"""The limits that messages of all queues in ``TAKEN`` share."""
+LIMITS, SLOTS = (("api", "shared"), ("zone", "shared")), 3
+"""The limits that messages of all queues in ``TAKEN`` share, and how many may be out of each."""
 SHARED = (("db", "shared"), ("net", "shared"))
 """Limits that messages of ``MIXED``, ``TARGET`` and ``MADE`` share."""
 QUEUE_LEVEL = {name: QueueOptions.of(options).level for name, options in QUEUES.items()}
@@ -90,6 +93,8 @@ class Place:
         """Of these, the queues that clients use now."""
         self.mixed_now = [MIXED, MIXED, MIXED, TARGET]
         """Of these two, the queues that clients use now."""
+        self.subscribed_now = ["watched", "watched", "filtered"]
+        """Of the queues with subscriptions, those to which clients enqueue now."""
         self.usual: int | None = None
         """The priority of all messages now; None if they have several."""
         self.late = 0.05
@@ -108,6 +113,7 @@ class Place:
         """Let clients use fewer queues and levels, or more delays, for some time: so they meet."""
         self.taken = chance.choice([[chance.choice(TAKEN)], [*TAKEN]])
         self.mixed_now = chance.choice([[TARGET], [MIXED, MIXED, MIXED, TARGET]])
+        self.subscribed_now = chance.choice([["watched"], ["watched", "watched", "filtered"]])
         self.usual = chance.choice([None, None, 4])
         self.late = chance.choice([0.05, 0.05, 0.5])
 
@@ -156,7 +162,7 @@ class Place:
         schedules = made[SOURCED].schedules
         schedules.set(self.db, SCHEDULE, every=TICK_SECONDS, catch_up="all")
         for limit in (*LIMITS, *SHARED):
-            made[CALLBACKS].limits[limit].set(self.db, concurrency=3)
+            made[CALLBACKS].limits[limit].set(self.db, concurrency=SLOTS)
         for browser, selector in BROWSERS.items():
             made["watched"].subscriptions.open(self.db, browser, mode="browse", selector=selector)
         for taker, selector in FILTERS.items():

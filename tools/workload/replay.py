@@ -8,6 +8,7 @@ exactly there, not only as far as real time tells.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 
 from fdbqueue.values.states import LEASE, TRANSITIONS, State
@@ -44,3 +45,7 @@ def legal(view: View) -> Iterator[Violation]:
             states[identity] = edge.target
             if edge.target is State.READY and known:
                 heapq.heappush(ready, identity)
+        depth, ended = view.finals.get(queue, {}).get("depth"), Counter(states.values())
+        for state in (State.DONE, State.DEAD):
+            if depth is not None and ended[state] != depth[state.value]:
+                yield violation("history", f"{queue}: {ended[state]} are {state.value}: {depth}")

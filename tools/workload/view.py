@@ -89,8 +89,6 @@ class View:
     given: dict[tuple[str, str], list[Operation]] = field(default_factory=lambda: defaultdict(list))
     """By queue and tag: what may have given the message back."""
     effects: dict[tuple[str, str], int] = field(default_factory=dict)
-    options: dict[str, list[Operation]] = field(default_factory=lambda: defaultdict(list))
-    """By queue: changes of its options, in the order in which they began."""
     finals: dict[str, dict[str, Any]] = field(default_factory=dict)
     seen: dict[str, list[list[Any]]] = field(default_factory=dict)
     events: dict[str, list[list[Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -135,8 +133,6 @@ class View:
                         self.given[one.queue, tag].append(one)
             case "effect of":
                 self.effects[one.queue, what["tag"]] = what["count"]
-            case "options":
-                self.options[one.queue].append(one)
             case "final":
                 self.finals[one.queue] = what
             case "seen":
