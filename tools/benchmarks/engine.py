@@ -36,7 +36,7 @@ from .declare import Rounds, Row, Seconds, at_least, at_most, benchmark, known
 from .turns import in_turn, ratio
 
 VALUE = b"v" * 20
-WARM_UP = 0.1
+WARM_UP, CALLS = 0.1, 3_000
 SMALL, STEP = 1_000, 7_919
 FIRES = 100
 TIMES = 3
@@ -53,7 +53,6 @@ def engine(
         Option(metavar="GROUP,…", help="Only single, durable, processes, reads or watches."),
     ] = "",
     rounds: Rounds = 9,
-    calls: Annotated[int, Option("--count", metavar="N", min=1, help="Calls in a round.")] = 3_000,
     large: Annotated[int, Option(metavar="N", min=1, help="Keys in the large store.")] = 1_000_000,
     seconds: Seconds = 4.0,
 ) -> Iterator[Row]:
@@ -61,10 +60,10 @@ def engine(
     if DEFAULT.engine is not Engine.EMBEDDED:
         raise terminal.CommandError("this measures the embedded engine, not a cluster")
     groups: Mapping[str, Callable[[Path], Iterable[Row]]] = {
-        "single": lambda place: processes.once(partial(_single, place, rounds, calls)),
+        "single": lambda place: processes.once(partial(_single, place, rounds)),
         "durable": lambda place: _durable(place, seconds),
         "processes": lambda place: _processes(place, seconds),
-        "reads": lambda place: processes.once(partial(_reads, place, rounds, calls, large)),
+        "reads": lambda place: processes.once(partial(_reads, place, rounds, large)),
         "watches": lambda place: _watches(place, seconds),
     }
     for group in known("group", only.split(","), groups):
@@ -82,12 +81,12 @@ def _key(number: int) -> bytes:
     return b"k%08d" % number
 
 
-def _per_call(calls: int, call: Callable[[int], object]) -> Measured:
+def _per_call(call: Callable[[int], object]) -> Measured:
     begun, used = time.perf_counter(), time.thread_time()
-    for number in range(calls):
+    for number in range(CALLS):
         call(number)
     spent, passed = time.thread_time() - used, time.perf_counter() - begun
-    return spent / calls * 1e6, passed / calls * 1e6
+    return spent / CALLS * 1e6, passed / CALLS * 1e6
 
 
 def _best(section: str, samples: Mapping[str, list[Measured]]) -> Iterator[Row]:
@@ -100,7 +99,7 @@ def _best(section: str, samples: Mapping[str, list[Measured]]) -> Iterator[Row]:
 # -- a transaction that sets one key --------------------------------------------------------------
 
 
-def _single(place: Path, rounds: int, calls: int) -> list[Row]:
+def _single(place: Path, rounds: int) -> list[Row]:
     database, bare = _opened(place / "single", "normal"), _bare(place / "bare")
 
     def set_one(of: Any, number: int) -> None:
@@ -108,17 +107,17 @@ def _single(place: Path, rounds: int, calls: int) -> list[Row]:
 
     def bindings() -> Measured:
         with mock.patch.object(fdb.impl._FDBBase, "capi", _Nothing()):
-            return _per_call(calls, partial(set_one, fdb.impl.Database(1)))
+            return _per_call(partial(set_one, fdb.impl.Database(1)))
 
     def bare_sqlite() -> Measured:
-        found = _per_call(calls, partial(_set_bare, bare))
+        found = _per_call(partial(_set_bare, bare))
         bare.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return found
 
     ways: dict[str, Callable[[], Measured]] = {
         "bindings": bindings,
         "bare_sqlite": bare_sqlite,
-        "total": partial(_per_call, calls, partial(set_one, database)),
+        "total": partial(_per_call, partial(set_one, database)),
     }
     rows = [*_best("single_set_us", in_turn(rounds, ways))]
     most = rows[0].figure + 2.5 * rows[1].figure
@@ -268,7 +267,7 @@ class _Sets(_Singly):
 # -- reads ----------------------------------------------------------------------------------------
 
 
-def _reads(place: Path, rounds: int, calls: int, large: int) -> list[Row]:
+def _reads(place: Path, rounds: int, large: int) -> list[Row]:
     databases = {size: _with_keys(place / f"{size}", size) for size in (SMALL, large)}
     ways: dict[str, Callable[[fdb.Database, int, int], object]] = {
         "point": lambda db, size, number: db[_key(number * STEP % size)],
@@ -277,7 +276,7 @@ def _reads(place: Path, rounds: int, calls: int, large: int) -> list[Row]:
     samples = in_turn(
         rounds,
         {
-            f"{way}_{size}": partial(_per_call, calls, partial(read, database, size))
+            f"{way}_{size}": partial(_per_call, partial(read, database, size))
             for size, database in databases.items()
             for way, read in ways.items()
         },

@@ -19,7 +19,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import NewMessage
 
 from . import processes
-from .declare import Rounds, Row, at_most, benchmark, known
+from .declare import Rounds, Row, at_most, benchmark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -168,16 +168,8 @@ def _idle_seconds(options: Mapping[str, str]) -> float:
     return median(taken)
 
 
-GROUPS: Mapping[str, Callable[[Setup], Iterator[Row]]] = {
-    "browse": browse,
-    "write": write,
-    "consume": consume,
-}
-
-
 @benchmark("spark")
 def measured(
-    only: Annotated[str, Option(metavar="GROUP,…", help="Only browse, write or consume.")] = "",
     rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 300_000,
     repeat: Rounds = 3,
 ) -> Iterator[Row]:
@@ -185,12 +177,11 @@ def measured(
 
     Needs fdbqueue[spark] and Java.
     """
-    groups = known("group", only.split(","), GROUPS)
     session = pipeline.local("fdbqueue-bench", master="local[2]")
     try:
         with processes.scratch() as space:
             setup = Setup(session, *processes.opened(space), rows, repeat)
-            for group in groups:
-                yield from GROUPS[group](setup)
+            for group in (browse, write, consume):
+                yield from group(setup)
     finally:
         session.stop()

@@ -194,7 +194,6 @@ class SimulatedWorld(world.World):
         self.get_ident = lambda: 0 if scheduler.strand is None else scheduler.strand.ident
         self.in_main_thread = lambda: False
         self.Lock = lambda: Lock(scheduler)
-        self.RLock = lambda: RLock(scheduler)
         self.Condition = lambda lock=None: Condition(scheduler, lock)
         self.Event = lambda: Event(scheduler)
         self.Thread = lambda *given, **named: Thread(scheduler, *given, **named)
@@ -256,35 +255,12 @@ class Lock:
         self.release()
 
 
-class RLock(Lock):
-    """As ``threading.RLock``."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        super().__init__(scheduler)
-        self._depth = 0
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it, again if the caller has it."""
-        if (self._taken and self._owner is self._scheduler.strand) or super().acquire(
-            blocking, timeout
-        ):
-            self._depth += 1
-            return True
-        return False
-
-    def release(self) -> None:
-        """Give it back as often as it was taken."""
-        self._depth -= 1
-        if not self._depth:
-            super().release()
-
-
 class Condition:
-    """As ``threading.Condition``."""
+    """As ``threading.Condition``, but for its lock: nobody takes one twice."""
 
     def __init__(self, scheduler: Scheduler, lock: Lock | None = None) -> None:
         self._scheduler = scheduler
-        self._lock = RLock(scheduler) if lock is None else lock
+        self._lock = Lock(scheduler) if lock is None else lock
         self._waiting: list[Strand] = []
         self.acquire, self.release = self._lock.acquire, self._lock.release
 
