@@ -41,20 +41,6 @@ def test_the_most_urgent_of_all_that_is_due_comes_first(
     assert [each and each.payload for each in following] == [b"8", b"17", b"26"]
 
 
-def test_nobody_is_told_that_there_is_nothing_while_something_is_due(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    due_one_after_the_other(db, queue, clock)
-    left, sizes = DUE + 1, [1, 700, 40]
-    while left:
-        found = queue.receive_many(db, sizes[left % 3])
-        assert found, f"{left} are due"
-        queue.ack(db, found)
-        left -= len(found)
-    assert queue.receive(db) is None
-    intact(db, queue)
-
-
 def test_what_is_due_later_is_looked_at_once(
     db: Database, queue: Queue, clock: ManualClock, rows: list[int]
 ) -> None:
@@ -114,24 +100,6 @@ def test_additions_to_the_agenda_conflict_with_nothing(db: Database, queue: Queu
     first.commit().wait()
     second.commit().wait()
     assert queue.depth(db).delayed == 2
-
-
-def test_whoever_looks_does_not_miss_what_is_added_meanwhile(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue(db, b"first", delay=1)
-    queue.enqueue(db, b"last", delay=600)
-    clock.seconds += 2
-    looks = db.create_transaction()
-    assert queue.receive(looks)
-    queue.enqueue(db, b"between", delay=60)
-    with pytest.raises(fdb.FDBError):  # It would be looked at when the last is due.
-        looks.commit().wait()
-    assert queue.receive(db, at_most_once=True)
-    clock.seconds += 61
-    found = queue.receive(db)
-    assert found is not None
-    assert found.payload == b"between"
 
 
 def test_an_agenda_that_is_looked_at_too_late_is_found_and_repaired(

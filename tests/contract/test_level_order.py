@@ -362,18 +362,6 @@ def test_a_leased_message_is_left_alone_and_ends_when_it_would_return(
     assert not db.get_range(every.start, every.stop)
 
 
-def test_a_message_whose_lease_lapses_ends_if_a_newer_one_has_come(
-    db: Database, prices: Queue, clock: ManualClock
-) -> None:
-    prices.enqueue_many(db, [price("tea", b"1")])
-    take(db, prices)
-    prices.enqueue_many(db, [price("tea", b"2"), price("tea", b"3")])
-    clock.seconds += 31
-    assert take(db, prices).payload == b"3"
-    assert prices.depth(db) == Depth(enqueued=3, leased=1, purged=2)
-    sound(db, prices)
-
-
 def test_a_delayed_message_arrives_when_it_is_due(
     db: Database, prices: Queue, clock: ManualClock
 ) -> None:
@@ -382,19 +370,6 @@ def test_a_delayed_message_arrives_when_it_is_due(
     clock.seconds += 11
     prices.admin.sweep(db)
     assert ready(db, prices) == [b"later"]
-    sound(db, prices)
-
-
-def test_a_message_put_off_ends_when_it_is_due_if_a_newer_one_has_come(
-    db: Database, prices: Queue, clock: ManualClock
-) -> None:
-    (old,) = prices.enqueue_many(db, [price("tea", b"1")])
-    assert prices.edit(db, old, delay=10)
-    prices.enqueue_many(db, [price("tea", b"2")])
-    clock.seconds += 11
-    prices.admin.sweep(db)
-    assert ready(db, prices) == [b"2"]
-    assert prices.depth(db) == Depth(enqueued=2, ready=1, purged=1, ready_bytes=1)
     sound(db, prices)
 
 
@@ -441,21 +416,6 @@ def test_messages_that_move_in_replace_others(db: Database, space: Subspace, pri
     plain.enqueue(db, b"x", headers={"of": "tea"})
     assert plain.depth(db).ready == 4
     sound(db, source, prices, plain)
-
-
-def test_what_a_plan_gives_back_returns_unless_it_was_replaced(db: Database, prices: Queue) -> None:
-    prices.enqueue_many(db, [price("tea", b"1"), price("salt", b"2")])
-    run = prices.streams.plans.planner("stream")
-    first = run.next(db, run.begin(db), messages=2)
-    publish(db, prices, price("tea", b"3"), price("oil", b"4"), price("oil", b"5"))
-    sound(db, prices)
-    assert prices.streams.plans.release(db, "stream") == 2
-    assert ready(db, prices) == [b"2", b"3", b"5"]
-    run = prices.streams.plans.planner("stream")
-    assert run.next(db, run.begin(db)) != first
-    assert run.next(db, run.next(db, run.begin(db))) is not None
-    assert prices.depth(db) == Depth(enqueued=5, done=3, purged=2)
-    sound(db, prices)
 
 
 def publish(db: Database, queue: Queue, *messages: NewMessage) -> None:

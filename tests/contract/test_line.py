@@ -524,24 +524,6 @@ def test_a_leader_that_does_not_return_delays_and_does_not_block(
     assert delivery.payload == b"4"
 
 
-def test_a_leader_that_returns_to_an_empty_queue_waits_in_line_for_all(
-    db: Database, queue: Queue, away: Delivery, quiet: Callable[[], bool]
-) -> None:
-    queue.ack(db, queue.receive_many(db, 5, ack=[away]))
-    found: list[Delivery | None] = []
-    late = threading.Thread(target=lambda: found.append(queue.receive(db, wait=DEADLINE)))
-    late.start()
-    other = queue.line.request(db)
-    queue.enqueue_many(db, [b"a", b"b"])
-    (mine,) = queue.line.collect(db, other)
-    late.join(DEADLINE)
-    assert found[0] is not None
-    assert sorted([found[0].payload, mine.payload]) == [b"a", b"b"]
-    queue.ack(db, [mine])
-    assert queue.receive(db, ack=[found[0]]) is None
-    assert quiet()
-
-
 def test_a_lead_that_nobody_returns_with_ends(
     db: Database,
     space: Subspace,
