@@ -524,7 +524,7 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
         ({"startingoffsets": '{"a": "now"}'}, "is not JSON like"),
         ({"startingoffsets": '{"0": "05-000000000001-0123456789abcdef"}'}, "is not of level 0"),
         ({"table": "leased"}, "streams browse ready messages"),
-        ({"table": "dead", "mode": "consume", "consumer": "c"}, "and take ready messages"),
+        ({"table": "dead", "mode": "consume", "consumer": "c"}, "takes ready messages only"),
         ({"table": "dead", "endingoffsets": "now"}, "only ready messages have places"),
         ({"endingoffsets": '{"10": "now"}'}, "the levels are 0 to 9"),
         ({"levels": "1"}, "for tables only; the options are"),

@@ -27,13 +27,12 @@ from ...messages.streams import table_scan
 from ...queue.queue import Queue
 from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
-from ...values.selector import Selector
 from ..stores import SharedQueue
 from . import places, tables
 from .leading import leading
 from .places import Places
 from .rows import INT, LONG, STRING, TABLES, Decoder, Layout
-from .settings import BATCH, Location, Options
+from .settings import BATCH, PLACES, Location, Options
 from .tables import HISTORY, RowFilter, Scan
 
 
@@ -43,38 +42,28 @@ class Settings(Struct, frozen=True):
     location: Location
     layout: Layout
     row_filter: RowFilter
-    starts: Places
-    ends: Places
+    starting_offsets: Places | None
+    ending_offsets: Places | None
     partition_bytes: int
     pushdown: bool | None
-    spare: int
+    skip_expiring: int
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidSelector``, ``InvalidArgument``."""
         options = Options(texts, BATCH)
-        selector = options.text("selector")
-        layout = Layout.of(options)
-        if selector is not None and layout.table == HISTORY:
+        layout, row_filter = Layout.of(options), RowFilter(**options.fields(RowFilter))
+        if row_filter.selector is not None and layout.table == HISTORY:
             raise InvalidOptions(option="selector", problem="it selects messages, not history")
-        for name in ("startingOffsets", "endingOffsets"):
+        for name in PLACES:
             if name in options and layout.table != "ready":
                 raise InvalidOptions(option=name, problem="of tables, only ready has places")
-        return cls(
-            Location.of(options),
-            layout,
-            RowFilter(
-                options.numbers("levels"),
-                options.time("since"),
-                options.time("until"),
-                None if selector is None else Selector(selector),
-            ),
-            places.named(options, "startingOffsets"),
-            places.named(options, "endingOffsets"),
-            options.size("partitionBytes"),
-            options.truth("pushdown") if "pushdown" in options else None,
-            options.number("skipExpiring"),
-        )
+        return cls(Location.of(options), layout, row_filter, **options.fields(cls))
+
+    @property
+    def places(self) -> tuple[Places, Places]:
+        """Where to begin and to end."""
+        return self.starting_offsets or (), self.ending_offsets or ()
 
 
 class BatchReader(tables.Reader, DataSourceReader):
@@ -151,7 +140,9 @@ def _ranges(db: fdb.Database, queue: Queue, settings: Settings) -> dict[str, lis
         case "dead":
             return {"dead": [keys.dead.rows]}
         case "history":
-            kept = queue._read(db, lambda tr: history.lines(tr, queue._scope(tr), settings.spare))
+            kept = queue._read(
+                db, lambda tr: history.lines(tr, queue._scope(tr), settings.skip_expiring)
+            )
             return {HISTORY: [kept]}
     levels = row_filter.levels
     if levels is None:
@@ -159,14 +150,14 @@ def _ranges(db: fdb.Database, queue: Queue, settings: Settings) -> dict[str, lis
     if settings.layout.table == "delayed":
         each = [_due(keys, level, row_filter) for level in sorted(levels)]
         return {"delayed": [one for one in each if one.start < one.stop]}
-    if not settings.starts and not settings.ends:
+    if not any(settings.places):
         each = [keys.ready.under(level) for level in sorted(levels)]
         # What is blocked has no place yet.
         return {"ready": each, "blocked": [keys.waiting.rows]}
 
     def find(tr: fdb.Transaction) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        scope = queue._scope(tr)
-        return places.find(tr, scope, settings.starts), places.find(tr, scope, settings.ends)
+        scope, (starts, ends) = queue._scope(tr), settings.places
+        return places.find(tr, scope, starts), places.find(tr, scope, ends)
 
     begins, ends = queue._read(db, find)
     each = [
@@ -203,6 +194,6 @@ def reader(options: Mapping[str, str], schema: StructType, pushdown: bool = Fals
     levels = settings.row_filter.levels or frozenset()
     if any(level >= queue.levels for level in levels):
         raise InvalidOptions(option="levels", problem=f"the levels are 0 to {queue.levels - 1}")
-    places.check((*settings.starts, *settings.ends), queue.levels)
+    places.check(sum(settings.places, ()), queue.levels)
     given = pushdown if settings.pushdown is None else settings.pushdown
     return (FilteringReader if given else BatchReader)(settings, schema, queue)

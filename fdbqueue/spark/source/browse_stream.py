@@ -64,8 +64,8 @@ class BrowseReader(StreamReader):
         """Where a new stream begins. Spark asks again until the first batch is done."""
         if self._progress.first is None:
             db, queue = self._queue.open()
-            table, since = self._table, self._settings.since
-            starts = (self._settings.starts or _FIRST) if since is None else _NOW
+            table, since = self._table, self._settings.starting_timestamp
+            starts = (self._settings.starting_offsets or _FIRST) if since is None else _NOW
 
             def begin(tr: fdb.Transaction) -> dict[int, bytes]:
                 return table.begin(tr, queue._scope(tr), starts)
@@ -124,7 +124,7 @@ class BrowseReader(StreamReader):
         return parts
 
     def _miss(self, db: fdb.Database, queue: Queue, scan: Scan) -> None:
-        if not self._settings.strict:
+        if not self._settings.fail_on_data_loss:
             return
         if scan.part == HISTORY:
             raise tables.lines_lost(queue)
@@ -162,7 +162,7 @@ class BrowseReader(StreamReader):
         if self._settings.layout.table != HISTORY:
             return 0
         version, lost = queue._read(db, look)
-        if lost and self._settings.strict:
+        if lost and self._settings.fail_on_data_loss:
             raise tables.lines_lost(queue)
         return version
 

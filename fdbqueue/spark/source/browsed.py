@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ...errors import InvalidOptions
 from ...messages.run import NOWHERE
 from ...messages.streams import planning
 from ...messages.streams.planning import Limits
@@ -91,9 +90,7 @@ class Log(Ready, frozen=True):
         return DeadLetter.opened(value, NOWHERE).died_at_ms
 
     def begin(self, tr: fdb.Transaction, scope: Scope, places: Places) -> dict[int, bytes]:
-        ((level, place),) = places
-        if level is not None or place.position is not None:
-            raise InvalidOptions(option=place.argument, problem="a log begins at first, or now")
+        ((_, place),) = places
         return {0: LOWEST if place.name == FIRST else self._before(scope, scope.version(tr) + 1)}
 
     def ends(self, tr: fdb.Transaction, scope: Scope) -> dict[int, int]:

@@ -50,7 +50,7 @@ class ConsumeReader(StreamReader):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Acknowledge what is done, and plan the next batch; ``start`` if nothing is ready."""
         since, limits = self._mark(start), self.limits(limit)
-        if self._settings.least > 1:
+        if self._settings.min_messages_per_batch > 1:
             db, queue = self._queue.open()
             self._planner().acknowledge(db, since)
             if self.waits(queue.depth(db).ready):
@@ -92,7 +92,7 @@ class ConsumeReader(StreamReader):
         if self._progress.planner is None:
             _, queue = self._queue.open()
             self._progress.planner = queue.streams.plans.planner(
-                self._settings.consumer, lenient=not self._settings.strict
+                self._settings.consumer or "", lenient=not self._settings.fail_on_data_loss
             )
         return self._progress.planner
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +35,8 @@ CORRUPT = "_corrupt_record"
 
 _NESTED = (StructType, ArrayType, MapType)
 _SCALARS = (StringType, IntegralType, FractionalType, BooleanType)
-_PLAIN = {"payload", "priority", "headers", CORRUPT}
+_PLAIN = {"priority", "headers"}
+"""What most messages have beside their payloads: these are staged at once."""
 
 
 def _is(*types: type[DataType]) -> Callable[[DataType], bool]:
@@ -91,12 +91,11 @@ class Encoder:
     schema: of valid columns. content_type: what bytes and text hold already, if that is given.
     """
 
-    def __init__(self, schema: StructType, content_type: str) -> None:
+    def __init__(self, schema: StructType, content_type: str | None) -> None:
         self._names = schema.fieldNames()
         types = {each.name: each.dataType for each in schema.fields}
         self._convert = {name: _converter(name, type_) for name, type_ in types.items()}
         self._convert["payload"] = _payload(types["payload"], content_type)
-        self._plain = set(self._names) <= _PLAIN
         self._before = 0
 
     def stage(self, rows: pa.RecordBatch, stager: Stager, on_invalid: OnInvalid) -> None:
@@ -110,37 +109,21 @@ class Encoder:
             for n, text in enumerate(corrupt):
                 if text is not None:
                     columns["payload"][n] = _Unreadable(text)
-        put = self._put_plain if self._plain else self._put
-        put(columns, rows.num_rows, stager, on_invalid)
-        self._before += rows.num_rows
-
-    def _put_plain(
-        self, columns: dict[str, list[Any]], count: int, stager: Stager, on_invalid: OnInvalid
-    ) -> None:
-        priorities = columns.get("priority") or repeat(None, count)
-        headers = columns.get("headers") or repeat(None, count)
-        rows = zip(columns["payload"], priorities, headers, strict=True)
-        for n, (payload, priority, each) in enumerate(rows, self._before + 1):
-            try:
-                if type(payload) is not bytes:
-                    _refuse(payload)
-                stager.plain(payload, DEFAULT_PRIORITY if priority is None else priority, each)
-            except InvalidInput as error:
-                on_invalid(n, str(error))
-
-    def _put(
-        self, columns: dict[str, list[Any]], count: int, stager: Stager, on_invalid: OnInvalid
-    ) -> None:
         for n, values in enumerate(zip(*columns.values(), strict=True), self._before + 1):
             # A null means the default.
             given = {k: v for k, v in zip(columns, values, strict=True) if v is not None}
+            payload = given.pop("payload", None)
             try:
-                payload = given.pop("payload", None)
-                if payload is None or type(payload) is _Unreadable:
+                if type(payload) is not bytes:
                     _refuse(payload)
-                stager.add(NewMessage(payload, **given))
+                if given.keys() <= _PLAIN:
+                    priority = given.get("priority", DEFAULT_PRIORITY)
+                    stager.plain(payload, priority, given.get("headers"))
+                else:
+                    stager.add(NewMessage(payload, **given))
             except InvalidInput as error:
                 on_invalid(n, str(error))
+        self._before += rows.num_rows
 
 
 def check(schema: StructType) -> None:
@@ -167,10 +150,10 @@ def check(schema: StructType) -> None:
         raise InvalidSchema(column="payload", problem=f"it is missing; the columns are {_KNOWN}")
 
 
-def content_type(schema: StructType, given: str, stored: Declared | None) -> str:
+def content_type(schema: StructType, given: str | None, stored: Declared | None) -> str:
     """The content type of the payloads: those of ``Queue.enqueue`` for the same values.
 
-    given: what bytes and text hold already, if not empty. stored: what the queue knows of its
+    given: what bytes and text hold already. stored: what the queue knows of its
     serializer. Raises ``InvalidSchema`` for what that does not take.
     """
     type_ = schema["payload"].dataType
@@ -227,7 +210,7 @@ def _converter(name: str, type_: DataType) -> Callable[[pa.Array], list[Any]]:
     return lambda column: [None if each is None else convert(each) for each in _list(column)]
 
 
-def _payload(type_: DataType, given: str) -> Callable[[pa.Array], list[Any]]:
+def _payload(type_: DataType, given: str | None) -> Callable[[pa.Array], list[Any]]:
     """As ``_converter``, for payloads. given: as in ``content_type``."""
     if isinstance(type_, BinaryType):
         return _list

@@ -9,21 +9,14 @@ from ...schema.keys import LOWEST
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...subscriptions.start_position import FIRST, StartPosition
-from .settings import Options
 
 Places = tuple[tuple[int | None, StartPosition], ...]
 """Places by level; None for all levels."""
 
 
-def named(options: Options, option: str) -> Places:
-    """The places that an option names; none if it is not given.
-
-    Raises ``InvalidOptions``, ``InvalidArgument``.
-    """
-    text = options.text(option)
-    if text is None:
-        return ()
-    if not text.lstrip().startswith("{"):
+def named(option: str, text: str) -> Places:
+    """The places that an option names. Raises ``InvalidOptions``, ``InvalidArgument``."""
+    if not text.startswith("{"):
         return ((None, StartPosition.of(option, text)),)
     try:
         levels = dict[str, object](json.loads(text))

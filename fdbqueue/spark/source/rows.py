@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
 from ...values.model import Headers
 from ...values.serializers import JSON, Declared
-from . import ddl, payloads
+from . import payloads
 from .ddl import SIMPLE
 from .settings import Options
 
@@ -80,29 +80,23 @@ _HEADER_TYPES |= {"float": "DOUBLE", "boolean": "BOOLEAN"}
 
 
 class Layout(Struct, frozen=True):
-    """The shape of rows. ``payload`` and ``headers`` are empty if the options do not set them."""
+    """The shape of rows. ``payload`` and ``headers`` are None if the options do not set them."""
 
     table: str
-    payload: str
+    payload: str | None
     payload_schema: StructType | None
-    strict: bool
-    headers: str
+    bad_payloads: str
+    headers: str | None
     header_columns: tuple[tuple[str, str], ...]
     unreadable: str
 
     @classmethod
     def of(cls, options: Options) -> Layout:
         """From the options in ``settings.LAYOUT``. Raises ``InvalidOptions``."""
-        layout = cls(
-            table=options.choice("table"),
-            payload=options.choice("payload"),
-            payload_schema=_schema("payloadSchema", options.text("payloadSchema")),
-            strict=options.choice("badPayloads") == "fail",
-            headers=options.choice("headers"),
-            header_columns=_header_columns(options.text("headerColumns") or ""),
-            unreadable=options.choice("unreadable"),
-        )
-        if layout.payload_schema and layout.payload not in ("", "json"):
+        given = options.fields(cls)
+        given["header_columns"] = _header_columns(given["header_columns"] or "")
+        layout = cls(**given)
+        if layout.payload_schema and layout.payload not in (None, "json"):
             raise InvalidOptions(option="payloadSchema", problem='it needs payload to be "json"')
         taken = set(TABLES[layout.table]) & {name for name, _ in layout.header_columns}
         if taken:
@@ -224,22 +218,22 @@ def _column(layout: Layout, wanted: StructField) -> Column:
 
 def _payload(layout: Layout, type_: DataType) -> Column:
     kind = {BinaryType: "bytes", StringType: "string"}.get(type(type_), "json")
-    if layout.payload not in ("", kind):
+    if layout.payload not in (None, kind):
         raise InvalidSchema(
             column="payload",
             problem=f"the option payload is {layout.payload!r}, but the schema says "
             f"{type_.simpleString().upper()}",
         )
-    read = payloads.reader(kind, type_, layout.strict)
+    read = payloads.reader(kind, type_, layout.bad_payloads == "fail")
     return lambda rows: read(rows["payload"], rows["id"])
 
 
 def _headers(layout: Layout, type_: DataType) -> Column:
-    if type_ == _TYPES[STRING] and layout.headers in ("", "json"):
+    if type_ == _TYPES[STRING] and layout.headers in (None, "json"):
         return lambda rows: pa.array(
             [json.dumps(each.headers) for each in rows["envelopes"]], pa.string()
         )
-    if type_ == _TYPES[HEADERS] and layout.headers in ("", "map"):
+    if type_ == _TYPES[HEADERS] and layout.headers in (None, "map"):
         return _header_map
     raise InvalidSchema(
         column="headers",
@@ -334,14 +328,6 @@ _STORED = {
     "last_error": "last_error",
 }
 """The columns that envelopes hold, with their fields."""
-
-
-def _schema(option: str, text: str | None) -> StructType | None:
-    """A schema in SQL or JSON; None of no text."""
-    try:
-        return ddl.parse(text) if text else None
-    except ValueError as error:
-        raise InvalidOptions(option=option, problem=f"{text!r}: {error}") from None
 
 
 def _header_columns(text: str) -> tuple[tuple[str, str], ...]:

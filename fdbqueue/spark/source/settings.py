@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
+from functools import partial
+from typing import Any
 
 from msgspec import Struct
 
-from ...errors import InvalidOptions
+from ...errors import InvalidInput, InvalidOptions
 from ...queue.streams.sinks import ROOM_SECONDS
-
-R = TypeVar("R")
+from ...values.options import check_name
+from ...values.selector import Selector
+from ...values.serializers import CONTENT_TYPES, is_content_type
+from . import ddl, places
 
 
 class Option(Struct, frozen=True):
@@ -24,6 +27,7 @@ class Option(Struct, frozen=True):
 
     default: the text that stands where none is given; None where there is none. otherwise: what
     holds then, in words. choices: all that it may be. least, most: of a number, or a size in bytes.
+    parse: makes its value of a text; raises ``ValueError``. form: of what that takes, in words.
     """
 
     meaning: str
@@ -32,9 +36,65 @@ class Option(Struct, frozen=True):
     choices: tuple[str, ...] = ()
     least: int = 0
     most: int = 0
+    parse: Callable[[str], Any] | None = None
+    form: str = "an integer"
+
+    def value(self, name: str, text: str) -> Any:
+        """The value of a text. Raises ``InvalidOptions``, and what ``parse`` raises of ours."""
+        text = text.strip()
+        if self.choices:
+            text = text.lower()
+            if text not in self.choices:
+                known = ", ".join(map(repr, self.choices))
+                raise InvalidOptions(option=name, problem=f"{text!r} is not one of {known}")
+        parse: Callable[[str], Any] = self.parse or (int if self.most else str)
+        try:
+            value = parse(text)
+        except InvalidInput:
+            raise
+        except ValueError as error:
+            problem = f" is not {self.form}" if self.form else f": {error}"
+            raise InvalidOptions(option=name, problem=f"{text!r}{problem}") from None
+        if self.most and not self.least <= value <= self.most:
+            raise InvalidOptions(
+                option=name, problem=f"{value:,} is not between {self.least:,} and {self.most:,}"
+            )
+        return value
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.lower())
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}[match[2]]
+
+
+def _time(text: str) -> int:
+    """A time in milliseconds since the epoch; UTC by default."""
+    time = datetime.fromisoformat(text)
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _levels(text: str) -> frozenset[int]:
+    levels: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        low, high = int(first), int(last if dash else first)
+        if low > high:
+            raise ValueError(part)
+        levels.update(range(low, min(high, low + 1_000) + 1))
+    return frozenset(levels)
+
+
+def _content_type(text: str) -> str:
+    if not is_content_type(text):
+        raise ValueError(text)
+    return text
 
 
 _TRUTH = {"true": True, "false": False}
+_WHEN = "a time like 2026-05-01T12:00:00Z"
+_BYTES = "a size like 8000000 or 8 MB"
 
 LOCATION = {
     "queue": Option(
@@ -45,6 +105,8 @@ LOCATION = {
     "root": Option(
         "The prefix of the queues' subspace in hexadecimal, if you use your own.",
         otherwise="the default root",
+        parse=bytes.fromhex,
+        form="the prefix of a subspace in hexadecimal",
     ),
 }
 """Options that name the queue: of every read and write."""
@@ -62,7 +124,9 @@ LAYOUT = {
     ),
     "payloadSchema": Option(
         "The schema of JSON payloads, such as `carrier STRING, delay INT`, or what "
-        "`StructType.json()` gives."
+        "`StructType.json()` gives.",
+        parse=ddl.parse,
+        form="",
     ),
     "badPayloads": Option(
         "What a payload does that does not fit: fail the read, or become null.",
@@ -91,13 +155,24 @@ ROWS = {
     "levels": Option(
         "Reads only these levels, such as `0, 2, 5-9`. Level 0 is the most urgent.",
         otherwise="all",
+        parse=_levels,
+        form="a list of levels like 0, 2, 5-9",
     ),
     "since": Option(
         "Only rows whose own time is this or later, such as `2026-05-01T12:00:00Z`; without a zone "
-        "it is UTC."
+        "it is UTC.",
+        parse=_time,
+        form=_WHEN,
     ),
-    "until": Option("Only rows whose own time is before this."),
-    "selector": Option("Only messages that match a selector. Not for `history`."),
+    "until": Option(
+        "Only rows whose own time is before this.",
+        parse=_time,
+        form=_WHEN,
+    ),
+    "selector": Option(
+        "Only messages that match a selector. Not for `history`.",
+        parse=Selector,
+    ),
     "skipExpiring": Option(
         "Of `history`: leaves out the lines that the queue removes within so many seconds, so that "
         "a read that takes as long misses none.",
@@ -106,7 +181,12 @@ ROWS = {
         most=7 * 24 * 3600,
     ),
     "partitionBytes": Option(
-        "About how many bytes a partition has.", "4 MB", least=10_000, most=100_000_000
+        "About how many bytes a partition has.",
+        "4 MB",
+        least=10_000,
+        most=100_000_000,
+        parse=_size,
+        form=_BYTES,
     ),
     "pushdown": Option(
         "Checks the query's conditions while reading: on levels, on the table's own time, on other "
@@ -114,6 +194,7 @@ ROWS = {
         "`spark.sql.python.filterPushdown.enabled`, which `fdbqueue.spark.local` turns on.",
         otherwise="whether that is enabled when `fdbqueue.spark.register` is called, or false",
         choices=tuple(_TRUTH),
+        parse=_TRUTH.__getitem__,
     ),
 }
 """Options that choose the rows of a table."""
@@ -126,11 +207,13 @@ PLACES = {
         "Where a browsing stream without a checkpoint begins, or a read of `ready`: "
         f"{_PLACE}, with the others at `first`.",
         otherwise="`first`",
+        parse=partial(places.named, "startingOffsets"),
     ),
     "endingOffsets": Option(
         "Before which place a read of `ready`, or a stream of it, ends: one of the same, with the "
         "others at their ends. A stream never divides messages that were enqueued together.",
         otherwise="a read ends at `now`, and a stream goes on",
+        parse=partial(places.named, "endingOffsets"),
     ),
 }
 """Places in a queue: of reads and streams of ready messages."""
@@ -141,7 +224,9 @@ LIMITS = {
         choices=("browse", "consume"),
     ),
     "consumer": Option(
-        "A unique name of the query. Keep it across restarts.", otherwise="required to consume"
+        "A unique name of the query. Keep it across restarts.",
+        otherwise="required to consume",
+        parse=check_name,
     ),
     "maxMessagesPerBatch": Option(
         "Most messages in a micro-batch.", "50000", least=1, most=10_000_000
@@ -151,6 +236,8 @@ LIMITS = {
         "256 MB",
         least=1,
         most=10**12,
+        parse=_size,
+        form=_BYTES,
     ),
     "partitions": Option(
         "Most partitions, one task each, in a micro-batch.",
@@ -161,7 +248,9 @@ LIMITS = {
     ),
     "startingTimestamp": Option(
         "Browse only, instead: begin in each level with the first message that was enqueued at "
-        "this time or later, such as `2026-05-01T12:00:00Z`; without a zone it is UTC."
+        "this time or later, such as `2026-05-01T12:00:00Z`; without a zone it is UTC.",
+        parse=_time,
+        form=_WHEN,
     ),
     "minMessagesPerBatch": Option(
         "How many messages a micro-batch waits for, for `maxTriggerDelay` at most.",
@@ -180,6 +269,7 @@ LIMITS = {
         "fit the queue.",
         "true",
         choices=tuple(_TRUTH),
+        parse=_TRUTH.__getitem__,
     ),
 }
 """Options of streams that read."""
@@ -187,6 +277,7 @@ WRITING = {
     "id": Option(
         "A name of a batch write. Writes of one name happen once, and an interrupted one resumes.",
         otherwise="each write is a new one",
+        parse=check_name,
     ),
     "batch": Option(
         "In `foreachBatch`: the number of the micro-batch, whose rows are written once. The query "
@@ -209,6 +300,8 @@ WRITING = {
     "contentType": Option(
         "What payloads of bytes or text hold already, such as `application/json`.",
         otherwise="that of the queue's serializer, or else bytes are bytes, and text becomes JSON",
+        parse=_content_type,
+        form=CONTENT_TYPES,
     ),
     "summary": Option(
         "A file on the driver for the result of a batch write as JSON: rows written and rows left "
@@ -223,9 +316,6 @@ WRITE = {**LOCATION, **WRITING}
 SPARKS = {"checkpointLocation": Option("Where Spark keeps the progress of a query.")}
 """Spark's own options, which it also passes to stream writers."""
 KINDS = {"tables": BATCH, "streams": STREAM, "writes": WRITE}
-
-_SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)[bB]?")
-_UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
 class Options:
@@ -254,81 +344,16 @@ class Options:
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._texts
 
-    def text(self, name: str) -> str | None:
-        """A text, or the default."""
-        return self._texts.get(name.lower(), self._known[name].default)
+    def __getitem__(self, name: str) -> Any:
+        """The value of an option, or of its default; None without one."""
+        option = self._known[name]
+        text = self._texts.get(name.lower(), option.default)
+        return None if text is None else option.value(name, text)
 
-    def required(self, name: str) -> str:
-        """A text that must be set and not empty."""
-        found = self.text(name)
-        if not found:
-            raise InvalidOptions(option=name, problem="it is required")
-        return found
-
-    def choice(self, name: str) -> str:
-        """One of the choices; empty where none is given, and there is no default."""
-        choices = self._known[name].choices
-        found = (self.text(name) or self._known[name].default or "").lower()
-        if found and found not in choices:
-            raise InvalidOptions(
-                option=name, problem=f"{found!r} is not one of {', '.join(map(repr, choices))}"
-            )
-        return found
-
-    def truth(self, name: str) -> bool:
-        """``true`` or ``false``, of an option that has a default."""
-        return _TRUTH[self.choice(name)]
-
-    def integer(
-        self, name: str, parse: Callable[[str], int] = int, form: str = "an integer"
-    ) -> int | None:
-        """An integer; None without a default. form: of what ``parse`` takes, in words."""
-        found, option = self.text(name), self._known[name]
-        if found is None:
-            return None
-        number = _parsed(name, found, parse, form)
-        if not option.least <= number <= option.most:
-            raise InvalidOptions(
-                option=name,
-                problem=f"{number:,} is not between {option.least:,} and {option.most:,}",
-            )
-        return number
-
-    def number(self, name: str) -> int:
-        """An integer that has a default."""
-        found = self.integer(name)
-        assert found is not None, name
-        return found
-
-    def size(self, name: str) -> int:
-        """A number of bytes, like ``8000000`` or ``8 MB``, that has a default."""
-        found = self.integer(name, _bytes, "a size like 8000000 or 8 MB")
-        assert found is not None, name
-        return found
-
-    def time(self, name: str) -> int | None:
-        """A time like ``2026-05-01T12:00:00Z`` in milliseconds since the epoch; UTC by default."""
-        found = self.text(name)
-        if found is None:
-            return None
-        time = _parsed(name, found, datetime.fromisoformat, "a time like 2026-05-01T12:00:00Z")
-        aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-        return round(aware.timestamp() * 1000)
-
-    def numbers(self, name: str) -> frozenset[int] | None:
-        """Integers like ``0, 2, 5-9``, or None."""
-        found = self.text(name)
-        if found is None:
-            return None
-        numbers: set[int] = set()
-        for part in found.split(","):
-            first, dash, last = part.partition("-")
-            ends = (first, last if dash else first)
-            low, high = (_parsed(name, each, int, "an integer") for each in ends)
-            if low > high:
-                raise InvalidOptions(option=name, problem=f"{part.strip()!r} is an empty range")
-            numbers.update(range(low, min(high, low + 1_000) + 1))
-        return frozenset(numbers)
+    def fields(self, kind: type[Struct]) -> dict[str, Any]:
+        """The fields of a struct that have names of options, as Python spells them."""
+        names = {re.sub("[A-Z]", lambda a: f"_{a[0].lower()}", name): name for name in self._known}
+        return {each: self[names[each]] for each in kind.__struct_fields__ if each in names}
 
 
 def _spelled(options: Mapping[str, Option]) -> dict[str, str]:
@@ -349,22 +374,7 @@ class Location(Struct, frozen=True):
 
     @classmethod
     def of(cls, options: Options) -> Location:
-        """From the options ``queue``, ``store`` and ``root``, which is in hexadecimal."""
-        root, form = options.text("root"), "the prefix of a subspace in hexadecimal"
-        prefix = None if root is None else _parsed("root", root, bytes.fromhex, form)
-        return cls(options.required("queue"), options.text("store"), prefix)
-
-
-def _parsed(name: str, text: str, parse: Callable[[str], R], form: str) -> R:
-    """What ``parse`` makes of a text. form: of what it takes, in words."""
-    try:
-        return parse(text.strip())
-    except ValueError:
-        raise InvalidOptions(option=name, problem=f"{text.strip()!r} is not {form}") from None
-
-
-def _bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    return int(match[1]) * _UNITS[match[2].lower()]
+        """From the options ``queue``, ``store`` and ``root``."""
+        if not options["queue"]:
+            raise InvalidOptions(option="queue", problem="it is required")
+        return cls(**options.fields(cls))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -26,7 +26,6 @@ from pyspark.sql.types import StructType
 from ...errors import CorruptData, InvalidInput, InvalidOptions, QueueError
 from ...messages.streams.planning import Limits
 from ...schema.keys import QueueKeys
-from ...values.options import check_name
 from ..stores import SharedQueue
 from . import browsed, places, tables
 from .leading import leading
@@ -43,91 +42,55 @@ Offset = dict[str, Any]
 
 
 class Settings(Struct, frozen=True):
-    """The options of a stream.
-
-    consumer: the owner of the plans; empty to browse. starts, since: where a new browsing stream
-    begins, by level, or from which time on, in milliseconds. ends: where it goes no further. least,
-    delay: how many messages a batch waits for, and how many seconds. partitions: at most so many a
-    batch; None for those of the cluster. strict: stop at a gap.
-    """
+    """The options of a stream."""
 
     location: Location
     layout: Layout
     mode: str
-    consumer: str
-    starts: Places
-    since: int | None
-    ends: Places
-    least: int
-    delay: int
-    messages: int
-    size: int
+    consumer: str | None
+    starting_offsets: Places | None
+    starting_timestamp: int | None
+    ending_offsets: Places | None
+    min_messages_per_batch: int
+    max_trigger_delay: int
+    max_messages_per_batch: int
+    max_bytes_per_batch: int
     partitions: int | None
-    strict: bool
+    fail_on_data_loss: bool
     row_filter: RowFilter = tables.EVERYTHING
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
         options = Options(texts, STREAM)
-        mode, consumer = options.choice("mode"), options.text("consumer")
-        settings = cls(
-            location=Location.of(options),
-            layout=Layout.of(options),
-            mode=mode,
-            consumer=consumer or "",
-            starts=places.named(options, "startingOffsets"),
-            since=options.time("startingTimestamp"),
-            ends=places.named(options, "endingOffsets"),
-            least=options.number("minMessagesPerBatch"),
-            delay=options.number("maxTriggerDelay"),
-            messages=options.number("maxMessagesPerBatch"),
-            size=options.size("maxBytesPerBatch"),
-            partitions=options.integer("partitions"),
-            strict=options.truth("failOnDataLoss"),
-        )
-        settings._check(consumer)
+        settings = cls(Location.of(options), Layout.of(options), **options.fields(cls))
+        for option, problem in settings._problems():
+            raise InvalidOptions(option=option, problem=problem)
         return settings
 
-    def _check(self, consumer: str | None) -> None:
-        table, named = self.layout.table, bool(self.starts) or self.since is not None
-        taking = self.mode == CONSUME
-        if taking and consumer:
-            check_name(consumer)
-        for wrong, option, problem in (
-            (
-                table not in (("ready",) if taking else browsed.TABLES),
-                "table",
-                "streams browse ready messages, dead letters and history, and take ready messages",
-            ),
-            (
-                taking and not consumer,
-                "consumer",
-                "mode consume needs it: a unique name of the query, the same at every restart",
-            ),
-            (
-                taking and named,
-                "startingTimestamp" if self.since is not None else "startingOffsets",
-                "mode consume always begins with the first message",
-            ),
-            (
-                not taking and consumer is not None,
-                "consumer",
-                "it needs mode to be 'consume'",
-            ),
-            (
-                bool(self.starts) and self.since is not None,
-                "startingTimestamp",
-                "give either this or startingOffsets",
-            ),
-            (
-                table != "ready" and bool(self.ends),
-                "endingOffsets",
-                "only ready messages have places",
-            ),
-        ):
-            if wrong:
-                raise InvalidOptions(option=option, problem=problem)
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        table, starts = self.layout.table, self.starting_offsets or ()
+        if self.mode == CONSUME:
+            if table != "ready":
+                yield "table", "a stream takes ready messages only"
+            if self.consumer is None:
+                yield "consumer", "mode consume needs it: a unique name, the same at every restart"
+            given = {"startingOffsets": starts, "startingTimestamp": self.starting_timestamp}
+            for name in (name for name, value in given.items() if value):
+                yield name, "mode consume always begins with the first message"
+            return
+        if table not in browsed.TABLES:
+            yield "table", "streams browse ready messages, dead letters and history"
+        if self.consumer is not None:
+            yield "consumer", "it needs mode to be 'consume'"
+        if starts and self.starting_timestamp is not None:
+            yield "startingTimestamp", "give either this or startingOffsets"
+        if table == "ready":
+            return
+        if self.ending_offsets:
+            yield "endingOffsets", "only ready messages have places"
+        if any(level is not None or place.position for level, place in starts):
+            yield "startingOffsets", "a log begins at first, or now"
 
 
 @dataclass
@@ -173,12 +136,13 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
         settings = Settings.of(options)
         Decoder(settings.layout, schema)
         queue = SharedQueue.find(settings.location)
-        places.check((*settings.starts, *settings.ends), queue.levels)
+        offsets = (settings.starting_offsets or ()) + (settings.ending_offsets or ())
+        places.check(offsets, queue.levels)
         return cls(settings, schema, queue, parallelism)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a batch, unless Spark asks for everything."""
-        return ReadMaxRows(self._settings.messages)
+        return ReadMaxRows(self._settings.max_messages_per_batch)
 
     @leading()
     def prepareForTriggerAvailableNow(self) -> None:
@@ -209,11 +173,11 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
 
     def waits(self, ready: int) -> bool:
         """Whether a batch of so many messages waits for more."""
-        if self._progress.stops is not None or ready >= self._settings.least:
+        if self._progress.stops is not None or ready >= self._settings.min_messages_per_batch:
             self._progress.waits_since = None
             return False
         now, since = time.monotonic(), self._progress.waits_since
-        if since is None or now - since < self._settings.delay:
+        if since is None or now - since < self._settings.max_trigger_delay:
             self._progress.waits_since = now if since is None and ready else since
             return True
         self._progress.waits_since = None
@@ -230,10 +194,10 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
         stops, everything = self._progress.stops, isinstance(limit, ReadAllAvailable)
         if everything and stops is None:
             stops = self.ends()
-        if self._settings.ends:
+        if self._settings.ending_offsets:
             if self._progress.bounds is None:
                 db, queue = self._queue.open()
-                ends = self._settings.ends
+                ends = self._settings.ending_offsets
                 found = queue._read(db, lambda tr: places.find(tr, queue._scope(tr), ends))
                 self._progress.bounds = {
                     level: QueueKeys.parse_place(place) for level, place in found.items()
@@ -243,8 +207,12 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
             stops = {level: min(end, bounds.get(level, end)) for level, end in every.items()}
         if everything:
             return Limits(None, None, stops)
-        asked = limit.max_rows if isinstance(limit, ReadMaxRows) else self._settings.messages
-        return Limits(asked, self._settings.size, stops)
+        asked = (
+            limit.max_rows
+            if isinstance(limit, ReadMaxRows)
+            else self._settings.max_messages_per_batch
+        )
+        return Limits(asked, self._settings.max_bytes_per_batch, stops)
 
     def identify(self) -> Offset:
         """The part of each offset that names what it belongs to."""
@@ -252,7 +220,7 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
             "mode": self._settings.mode,
             "table": self._settings.layout.table,
             "queue": self._settings.location.queue,
-            "consumer": self._settings.consumer,
+            "consumer": self._settings.consumer or "",
             "identity": self._queue.identity,
         }
 

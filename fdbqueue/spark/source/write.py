@@ -25,8 +25,6 @@ from pyspark.sql.types import StructType
 from ...errors import InvalidInput, InvalidOptions, SinkUnfinished
 from ...queue.streams.sinks import ANONYMOUS_DAYS
 from ...schema.streams import Attempt, SinkState
-from ...values.options import check_name
-from ...values.serializers import CONTENT_TYPES, is_content_type
 from ..stores import SharedQueue
 from . import encoding
 from .encoding import Encoder
@@ -41,37 +39,21 @@ CommitMessages = Sequence[WriterCommitMessage | None]
 
 
 class Settings(Struct, frozen=True):
-    """The options of a write.
-
-    sink: empty without an id. batch: of a write in ``foreachBatch``. content_type: empty if not
-        given. summary: a file on the driver for the result of a batch write.
-    """
+    """The options of a write."""
 
     location: Location
-    sink: str
+    id: str | None
     batch: int | None
     room: int
-    skip: bool
-    content_type: str
-    summary: str
+    bad_rows: str
+    content_type: str | None
+    summary: str | None
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
         options = Options(texts, {**WRITE, **SPARKS})
-        name = options.text("id")
-        content_type = options.text("contentType") or ""
-        if content_type and not is_content_type(content_type):
-            raise InvalidOptions(option="contentType", problem=f"must be {CONTENT_TYPES}")
-        return cls(
-            Location.of(options),
-            "" if name is None else check_name(name),
-            options.integer("batch"),
-            options.number("room"),
-            options.choice("badRows") == "skip",
-            content_type,
-            options.text("summary") or "",
-        )
+        return cls(Location.of(options), **options.fields(cls))
 
 
 @dataclass
@@ -109,7 +91,7 @@ class _Writer:
         encoder = Encoder(self._schema, given)
         content_type = encoding.content_type(self._schema, given, self._queue.serializer)
         stager = queue.streams.sink(sink).stage(db, batch, content_type)
-        invalid = _InvalidRows(self._settings.skip)
+        invalid = _InvalidRows(self._settings.bad_rows == "skip")
         try:
             for some in rows:
                 if not stager.fixed:  # else read them all the same, as Spark expects
@@ -148,7 +130,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def __post_init__(self) -> None:
         # Named on the driver, so that it is the same in every task.
         _, queue = self._queue.open()
-        self._sink = queue.streams.sink(self._settings.sink or None).name
+        self._sink = queue.streams.sink(self._settings.id).name
 
     @leading()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -157,13 +139,13 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if given.batch is None:
             return self.stage(self._sink, 0, iterator)
         query = _property(_QUERY)
-        if not query and not given.sink:
+        if not query and not given.id:
             raise InvalidOptions(
                 option="batch",
                 problem="set the option id, too: Spark does not tell the query (outside of "
                 "a foreachBatch, and with Spark Connect)",
             )
-        name = f"query:{query} {given.sink}".strip() if query else given.sink
+        name = f"query:{query} {given.id or ''}".strip() if query else given.id or ""
         return self.stage(name, given.batch, iterator)
 
     @leading()
