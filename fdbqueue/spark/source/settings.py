@@ -313,7 +313,10 @@ WRITING = {
 BATCH = {**LOCATION, **LAYOUT, **ROWS, **PLACES}
 STREAM = {**LOCATION, **LAYOUT, **LIMITS, **PLACES}
 WRITE = {**LOCATION, **WRITING}
-SPARKS = {"checkpointLocation": Option("Where Spark keeps the progress of a query.")}
+SPARKS = {
+    "checkpointLocation": Option("Where Spark keeps the progress of a query."),
+    "queryName": Option("The name of a query, of a declarative pipeline."),
+}
 """Spark's own options, which it also passes to stream writers."""
 KINDS = {"tables": BATCH, "streams": STREAM, "writes": WRITE}
 

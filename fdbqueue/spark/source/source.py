@@ -22,7 +22,7 @@ from ..stores import SharedQueue
 from . import batch, browse_stream, consume_stream, streams, write
 from .leading import leading
 from .rows import Decoder, Layout
-from .settings import BATCH, STREAM, WRITE, Location, Option, Options
+from .settings import BATCH, SPARKS, STREAM, WRITE, Location, Option, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SETTINGS: tuple[tuple[Mapping[str, Option], Callable[[Mapping[str, str]], object]], ...] = (
     (BATCH, batch.Settings.of),
     (STREAM, streams.Settings.of),
-    (WRITE, write.Settings.of),
+    ({**WRITE, **SPARKS}, write.Settings.of),
 )
 
 

@@ -66,7 +66,7 @@ class Source(source.FdbQueueSource):
 
 def main() -> None:
     master, job, victim = sys.argv[1:4]
-    source.FdbQueueSource.known_to = lambda spark: Source  # type: ignore[method-assign,assignment]
+    source.FdbQueueSource.known_to = lambda spark: Source  # type: ignore[method-assign]
     names = ("FDBQUEUE_STORE", "PYTHONPATH", "STRUCK_DIRECTORY")
     config = {f"spark.executorEnv.{name}": os.environ[name] for name in names}
     config |= {
@@ -85,12 +85,12 @@ def main() -> None:
     files = str(DIRECTORY / "files")
     if job == "write":
         table = spark.read.format("fdbqueue").option("partitionBytes", 10_000).load("source")
-        rows = table.select("payload", "priority").write.format("fdbqueue").mode("append")
-        rows.option("id", "copy").save("sink")
+        copies = table.select("payload", "priority").write.format("fdbqueue").mode("append")
+        copies.option("id", "copy").save("sink")
     elif job == "drain":
         fdbqueue.spark.drain(db, taken, files, max_messages=BATCH, spark=spark)
     else:
-        options = {"mode": "consume", "consumer": "c", "maxMessagesPerBatch": BATCH}
+        options = {"mode": "consume", "consumer": "c", "maxMessagesPerBatch": str(BATCH)}
         stream = spark.readStream.format("fdbqueue").options(**options).load("source")
         writer = stream.select("payload", "priority").writeStream
         if job == "foreachBatch":
