@@ -1,15 +1,19 @@
-"""The speed of the Spark data source."""
+"""The speed of the Spark data source, beside the library by itself.
+
+Both are measured in turns, in one Spark session: the library in processes of its own, and Spark
+with two cores. Of a stream, what counts is the time inside its batches, without the first one.
+"""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -19,93 +23,116 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import NewMessage
 
 from . import processes
-from .declare import Rounds, Row, at_most, benchmark
+from .declare import Rounds, Row, at_least, at_most, benchmark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-T = TypeVar("T")
-
-BATCH, LEVELS, PARTITIONS, PAYLOAD = 2_000, 10, 10, bytes(100)
-BROWSE_RATE, WRITE_RATE, CONSUME_RATE, IDLE_MS = 60_000, 30_000, 15_000, 50.0
+BATCH, RECEIVED, LEVELS, PARTITIONS, PAYLOAD = 2_000, 1_000, 10, 10, bytes(100)
+READ, WRITE, CONSUME, BROWSE, PLANNING, IDLE_MS = 1.0, 0.6, 0.8, 0.8, 0.2, 50.0
 IDLE_RUNS = 50
 STREAM_BATCHES = 5
+ALONE = processes.How("spawn")
+
+Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A session, a store, the root of the queues, and how much to measure.
-
-    rows: messages in a queue.
-    runs: runs that count; several runs are preceded by a warm-up.
-    """
+    """A session, a store, the space of the queues, and how many messages a queue has."""
 
     spark: SparkSession
     db: fdb.Database
-    root: fdb.Subspace
+    space: bytes
     rows: int
-    runs: int
+    numbers: count[int]
 
-    def queue(self, name: str) -> Queue:
-        """Create a queue."""
-        return Queue.create(self.db, name, root=self.root, levels=LEVELS)
-
-    def filled(self, name: str) -> Queue:
-        """Create a queue with all rows as messages."""
-        queue = self.queue(name)
-        for begin in range(0, self.rows, BATCH):
-            numbers = range(begin, min(begin + BATCH, self.rows))
-            queue.enqueue_many(
-                self.db,
-                [NewMessage(PAYLOAD, priority=n % LEVELS, headers={"n": n}) for n in numbers],
-            )
+    def queue(self, filled: bool = True) -> Queue:
+        """Create a queue, with all messages or with none."""
+        name, root = f"{next(self.numbers)}", fdb.Subspace(rawPrefix=self.space)
+        queue = Queue.create(self.db, name, root=root, levels=LEVELS)
+        if filled:
+            _enqueue(self.space, name, self.rows)
         return queue
 
-    def measured(
-        self, name: str, bar: float, run: Callable[[T], float], prepare: Callable[[], T]
-    ) -> Row:
-        """The median of what the runs return, in rows a second, and of their processor time."""
-        if self.runs > 1:
-            run(prepare())
-        rates, costs = [], []
-        for _ in range(self.runs):
-            given = prepare()
-            spent = processes.cpu_seconds(os.getpid())
-            rates.append(run(given))
-            costs.append((processes.cpu_seconds(os.getpid()) - spent) / self.rows * 1e6)
-        return Row(name, median(rates), "rows/s", bar, more={"CPU µs/row": median(costs)})
+    def alone(self, work: Callable[..., tuple[float, float]], *terms: int) -> float:
+        """Messages a second of the library by itself: of a process for each term, or of one."""
+        name = self.queue(filled=not terms).name
+        works = [partial(work, self.space, name, each) for each in terms]
+        spans = processes.together(works or [partial(work, self.space, name)], ALONE)
+        seconds: float = max(end for _, end in spans) - min(begin for begin, _ in spans)
+        return self.rows / seconds
 
-    def timed(self, name: str, bar: float, action: Callable[[], object]) -> Row:
-        """Measure an action that reads or writes all rows."""
+    def timed(self, action: Callable[[], object]) -> float:
+        """Rows a second of an action that reads or writes all."""
+        began = time.perf_counter()
+        action()
+        return self.rows / (time.perf_counter() - began)
 
-        def run(_: None) -> float:
-            began = time.perf_counter()
-            action()
-            return self.rows / (time.perf_counter() - began)
-
-        return self.measured(name, bar, run, lambda: None)
-
-
-def browse(setup: Setup) -> Iterator[Row]:
-    """Measure a batch read of all ready messages."""
-    options = pipeline.options(setup.db, setup.filled("browsed"))
-
-    def drop() -> None:
-        frame = setup.spark.read.format("fdbqueue").options(**options).load()
-        frame.write.format("noop").mode("overwrite").save()
-
-    yield setup.timed("batch read of ready messages", BROWSE_RATE, drop)
+    def streamed(self, **options: str) -> tuple[float, float]:
+        """Rows a second inside the batches of a stream, and which part of that it is planned."""
+        given = {**pipeline.options(self.db, self.queue()), **options}
+        given["maxMessagesPerBatch"] = str(max(1, self.rows // STREAM_BATCHES))
+        stream = self.spark.readStream.format("fdbqueue").options(**given).load().writeStream
+        with TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
+            writer = stream.format("noop").option("checkpointLocation", checkpoint)
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            done = [each for each in query.recentProgress if each.numInputRows][1:]
+        took = sum(each.durationMs["triggerExecution"] for each in done)
+        planned = sum(each.durationMs["latestOffset"] for each in done)
+        return 1000 * sum(each.numInputRows for each in done) / took, planned / took
 
 
-def write(setup: Setup) -> Iterator[Row]:
-    """Measure a batch write of rows that come from Python."""
-    options = pipeline.options(setup.db, setup.queue("written"))
-    columns = _messages(setup)
+def _enqueue(space: bytes, name: str, rows: int) -> tuple[float, float]:
+    db, root = processes.opened(space)
+    queue = Queue(name, root)
+    began = time.monotonic()
+    for begin in range(0, rows, BATCH):
+        numbers = range(begin, min(begin + BATCH, rows))
+        queue.enqueue_many(
+            db, [NewMessage(PAYLOAD, priority=n % LEVELS, headers={"n": "1"}) for n in numbers]
+        )
+    return began, time.monotonic()
 
-    def save() -> None:
-        columns.write.format("fdbqueue").mode("append").options(**options).save()
 
-    yield setup.timed("batch write of messages", WRITE_RATE, save)
+def _browse(space: bytes, name: str) -> tuple[float, float]:
+    db, root = processes.opened(space)
+    began = time.monotonic()
+    for _ in Queue(name, root).browse(db):
+        pass
+    return began, time.monotonic()
+
+
+def _receive(space: bytes, name: str) -> tuple[float, float]:
+    db, root = processes.opened(space)
+    queue = Queue(name, root)
+    began = time.monotonic()
+    while batch := queue.receive_batch(db, RECEIVED):
+        queue.ack(db, batch)
+    return began, time.monotonic()
+
+
+# -- one round of each ----------------------------------------------------------------------------
+
+
+def read(setup: Setup) -> Figures:
+    """A batch read of all columns."""
+    options = pipeline.options(setup.db, setup.queue())
+    frame = setup.spark.read.format("fdbqueue").options(**options).load()
+    rate = setup.timed(lambda: frame.write.format("noop").mode("overwrite").save())
+    return {"read": rate, "browse() alone": setup.alone(_browse)}
+
+
+def write(setup: Setup) -> Figures:
+    """A batch write of rows that come from Python."""
+    options = pipeline.options(setup.db, setup.queue(filled=False))
+    writer = _messages(setup).write.format("fdbqueue").mode("append").options(**options)
+    half = setup.rows // 2
+    return {
+        "write": setup.timed(writer.save),
+        "enqueue_many() by two": setup.alone(_enqueue, half, setup.rows - half),
+    }
 
 
 def _messages(setup: Setup) -> DataFrame:
@@ -124,31 +151,17 @@ def _messages(setup: Setup) -> DataFrame:
     return numbers.mapInArrow(made, "payload binary, priority int, headers map<string, string>")
 
 
-def consume(setup: Setup) -> Iterator[Row]:
-    """Measure a stream that takes messages, without its first micro-batch, and its cost for an
-    empty one."""
-    numbers = count()
-    batch = max(1, setup.rows // STREAM_BATCHES)
+def consume(setup: Setup) -> Figures:
+    """A stream that takes messages."""
+    rate, planned = setup.streamed(mode="consume", consumer="bench")
+    alone = setup.alone(_receive)
+    return {"consume": rate, "receive_batch() and ack() alone": alone, "planned": planned}
 
-    def options() -> dict[str, str]:
-        queue = setup.filled(f"consumed {next(numbers)}")
-        taking = {"mode": "consume", "consumer": "bench", "maxMessagesPerBatch": str(batch)}
-        return {**pipeline.options(setup.db, queue), **taking}
 
-    def drop(options: Mapping[str, str]) -> float:
-        stream = setup.spark.readStream.format("fdbqueue").options(**options).load().writeStream
-        with TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
-            writer = stream.format("noop").option("checkpointLocation", checkpoint)
-            query = writer.trigger(availableNow=True).start()
-            query.awaitTermination()
-            done = [each for each in query.recentProgress if each.numInputRows][1:]
-        seconds = sum(each.durationMs["triggerExecution"] for each in done) / 1000
-        return sum(each.numInputRows for each in done) / seconds
-
-    yield setup.measured("stream that takes messages", CONSUME_RATE, drop, options)
-    empty = {**pipeline.options(setup.db, setup.queue("empty")), "consumer": "bench"}
-    idle = 1000 * _idle_seconds({**empty, "mode": "consume"})
-    yield at_most("ours in an empty micro-batch", idle, IDLE_MS, "ms")
+def browse(setup: Setup) -> Figures:
+    """A stream that leaves messages."""
+    rate, _ = setup.streamed()
+    return {"browse": rate, "browse() alone": setup.alone(_browse)}
 
 
 def _idle_seconds(options: Mapping[str, str]) -> float:
@@ -168,20 +181,46 @@ def _idle_seconds(options: Mapping[str, str]) -> float:
     return median(taken)
 
 
+GROUPS: Mapping[str, tuple[Callable[[Setup], Figures], float]] = {
+    "read": (read, READ),
+    "write": (write, WRITE),
+    "consume": (consume, CONSUME),
+    "browse": (browse, BROWSE),
+}
+
+
 @benchmark("spark")
 def measured(
-    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 300_000,
-    repeat: Rounds = 3,
+    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 200_000,
+    repeat: Rounds = 5,
 ) -> Iterator[Row]:
-    """Measure the Spark data source.
+    """Measure the Spark data source beside the library by itself.
 
     Needs fdbqueue[spark] and Java.
     """
     session = pipeline.local("fdbqueue-bench", master="local[2]")
+    found: dict[str, list[Figures]] = {group: [] for group in GROUPS}
     try:
         with processes.scratch() as space:
-            setup = Setup(session, *processes.opened(space), rows, repeat)
-            for group in (browse, write, consume):
-                yield from group(setup)
+            setup = Setup(session, processes.opened(space)[0], space, rows, count())
+            # The first round warms up.
+            for round_ in range(repeat + (repeat > 1)):
+                for group in GROUPS:
+                    figures = GROUPS[group][0](setup)
+                    if round_ or repeat == 1:
+                        found[group].append(figures)
+            for group in GROUPS:
+                ours, alone, *others = found[group][0]
+                rounds = found[group]
+                rates = {name: median(each[name] for each in rounds) for name in (ours, alone)}
+                ratio = median(each[ours] / each[alone] for each in rounds)
+                row = at_least(f"{ours} / {alone}", ratio, GROUPS[group][1])
+                yield Row(row.name, row.figure, "", row.bar, more=rates)
+                for name in others:
+                    part = median(each[name] for each in rounds)
+                    yield at_most(f"{ours}: {name}", part, PLANNING)
+            empty = pipeline.options(setup.db, setup.queue(filled=False))
+            idle = 1000 * _idle_seconds({**empty, "mode": "consume", "consumer": "bench"})
+            yield at_most("ours in an empty micro-batch", idle, IDLE_MS, "ms")
     finally:
         session.stop()
