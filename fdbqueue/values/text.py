@@ -22,3 +22,15 @@ def excerpt(payload: bytes, characters: int) -> str:
     if len(payload) <= 4 * characters and len(shown) <= characters:
         return shown
     return f"{shown[:characters]}… ({len(payload):,} bytes)"
+
+
+def duration(ms: float | None) -> str:
+    """How long something took, as a person says it."""
+    if ms is None:
+        return "-"
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    for unit, whole_ms, most in (("s", 1_000, 60), ("min", 60_000, 60), ("h", 3_600_000, 24)):
+        if ms < most * whole_ms:
+            return f"{ms / whole_ms:.1f} {unit}"
+    return f"{ms / 86_400_000:,.1f} d"

@@ -20,7 +20,7 @@ from ..queue.keys.limits import Limits
 from ..queue.queue import Queue
 from ..store.binding import FAILURES, fdb
 from ..values.options import check_name
-from ..values.text import excerpt, visible
+from ..values.text import duration, excerpt, visible
 from .filters import Filter, Query
 from .users import Role, User
 from .watcher import TIMEOUT_SECONDS, Watcher
@@ -187,16 +187,6 @@ def when(wall_ms: int) -> str:
 def rate(value: float) -> str:
     """Messages per second."""
     return "0" if value < 0.05 else f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
-
-
-def duration(ms: float) -> str:
-    """How long something took."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    for unit, whole_ms, most in (("s", 1_000, 60), ("min", 60_000, 60), ("h", 3_600_000, 24)):
-        if ms < most * whole_ms:
-            return f"{ms / whole_ms:.1f} {unit}"
-    return f"{ms / 86_400_000:,.1f} d"
 
 
 def size(count: float) -> str:

@@ -265,6 +265,8 @@ def test_a_queue_is_not_overwritten(
     frame = spark.createDataFrame([("a",)], "payload STRING")
     with pytest.raises(Exception, match="rows are added to a queue"):
         frame.write.format("fdbqueue").options(**source).mode("overwrite").save()
+    with pytest.raises(Exception, match='use either the "Append"'):
+        frame.write.format("fdbqueue").options(**source).save()
     assert values(db, queue) == []
 
 

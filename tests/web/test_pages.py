@@ -11,10 +11,10 @@ from starlette.testclient import TestClient
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.errors import OperationTimedOut
 from fdbqueue.messages import history as events
+from fdbqueue.values.text import duration
 from fdbqueue.web import filters, report
 from fdbqueue.web.pages import history as history_page
 from fdbqueue.web.pages import message as message_page
-from fdbqueue.web.site import duration
 from tests import consumers
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BATCH, RECEIVED, LEVELS, PARTITIONS, PAYLOAD = 2_000, 1_000, 10, 10, bytes(100)
 READ, WRITE, CONSUME, BROWSE, PLANNING, IDLE_MS = 1.0, 0.6, 0.8, 0.8, 0.2, 50.0
 IDLE_RUNS = 50
-STREAM_BATCHES = 5
+STREAM_BATCHES = 2
 ALONE = processes.How("spawn")
 
 Figures = dict[str, float]
@@ -191,7 +191,7 @@ GROUPS: Mapping[str, tuple[Callable[[Setup], Figures], float]] = {
 
 @benchmark("spark")
 def measured(
-    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 200_000,
+    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 400_000,
     repeat: Rounds = 5,
 ) -> Iterator[Row]:
     """Measure the Spark data source beside the library by itself.

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from ...values.text import duration
 from .. import context, durations, terminal
 from ..parameters import AsJson, QueueNames
 from ..queues import history
 from . import session
 
 if TYPE_CHECKING:
-    from fdbqueue.spark.reports.figures import LevelFigures, QueueReport
-    from fdbqueue.spark.reports.report import Report
+    from fdbqueue.spark.reports.figures import LevelFigures, QueueReport, Report
 
 
 def report(
@@ -61,7 +61,7 @@ def report(
 
 
 def _print(found: Report) -> None:
-    from fdbqueue.spark.reports.figures import duration, moment
+    from fdbqueue.spark.reports.figures import moment
 
     if found.since_ms is None or found.until_ms is None:
         terminal.note("there is no history yet")
@@ -81,7 +81,6 @@ RANKS = ("p50", "p95", "p99")
 
 
 def _row(one: LevelFigures) -> list[object]:
-    from fdbqueue.spark.reports.figures import duration
 
     times = [getattr(each, rank) for each in (one.waiting, one.service) for rank in RANKS]
     level = "all" if one.level is None else str(one.level)
@@ -90,7 +89,7 @@ def _row(one: LevelFigures) -> list[object]:
 
 
 def _print_rest(queue: QueueReport) -> None:
-    from fdbqueue.spark.reports.figures import duration, share
+    from fdbqueue.spark.reports.figures import share
 
     if queue.consumers and queue.balance:
         balance = queue.balance

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ...errors import MissingPackage
+
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
@@ -110,8 +112,8 @@ class QueueReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of some queues. The times are None without a history."""
+class Report:
+    """A report on the history of queues. The times are None without a history."""
 
     since_ms: int | None
     until_ms: int | None
@@ -122,33 +124,20 @@ class Figures:
         """All figures as plain dictionaries and lists."""
         return asdict(self)
 
+    def to_html(self, title: str = "Delivery report") -> str:
+        """One HTML page with plots and no other resources.
+
+        Raises ``MissingPackage`` without jinja2.
+        """
+        try:
+            from .page import page
+        except ImportError as error:
+            package = error.name or str(error)
+            raise MissingPackage(purpose="the page", package=package, extra="spark") from None
+        return page(self, title)
+
 
 # -- as text ----------------------------------------------------------------------------------
-
-
-def duration(milliseconds: float | None) -> str:
-    """A time in a suitable unit: ``12 ms``, ``3.4 s``, ``2 m 05 s``, ``3 h 20 m``."""
-    if milliseconds is None:
-        return "-"
-    if milliseconds < 1000:
-        return f"{milliseconds:.0f} ms"
-    seconds = milliseconds / 1000
-    if seconds < 9.95:
-        return f"{seconds:.1f}".rstrip("0").rstrip(".") + " s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3_600:
-        return _two(whole, ("m", 60), ("s", 1))
-    return _two(whole, ("h", 3_600), ("m", 60)) if whole < 86_400 else _two(whole, *_DAYS)
-
-
-_DAYS = (("d", 86_400), ("h", 3_600))
-
-
-def _two(seconds: int, large: tuple[str, int], small: tuple[str, int]) -> str:
-    rest = seconds % large[1] // small[1]
-    return f"{seconds // large[1]} {large[0]}" + (f" {rest:02d} {small[0]}" if rest else "")
 
 
 def moment(milliseconds: int) -> str:
@@ -159,8 +148,3 @@ def moment(milliseconds: int) -> str:
 def share(part: int, whole: int) -> str:
     """A share in per cent."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
-
-
-def visible(text: str) -> str:
-    """Text with unprintable characters escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator
 
 from pyspark.sql import types
@@ -44,84 +45,76 @@ def parse(text: str) -> types.StructType:
             return types.StructType.fromJson(json.loads(text))
         except Exception as error:
             raise ValueError(f"it is not the JSON of a StructType: {error!r}") from None
-    tokens = _Tokens(text)
-    fields = list(_fields(tokens))
-    if tokens.next is not None:
-        raise ValueError(f"{tokens.next!r} follows the last field")
-    return types.StructType(fields)
+    found = _Parser(text)
+    schema = types.StructType(list(found.fields()))
+    if found.tokens:
+        raise ValueError(f"{found.tokens[0]!r} follows the last field")
+    return schema
 
 
-class _Tokens:
-    """The tokens of a schema in SQL. ``next`` is None at the end."""
+class _Parser:
+    """What is left of the tokens of a schema in SQL."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = iter(_TOKEN.findall(text))
-        self.next: str | None = next(self._tokens, None)
+        self.tokens = deque(_TOKEN.findall(text))
 
-    def take(self, what: str = "more") -> str:
-        """The next one. what: that is expected."""
-        token = self.next
-        if token is None:
+    def take(self, what: str, word: str = "") -> str:
+        """The next token. what: that is expected; word: which one."""
+        if not self.tokens:
             raise ValueError(f"it ends where it needs {what}")
-        self.next = next(self._tokens, None)
+        token: str = self.tokens.popleft()
+        if word and token.upper() != word:
+            raise ValueError(f"{token!r} stands where it needs {what}")
         return token
 
-    def accept(self, *words: str) -> bool:
-        """Whether the next one is one of these words; then take it."""
-        found = self.next is not None and self.next.upper() in words
+    def accept(self, word: str) -> bool:
+        """Whether the next token is this word; then take it."""
+        found = bool(self.tokens) and self.tokens[0].upper() == word
         if found:
-            self.take()
+            self.tokens.popleft()
         return found
 
-    def expect(self, word: str) -> None:
-        """Take this one."""
-        token = self.take(repr(word))
-        if token.upper() != word:
-            raise ValueError(f"{token!r} stands where it needs {word!r}")
+    def fields(self) -> Iterator[types.StructField]:
+        """Fields, up to what is none."""
+        while True:
+            name = self.take("a field")
+            if not re.fullmatch(r"`.*`|\w+", name, re.DOTALL):
+                raise ValueError(f"{name!r} is not the name of a field")
+            self.accept(":")
+            type_ = self.type()
+            if self.accept("NOT"):
+                self.take("'NULL'", "NULL")
+            if self.accept("COMMENT"):
+                self.take("a comment")
+            yield types.StructField(name.strip("`").replace("``", "`"), type_)
+            if not self.accept(","):
+                return
 
-
-def _fields(tokens: _Tokens) -> Iterator[types.StructField]:
-    while True:
-        name = tokens.take("a field")
-        if not re.fullmatch(r"`.*`|\w+", name, re.DOTALL):
-            raise ValueError(f"{name!r} is not the name of a field")
-        tokens.accept(":")
-        type_ = _type(tokens)
-        if tokens.accept("NOT"):
-            tokens.expect("NULL")
-        if tokens.accept("COMMENT"):
-            tokens.take("a comment")
-        yield types.StructField(name.strip("`").replace("``", "`"), type_)
-        if not tokens.accept(","):
-            return
-
-
-def _type(tokens: _Tokens) -> types.DataType:
-    word = tokens.take("a type")
-    name = word.upper()
-    if name in SIMPLE:
-        return SIMPLE[name]
-    if name in _DECIMAL:
-        return types.DecimalType(*_numbers(tokens)) if tokens.accept("(") else types.DecimalType()
-    if name not in ("STRUCT", "ARRAY", "MAP"):
-        raise ValueError(f"{word!r} is no type that JSON is read as")
-    tokens.expect("<")
-    made: types.DataType
-    if name == "STRUCT":
-        made = types.StructType(list(_fields(tokens)))
-    elif name == "ARRAY":
-        made = types.ArrayType(_type(tokens))
-    else:
-        key = _type(tokens)
-        tokens.expect(",")
-        made = types.MapType(key, _type(tokens))
-    tokens.expect(">")
-    return made
-
-
-def _numbers(tokens: _Tokens) -> Iterator[int]:
-    while True:
-        yield int(tokens.take("a number"))
-        if not tokens.accept(","):
-            break
-    tokens.expect(")")
+    def type(self) -> types.DataType:
+        """A type."""
+        word = self.take("a type")
+        name = word.upper()
+        if name in SIMPLE:
+            return SIMPLE[name]
+        if name in _DECIMAL:
+            digits = []
+            if self.accept("("):
+                digits.append(int(self.take("a number")))
+                if self.accept(","):
+                    digits.append(int(self.take("a number")))
+                self.take("')'", ")")
+            return types.DecimalType(*digits)
+        if name not in ("STRUCT", "ARRAY", "MAP"):
+            raise ValueError(f"{word!r} is no type that JSON is read as")
+        self.take("'<'", "<")
+        made: types.DataType
+        if name == "STRUCT":
+            made = types.StructType(list(self.fields()))
+        elif name == "ARRAY":
+            made = types.ArrayType(self.type())
+        else:
+            key = self.type()
+            self.take("','", ",")
+            made = types.MapType(key, self.type())
+        self.take("'>'", ">")
+        return made
