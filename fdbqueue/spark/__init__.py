@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .jobs.replay import Replayed as Replayed
     from .jobs.replay import replay as replay
     from .jobs.steps import Step as Step
-    from .reports.figures import Report as Report
+    from .reports.report import Report as Report
     from .reports.report import report as report
     from .stores import options as options
 
@@ -48,8 +48,7 @@ _NAMES = {
     "jobs.queries": "foreach_batch retire",
     "jobs.replay": "Replayed replay",
     "jobs.steps": "Step",
-    "reports.figures": "Report",
-    "reports.report": "report",
+    "reports.report": "Report report",
     "stores": "options",
 }
 """Names that are imported on first use, by their modules: most of these need Spark."""

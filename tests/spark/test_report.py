@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from fdbqueue.spark.reports.figures import Report
-from fdbqueue.spark.reports.report import span_width_ms, summarize
+from fdbqueue.spark.reports.report import Report, span_width_ms, summarize
 
 # -- the figures ------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from ..queues import history
 from . import session
 
 if TYPE_CHECKING:
-    from fdbqueue.spark.reports.figures import LevelFigures, QueueReport, Report
+    from fdbqueue.spark.reports.figures import LevelFigures, QueueReport
+    from fdbqueue.spark.reports.report import Report
 
 
 def report(

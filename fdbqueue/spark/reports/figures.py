@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ...errors import MissingPackage
-
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
@@ -112,8 +110,8 @@ class QueueReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A report on the history of queues. The times are None without a history."""
+class Figures:
+    """The figures of some queues. The times are None without a history."""
 
     since_ms: int | None
     until_ms: int | None
@@ -123,18 +121,6 @@ class Report:
     def to_json(self) -> Mapping[str, Any]:
         """All figures as plain dictionaries and lists."""
         return asdict(self)
-
-    def to_html(self, title: str = "Delivery report") -> str:
-        """One HTML page with plots and no other resources.
-
-        Raises ``MissingPackage`` without jinja2.
-        """
-        try:
-            from .page import page
-        except ImportError as error:
-            package = error.name or str(error)
-            raise MissingPackage(purpose="the page", package=package, extra="spark") from None
-        return page(self, title)
 
 
 # -- as text ----------------------------------------------------------------------------------

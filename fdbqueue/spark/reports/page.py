@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 from ...values.text import duration, visible
-from .figures import QueueReport, Report, moment, share
+from .figures import Figures, QueueReport, moment, share
 
 COLORS = {"enqueued": "#2f6fde", "delivered": "#e8833a", "done": "#2a9d6f", "dead": "#d2453f"}
 WIDTH, HEIGHT = 720, 150
@@ -29,7 +29,7 @@ class Line(NamedTuple):
     path: str
 
 
-def page(report: Report, title: str = "Delivery report") -> str:
+def page(report: Figures, title: str = "Delivery report") -> str:
     """The page. The same report always makes the same page."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -55,7 +55,7 @@ def _tile(value: str, label: str) -> Markup:
     return Markup('<div class="tile"><b>{}</b><span>{}</span></div>').format(value, label)
 
 
-def plots(report: Report, queue: QueueReport) -> Iterator[tuple[str, list[Line]]]:
+def plots(report: Figures, queue: QueueReport) -> Iterator[tuple[str, list[Line]]]:
     """The plots of one queue over time: what each shows, and its lines."""
     assert report.since_ms is not None
     assert report.until_ms is not None

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from ...errors import MissingPackage
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.durations import Seconds, seconds
@@ -27,11 +28,11 @@ from .figures import (
     Balance,
     ConsumerFigures,
     Counts,
+    Figures,
     LevelFigures,
     Oldest,
     Percentiles,
     QueueReport,
-    Report,
     Span,
 )
 
@@ -49,6 +50,23 @@ WIDTHS_MS = tuple(
     )
 )
 COUNTS = tuple(each.name for each in fields(Counts))
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Figures):
+    """A report on the history of queues. The times are None without a history."""
+
+    def to_html(self, title: str = "Delivery report") -> str:
+        """One HTML page with plots and no other resources.
+
+        Raises ``MissingPackage`` without jinja2.
+        """
+        try:
+            from .page import page
+        except ImportError as error:
+            package = error.name or str(error)
+            raise MissingPackage(purpose="the page", package=package, extra="spark") from None
+        return page(self, title)
 
 
 def report(
