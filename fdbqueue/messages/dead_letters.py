@@ -137,7 +137,7 @@ def redrive(
         results.forget(tr, scope, message)
         envelope = replace(message.envelope, id=message.id, attempts=0, expires_at_ms=None)
         entries.append((message.position.level, envelope))
-    added = append.append(tr, scope, entries, REDRIVE, ends)
+    added = list(append.append(tr, scope, entries, REDRIVE, ends).messages())
     for message in added:
         lookup.point(tr, keys, message, message.place)
     last_values.replace_older(tr, scope, added)
@@ -191,5 +191,5 @@ def _forward(
         )
         arrived = payloads.store(tr, other, fresh)
         entries.append((other.level(arrived.priority), arrived))
-    last_values.replace_older(tr, other, append.append(tr, other, entries))
+    last_values.replace_older(tr, other, append.append(tr, other, entries).alone.values())
     return transitions.record(tr, scope, ENDINGS[source, End.FORWARD], stored)

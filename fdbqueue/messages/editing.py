@@ -86,7 +86,8 @@ def _change(
         counters.resize(tr, scope.keys, level, envelope.size - old.envelope.size)
         return None
     if level != old.position.level and old.position.index:
-        (new,) = place.assign(tr, scope, [(level, envelope)])
+        (position,) = place.assign(tr, scope, level, [envelope])
+        new = StoredMessage(position, envelope)
         # No other message may take its index while it is away.
         place.leave(tr, scope.keys.levels[level], new.position.index)
     if isinstance(stands, Due):

@@ -19,8 +19,7 @@ with positions and the order of keys, and needs not know which order it is.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..errors import CorruptData
@@ -144,13 +143,13 @@ def end(scope: Scope, level: int, found: Reads) -> bytes:
 def assign(
     tr: fdb.Transaction,
     scope: Scope,
-    entries: Sequence[tuple[int, Envelope]],
-    ends: Mapping[int, Reads] | None = None,
-) -> list[StoredMessage]:
-    """Give messages, as (level, envelope), new positions in the order of their level; writes none
-    of them.
+    level: int,
+    envelopes: Sequence[Envelope],
+    end: Reads | None = None,
+) -> list[Position]:
+    """Give messages of a level new positions, in their order; writes none of them.
 
-    ends: the reads of the levels' ends, if they have been issued; else one round trip of snapshot
+    end: the reads of the level's end, if they have been issued; else one round trip of snapshot
         reads.
 
     Adds a read conflict on the FENCE keys of the indexes. Only cursors that pass them write these.
@@ -158,25 +157,16 @@ def assign(
     subscription wants it. Enqueues conflict with nothing else.
     """
     header, keys = scope.options.sort, scope.keys
-    counts = Counter(level for level, _ in entries)
-    ends = ends or {level: reads(tr, keys, level) for level in counts}
+    end = end or reads(tr, keys, level)
     if header is None:
-        following = {
-            level: iter(behind(tr, keys, level, count, ends[level]))
-            for level, count in counts.items()
-        }
-        return [StoredMessage(next(following[level]), envelope) for level, envelope in entries]
-    arrivals = {
-        level: iter(_arrive(tr, keys, level, count, ends[level])) for level, count in counts.items()
-    }
+        return behind(tr, keys, level, len(envelopes), end)
+    arrivals = _arrive(tr, keys, level, len(envelopes), end)
     placed = [
-        StoredMessage(
-            sorted_position(level, envelope.headers.get(header), next(arrivals[level])), envelope
-        )
-        for level, envelope in entries
+        StoredMessage(sorted_position(level, envelope.headers.get(header), arrival), envelope)
+        for envelope, arrival in zip(envelopes, arrivals, strict=True)
     ]
     take_cursors_back(tr, scope, placed)
-    return placed
+    return [each.position for each in placed]
 
 
 def behind(

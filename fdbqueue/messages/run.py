@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from ..errors import CorruptData, LeaseLost, MessagePlanned
 from ..schema import once
 from ..schema.codec import encode
-from ..schema.envelope import INLINE_LIMIT, open_envelope
+from ..schema.envelope import INLINE_LIMIT, Envelope, open_envelope
 from ..schema.keys import QueueKeys
 from ..schema.leases import CLAIM_BYTES, Lease, place_of
 from ..schema.scope import Scope, StoredMessage
@@ -426,17 +426,51 @@ def ids(first: Position, count: int) -> list[str]:
     return _ids(first, range(count)) if count > 1 else [first.to_id()]
 
 
-def divide(numbers: Sequence[int], packed: Sequence[bytes]) -> Iterator[list[int]]:
-    """The rows of messages that come in together, as few as these may be, given the numbers of
-    their envelopes."""
-    ends = [0, *accumulate([len(packed[n]) + LENGTH_BYTES for n in numbers])]
+class Coming(NamedTuple):
+    """Messages that come in together, in one row.
+
+    numbers: of the messages, among all that come. packed: their envelopes; none for one that may
+    share no row, which may have to wait at a gate.
+    """
+
+    numbers: Sequence[int]
+    packed: Sequence[bytes]
+
+
+def divide(numbers: Sequence[int], envelopes: Sequence[Envelope], alike: bool) -> list[Coming]:
+    """The rows of messages of one level, as few as these may be. alike: whether those that stand
+    behind each other may share a row."""
+    found: list[Coming] = []
+    together: list[int] = []
+    packed: list[bytes] = []
+    for n, envelope in zip(numbers, envelopes, strict=True):
+        if envelope.shareable and alike:
+            together.append(n)
+            packed.append(envelope.pack())
+            continue
+        if together:
+            found += fill(together, packed)
+            together, packed = [], []
+        found.append(Coming([n], [envelope.pack()] if envelope.shareable else []))
+    return found + fill(together, packed)
+
+
+def fill(numbers: Sequence[int], packed: Sequence[bytes]) -> list[Coming]:
+    """The rows of messages that stand behind each other and may share them."""
+    if len(numbers) < MIN_MESSAGES:
+        return [Coming([n], [each]) for n, each in zip(numbers, packed, strict=True)]
+    found: list[Coming] = []
+    ends = [0, *accumulate([len(each) + LENGTH_BYTES for each in packed])]
     begin = 0
     while begin < len(numbers):
         fits = bisect_right(ends, ends[begin] + MAX_BYTES) - 1
         end = min(max(begin + 1, fits), begin + MAX_MESSAGES)
-        some = list(numbers[begin:end])
-        yield from [some] if len(some) >= MIN_MESSAGES else [[n] for n in some]
+        if end - begin < MIN_MESSAGES:
+            found += fill(numbers[begin:end], packed[begin:end])
+        else:
+            found.append(Coming(numbers[begin:end], packed[begin:end]))
         begin = end
+    return found
 
 
 def most_rows(count: int) -> int:

@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
-from ..messages.enqueue import admission, back_pressure, single
+from ..messages.enqueue import admission, back_pressure
 from ..messages.enqueue.back_pressure import ROOM_SECONDS
+from ..schema import once
 from ..store import tasks
 from ..store.binding import fdb
 from ..store.clocks import Clock
@@ -22,7 +23,7 @@ from ..values.model import Enqueued, Headers, NewMessage, OnConflict, T
 from ..values.options import DEFAULT_PRIORITY
 from ..values.serializers import Serializer
 from .bulk.sharing import Sharing
-from .handle import Handle, Transactor, composed
+from .handle import Handle, Transactor
 from .validation import check_several, draft, drafts
 
 MAX_BATCH = 10_000
@@ -122,21 +123,11 @@ class Enqueuing(Handle, Generic[T]):
             limits=limits,
         )
         given = draft(message, self._clock.now_ms(tr), self._serializer)
-        sharing = None
         if tasks.used and not isinstance(tr, fdb.Transaction):
             sharing = self._sharing()
-        once, entry = self._keys.once, self._entry
-        if single.may_take(entry, given) and (sharing is None or sharing.begin()):
-            try:
-                message_id = composed(tr, once, single.append, entry, given.envelope, wrote=bool)
-            finally:
-                if sharing is not None:
-                    sharing.end()
-            if message_id is not None:
-                return message_id
-        if sharing is not None and not isinstance(tr, fdb.Transaction):
-            return self._enqueue_shared(sharing, tr, given, room)
-        return self._admit(tr, [given], room)[0]
+            if sharing is not None:
+                return self._enqueue_shared(sharing, tr, given, room)
+        return self._admit(tr, [given], room).ids[0]
 
     def _enqueue_shared(
         self, sharing: Sharing, db: fdb.Database, given: admission.Draft, room: Seconds
@@ -145,7 +136,7 @@ class Enqueuing(Handle, Generic[T]):
 
         def attempt(resuming: bool) -> str:
             if resuming:
-                return self._attempt(db, [given], resuming)[0]
+                return self._attempt(db, [given], resuming).ids[0]
             return sharing.enqueue(db, given)
 
         return back_pressure.patiently(attempt, room)
@@ -172,6 +163,8 @@ class Enqueuing(Handle, Generic[T]):
         room: Seconds = ROOM_SECONDS,
     ) -> Enqueued:
         """``Queue.enqueue_many`` without a group."""
+        if room is not ROOM_SECONDS:
+            room = durations.patience("room", room)
         check_several(messages)
         given = drafts(messages, self._clock.now_ms(tr), self._serializer)
         if not 0 < len(given) <= MAX_BATCH:
@@ -180,34 +173,44 @@ class Enqueuing(Handle, Generic[T]):
                 value=len(given),
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
-        return self._admit(tr, given, room)
+        admitted = self._admit(tr, given, room)
+        return Enqueued(admitted.ids, admitted.new)
 
     def _admit(
-        self,
-        tr: Transactor,
-        given: Sequence[admission.Draft],
-        room: Seconds,
-    ) -> Enqueued:
-        """``enqueue_many`` of valid messages."""
-        attempt = partial(self._attempt, tr, given)
-        return back_pressure.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else room)
+        self, tr: Transactor, given: Sequence[admission.Draft], room: Seconds
+    ) -> admission.Admitted:
+        """Enqueue valid messages; waits for room, unless it is in the caller's transaction."""
+        if isinstance(tr, fdb.Transaction):
+            return self._put(tr, given)
+        return back_pressure.patiently(partial(self._attempt, tr, given), room)
 
     def _attempt(
-        self,
-        tr: Transactor,
-        given: Sequence[admission.Draft],
-        resuming: bool = False,
-    ) -> Enqueued:
-        """``_admit`` without waiting for room. ``resuming``: as in ``admission.admit``."""
-        ready = sum([draft.due_ms is None for draft in given])
+        self, db: fdb.Database, given: Sequence[admission.Draft], resuming: bool = False
+    ) -> admission.Admitted:
+        """Enqueue valid messages, or raise ``QueueFull``; ``resuming`` is as in ``admit``."""
+        return once.run(db, self._keys.once, self._put, given, resuming, wrote=_wrote)
 
-        def put(tr: fdb.Transaction) -> admission.Admitted:
-            scope = self._scope(tr)
-            waiting = wakeups.reads(tr, self._keys, ready)
-            admitted = admission.admit(tr, scope, given, resuming)
-            if admitted.new or admitted.replaced:
-                wakeups.wake(tr, self._keys, waiting)
-            return admitted
+    def _put(
+        self, tr: fdb.Transaction, given: Sequence[admission.Draft], resuming: bool = False
+    ) -> admission.Admitted:
+        keys, entry = self._keys, self._entry
+        known, found, waiting = entry.known, None, None
+        if known is not None:
+            try:
+                # Issued before it is sure that the options are still these, so that nothing waits
+                # for that.
+                found = admission.reads(tr, known, given)
+            except InvalidArgument:
+                found = None  # Those that are read will tell.
+        if len(given) > 1:
+            waiting = wakeups.reads(tr, keys, sum([each.due_ms is None for each in given]))
+        beside = next(iter(found.ends.values())).last if found and found.ends else None
+        scope = entry.scope(tr, beside)
+        admitted = admission.admit(tr, scope, given, found if scope is known else None, resuming)
+        if waiting is not None and _wrote(admitted):
+            wakeups.wake(tr, keys, waiting)
+        return admitted
 
-        admitted = self._run(tr, put, wrote=lambda done: done.new + done.replaced > 0)
-        return Enqueued(admitted.ids, admitted.new)
+
+def _wrote(admitted: admission.Admitted) -> bool:
+    return admitted.new + admitted.replaced > 0

@@ -58,10 +58,8 @@ def record(
 
     Writes blindly: no reads, no conflicts.
     """
-    total = count * _UNITS[transition.name]
-    if size:
-        ready = (transition.target is State.READY) - (transition.source is State.READY)
-        total += ready * size * BYTE
+    ready = (transition.target is State.READY) - (transition.source is State.READY)
+    total = count * _UNITS[transition.name] + ready * size * BYTE
     tr.add(keys.levels[level].count, operand(total))
 
 

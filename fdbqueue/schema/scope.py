@@ -62,11 +62,10 @@ class Scope:
 
     identity: tells the queue from earlier and later ones of its name. root: the keys beside it.
     strays: when to read for leases of another cluster; see ``lease_expiry``. levels: the level of
-    each priority. index: which subscriptions want a message; None where there is none. plain_bytes:
-    the largest payload that is stored unchanged, with nothing beside its message; negative if the
-    queue has bounds, a history, or another order than that of arrival. waited: keys and limits that
-    had a backlog lately, as far as this process knows. shared: whether messages count in limits, as
-    far as it knows. noted: what META notes of the queue.
+    each priority. index: which subscriptions want a message; None where there is none.
+    inline_bytes: the largest payload that certainly stands unchanged in the row of its message.
+    waited: keys and limits that had a backlog lately, as far as this process knows. shared: whether
+    messages count in limits, as far as it knows. noted: what META notes of the queue.
     serializer: what META says of the one that the queue was first opened with.
     """
 
@@ -83,14 +82,14 @@ class Scope:
     serializer: Declared | None = None
     index: SubscriptionIndex | None = field(init=False)
     levels: tuple[int, ...] = field(init=False)
-    plain_bytes: int = field(init=False)
+    inline_bytes: int = field(init=False)
     waited: set[Gate] = field(init=False, default_factory=set)
     shared: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.index = SubscriptionIndex(self.subscriptions) if self.subscriptions else None
         self.levels = tuple(map(self.options.level, range(self.options.max_priority + 1)))
-        self.plain_bytes = _plain_bytes(self.options)
+        self.inline_bytes = _inline_bytes(self.options)
 
     def level(self, priority: int) -> int:
         """As ``QueueOptions.level``."""
@@ -118,9 +117,7 @@ class Scope:
         return self.clock.now_ms(tr)
 
 
-def _plain_bytes(options: QueueOptions) -> int:
-    if options.ordered or options.bounds.some or options.history_seconds is not None:
-        return -1
+def _inline_bytes(options: QueueOptions) -> int:
     packed = MAX_PAYLOAD if options.compression == "none" else compression.COMPRESSED_FROM - 1
     return min(options.max_payload, PLAIN_INLINE_LIMIT, packed)
 

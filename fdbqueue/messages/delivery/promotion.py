@@ -69,7 +69,7 @@ def admit(
     fresh = last_values.remaining(tr, scope, REPLACE_DELAYED, fresh)  # Some were put off.
     fresh += ticks.fire(tr, scope, ticking)
     entries = [(message.position.level, message.envelope) for message in fresh]
-    added = append.append(tr, scope, entries, PROMOTE, ends)
+    added = list(append.append(tr, scope, entries, PROMOTE, ends).messages())
     for message in added:
         lookup.point(tr, scope.keys, message, message.place)
     last_values.replace_older(tr, scope, added)

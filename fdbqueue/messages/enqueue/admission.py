@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,8 +15,10 @@ from ...store import world
 from ...store.binding import fdb, transactional
 from ...values.content import check_payload
 from ...values.model import RANDOM_BYTES, Due, OnConflict, Position
+from ...values.states import ENQUEUE
 from .. import payloads, place
 from ..groups import members
+from ..slots import taking
 from . import append, bounds, dedup, last_values, level_order, unique_keys
 
 
@@ -51,60 +53,122 @@ class Admitted(Struct, frozen=True):
     replaced: int = 0
 
 
+class Reads(Struct, frozen=True):
+    """What enqueuing reads, issued and not awaited.
+
+    bare: whether all messages are. later: whether any is due later. levels: of the messages, by
+    their priorities. ends: of the levels of those that are ready at once. names: dedup ids and
+    unique keys, by the numbers of their messages. load: None where there is room in any case. way:
+    the keys and limits that messages come to.
+    """
+
+    bare: bool
+    later: bool
+    levels: Mapping[int, int]
+    ends: Mapping[int, place.Reads]
+    names: Mapping[int, dedup.Reads]
+    load: fdb.FDBRange | None
+    way: taking.Way | None
+
+
+def reads(
+    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], room_made: bool = False
+) -> Reads | None:
+    """Issue the reads for messages: snapshot reads, but for those of dedup ids and unique keys.
+    None for messages that read one after the other. Raises ``InvalidArgument``."""
+    bare, later, levels = True, False, {}
+    ends: dict[int, place.Reads] = {}
+    for draft in drafts:
+        priority = draft.envelope.priority
+        if priority not in levels:
+            levels[priority] = scope.level(priority)
+        if not draft.bare:
+            bare = False
+            if draft.on_conflict != "keep":
+                return None
+            if draft.due_ms is not None:
+                later = True
+                continue
+        level = levels[priority]
+        if level not in ends:
+            ends[level] = place.reads(tr, scope.keys, level)
+    load = None if room_made else bounds.reads(tr, scope)
+    if bare:
+        return Reads(bare, later, levels, ends, {}, load, None)
+    ready = [draft.envelope for draft in drafts if draft.due_ms is None]
+    names = _names(tr, scope, drafts)
+    way = taking.reads(tr, scope, ready)
+    return Reads(bare, later, levels, ends, names, load, way)
+
+
 @transactional
 def admit(
     tr: fdb.Transaction,
     scope: Scope,
     drafts: Sequence[Draft],
+    found: Reads | None = None,
     resuming: bool = False,
     room_made: bool = False,
 ) -> Admitted:
     """Let messages in, in their order, except those that are there already.
 
-    resuming: whether the caller was refused before, since the queue was full. room_made: whether
-    there is room for them.
+    found: the reads, if the caller has issued them. resuming: whether it was refused before, since
+    the queue was full. room_made: whether there is room.
 
-    One round trip of snapshot reads, but for dedup ids and unique keys; another if these are known:
-    whoever holds one and has expired ends. Raises
+    One round trip; another if a unique key is known: whoever holds one and has expired ends. Raises
     ``InvalidArgument``, ``PayloadTooLarge`` and ``QueueFull``, and where a header orders the queue
     what ``level_order.check`` raises, before anything is written.
     """
-    if all([each.bare for each in drafts]):  # noqa: C419 (faster)
-        bare = [each.envelope for each in drafts]
-        if max([len(each.payload) for each in bare]) <= scope.plain_bytes:
-            return _admit_bare(tr, scope, bare)
-    if any(draft.on_conflict != "keep" for draft in drafts):
-        return _admit_in_turn(tr, scope, drafts, resuming)
     for draft in drafts if scope.options.ordered else ():
         level_order.check(scope.options, draft.envelope.headers, draft.envelope.gate)
-    now_ms = scope.now_ms(tr)
-    levels = {scope.level(draft.envelope.priority) for draft in drafts if draft.due_ms is None}
-    ends = {level: place.reads(tr, scope.keys, level) for level in levels}
-    known = _known(tr, scope, drafts, now_ms)
-    load = None if room_made else bounds.reads(tr, scope)
-    ids = {n: found for n, each in known.items() if (found := dedup.existing(each, now_ms))}
-    holders = dict.fromkeys(ids[n] for n in ids if dedup.holder(known[n], now_ms))
-    if holders and (gone := unique_keys.end_expired(tr, scope, holders, now_ms)):
-        ids = {n: found for n, found in ids.items() if found not in gone}
-        load = None if room_made else bounds.reads(tr, scope)
-    twins = _twins(drafts, known, ids)
-    new = [n for n in range(len(drafts)) if n not in ids and n not in twins]
+    found = found or reads(tr, scope, drafts, room_made)
+    if found is None:
+        return _admit_in_turn(tr, scope, drafts, resuming)
+    ids: dict[int, str] = {}
+    twins: dict[int, int] = {}
+    new: Sequence[int] = range(len(drafts))
+    if found.names:
+        ids, twins, ended = _known(tr, scope, drafts, found.names)
+        if ended:  # What was read is no more.
+            return admit(tr, scope, drafts, None, resuming, room_made)
+        new = [n for n in new if n not in ids and n not in twins]
+    inline = found.bare  # Else some may have to be compressed, or to stand in chunks.
+    entries: list[tuple[int, Envelope]] = []
     for n in new:
-        check_payload(drafts[n].envelope.payload, scope.options.max_payload)
-    entries = [(scope.level(drafts[n].envelope.priority), drafts[n].envelope) for n in new]
-    bounds.make_room(tr, scope, load, entries, resuming)
-    added = list(_put(tr, scope, [drafts[n] for n in new], ends))
-    for n, message in zip(new, added, strict=True):
-        ids[n] = message.id
-        if n in known:
-            dedup.remember(tr, scope, drafts[n].dedup_id, message, now_ms)
+        envelope = drafts[n].envelope
+        entries.append((found.levels[envelope.priority], envelope))
+        if inline and len(envelope.payload) > scope.inline_bytes:
+            inline = False
+    for _, envelope in () if inline else entries:
+        check_payload(envelope.payload, scope.options.max_payload)
+    if found.load is not None:
+        bounds.make_room(tr, scope, found.load, entries, resuming)
+    if not inline:
+        entries = [(level, payloads.store(tr, scope, each)) for level, each in entries]
+    alone: Collection[StoredMessage]
+    if found.later:
+        added, alone = _put(tr, scope, [drafts[n] for n in new], entries, found)
+    else:
+        appended = append.append(tr, scope, entries, ENQUEUE, found.ends, found.way)
+        added, alone = appended.ids, appended.alone.values()
+    if found.names:
+        _remember(tr, scope, drafts, dict(zip(new, added, strict=True)), found.names)
+    if alone:
+        _write_beside(tr, scope, alone)
+    if len(added) < len(drafts):
+        ids |= zip(new, added, strict=True)
+        ids |= {n: ids[twin] for n, twin in twins.items()}
+        added = [ids[n] for n in range(len(drafts))]
+    return Admitted(added, len(new))
+
+
+def _write_beside(tr: fdb.Transaction, scope: Scope, messages: Collection[StoredMessage]) -> None:
+    """Write what belongs to new messages beside their rows."""
+    for message in messages:
         if message.envelope.expires_at_ms is not None:
             due.tidy(tr, scope.keys, message.envelope.expires_at_ms, What.EXPIRED, message.id)
-    members.add(tr, scope, added)
-    last_values.replace_older(tr, scope, added)
-    for n, twin in twins.items():
-        ids[n] = ids[twin]
-    return Admitted([ids[n] for n in range(len(drafts))], len(new))
+    members.add(tr, scope, messages)
+    last_values.replace_older(tr, scope, messages)
 
 
 def _admit_in_turn(
@@ -115,8 +179,6 @@ def _admit_in_turn(
     for draft in drafts:
         check_payload(draft.envelope.payload, scope.options.max_payload)
         scope.level(draft.envelope.priority)
-        if scope.options.ordered:
-            level_order.check(scope.options, draft.envelope.headers, draft.envelope.gate)
     _make_room(tr, scope, drafts, resuming)
     each = [
         admit(tr, scope, [draft], room_made=True)
@@ -147,7 +209,7 @@ def _make_room(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resum
 def _coming(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]) -> list[Envelope]:
     """Those of some messages that come in beside what waits."""
     now_ms = scope.now_ms(tr)
-    known = _known(tr, scope, drafts, now_ms)
+    known = _names(tr, scope, drafts)
     ids = {n: found for n, each in known.items() if (found := dedup.existing(each, now_ms))}
     twins = _twins(drafts, known, ids)
 
@@ -183,7 +245,7 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft) -> Admitted:
         unique_keys.put(tr, scope, found, draft.envelope, due_ms)
         message = found.message
         if draft.dedup_id is not None:
-            dedup.remember(tr, scope, draft.dedup_id, message, now_ms)
+            dedup.remember(tr, scope, draft.dedup_id, message.envelope.unique, message.id, now_ms)
         return Admitted([message.id], 0, 1)
     if due_ms is None and isinstance(found.place, Due):
         due_ms = found.place.due_ms
@@ -198,10 +260,9 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft) -> Admitted:
     return Admitted(admit(tr, scope, [again], room_made=True).ids, 0, 1)
 
 
-def _known(
-    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], now_ms: int
-) -> dict[int, dedup.Reads]:
+def _names(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]) -> dict[int, dedup.Reads]:
     """Issue the reads of the names of messages, by their numbers."""
+    now_ms = scope.now_ms(tr)
     return {
         n: dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
         for n, draft in enumerate(drafts)
@@ -209,14 +270,30 @@ def _known(
     }
 
 
-def _admit_bare(tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope]) -> Admitted:
-    """``admit`` in a queue that stores nothing else about such messages."""
-    level_of = {each: scope.level(each) for each in {each.priority for each in envelopes}}
-    ends = {level: place.reads(tr, scope.keys, level) for level in sorted({*level_of.values()})}
-    ids = append.append_bare(
-        tr, scope, [(level_of[each.priority], each) for each in envelopes], ends
-    )
-    return Admitted(ids, len(ids))
+def _known(
+    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], names: Mapping[int, dedup.Reads]
+) -> tuple[dict[int, str], dict[int, int], bool]:
+    """The ids of messages that are there already, and an earlier one of the same call that is the
+    same as another, by their numbers; and whether any has expired, and ends now."""
+    now_ms = scope.now_ms(tr)
+    ids = {n: found for n, each in names.items() if (found := dedup.existing(each, now_ms))}
+    holders = dict.fromkeys(ids[n] for n in ids if dedup.holder(names[n], now_ms))
+    ended = bool(holders) and bool(unique_keys.end_expired(tr, scope, holders, now_ms))
+    return ids, _twins(drafts, names, ids), ended
+
+
+def _remember(
+    tr: fdb.Transaction,
+    scope: Scope,
+    drafts: Sequence[Draft],
+    ids: Mapping[int, str],
+    names: Mapping[int, dedup.Reads],
+) -> None:
+    """Keep the names of new messages."""
+    now_ms = scope.now_ms(tr)
+    for n in ids.keys() & names:
+        draft = drafts[n]
+        dedup.remember(tr, scope, draft.dedup_id, draft.envelope.unique, ids[n], now_ms)
 
 
 def _twins(drafts: Sequence[Draft], named: Iterable[int], ids: Mapping[int, str]) -> dict[int, int]:
@@ -237,26 +314,22 @@ def _put(
     tr: fdb.Transaction,
     scope: Scope,
     drafts: Sequence[Draft],
-    ends: Mapping[int, place.Reads],
-) -> Iterator[StoredMessage]:
-    """Put messages where they belong; yields them with their positions, in their order."""
-    stored = [payloads.store(tr, scope, each.envelope) for each in drafts]
-    entries = [
-        (scope.level(envelope.priority), envelope)
-        for draft, envelope in zip(drafts, stored, strict=True)
-        if draft.due_ms is None
-    ]
-    appended = iter(append.append(tr, scope, entries, reads=ends) if entries else ())
+    entries: Sequence[tuple[int, Envelope]],
+    found: Reads,
+) -> tuple[list[str], list[StoredMessage]]:
+    """Put messages where they belong, some of which are due later; returns their ids, in their
+    order, and those that have side records, or are due later, as they are stored."""
+    both = list(zip(entries, drafts, strict=True))
+    ready = [entry for entry, draft in both if draft.due_ms is None]
+    added = append.append(tr, scope, ready, ENQUEUE, found.ends, found.way)
+    ids, alone = added.ids, [*added.alone.values()]
     # Ascending: what is due at the same millisecond becomes ready in the order of the batch.
-    randoms = iter(
-        sorted(world.urandom(RANDOM_BYTES) for each in drafts if each.due_ms is not None)
-    )
-    for draft, envelope in zip(drafts, stored, strict=True):
-        if draft.due_ms is None:
-            yield next(appended)
-            continue
-        random, level = next(randoms), scope.level(envelope.priority)
-        named = replace(envelope, id=Due(level, draft.due_ms, random).to_id())
-        message = StoredMessage(Position(level, 0, random), named)
-        append.schedule(tr, scope, draft.due_ms, message)
-        yield message
+    randoms = iter(sorted([world.urandom(RANDOM_BYTES) for _ in range(len(both) - len(ready))]))
+    for n, ((level, envelope), draft) in enumerate(both):
+        if draft.due_ms is not None:
+            random = next(randoms)
+            ids.insert(n, Due(level, draft.due_ms, random).to_id())
+            message = StoredMessage(Position(level, 0, random), replace(envelope, id=ids[n]))
+            append.schedule(tr, scope, draft.due_ms, message)
+            alone.append(message)
+    return ids, alone

@@ -20,7 +20,7 @@ from ...schema import due
 from ...schema.due import Entry
 from ...schema.keys import What
 from ...schema.records import Known, unpack_id
-from ...schema.scope import Scope, StoredMessage
+from ...schema.scope import Scope
 from ...store.binding import fdb
 from ..transaction_budget import Done
 
@@ -62,17 +62,22 @@ def holder(found: Reads, now_ms: int) -> str | None:
 
 
 def remember(
-    tr: fdb.Transaction, scope: Scope, dedup_id: str | None, message: StoredMessage, now_ms: int
+    tr: fdb.Transaction,
+    scope: Scope,
+    dedup_id: str | None,
+    unique: str | None,
+    message_id: str,
+    now_ms: int,
 ) -> None:
     """Keep the names of a message that has come in. Blind."""
-    keys, unique = scope.keys, message.envelope.unique
+    keys = scope.keys
     if dedup_id is not None:
         _, window, after = _windows(scope, now_ms)
         until_ms = now_ms + after - window
-        tr[keys.dedup(window, dedup_id)] = Known(message.id, until_ms).pack()
+        tr[keys.dedup(window, dedup_id)] = Known(message_id, until_ms).pack()
         due.tidy(tr, keys, 2 * after - window, What.WINDOW, str(window))
     if unique is not None:
-        tr[keys.unique(unique)] = message.id.encode()
+        tr[keys.unique(unique)] = message_id.encode()
 
 
 def forget(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int) -> Done:

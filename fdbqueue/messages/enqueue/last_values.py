@@ -12,7 +12,7 @@ COMPARE_AND_CLEAR. Messages of different values, and those without one, do not c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -36,7 +36,7 @@ def named(scope: Scope, envelope: Envelope) -> Envelope:
     return replace(envelope, last_value=value(scope, envelope))
 
 
-def replace_older(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> None:
+def replace_older(tr: fdb.Transaction, scope: Scope, messages: Collection[StoredMessage]) -> None:
     """Let messages, new and written with all that belongs to them, replace older ones.
 
     Two round trips, another if an older message has moved.

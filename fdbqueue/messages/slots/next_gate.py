@@ -63,17 +63,17 @@ def make_ready(
 
     behind: the reads of the ends of some levels of this queue, if they have been issued.
     """
-    of_queue: dict[str, tuple[Scope, list[StoredMessage]]] = {}
+    of_level: dict[tuple[str, int], tuple[Scope, list[StoredMessage]]] = {}
     for of, message in entries:
-        of_queue.setdefault(of.name, (of, []))[1].append(message)
-    issued = []
-    for of, those in of_queue.values():
-        ends = dict(behind or {}) if of.name == scope.name else {}
-        for level in {each.position.level for each in those} - ends.keys():
-            ends[level] = place.reads(tr, of.keys, level)
-        issued.append((of, [(each.position.level, each.envelope) for each in those], ends))
-    for of, comes, ends in issued:
-        messages = place.assign(tr, of, comes, ends)
+        of_level.setdefault((of.name, message.position.level), (of, []))[1].append(message)
+    ends: dict[tuple[str, int], place.Reads] = {}
+    for (name, level), (of, _) in of_level.items():
+        known = behind.get(level) if behind and name == scope.name else None
+        ends[name, level] = known or place.reads(tr, of.keys, level)
+    for (name, level), (of, those) in of_level.items():
+        envelopes = [each.envelope for each in those]
+        positions = place.assign(tr, of, level, envelopes, ends[name, level])
+        messages = [*map(StoredMessage, positions, envelopes)]
         for message in messages:
             run.enter(tr, of.keys, message.position, [message.envelope.pack()])
             lookup.point(tr, of.keys, message, message.position)

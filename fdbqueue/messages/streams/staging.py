@@ -393,7 +393,7 @@ def _enqueue(tr: fdb.Transaction, scope: Scope, page: Page, resuming: bool) -> i
         for run in page.runs
         for envelope in run.envelopes
     ]
-    return admission.admit(tr, scope, drafts, resuming).new
+    return admission.admit(tr, scope, drafts, resuming=resuming).new
 
 
 def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> None:

@@ -266,9 +266,9 @@ class Producer(Generic[T]):
         # A message alone may wait for room; the first of several finds out whether there is any.
         alone = len(batch) == 1
         room = max(0.0, batch[0].at + self._timeout - world.monotonic()) if alone else 0.0
-        ids = self._queue._admit(self._db, [sent.given for sent in batch], room)
+        admitted = self._queue._admit(self._db, [sent.given for sent in batch], room)
         self._pending.expect(len(batch))
-        for sent, message_id in zip(batch, ids, strict=True):
+        for sent, message_id in zip(batch, admitted.ids, strict=True):
             _tell(sent.future, message_id)
 
     def _timely(self, batch: Sequence[Sent]) -> Sequence[Sent]:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ...errors import OperationTimedOut
-from ...messages.enqueue.admission import Draft
+from ...messages.enqueue.admission import Admitted, Draft
 from ...messages.transaction_budget import STEP_BYTES, weight
 from ...store import tasks
 from ...store.binding import fdb
@@ -22,7 +22,7 @@ MAX_SHARED = 1_000
 PAUSE_SECONDS = 1e-6
 """A pause in which tasks that have been woken go on."""
 
-Together = Callable[[fdb.Database, Sequence[Draft]], Sequence[str]]
+Together = Callable[[fdb.Database, Sequence[Draft]], Admitted]
 
 
 class Call:
@@ -46,7 +46,7 @@ class Call:
 class Sharing:
     """The tasks of one loop that enqueue to a queue by the same handle.
 
-    together: enqueues messages in one transaction; returns their ids.
+    together: enqueues messages in one transaction.
     """
 
     def __init__(self, together: Together, timeout: float | None) -> None:
@@ -56,14 +56,6 @@ class Sharing:
         self._at_work = False
         self._last = 1
         """How many messages the last transaction had."""
-
-    def begin(self) -> bool:
-        """Whether the caller is to enqueue its message by itself, and ``end`` then: no other task
-        is at work, or was when the last one enqueued."""
-        if self._at_work or self._last > 1:
-            return False
-        self._at_work = True
-        return True
 
     def end(self) -> None:
         """Nobody is at work; let the task lead that has waited longest."""
@@ -124,8 +116,8 @@ class Sharing:
             raise
 
     def _store(self, group: Sequence[Call]) -> None:
-        ids = self._together(group[0].db, [each.given for each in group])
-        for each, message_id in zip(group, ids, strict=True):
+        admitted = self._together(group[0].db, [each.given for each in group])
+        for each, message_id in zip(group, admitted.ids, strict=True):
             each.message_id = message_id
             each.turn.set()
 

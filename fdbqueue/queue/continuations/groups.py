@@ -140,7 +140,7 @@ def _put(
         return total, []
     some = drafts[begin : begin + count] if count is not None else _step(drafts, begin)
     end = begin + len(some)
-    ids = queue._admit(tr, some, 0.0)
+    ids = queue._admit(tr, some, 0.0).ids
     record = replace(record, members=end, sealed=end == total)
     members.count(tr, scope, name, record)
     return end, ids
