@@ -43,16 +43,15 @@ def _is(*types: type[DataType]) -> Callable[[DataType], bool]:
     return lambda type_: isinstance(type_, types)
 
 
-def _is_headers(type_: DataType) -> bool:
-    if isinstance(type_, MapType):
-        return isinstance(type_.keyType, StringType) and isinstance(type_.valueType, _SCALARS)
-    return isinstance(type_, StructType) and all(isinstance(f.dataType, _SCALARS) for f in type_)
+def _named(*kinds: type[DataType]) -> Callable[[DataType], bool]:
+    """Whether a type has values of these kinds by names."""
 
+    def check(type_: DataType) -> bool:
+        if isinstance(type_, MapType):
+            return isinstance(type_.keyType, StringType) and isinstance(type_.valueType, kinds)
+        return isinstance(type_, StructType) and all(isinstance(f.dataType, kinds) for f in type_)
 
-def _is_limits(type_: DataType) -> bool:
-    if isinstance(type_, MapType):
-        return isinstance(type_.keyType, StringType) and isinstance(type_.valueType, StringType)
-    return isinstance(type_, StructType) and all(isinstance(f.dataType, StringType) for f in type_)
+    return check
 
 
 _TEXT = "STRING", _is(StringType)
@@ -67,13 +66,13 @@ COLUMNS: dict[str, tuple[str, Callable[[DataType], bool]]] = {
         _is(BinaryType, StringType, *_NESTED),
     ),
     "priority": _INTEGER,
-    "headers": ("a MAP from STRING, or a STRUCT, of STRING, numbers or BOOLEAN", _is_headers),
+    "headers": ("a MAP from STRING, or a STRUCT, of STRING, numbers or BOOLEAN", _named(*_SCALARS)),
     "delay": _SECONDS,
     "at": ("a TIMESTAMP", _is(TimestampType)),
     "ttl": _SECONDS,
     "max_attempts": _INTEGER,
     "key": _TEXT,
-    "limits": ("a MAP from STRING, or a STRUCT, of STRING", _is_limits),
+    "limits": ("a MAP from STRING, or a STRUCT, of STRING", _named(StringType)),
     "dedup_id": _TEXT,
     "unique": _TEXT,
 }
