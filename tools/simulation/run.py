@@ -317,10 +317,10 @@ class Run:
 
     def _committed(self, mutations: Iterable[tuple[int, bytes, object]]) -> None:
         """Look at the agendas that a commit has changed, before anybody else goes on."""
-        for op, key, _ in mutations:
-            for begin, keys in self.agendas.items() if op in LOOKED_AFTER else ():
-                if key.startswith(begin):
-                    self.scheduler.call_at(0, partial(self._look_at, keys))
+        changed = [key for op, key, _ in mutations if op in LOOKED_AFTER]
+        for begin, keys in self.agendas.items() if changed else ():
+            if any(key.startswith(begin) for key in changed):
+                self.scheduler.call_at(0, partial(self._look_at, keys))
 
     def _look_at(self, keys: AgendaKeys) -> None:
         world.enter(self.hub.world)
