@@ -142,7 +142,7 @@ class Process:
     def __init__(self, scheduler: Scheduler, name: str) -> None:
         self.scheduler, self.name = scheduler, name
         self.skew = self.drift = 0.0
-        self.paused_until = self.pauses = 0
+        self.paused_until = 0
         self.dead = self.immortal = False
         self.strands: dict[Strand, None] = {}
         """In the order in which they began."""

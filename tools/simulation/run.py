@@ -331,7 +331,8 @@ class Run:
         self.seam.rates = Rates()
         self._stopping = True
         for home in self.homes:
-            home.process.paused_until = 0
+            process = home.process
+            process.paused_until = min(process.paused_until, self.scheduler.now_ns)
             for client in home.clients:
                 client.stops = True
         self._return(self.homes)

@@ -38,7 +38,7 @@ from .driver import SECOND, Event, Process, Scheduler, Strand
 MOST_ROWS, MOST_BYTES = 5_000, 2_000_000
 """What a transaction may read, and what it may write, beyond what its caller asked for."""
 MOST_SECONDS = 5.0
-"""What a transaction may take, unless its process stands still."""
+"""What a transaction may take, unless its process, or the store, stands still."""
 MOST_STOPPED = 60.0
 """How long the store answers nobody, at most."""
 MOST_SLOW = 3.0
@@ -81,11 +81,9 @@ class Rates:
 
 @dataclass
 class Usage:
-    """What a transaction has read since it began, and how often its process, or the store, had
-    stopped."""
+    """What a transaction has read since it began."""
 
     begun_ns: int = 0
-    pauses: int = 0
     rows: int = 0
     bytes: int = 0
     spared: bool = False
@@ -109,7 +107,7 @@ class Seam:
 
     def __post_init__(self) -> None:
         self._usage: dict[Any, Usage] = {}
-        self._stopped_until = self._full_until = self._stops = 0
+        self._stopped_until = self._full_until = 0
         self._library: Any = fdb.impl._capi
         self._network = Process(self.scheduler, "network")
         self.store: OpenStore
@@ -169,13 +167,11 @@ class Seam:
             self.counts["pause"] += 1
             pause = 10 ** (chance() * 3 - 1)  # from a tenth of a second to 100 seconds
             strand.process.paused_until = self.scheduler.now_ns + int(pause * SECOND)
-            strand.process.pauses += 1
             waits = True
         now_ns = self.scheduler.now_ns
         if rates.stop and chance() < rates.stop and now_ns > self._stopped_until:
             self.counts["stop"] += 1
             self._stopped_until = now_ns + int(MOST_STOPPED * chance() * SECOND)
-            self._stops += 1
         if self._stopped_until > now_ns:
             strand.park((self._stopped_until - now_ns) / SECOND)
         if waits:
@@ -230,7 +226,7 @@ class Seam:
             return
         used = self._usage.get(handle)
         if used is None:
-            used = self._usage[handle] = Usage(now_ns, self._stops + strand.process.pauses)
+            used = self._usage[handle] = Usage(now_ns)
             self.asked[strand.name] += 1
             strand.asked += 1
         used.rows += rows
@@ -240,8 +236,8 @@ class Seam:
             used.spared = any(one.f_code.co_filename.endswith(SERVES) for one, _ in frames)
             if not used.spared:
                 self._bound("reads", used.rows, used.bytes)
-        took = now_ns - used.begun_ns
-        if took > MOST_SECONDS * SECOND and self._stops + strand.process.pauses == used.pauses:
+        took, stood = now_ns - used.begun_ns, max(self._stopped_until, strand.process.paused_until)
+        if took > MOST_SECONDS * SECOND and stood <= used.begun_ns:
             self._blame("budget", f"a transaction takes {took / SECOND:.1f} s")
 
     def _bound(self, what: str, rows: int, size: int) -> None:

@@ -13,7 +13,7 @@ from fdbqueue.store import world
 from fdbqueue.values.groups import ThenOn
 
 from .clients import EXPECTED, Body, Client, row
-from .place import BROWSERS, FILTERS, KEYS, LIMITS, QUEUE_LEVEL, REGIONS, TAKEN
+from .place import BROWSERS, FILTERS, KEYS, LEASE, LIMITS, QUEUE_LEVEL, REGIONS, TAKEN
 
 TABLE: dict[str, tuple[float, Body]] = {}
 """By name: how often, beside the others, and what."""
@@ -217,6 +217,8 @@ def _receive(c: Client, limit: int) -> None:
         return [row(one) for one in held]
 
     c.do("receive", name, take, rows=limit, size=limit * 100_000, wait=wait, limit=limit)
+    if held and c.random.random() < 0.04:  # Until its lease is about to end.
+        world.sleep(LEASE * c.random.uniform(0.95, 1.01))
     _settle(c, name, held)
 
 
