@@ -92,11 +92,7 @@ def test_idle_stores_have_only_rows_that_stay(idle: list[str]) -> None:
     assert not [one for one in idle if one.startswith("left: ")]
 
 
-SELDOM = {
-    "reads_levels_blindly",
-}
-"""What few seeds find; contract tests do."""
-MUTANTS = sorted(mutants.TABLE.keys() - SELDOM)
+MUTANTS = sorted(mutants.TABLE)
 IN_THE_SUITE = ("forgets_outcomes", "miscounts")
 
 
