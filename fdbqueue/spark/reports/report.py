@@ -59,7 +59,7 @@ class Report(Figures):
     def to_html(self, title: str = "Delivery report") -> str:
         """One HTML page with plots and no other resources.
 
-        Raises ``MissingPackage`` without jinja2.
+        Raises ``MissingPackage`` without jinja2 and matplotlib.
         """
         try:
             from .page import page
