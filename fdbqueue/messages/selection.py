@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -27,7 +26,6 @@ from .delivery import cancellation, lease
 from .enqueue import admission
 from .enqueue.admission import Draft
 from .lookup import Found
-from .slots import backlog, gates
 from .transaction_budget import PAGE_BYTES, weight
 
 PAGE_ROWS = 200
@@ -184,21 +182,6 @@ def _check_no_tick(found: Found) -> None:
 
 
 # -- what becomes of them --------------------------------------------------------------------
-
-
-def stand_aside(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> list[Found]:
-    """Take those that wait, and are about to leave, out of their lines: others get what is freed
-    before that. Returns all, none of which waits. A round trip for each key or limit with some."""
-    waiting: Counter[Gate] = Counter()
-    found = []
-    for row in rows:
-        if isinstance(row.place, Turn):
-            backlog.take_out(tr, scope, row.place)
-            waiting[row.place.gate] += 1
-        found.append(replace(row, message=replace(row.message, turn=None)))
-    for gate, count in waiting.items():
-        backlog.leave(tr, gates.keys(scope, gate), {gate: count})
-    return found
 
 
 def leave(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found], how: End) -> None:

@@ -262,10 +262,9 @@ def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
             return 0, ()
         other = there._scope(tr)
         waiting = wakeups.reads(tr, other.keys, len(page.rows))
-        rows = selection.stand_aside(tr, scope, page.rows) if leaves else page.rows
-        ids = selection.arrive(tr, scope, other, rows)
+        ids = selection.arrive(tr, scope, other, page.rows)
         if leaves:
-            selection.leave(tr, scope, rows, End.FORWARD)
+            selection.leave(tr, scope, page.rows, End.FORWARD)
         if any(row.state is not DELAYED for row in page.rows):
             wakeups.wake(tr, other.keys, waiting)
         return len(ids), ids
