@@ -184,10 +184,24 @@ def _check_no_tick(found: Found) -> None:
 # -- what becomes of them --------------------------------------------------------------------
 
 
-def leave(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found], how: End) -> None:
+def leave(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> None:
     """Remove messages from the queue. Conflicts with other takers of them."""
     _watch(tr, scope, rows)
-    settle.end(tr, scope, rows, how)
+    settle.end(tr, scope, rows, End.PURGE)
+
+
+def move(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Found]) -> list[str]:
+    """Move messages into another queue; returns their ids there. Conflicts as ``leave``. Raises
+    ``QueueFull``."""
+    _watch(tr, scope, rows)
+    ids = arrive(tr, scope, target, rows)
+    # What ends there to make room may free what one of these waits for: then it is ready by now.
+    waited = [row.message.id for row in rows if isinstance(row.place, Turn)]
+    issued = [lookup.reads(tr, scope.keys, message_id) for message_id in waited]
+    now = [lookup.find(tr, scope, each) for each in issued]
+    stand = [row for row in rows if not isinstance(row.place, Turn)]
+    settle.end(tr, scope, [*stand, *(each for each in now if each is not None)], End.FORWARD)
+    return ids
 
 
 def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> int:

@@ -23,7 +23,7 @@ from ..values.content import check_count
 from ..values.durations import Seconds
 from ..values.model import NOT_AN_ID, Message, Progress
 from ..values.selector import Selector
-from ..values.states import End, State
+from ..values.states import State
 from .handle import Handle, Transactor, finished
 from .validation import check_terms, due
 
@@ -97,7 +97,7 @@ def cancel(
     """
 
     def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
-        selection.leave(tr, scope, page.rows, End.PURGE)
+        selection.leave(tr, scope, page.rows)
         return len(page.rows) + selection.cancel(tr, scope, page.leased), ()
 
     every = (LEASED, DELAYED, READY)
@@ -228,7 +228,7 @@ def purge(
     """
 
     def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
-        selection.leave(tr, scope, page.rows, End.PURGE)
+        selection.leave(tr, scope, page.rows)
         return len(page.rows), ()
 
     verb = Verb(act, (DELAYED, READY, DEAD))
@@ -262,9 +262,8 @@ def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
             return 0, ()
         other = there._scope(tr)
         waiting = wakeups.reads(tr, other.keys, len(page.rows))
-        ids = selection.arrive(tr, scope, other, page.rows)
-        if leaves:
-            selection.leave(tr, scope, page.rows, End.FORWARD)
+        arrive = selection.move if leaves else selection.arrive
+        ids = arrive(tr, scope, other, page.rows)
         if any(row.state is not DELAYED for row in page.rows):
             wakeups.wake(tr, other.keys, waiting)
         return len(ids), ids

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Message, NewMessage, Queue
+from fdbqueue import Bounds, Delivery, Message, NewMessage, Queue
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidOptions,
@@ -196,6 +196,21 @@ def test_what_ends_at_once_with_the_one_before_it_in_line_is_counted_once(
 
     assert counts(db, stripe) == (3, 2)
     sound(db, *queues)
+
+
+def test_one_that_makes_room_by_the_slot_that_it_waits_for_moves_once(
+    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
+) -> None:
+    mine, other = queues
+    stripe.set(db, concurrency=1)
+    other.set_options(db, bounds=Bounds(messages=1, when_full="drop-oldest"))
+    other.enqueue_many(db, some(1))
+    ids = mine.enqueue_many(db, some(2, begin=1))
+
+    assert mine.move(db, other, ids=ids[:1]).taken == 1
+
+    sound(db, *queues)
+    assert [queue.depth(db).enqueued - queue.depth(db).purged for queue in queues] == [1, 1]
 
 
 def test_a_waiting_message_is_replaced_in_its_place(
