@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, Depth, NewMessage, Queue
+from fdbqueue import Bounds, Depth, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueFull
 from fdbqueue.messages.enqueue import admission, back_pressure
 from fdbqueue.store import world
@@ -353,3 +353,23 @@ def test_a_change_of_bounds_leaves_those_that_it_does_not_name(
     Queue.open(db, queue.name, root=space, bounds=Bounds(resume_at=0.5))
     with pytest.raises(OptionsMismatch, match="bounds"):
         Queue.open(db, queue.name, root=space, bounds=Bounds(messages=4))
+
+
+@pytest.mark.parametrize("waiting", [0, 1, 2])
+def test_what_is_dropped_hands_its_slot_on_before_the_new_message_asks_for_one(
+    db: Database, space: Subspace, waiting: int
+) -> None:
+    bounds = Bounds(messages=1 + waiting, when_full="drop-oldest")
+    queue = bounded(db, space, keys=KeyLimits(concurrency=1), bounds=bounds)
+    queue.enqueue(db, b"first", key="one")
+    for n in range(waiting):
+        queue.enqueue(db, b"%d" % n, key="one")
+    queue.enqueue(db, b"new", key="one")
+
+    assert not queue.admin.verify(db).deviations
+    came = []
+    while delivery := queue.receive(db):
+        came.append(delivery.payload)
+        queue.ack(db, delivery)
+    assert came == [*(b"%d" % n for n in range(waiting)), b"new"]
+    assert not queue.admin.verify(db).deviations

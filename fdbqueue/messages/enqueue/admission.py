@@ -141,10 +141,11 @@ def admit(
             inline = False
     for _, envelope in () if inline else entries:
         check_payload(envelope.payload, scope.options.max_payload)
-    if found.load is not None:
-        bounds.make_room(tr, scope, found.load, entries, resuming)
+    dropped = found.load is not None and bounds.make_room(tr, scope, found.load, entries, resuming)
     if not inline:
         entries = [(level, payloads.store(tr, scope, each)) for level, each in entries]
+    if dropped:  # What they held is free, or others have it.
+        found = reads(tr, scope, drafts, room_made=True) or found
     alone: Collection[StoredMessage]
     if found.later:
         added, alone = _put(tr, scope, [drafts[n] for n in new], entries, found)

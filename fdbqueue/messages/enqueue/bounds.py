@@ -90,8 +90,8 @@ def make_room(
     found: fdb.FDBRange | None,
     entries: Sequence[tuple[int, Envelope]],
     resuming: bool = False,
-) -> None:
-    """Make room for messages, given as (level, envelope).
+) -> bool:
+    """Make room for messages, given as (level, envelope); returns whether others were dropped.
 
     resuming: whether the caller was refused before. Then there is room only once the load has come
         down to the low-water mark.
@@ -100,7 +100,7 @@ def make_room(
     ``QueueFull``, before anything is written.
     """
     if found is None or not entries:
-        return
+        return False
     options = scope.options
     new = Load(len(entries), sum(envelope.size for _, envelope in entries))
     load = _load(tr, scope, found, new, options.bounds.resume_at if resuming else 1.0)
@@ -108,7 +108,7 @@ def make_room(
     if resuming and excess(options, load, options.bounds.resume_at) != FITS:
         raise _full(scope, load, new)
     if over == FITS:
-        return
+        return False
     if options.bounds.when_full != "drop-oldest" or excess(options, new) != FITS:
         raise _full(scope, load, new)
     # A message makes room for one that is at least as urgent: the least urgent one decides.
@@ -120,6 +120,7 @@ def make_room(
     how = End.REJECT if options.bounds.dropped == "dead" else End.PURGE
     leaving = [Leaving(message, how, reason=REASON) for message in dropped]
     settle.carry_out(tr, scope, State.READY, leaving)
+    return True
 
 
 def _load(
