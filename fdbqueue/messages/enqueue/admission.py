@@ -115,7 +115,8 @@ def admit(
     found: the reads, if the caller has issued them. resuming: whether it was refused before, since
     the queue was full. room_made: whether there is room.
 
-    One round trip; another if a unique key is known: whoever holds one and has expired ends. Raises
+    One round trip; another if a unique key is known: whoever holds one and has expired ends; two
+    more if others are dropped to make room, since these free what was read. Raises
     ``InvalidArgument``, ``PayloadTooLarge`` and ``QueueFull``, and where a header orders the queue
     what ``level_order.check`` raises, before anything is written.
     """

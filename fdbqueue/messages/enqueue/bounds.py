@@ -87,7 +87,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
 def make_room(
     tr: fdb.Transaction,
     scope: Scope,
-    found: fdb.FDBRange | None,
+    found: fdb.FDBRange,
     entries: Sequence[tuple[int, Envelope]],
     resuming: bool = False,
 ) -> bool:
@@ -99,7 +99,7 @@ def make_room(
     Dropping messages takes a second round trip, and conflicts with their consumers. Raises
     ``QueueFull``, before anything is written.
     """
-    if found is None or not entries:
+    if not entries:
         return False
     options = scope.options
     new = Load(len(entries), sum(envelope.size for _, envelope in entries))
