@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 PRINTED = frozenset(
     ("id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at", "consumer",
-     "state", "waits_for_key", "waits_for_limit", "cancelled", "last_error", "death")
+     "state", "waits_for_key", "waits_for_limit", "cancelled", "last_error", "deaths",
+     "death")
 )  # fmt: skip
 """Fields of a printed message that an enqueue ignores."""
 
@@ -47,6 +48,7 @@ def message_json(message: Message) -> dict[str, Any]:
         "key": message.key,
         "limits": None if message.limits is None else dict(message.limits),
         "last_error": message.last_error or None,
+        "deaths": message.deaths or None,
         "death": None if message.death is None else _death(message.death),
     }
     return {

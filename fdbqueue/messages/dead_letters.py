@@ -135,7 +135,9 @@ def redrive(
             tr[keys.unique(unique)] = message.id.encode()
         del tr[lookup.key(keys, record)]
         results.forget(tr, scope, message)
-        envelope = replace(message.envelope, id=message.id, attempts=0, expires_at_ms=None)
+        envelope = replace(
+            message.envelope, id=message.id, attempts=0, deaths=0, expires_at_ms=None
+        )
         entries.append((message.position.level, envelope))
     added = list(append.append(tr, scope, entries, REDRIVE, ends).messages())
     for message in added:

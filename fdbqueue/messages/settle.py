@@ -42,6 +42,9 @@ FREE_RELEASES = 3
 FIRST_DELAY = 0.1
 MAX_DELAY = 10.0
 """The delays of further releases, in seconds."""
+FIRST_REST = 10.0
+MAX_REST = 600.0
+"""The delays after deaths, in seconds from the end of the lease."""
 EXPIRED = "its time to live was over"
 _RETURNS = (End.RETURN, End.LAPSE)
 
@@ -68,10 +71,12 @@ class Refuse(Struct, frozen=True):
 
 
 class Lapse(Struct, frozen=True):
-    """What became of a lease that nobody settled. begun: whether handling of the message, and of no
-    other, had begun; otherwise this is not a failed attempt."""
+    """What became of a lease that nobody settled: no failed attempt. begun: whether handling of the
+    message, and of no other, had begun; then the consumer seems to have died of it. ended_ms: when
+    the lease ended, by the wall clock."""
 
     begun: bool
+    ended_ms: int
 
 
 Verdict = Return | Refuse
@@ -79,7 +84,7 @@ NO_VERDICTS: Mapping[str, Verdict] = MappingProxyType({})
 
 
 class Leaving(Struct, frozen=True):
-    """A message as it leaves, and how; ``due_ms`` for DELAY, ``reason`` for REJECT."""
+    """A message as it leaves, and how; ``due_ms`` for DELAY and REST, ``reason`` for REJECT."""
 
     message: StoredMessage
     end: End
@@ -97,44 +102,54 @@ def release_delay(released: int) -> float:
     return min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(released - FREE_RELEASES, 10))
 
 
+def death_delay(deaths: int) -> float:
+    """How long to delay a message at which so many consumers have died, and so perhaps of it."""
+    return min(MAX_REST, FIRST_REST * 2.0 ** min(deaths - 1, 10))
+
+
 def decide(
     options: QueueOptions, message: StoredMessage, verdict: Verdict | Lapse | None, now_ms: int
 ) -> Leaving:
     """How a message leaves its consumer; without a verdict it is done."""
     if verdict is None:
         return Leaving(message, End.DONE)
-    envelope, lapses = message.envelope, isinstance(verdict, Lapse)
+    envelope = message.envelope
     if envelope.cancelled:
         return Leaving(message, End.CANCEL)
+    over, reason, back, later = False, "", End.RETURN, End.DELAY
     match verdict:
         case Refuse(reason, drop):
             failed = replace(message, envelope=envelope.failed(reason))
             return Leaving(failed, End.DROP if drop else End.REJECT, reason=reason)
-        case Lapse(begun):
-            envelope = envelope.after_expiry(begun=begun)
-            delay, error, fails = (None if begun else 0.0), None, begun
-            failure = "its lease expired at the last attempt"
+        case Lapse(begun, ended_ms):
+            envelope, back, later = envelope.after_expiry(begun=begun), End.LAPSE, End.REST
+            rested = max(0.0, (now_ms - ended_ms) / 1000)
+            delay = max(0.0, death_delay(envelope.deaths) - rested) if begun else 0.0
+            over = begun and _reached(envelope.deaths, options.max_deaths)
+            reason = envelope.last_error or ""
+        case Return(delay, None):
+            if delay is None:
+                delay = release_delay(envelope.released)
+                envelope = replace(envelope, released=envelope.released + 1)
         case Return(delay, error):
-            failure, fails = error or "it failed at the last attempt", error is not None
-    if fails:
-        envelope = envelope.failed(error)
-        limit = envelope.max_attempts or options.max_attempts
-        if limit is not None and envelope.attempts >= limit:
-            return Leaving(replace(message, envelope=envelope), End.REJECT, reason=failure)
-    if delay is None and fails:
-        policy = envelope.backoff or options.backoff
-        delay = backoff.seconds(policy, envelope.attempts, world.random.uniform)
-        if lapses:  # It began with the lease.
-            delay = max(0.0, delay - options.lease)
-    elif delay is None:
-        delay = release_delay(envelope.released)
-        envelope = replace(envelope, released=envelope.released + 1)
+            envelope = envelope.failed(error)
+            over = _reached(envelope.attempts, envelope.max_attempts or options.max_attempts)
+            reason = error or "it failed at the last attempt"
+            if delay is None:
+                policy = envelope.backoff or options.backoff
+                delay = backoff.seconds(policy, envelope.attempts, world.random.uniform)
     message = replace(message, envelope=envelope)
+    if over:
+        return Leaving(message, End.REJECT, reason=reason)
     if envelope.expired(now_ms):
         return Leaving(message, End.EXPIRE)
     if delay:
-        return Leaving(message, End.DELAY, due_ms=now_ms + int(delay * 1000))
-    return Leaving(message, End.LAPSE if lapses else End.RETURN)
+        return Leaving(message, later, due_ms=now_ms + int(delay * 1000))
+    return Leaving(message, back)
+
+
+def _reached(count: int, limit: int | None) -> bool:
+    return limit is not None and count >= limit
 
 
 def unfit(message: StoredMessage, now_ms: int) -> Leaving | None:
@@ -173,7 +188,7 @@ def carry_out(tr: fdb.Transaction, scope: Scope, source: State, leaving: Iterabl
         if end in _RETURNS:
             messages = _put_back(tr, scope, source, messages)
             ready += sum(each.turn is None for each in messages)
-        elif end is End.DELAY:
+        elif end in (End.DELAY, End.REST):
             for each in some:
                 delayed.put_off(tr, scope, each.due_ms, each.message)
         ready += transitions.record(tr, scope, ENDINGS[source, end], messages)

@@ -41,6 +41,15 @@ _BEGIN = [bytes([VERSION, 0x80 + fields]) for fields in range(_MOST_SHORT + 1)]
 _Limits = Annotated[Mapping[str, str], msgspec.Meta(min_length=1)]
 
 
+def killed(deaths: int) -> str:
+    """What to say of a message at whose handling so many consumers died."""
+    many = deaths > 1
+    return (
+        f"killed {deaths:,} process{'es' * many}: {'their leases' if many else 'its lease'} "
+        f"expired as {'they' if many else 'it'} handled this message alone"
+    )
+
+
 class Envelope(
     Stored,
     frozen=True,
@@ -53,8 +62,9 @@ class Envelope(
     ``id`` is None while the message is at the position that its id names.
     ``payload`` is compressed if ``compression`` is set, and empty if it is in the ``chunk_bytes``
     bytes of chunks named ``chunks``; ``raw_size`` is then the size of the enqueued payload.
-    ``alone`` counts leases that expired without a failed attempt, and is at least 1 after any
-    expired lease. From 1 on the message is delivered alone, from 2 on handled beside no other.
+    ``deaths`` counts leases that expired while the message, and no other, was handled. ``alone``
+    counts those that expired otherwise, and is at least 1 after any expired lease. From 1 on the
+    message is delivered alone, from 2 on handled beside no other.
     ``released`` counts releases since the last failure.
     ``former_key`` is the key in the queue where it died; dead letters wait for no slot.
     ``slot`` is the number of the slot of its first gate that it holds, or held until it died;
@@ -104,6 +114,7 @@ class Envelope(
     limits: _Limits | None = field(default=None, name="L")
     former_limits: _Limits | None = field(default=None, name="M")
     slots: tuple[int | None, ...] = field(default=(), name="S")
+    deaths: int = field(default=0, name="D")
 
     @classmethod
     def unpack(cls, value: bytes | None) -> Envelope:
@@ -154,6 +165,7 @@ class Envelope(
             self.key,
             self.keep_result_ms,
             self.limits,
+            self.deaths,
         )
 
     def failed(self, error: str | None = None) -> Envelope:
@@ -164,15 +176,16 @@ class Envelope(
     def elsewhere(self, options: QueueOptions) -> Envelope:
         """The envelope as it enters another queue, with these options.
 
-        What belongs to its place here stays behind: the id and the attempts, slots, the unique key,
-        the last value and the group. All else goes with it; another priority only where that queue
-        has fewer.
+        What belongs to its place here stays behind: the id, the attempts and deaths, slots, the
+        unique key, the last value and the group. All else goes with it; another priority only where
+        that queue has fewer.
         """
         return replace(
             self.outside(),
             id=None,
             priority=min(self.priority, options.max_priority),
             attempts=0,
+            deaths=0,
             alone=0,
             released=0,
             unique=None,
@@ -185,7 +198,10 @@ class Envelope(
 
         begun: whether the consumer is known to have been handling it.
         """
-        return replace(self, alone=max(1, self.alone) if begun else self.alone + 1)
+        if not begun:
+            return replace(self, alone=self.alone + 1)
+        deaths = self.deaths + 1
+        return replace(self, alone=max(1, self.alone), deaths=deaths, last_error=killed(deaths))
 
     @property
     def gate(self) -> Gate | None:

@@ -177,7 +177,8 @@ SHOWN = 40
 class Message(Struct, frozen=True, gc=False):
     """One message as consumers see it.
 
-    ``attempts`` counts failed attempts. ``redelivered`` tells whether any consumer, even one that
+    ``attempts`` counts failed attempts, and ``deaths`` consumers that died, or let their leases
+    expire, as they handled it alone. ``redelivered`` tells whether any consumer, even one that
     crashed, may have begun to handle it before. ``enqueued_at_ms`` is the producer's wall clock in
     milliseconds since the epoch; after ``expires_at_ms`` (None: never) the message is not
     delivered. ``last_error`` is the error of the last failed attempt. ``death`` is set on another
@@ -203,6 +204,7 @@ class Message(Struct, frozen=True, gc=False):
     key: str | None = None
     keep_result_ms: int | None = None
     limits: Mapping[str, str] | None = None
+    deaths: int = 0
 
     def __repr__(self) -> str:
         return f"Message({self.id!r}, {excerpt(self.payload, SHOWN)!r})"

@@ -26,13 +26,14 @@ log = logging.getLogger("fdbqueue")
 JMS_PRIORITIES = 10
 DEFAULT_PRIORITY = 4
 MAX_LEVELS = 256
-DEFAULT_ATTEMPTS = 1_000
+DEFAULT_ATTEMPTS = 25
+DEFAULT_DEATHS = 3
 DEFAULT_BACKOFF: backoff.Stored = {
-    "wait": "wait_random_exponential",
-    "multiplier": 2.0,
-    "max": 600.0,
-    "exp_base": 2.0,
-    "min": 1.0,
+    "wait": "wait_combine",
+    "strategies": [
+        {"wait": "wait_exponential", "multiplier": 1.0, "max": 18_000.0},
+        {"wait": "wait_random_exponential", "multiplier": 0.5, "max": 9_000.0},
+    ],
 }
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 MAX_NAME_LENGTH = 200
@@ -58,6 +59,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 WHOLE: dict[str, tuple[int, int]] = {
     "levels": (1, MAX_LEVELS),
     "max_attempts": (1, MAX_ATTEMPTS),
+    "max_deaths": (1, MAX_ATTEMPTS),
     "max_payload": (1, MAX_PAYLOAD),
     "bounds.messages": (1, MAX_BOUND),
     "bounds.bytes": (1, MAX_BOUND),
@@ -76,6 +78,7 @@ SECONDS: dict[str, tuple[float, float]] = {
 """The least and the most of the options that are seconds."""
 OR_NONE = (
     "max_attempts",
+    "max_deaths",
     "auto_delete",
     "history_seconds",
     "bounds.messages",
@@ -98,6 +101,7 @@ class Options(TypedDict, total=False):
 
     levels: int
     max_attempts: int | None
+    max_deaths: int | None
     lease: Seconds
     backoff: backoff.Given
     expired: str
@@ -122,12 +126,14 @@ class QueueOptions:
 
     levels: how many priorities the queue tells apart, 1 to 256.
     max_attempts: how many attempts may fail before a message becomes a dead letter, 1 to 1,000,000;
-        None for no limit. With the default backoff, the default takes about three and a half days.
+        None for no limit. With the default backoff, the default takes two to three and a half days.
+    max_deaths: how many consumers may die as they handle a message alone before it becomes a dead
+        letter, 1 to 1,000,000; None for no limit. A death uses no attempt.
     lease: how long a delivery is leased, in seconds, 0.001 to 604,800 (seven days), unless
         ``receive`` says otherwise.
     backoff: how long a message waits after a failed attempt: a wait strategy of tenacity, kept as
-        plain data; None for no wait. By default a random time, 1 s to 2 s at first, and up to twice
-        as long after each further attempt, to ten minutes.
+        plain data; None for no wait. By default 1 s to 1.5 s at first, and twice as long after each
+        further attempt, up to five hours to seven and a half.
     expired: what happens to a message at the end of its time to live: "drop" or "dead".
     dead_letter_queue: the name of the queue, under the same root, that gets the dead letters;
         None: this queue keeps them itself.
@@ -155,6 +161,7 @@ class QueueOptions:
 
     levels: int = 10
     max_attempts: int | None = DEFAULT_ATTEMPTS
+    max_deaths: int | None = DEFAULT_DEATHS
     lease: float = 30.0
     backoff: Any = field(default_factory=DEFAULT_BACKOFF.copy, hash=False)
     expired: str = "drop"

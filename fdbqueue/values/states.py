@@ -32,6 +32,7 @@ class End(Enum):
     DONE = "it was handled"
     RETURN = "it returns to its place"
     LAPSE = "its lease expired, and it returns to its place"
+    REST = "its lease expired as it was handled alone, and it returns to its place later"
     DELAY = "it returns to its place later"
     REJECT = "it becomes a dead letter"
     FORWARD = "it goes on to another queue"
@@ -73,6 +74,7 @@ RELEASE = Transition("release", State.LEASED, State.READY, End.RETURN)
 PUT_OFF = Transition("put off", State.READY, State.DELAYED, End.DELAY)
 DEFER = Transition("defer", State.LEASED, State.DELAYED, End.DELAY)
 RECLAIM = Transition("reclaim", State.LEASED, State.READY, End.LAPSE)
+RECLAIM_LATER = Transition("reclaim later", State.LEASED, State.DELAYED, End.REST)
 DEAD_LETTER = Transition("dead-letter", State.LEASED, State.DEAD, End.REJECT)
 DROP = Transition("drop", State.LEASED, State.PURGED, End.DROP)
 CANCEL = Transition("cancel", State.LEASED, State.PURGED, End.CANCEL)

@@ -133,6 +133,6 @@ def test_leases_of_a_machine_with_a_wrong_clock_lapse_when_they_should(
         wrong._clock.seconds = seconds  # type: ignore[attr-defined]
         assert wrong.receive(db) is None
     # And all do after it
-    clock.seconds = 30 + INEXACT
+    clock.seconds = 30 + 10 + INEXACT  # One that was taken alone rests.
     assert taken(db, queue) == {b"theirs": 20, b"ours": 1}
     assert queue.depth(db) == Depth(enqueued=21, leased=21)

@@ -154,21 +154,6 @@ def test_a_given_delay_goes_before_the_backoff(
     assert ready(queue, db) == [b"a"]
 
 
-def test_a_lapsed_lease_rests_as_the_backoff_says(
-    db: Database, space: Subspace, clock: ManualClock
-) -> None:
-    queue = Queue.create(
-        db, "q", root=space, clock=clock, backoff=tenacity.wait_fixed(100), lease=60
-    )
-    queue.enqueue(db, b"a")
-    taken(queue, db)
-    clock.seconds += 61
-    assert queue.receive(db) is None
-    assert queue.depth(db).delayed == 1
-    clock.seconds += 100
-    assert taken(queue, db).attempt == 2
-
-
 # -- delay and time to live -------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 
 import pytest
 
@@ -74,21 +74,25 @@ def test_a_released_message_returns_to_its_place(db: Database, queue: Queue) -> 
         queue.release(db, delivery)
 
 
-def test_a_lapsed_lease_returns_with_one_attempt_more_and_fences_its_holder(
+def test_a_lapsed_lease_returns_after_a_rest_and_fences_its_holder(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
     lost = queue.receive(db)
     assert lost is not None
     clock.seconds += 61
+    following = queue.receive(db)
+    assert following is not None
+    assert following.id != lost.id
+    clock.seconds += 10
     again = queue.receive(db)
     assert again is not None
-    assert (again.id, again.attempt) == (lost.id, 2)
+    assert (again.id, again.attempt, again.message.deaths) == (lost.id, 1, 1)
     for settle in (queue.ack, queue.release, queue.extend):
         with pytest.raises(LeaseLost):
             settle(db, lost)
     queue.ack(db, again)
-    assert queue.depth(db) == Depth(enqueued=2, ready=1, done=1, ready_bytes=1)
+    assert queue.depth(db) == Depth(enqueued=2, leased=1, done=1)
 
 
 def test_neither_clock_alone_can_end_a_lease(
@@ -142,17 +146,56 @@ def test_what_an_extension_leaves_behind_is_removed_when_it_is_due(
 
 
 @pytest.mark.promise(5)
-def test_the_last_attempt_that_lapses_makes_a_dead_letter(
+def test_what_kills_three_consumers_becomes_a_dead_letter_and_uses_no_attempt(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
+    # Given a message that has failed once, of two attempts
     queue.enqueue(db, b"a")
-    for attempt in (1, 2):
+    first = queue.receive(db)
+    assert first is not None
+    queue.release(db, first, error="broken")
+    # When two consumers die of it, it rests longer each time
+    for rest in (10, 20):
         delivery = queue.receive(db)
         assert delivery is not None
-        assert delivery.attempt == attempt
-        clock.seconds += 61
+        assert delivery.attempt == 2
+        clock.seconds += 60 + rest - 1
+        assert queue.receive(db) is None
+        clock.seconds += 2
+    # And when a third does, it is dead
+    delivery = queue.receive(db)
+    assert delivery is not None
+    assert (delivery.attempt, delivery.message.deaths) == (2, 2)
+    assert (delivery.message.last_error or "").startswith("killed 2 processes")
+    assert queue.count(db, states="leased", match="deaths = 2 AND JMSDeliveryCount = 3").taken == 1
+    clock.seconds += 61
     assert queue.receive(db) is None
-    assert queue.depth(db) == Depth(enqueued=1, dead=1)
+    (letter,) = queue.dead.list(db)
+    assert letter.death.reason.startswith("killed 3 processes")
+    assert (letter.death.attempts, letter.message.deaths) == (1, 3)
+    # When it is redriven, then nothing of that counts
+    queue.retry(db)
+    again = queue.receive(db)
+    assert again is not None
+    assert (again.attempt, again.message.deaths) == (1, 0)
+
+
+def test_a_single_attempt_is_not_used_up_by_a_death(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(
+        db, "q", root=space, clock=clock, lease=60, max_attempts=1, max_deaths=None
+    )
+    queue.enqueue(db, b"a")
+    for deaths in range(12):
+        delivery = queue.receive(db)
+        assert delivery is not None
+        assert (delivery.attempt, delivery.message.deaths) == (1, deaths)
+        clock.seconds += 60 + 601
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.release(db, delivery, error="broken")
+    assert [each.death.reason for each in queue.dead.list(db)] == ["broken"]
 
 
 def test_leases_settled_together_are_read_with_others_between_them(
@@ -223,11 +266,11 @@ def test_many_leases_of_a_clock_that_is_ahead_do_not_hold_up_those_that_lapse(
     # And one that began, and ends, later
     assert queue.receive(db, lease=61) is not None
     # When both have lapsed by the version, and one of them by the wall clock too
-    clock.seconds += 70
+    clock.seconds += 75
     # Then that one comes back
     again = queue.receive(db)
     assert again is not None
-    assert (again.payload, again.attempt) == (b"ours", 2)
+    assert (again.payload, again.message.deaths) == (b"ours", 1)
 
 
 @pytest.mark.parametrize("scheme", ["first", "auto"])
@@ -237,7 +280,7 @@ def test_a_large_message_that_dies_elsewhere_leaves_room_for_a_large_batch(
     # Given 8 MB whose last lease has lapsed, which go to another queue, and 7 MB that are ready
     dead = Queue.create(db, "dead", root=space, clock=clock)
     queue = forced(Queue.create(
-        db, "large", root=space, clock=clock, max_attempts=1, lease=60,
+        db, "large", root=space, clock=clock, max_deaths=1, lease=60,
         dead_letter_queue="dead",
     ), scheme)  # fmt: skip
     queue.enqueue(db, bytes(8_000_000))
@@ -257,11 +300,11 @@ def test_a_large_message_that_dies_elsewhere_leaves_room_for_a_large_batch(
     assert len(found) == 80
 
 
-def test_only_a_message_that_was_handed_over_alone_loses_an_attempt_with_its_consumer(
+def test_only_a_message_that_was_handed_over_alone_counts_the_death_of_its_consumer(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
     # Given a message that kills whoever handles it, among others
-    queue = Queue.create(db, "q", root=space, max_attempts=2, lease=60, backoff=None, clock=clock)
+    queue = Queue.create(db, "q", root=space, max_deaths=2, lease=60, clock=clock)
     queue.enqueue_many(db, [b"1", b"2", b"poison", b"3", b"4"])
     done: list[bytes] = []
     deaths = 0
@@ -274,16 +317,16 @@ def test_only_a_message_that_was_handed_over_alone_loses_an_attempt_with_its_con
             done += [one.payload for one in found]
         if found:
             deaths += 1
-            clock.seconds += 61
+            clock.seconds += 90
             queue.admin.sweep(db)
     while found := queue.receive_many(db, 10):
         queue.ack(db, found)
         done += [one.payload for one in found]
-    # Then it alone becomes a dead letter, after its attempts and the batch in which it hid
+    # Then it alone becomes a dead letter, after its deaths and the batch in which it hid
     assert done == [b"1", b"2", b"3", b"4"]
     assert deaths == 3
     (letter,) = queue.dead.list(db)
-    assert (letter.message.payload, letter.death.attempts) == (b"poison", 2)
+    assert (letter.message.payload, letter.message.deaths) == (b"poison", 2)
 
 
 @pytest.mark.parametrize("scheme", ["first", "staged"])
@@ -320,20 +363,23 @@ def test_by_default_a_failing_message_rests_longer_and_longer_and_is_given_up_af
 ) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock)
     queue.enqueue(db, b"a")
-    rests = []
     for attempt in range(1, 15):
         delivery = queue.receive(db)
         assert delivery is not None
         assert delivery.attempt == attempt
         queue.release(db, delivery, error="downstream is away")
+        clock.seconds += 2.0 ** (attempt - 1) - 1
         assert queue.receive(db) is None
-        limit = min(2.0**attempt, 600)
-        clock.seconds += limit
-        rests.append(limit)
+        clock.seconds += 2.0 ** (attempt - 2) + 1.5
     assert queue.depth(db).dead == 0
     options = queue.options(db)
     assert options.max_attempts is not None
-    shortest = sum(
-        backoff.seconds(options.backoff, n, random.uniform) for n in range(1, options.max_attempts)
-    )
-    assert 86_400 < shortest < 7 * 86_400
+
+    def total(draw: Callable[[float, float], float]) -> float:
+        rests = range(1, options.max_attempts or 0)
+        return sum(backoff.seconds(options.backoff, n, draw) for n in rests)
+
+    # What docs/delivery.md says of it
+    days = 86_400
+    assert 2.25 * days < total(min) < 2.3 * days
+    assert 3.3 * days < total(max) < 3.4 * days

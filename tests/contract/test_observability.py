@@ -81,7 +81,7 @@ def test_pending_is_what_there_is_work_for(
 
     # Given two that are ready, one that is leased, and three that are not due
     queue.enqueue_many(db, [b"1", b"2", b"3"])
-    queue.receive(db)
+    queue.receive(db, lease=30)
     queue.enqueue_many(db, [NewMessage(b"x", delay=60)] * 3)
     assert (value("pending_messages"), value("due_age_seconds")) == (3, 0)
     # When these are due, and no consumer has made them ready

@@ -241,7 +241,7 @@ def test_time_moves_for_queues_that_the_code_under_test_opens(
     queue.enqueue(fdbqueue_db, b"b", ttl=3600)
     taken = queue.receive(fdbqueue_db)
     assert taken is not None
-    fdbqueue_clock.seconds += 31
+    fdbqueue_clock.seconds += 30 + 10
     again = queue.receive(fdbqueue_db)
     assert again is not None
     assert again.message.id == taken.message.id

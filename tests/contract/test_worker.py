@@ -244,19 +244,19 @@ def test_an_effect_whose_lease_is_lost_is_not_committed(
     effects, entered, stolen = [], threading.Event(), threading.Event()
 
     def handle(tr: fdb.Transaction, message: Message) -> None:
-        tr[space.pack(("effect", message.attempts))] = b""
-        effects.append(message.attempts)
-        if message.attempts == 0:
+        tr[space.pack(("effect", message.deaths))] = b""
+        effects.append(message.deaths)
+        if message.deaths == 0:
             entered.set()
             assert stolen.wait(DEADLINE)
 
     queue.enqueue(db, b"a")
     with Worker(db, 1).add(queue, handle):
         assert entered.wait(DEADLINE)
-        clock.seconds += 61
+        clock.seconds += 71
         thief = queue.receive(db)
         assert thief is not None
-        assert thief.attempt == 2
+        assert thief.message.deaths == 1
         stolen.set()
         queue.release(db, thief)
         eventually(lambda: queue.depth(db).done == 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from fdbqueue.values.states import RECLAIM, TRANSITIONS, State
+from fdbqueue.values.states import RELEASE, TRANSITIONS, State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +82,7 @@ def walk(queue: str, seed: int, messages: int = 12) -> list[Line]:
             del held[name]
             continue
         edge = dice.choice(edges)
-        attempt += edge is RECLAIM
+        attempt += edge is RELEASE
         at_ms += int(dice.expovariate(1 / dice.choice([1, 50, 2_000])))
         consumer = dice.choice(["", "a", "b", "c"])
         shown_ms = at_ms - (dice.random() < 0.1) * dice.randrange(500)

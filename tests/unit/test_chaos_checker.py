@@ -63,7 +63,7 @@ class History:
         **what: Any,
     ) -> Operation:
         again = redelivered or attempt > 1
-        rows = [[tag, identity(tag, level), level, attempt, "eu", again] for tag in tags]
+        rows = [[tag, identity(tag, level), level, attempt, "eu", again, 0] for tag in tags]
         return self.add(at, "receive", rows, **what)
 
     def settle(self, at: int, *tags: str, name: str = "effect") -> Operation:
@@ -157,7 +157,7 @@ def cancelled(h: History) -> None:
 
 def cancelled_and_dead(h: History) -> None:
     h.acking_a.name = "cancel"
-    h.final.what["dead"] = [["a", "no", 1]]
+    h.final.what["dead"] = [["a", "no", 1, 0]]
 
 
 def ends(h: History, **what: Any) -> None:
@@ -169,7 +169,7 @@ PLANTED: list[tuple[str, Callable[[History], object]]] = [
     ("phantom", lambda h: h.receive(3_500, "z")),
     ("phantom", uncommitted),
     ("enqueued twice", lambda h: h.taking_b.result[0].__setitem__(1, identity("y"))),
-    ("done and dead", lambda h: ends(h, **final(done=1, dead=(["b", "failed", 8],)))),
+    ("done and dead", lambda h: ends(h, **final(done=1, dead=(["b", "failed", 8, 0],)))),
     ("done and dead", cancelled_and_dead),
     ("settled twice", lambda h: h.settle(7_000, "b")),
     ("effect not once", lambda h: h.effects[1].what.update(count=2)),
@@ -186,16 +186,18 @@ PLANTED: list[tuple[str, Callable[[History], object]]] = [
     ("order", lambda h: h.receive(2_500)),
     ("early", early),
     ("too many attempts", lambda h: h.taking_b.result[0].__setitem__(3, 9)),
+    ("too many deaths", lambda h: h.taking_b.result[0].__setitem__(6, 4)),
     ("leased twice", lambda h: h.receive(5_500, "b")),
     ("leased twice", leased_twice_by_the_drain),
     ("lease cut short", lambda h: h.receive(5_500, "b", attempt=2)),
     ("attempts went back", lambda h: h.receive(3_500, "b", attempt=3)),
-    ("dead too early", lambda h: ends(h, **final(done=2, dead=(["c", "it failed", 2],)))),
+    ("dead too early", lambda h: ends(h, **final(done=2, dead=(["c", "it failed", 2, 3],)))),
     ("counter", lambda h: ends(h, **final(done=1))),
     ("counter", lambda h: ends(h, **final(done=2, enqueued=1))),
     ("audit", lambda h: h.store("audit", found=["ready and leased: ..."])),
     ("groups", lambda h: ends(h, groups=["group g1 is running, not complete"])),
-    ("attempts lost", lambda h: h.taking_b.result[0].__setitem__(3, 5)),
+    ("attempts lost", lambda h: h.taking_b.result[0].__setitem__(3, 2)),
+    ("nobody died", lambda h: h.taking_b.result[0].__setitem__(6, 5)),
     ("orphans", lambda h: ends(h, orphans={"REQUEST": 1})),
     ("stuck", lambda h: h.store("stuck", depth="ready=1")),
     ("died", lambda h: h.store("died", what="worker: 1")),

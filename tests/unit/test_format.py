@@ -136,6 +136,7 @@ FULL = Envelope(
     limits={"api": "stripe"},
     former_limits={"api": "stripe"},
     slots=(3,),
+    deaths=1,
 )
 CHUNKED = Envelope(
     b"",

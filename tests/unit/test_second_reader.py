@@ -55,6 +55,7 @@ FIELDS: dict[str, tuple[str, Any]] = {
     "L": ("limits", None),
     "M": ("former_limits", None),
     "S": ("slots", []),
+    "D": ("deaths", 0),
 }
 REQUIRED = {"p": "payload", "t": "enqueued_at_ms"}
 

@@ -16,6 +16,8 @@ LAST = Envelope(b"", NOW_MS, attempts=1)
 OVER = Envelope(b"", NOW_MS, expires_at_ms=NOW_MS)
 STOPPED = Envelope(b"", NOW_MS, attempts=1, cancelled=True)
 OFTEN = Envelope(b"", NOW_MS, released=50)
+KILLER = Envelope(b"", NOW_MS, deaths=2)
+LOST, DIED = (Lapse(begun, NOW_MS - 4_000) for begun in (False, True))
 
 
 def message(envelope: Envelope) -> StoredMessage:
@@ -42,11 +44,13 @@ def message(envelope: Envelope) -> StoredMessage:
         (OVER, Refuse("bad"), End.REJECT),
         (NEW, Refuse("bad", drop=True), End.DROP),
         (STOPPED, Refuse("bad"), End.CANCEL),
-        (NEW, Lapse(begun=False), End.LAPSE),
-        (LAST, Lapse(begun=False), End.LAPSE),
-        (LAST, Lapse(begun=True), End.REJECT),
-        (OVER, Lapse(begun=False), End.EXPIRE),
-        (STOPPED, Lapse(begun=True), End.CANCEL),
+        (NEW, LOST, End.LAPSE),
+        (LAST, LOST, End.LAPSE),
+        (LAST, DIED, End.REST),
+        (KILLER, LOST, End.LAPSE),
+        (KILLER, DIED, End.REJECT),
+        (OVER, LOST, End.EXPIRE),
+        (STOPPED, DIED, End.CANCEL),
     ],
 )
 def test_a_verdict_and_the_message_say_how_it_leaves(
@@ -57,17 +61,19 @@ def test_a_verdict_and_the_message_say_how_it_leaves(
 
 
 def test_only_failures_count() -> None:
-    verdicts = (Return(), Return(error="broken"), Lapse(begun=False), Lapse(begun=True))
+    verdicts = (Return(), Return(error="broken"), LOST, DIED)
     left = [decide(OPTIONS, message(NEW), verdict, NOW_MS).message for verdict in verdicts]
-    assert [each.envelope.attempts for each in left] == [0, 1, 0, 1]
-    assert [each.envelope.last_error for each in left] == [None, "broken", None, None]
+    assert [each.envelope.attempts for each in left] == [0, 1, 0, 0]
+    assert [each.envelope.deaths for each in left] == [0, 0, 0, 1]
 
 
-def test_what_a_lease_has_taken_of_the_backoff_is_not_waited_again() -> None:
-    options = QueueOptions(lease=60.0, backoff={"wait": "wait_fixed", "seconds": 90.0})
-    fails = decide(options, message(NEW), Return(error="broken"), NOW_MS)
-    lapses = decide(options, message(NEW), Lapse(begun=True), NOW_MS)
-    assert (fails.due_ms - NOW_MS, lapses.due_ms - NOW_MS) == (90_000, 30_000)
+def test_what_comes_back_from_the_dead_rests_longer_each_time_from_the_end_of_the_lease() -> None:
+    options = QueueOptions(max_deaths=None, backoff=None)
+    ends = [
+        decide(options, message(Envelope(b"", NOW_MS, deaths=deaths)), DIED, NOW_MS).due_ms - NOW_MS
+        for deaths in (0, 1, 2, 5, 6, 90)
+    ]
+    assert ends == [6_000, 16_000, 36_000, 316_000, 596_000, 596_000]
 
 
 @pytest.mark.parametrize(

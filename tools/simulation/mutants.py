@@ -142,7 +142,7 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     # After an unknown outcome an operation is repeated, also where it has committed.
     "forgets_outcomes": (once.Operation, "_look_back", None),
     # Who holds a lease that lapses has begun with its message.
-    "blames_the_dead": (lease_expiry, "Lapse", settle.Lapse(begun=True)),
+    "blames_the_dead": (lease_expiry, "Lapse", settle.Lapse(begun=True, ended_ms=0)),
     # Nobody looks when the next message may come by its rate.
     "forgets_timers": (rates.Pace, "rely", None),
     # The rest of a row that is cut is lost.
@@ -165,6 +165,17 @@ def _left_out(owner: Any, name: str, value: object) -> None:
 TABLE |= {name: partial(_blind, *places) for name, places in BLIND.items()}
 TABLE |= {name: partial(_left_out, *step) for name, step in LEFT_OUT.items()}
 TABLE |= {f"without_{feature}": partial(_without, feature) for feature in transitions.STEPS}
+
+
+@mutant
+def fails_the_dead() -> None:
+    """A death uses an attempt."""
+    died = Envelope.after_expiry
+
+    def fails(envelope: Envelope, *, begun: bool) -> Envelope:
+        return replace(died(envelope, begun=begun), attempts=envelope.attempts + begun)
+
+    vars(envelopes)["Envelope"].after_expiry = fails
 
 
 @mutant

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from . import monitor, replay, sources
 from .history import Operation
-from .place import BROWSERS, MAX_ATTEMPTS, MAX_SKEW_MS, REGIONS
+from .place import BROWSERS, MAX_ATTEMPTS, MAX_DEATHS, MAX_SKEW_MS, REGIONS
 from .view import UNDONE, View
 from .violations import Violation, violation
 
@@ -16,7 +16,7 @@ MIN_LEASE_NS = 800_000_000
 """A little less than the shortest lease of a run."""
 EARLY_MS = 50
 UNSEEN = 3
-"""Attempts of a queue that may fail without a trace: a lease that a late commit has granted may be
+"""Consumers of a queue that may die without a trace: a lease that a late commit has granted may be
 unknown to who asked for it."""
 
 
@@ -70,11 +70,13 @@ def at_most_once(view: View) -> Iterator[Violation]:
 
 
 def attempts(view: View) -> Iterator[Violation]:
-    """None is delivered after the maximum of attempts, and none while its lease lasts."""
+    """None is delivered after the maximum of attempts or deaths, and none while its lease lasts."""
     for key, taken in view.taken.items():
         for one in taken:
             if one.attempt > MAX_ATTEMPTS:
                 yield violation("too many attempts", f"{key}: {one.attempt}", [one.operation])
+            if one.deaths >= MAX_DEATHS:
+                yield violation("too many deaths", f"{key}: {one.deaths}", [one.operation])
         if key[0] == "worked":
             continue  # a handler may run several times for one delivery
         ordered = sorted(taken, key=lambda one: one.began)
@@ -94,13 +96,13 @@ def attempts(view: View) -> Iterator[Violation]:
             if short and not (back or drains):
                 yield violation("lease cut short", f"{key}", both)
     for queue, final in view.finals.items():
-        for tag, reason, made in final["dead"]:
+        for tag, reason, made, deaths in final["dead"]:
             refused = [
                 one
                 for one in view.done.get((queue, tag), []) + view.perhaps.get((queue, tag), [])
                 if one.name == "reject"
             ]
-            if made < MAX_ATTEMPTS and not refused:
+            if made < MAX_ATTEMPTS and deaths < MAX_DEATHS and not refused:
                 operations = [one.operation for one in view.taken[queue, tag]]
                 yield violation("dead too early", f"{queue} {tag}: {reason}", operations)
 
@@ -123,7 +125,7 @@ def cursors(view: View) -> Iterator[Violation]:
         region = next((r for r in REGIONS if r in (BROWSERS[browser] or "")), None)
         last: dict[int, str] = {}
         known = set()
-        for tag, identity, level, _, where, _ in rows:
+        for tag, identity, level, _, where, *_ in rows:
             if identity <= last.get(level, ""):
                 kind = "seen twice" if tag in known else "seen out of order"
                 yield violation(kind, f"{browser}: {tag} {identity} after {last[level]}")
@@ -183,13 +185,15 @@ def counters(view: View) -> Iterator[Violation]:
 
 
 def lost_attempts(view: View) -> Iterator[Violation]:
-    """Messages with more failed attempts than times that somebody may have begun with them.
+    """Messages with more failed attempts than somebody has failed, or with more deaths than times
+    that somebody may have begun with them.
 
     Only who takes a message alone begins with it. Whoever asked, and does not know the answer, may
     have begun with one.
     """
+    failed: Counter[tuple[str, str]] = Counter()
     begun: Counter[tuple[str, str]] = Counter()
-    died: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
     taken = []
     for one in view.operations:
         if one.queue == "worked":
@@ -197,19 +201,22 @@ def lost_attempts(view: View) -> Iterator[Violation]:
         rows = one.result or [] if one.name == "receive" else []
         alone = one.what.get("limit", 1) == 1 or len(rows) == 1
         if one.name == "receive" and not one.ok:
-            died[one.queue] += 1
+            asked[one.queue] += 1
         if one.name == "receive" and alone:
             begun.update((one.queue, tag) for tag, *_ in rows)
-        begun.update((one.queue, tag) for tag in one.what.get("tags", ()) if one.name == "fail")
-        taken += [(one, tag, attempt, alone) for tag, _, _, attempt, *_ in rows]
+        if one.name == "fail":
+            failed.update((one.queue, tag) for tag in one.what["tags"])
+        taken += [(one, alone, tag, attempt, deaths) for tag, _, _, attempt, _, _, deaths in rows]
     found: dict[str, dict[str, int]] = {}
-    for one, tag, attempt, alone in taken:
-        more = attempt - 1 - (begun[one.queue, tag] - alone)
+    for one, alone, tag, attempt, deaths in taken:
+        if attempt - 1 > failed[one.queue, tag]:
+            yield violation("attempts lost", f"{one.queue} {tag}: {attempt - 1}", [one])
+        more = deaths - (begun[one.queue, tag] - alone)
         if more > found.setdefault(one.queue, {}).get(tag, 0):
             found[one.queue][tag] = more
     for queue, of_tag in found.items():
-        if sum(of_tag.values()) > died[queue] + UNSEEN:
-            yield violation("attempts lost", f"{queue}: {of_tag}")
+        if sum(of_tag.values()) > asked[queue] + UNSEEN:
+            yield violation("nobody died", f"{queue}: {of_tag}")
 
 
 def batches(view: View) -> Iterator[Violation]:

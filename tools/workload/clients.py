@@ -176,7 +176,8 @@ class Client:
 
 
 def row(one: Delivery | Message) -> list[Any]:
-    """A message as histories have it: tag, id, level, attempt, region, and whether redelivered."""
+    """A message as histories have it: tag, id, level, attempt, region, whether redelivered, and how
+    many died of it."""
     message = one.message if isinstance(one, Delivery) else one
     return [
         message.payload.decode(),
@@ -185,4 +186,5 @@ def row(one: Delivery | Message) -> list[Any]:
         message.attempts + 1,
         message.headers["region"],
         message.redelivered,
+        message.deaths,
     ]

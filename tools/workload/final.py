@@ -202,7 +202,12 @@ def describe(place: Place, recorder: Recorder) -> None:
             name,
             depth=asdict(depth),
             dead=[
-                [one.message.payload.decode(), one.death.reason, one.death.attempts]
+                [
+                    one.message.payload.decode(),
+                    one.death.reason,
+                    one.death.attempts,
+                    one.message.deaths,
+                ]
                 for one in _letters(place, name)
             ],
             groups=[*groups.wrong(place, queue, called)],

@@ -222,7 +222,7 @@ def _of_queue(operations: list[Any], gone: dict[str, int], region: str | None) -
         told = one.name in ("receive", "dequeue") and one.error is None and one.ended
         if told and region in (None, one.what.get("region", region)):
             sure = not _touches(one, doubts)
-            for tag, _, _, attempt, _, again in one.result:
+            for tag, _, _, attempt, _, again, _ in one.result:
                 first, final = attempt == 1 and not again, one.name == "dequeue"
                 takes.append(Take(tag, one.began, one.ended, first, final, sure))
             if not one.result:

@@ -16,6 +16,7 @@ LEASE = 2.0
 WORKERS_LEASE = 60.0
 """What a worker held that was killed must return long before."""
 MAX_ATTEMPTS = 8
+MAX_DEATHS = 4
 MAX_SKEW_MS = 500
 
 QUEUES: dict[str, dict[str, Any]] = {
@@ -142,7 +143,11 @@ class Place:
 
     def create(self) -> None:
         """Make the queues and their subscriptions."""
-        terms: dict[str, Any] = {"lease": LEASE, "max_attempts": MAX_ATTEMPTS}
+        terms: dict[str, Any] = {
+            "lease": LEASE,
+            "max_attempts": MAX_ATTEMPTS,
+            "max_deaths": MAX_DEATHS,
+        }
         queues: dict[str, dict[str, Any]] = {
             CALLBACKS: {},
             **{name: terms | options for name, options in QUEUES.items()},

@@ -45,16 +45,17 @@ class Taken:
     attempt: int
     region: str
     redelivered: bool
+    deaths: int
     operation: Operation
 
     @property
     def nth(self) -> int:
         """Which delivery of its message it is: more than the one before, unless that was released.
 
-        A lease that expires in a batch counts no attempt, but makes the message a redelivered one;
+        A lease that expires in a batch counts no death, but makes the message a redelivered one;
         from then on it comes alone, and every lease that expires counts.
         """
-        return self.attempt + self.redelivered
+        return self.attempt + self.redelivered + self.deaths
 
     @property
     def began(self) -> float:
@@ -68,8 +69,8 @@ class Taken:
 
 
 def _taken(row: list[Any], operation: Operation) -> Taken:
-    tag, identity, level, attempt, region, redelivered = row
-    return Taken(tag, identity, level, attempt, region, redelivered, operation)
+    tag, identity, level, attempt, region, redelivered, deaths = row
+    return Taken(tag, identity, level, attempt, region, redelivered, deaths, operation)
 
 
 @dataclass

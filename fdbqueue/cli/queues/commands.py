@@ -97,8 +97,8 @@ def set_(
 
     \b
     Options:
-      max_attempts, lease, backoff, expired, dead_letter_queue, dedup_window, history_seconds,
-      max_payload, compression, max_in_flight, rate, auto_delete,
+      max_attempts, max_deaths, lease, backoff, expired, dead_letter_queue, dedup_window,
+      history_seconds, max_payload, compression, max_in_flight, rate, auto_delete,
       bounds.messages, bounds.bytes, bounds.when_full, bounds.dropped, bounds.resume_at,
       keys.concurrency, keys.window, keys.weight, keys.rate
 

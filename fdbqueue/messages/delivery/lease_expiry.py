@@ -89,8 +89,8 @@ class _Held(NamedTuple):
 def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Done:
     """End expired leases, and return their messages to their places.
 
-    These are then delivered one by one. If handling had begun, the attempt failed, and the
-    redelivery policy decides what happens. ``moved`` counts leases and expiries. One more round
+    These are then delivered one by one. Where handling had begun, that is a death: they rest
+    before, or die. ``moved`` counts leases and expiries. One more round
     trip if there are any, another for each three times as many, and further ones behind expiries
     that name no lease any more, or of a consumer whose clock is ahead. What does not fit is left to
     the next transaction. Conflicts with settlements of the same leases, with extensions of the same
@@ -114,7 +114,7 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Done:
             held.reads.conflict([held.n])
             tr.add_read_conflict_key(keys.until(due.claim))
             ending[token] = held.one
-            lapse = Lapse(held.one.row.lease.begun)
+            lapse = Lapse(held.one.row.lease.begun, due.wall_ms)
             leaving.append(settle.decide(scope.options, held.message, lapse, now_ms))
         if n == len(due.places) - 1:
             claims.finish(due)

@@ -133,7 +133,7 @@ def _steps(events: DataFrame, partial: Iterable[str]) -> DataFrame:
     transition, state = F.col("transition"), state_of(F.col("before"))
     born = transition.isin(BORN)
     fails = transition.isin(
-        *("release", "defer", "reclaim", "dead-letter", "drop", "expire leased", "forward leased"),
+        *("release", "defer", "dead-letter", "drop", "expire leased", "forward leased"),
         "replace leased",
     )
     due_ms = "conv(substring_index(substring(id, 3), '-', 1), 16, 10)"

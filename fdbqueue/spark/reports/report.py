@@ -135,7 +135,7 @@ def _followed(history: DataFrame) -> DataFrame:
         "enqueued": BORN,
         "delivered": TAKES,
         "done": into(State.DONE),
-        "returned": ("release", "defer", "reclaim"),
+        "returned": ("release", "defer", "reclaim", "reclaim later"),
         "dead": into(State.DEAD),
         "expired": into(State.EXPIRED),
         "purged": into(State.PURGED),

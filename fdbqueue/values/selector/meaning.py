@@ -24,15 +24,16 @@ PROPERTIES: dict[str, Callable[[Message, int], HeaderValue]] = {
     "priority": lambda message, _: message.priority,
     "JMSPriority": lambda message, _: message.priority,
     "attempts": lambda message, _: message.attempts,
-    "JMSDeliveryCount": lambda message, _: message.attempts,
-    "JMSRedelivered": lambda message, _: message.attempts > 0,
+    "deaths": lambda message, _: message.deaths,
+    "JMSDeliveryCount": lambda message, _: message.attempts + message.deaths,
+    "JMSRedelivered": lambda message, _: message.attempts + message.deaths > 0,
     "id": lambda message, _: message.id,
     "JMSMessageID": lambda message, _: message.id,
     "JMSTimestamp": lambda message, _: message.enqueued_at_ms,
     "age": lambda message, now_ms: (now_ms - message.enqueued_at_ms) / 1000,
 }
 """The reserved names. ``age`` is in seconds since the enqueue, ``JMSTimestamp`` its wall clock in
-milliseconds; ``attempts`` counts failed deliveries."""
+milliseconds; ``attempts`` counts those that failed, ``deaths`` consumers that died."""
 
 Test = Callable[[Message, int], HeaderValue]
 Equality = tuple[str, type, HeaderValue]
