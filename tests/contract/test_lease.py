@@ -153,7 +153,7 @@ def test_what_kills_three_consumers_becomes_a_dead_letter_and_uses_no_attempt(
     queue.enqueue(db, b"a")
     first = queue.receive(db)
     assert first is not None
-    queue.release(db, first, error="broken")
+    queue.release(db, first, error="broken", delay=0)
     # When two consumers die of it, it rests longer each time
     for rest in (10, 20):
         delivery = queue.receive(db)
