@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 PRINTED = frozenset(
     ("id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at", "consumer",
-     "state", "waits_for_key", "waits_for_limit", "cancelled", "last_error", "deaths",
-     "death")
+     "state", "waits_for", "cancelled", "last_error", "deaths", "death")
 )  # fmt: skip
 """Fields of a printed message that an enqueue ignores."""
 
@@ -84,9 +83,13 @@ def waiting_json(found: MessageState) -> dict[str, Any]:
 def _waiting(found: MessageState) -> dict[str, Any]:
     return {
         **({} if found.due_at_ms is None else {"due_at": when(found.due_at_ms)}),
-        **({"waits_for_key": True} if found.waits_for_key else {}),
-        **({"waits_for_limit": True} if found.waits_for_limit else {}),
+        **({} if found.waits_for is None else {"waits_for": gate_text(found.waits_for)}),
     }
+
+
+def gate_text(gate: str | tuple[str, str]) -> str:
+    """A key or a limit, as the options of a command name it."""
+    return f"key {gate}" if isinstance(gate, str) else f"limit {'='.join(gate)}"
 
 
 def state_json(found: MessageState) -> dict[str, Any]:

@@ -82,8 +82,7 @@ def _change(
         return _put_outside(tr, scope, found, replace(new, envelope=envelope.outside()), due_ms)
     if isinstance(stands, Turn):
         tr[lookup.key(scope.keys, stands)] = Delayed(new.position, envelope.pack()).pack()
-        counters.shift(tr, scope.keys, State.READY, old.position.level, level, old.envelope.size)
-        counters.resize(tr, scope.keys, level, envelope.size - old.envelope.size)
+        counters.shift(tr, scope.keys, State.READY, old, new)
         return None
     if level != old.position.level and old.position.index:
         (position,) = place.assign(tr, scope, level, [envelope])
@@ -91,10 +90,10 @@ def _change(
         # No other message may take its index while it is away.
         place.leave(tr, scope.keys.levels[level], new.position.index)
     if isinstance(stands, Due):
-        counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
+        counters.shift(tr, scope.keys, State.SCHEDULED, old, new)
         return _put(tr, scope, new, stands.due_ms if due_ms is None else due_ms)
     transitions.record(tr, scope, PUT_OFF, [old])
-    counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
+    counters.shift(tr, scope.keys, State.SCHEDULED, old, new)
     if due_ms:
         return _put(tr, scope, new, due_ms)
     run.put_back(tr, scope, [new])  # A cursor may have passed it as it was.
@@ -111,10 +110,8 @@ def _put_outside(
     old, ready = found.message, not isinstance(found.place, Due)
     hand_over.freed(tr, scope, [old], ends=True, ready=ready)
     if ready:
-        left = replace(old, envelope=old.envelope.outside(), turn=None)
-        transitions.record(tr, scope, PUT_OFF, [left])
-    before, after = old.position.level, new.position.level
-    counters.shift(tr, scope.keys, State.DELAYED, before, after, new.envelope.size)
+        transitions.record(tr, scope, PUT_OFF, [replace(old, envelope=old.envelope.outside())])
+    counters.shift(tr, scope.keys, State.SCHEDULED, old, new)
     outside = replace(new, position=replace(new.position, index=0), turn=None)
     return _put(tr, scope, outside, due_ms)
 

@@ -15,35 +15,47 @@ from .delivery import scan
 from .delivery.scan import BATCH_BYTES
 from .lookup import Found
 
-KINDS = {"ready": QueueKeys.ready, "delayed": QueueKeys.delayed, "waiting": QueueKeys.waiting}
-"""Where messages wait: for a consumer, for their time, for a slot of their key."""
+KINDS = {
+    "ready": QueueKeys.ready,
+    "waiting": QueueKeys.waiting,
+    "retrying": QueueKeys.delayed,
+    "scheduled": QueueKeys.delayed,
+}
+"""Where messages wait: for a consumer, for a slot, for their time."""
+LOOKED_AT = 1_000
+"""The most rows of messages in other states that one transaction looks at."""
 
 
 @transactional
 def page(
     tr: fdb.Transaction, scope: Scope, state: str, limit: int, begin: bytes
 ) -> tuple[list[MessageState], bytes]:
-    """Up to ``limit`` waiting messages, in order; stops at 8 MB, but never before the first one.
+    """Up to ``limit`` waiting messages, in order; stops at 8 MB, but never before the first one,
+    and where it has looked at a thousand others.
 
-    begin: the first key; empty for the beginning. Returns them and the key behind the last one.
-    Snapshot reads: no conflicts.
+    begin: the first key; empty for the beginning. Returns them, and the key to continue from, empty
+    at the end. Snapshot reads: no conflicts.
     """
     every = scope.keys.holding(KINDS[state])
     begin = begin or every.start
+    mixed = KINDS[state] is QueueKeys.delayed
+    most = max(limit, LOOKED_AT) if mixed else limit + 1
     found: list[Found] = []
-    room = BATCH_BYTES
-    rows = tr.snapshot.get_range(begin, every.stop, limit=limit, streaming_mode=scan.mode(limit))
-    for size, one in opened(scope, KINDS[state], rows, begin):
-        room -= size + one.message.envelope.chunk_bytes
-        if (room < 0 and found) or len(found) == limit:
-            break
-        found.append(one)
-    if found:
-        begin = lookup.key(scope.keys, found[-1].place) + b"\x00"
+    room, following = BATCH_BYTES, b""
+    rows = tr.snapshot.get_range(begin, every.stop, limit=most, streaming_mode=scan.mode(most))
+    for looked, (size, one) in enumerate(opened(scope, KINDS[state], rows, begin), 1):
+        here = lookup.key(scope.keys, one.place)
+        if one.state.value == state:
+            room -= size + one.message.envelope.chunk_bytes
+            if (room < 0 and found) or len(found) == limit:
+                following = here
+                break
+            found.append(one)
+        if mixed and looked == most:
+            following = here + b"\x00"
     stored = [one.message for one in found]
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
-    states = map(lookup.described, found, loaded)
-    return list(states), begin
+    return [*map(lookup.described, found, loaded)], following
 
 
 def opened(

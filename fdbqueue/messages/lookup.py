@@ -21,7 +21,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..schema.streams import Claimed, Planned
 from ..store.binding import fdb
 from ..values.model import Death, Due, MessageState, Position, parse_id
-from ..values.states import State
+from ..values.states import State, exactly
 from . import payloads, run
 
 _CLAIMS_AT_ONCE = 50
@@ -36,14 +36,20 @@ class Found(Struct, frozen=True):
     death: Death | None = None
 
     @property
-    def state(self) -> State:
-        """The state it is in."""
+    def source(self) -> State:
+        """The state it is in, as a transition names it."""
         match self.place:
             case DeadRecord():
                 return State.DEAD
             case Due():
-                return State.DELAYED
+                return State.SCHEDULED
         return State.READY
+
+    @property
+    def state(self) -> State:
+        """The state it is in."""
+        waits, failed = isinstance(self.place, Turn), self.message.envelope.has_failed
+        return exactly(self.source, waits=waits, failed=failed)
 
 
 def key(keys: QueueKeys, place: Place) -> bytes:
@@ -266,8 +272,7 @@ def described(found: Found, message: StoredMessage) -> MessageState:
         state=found.state,
         due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
         death=found.death,
-        waits_for_key=isinstance(found.place, Turn) and isinstance(found.place.gate, str),
-        waits_for_limit=isinstance(found.place, Turn) and not isinstance(found.place.gate, str),
+        waits_for=found.place.gate if isinstance(found.place, Turn) else None,
     )
 
 

@@ -33,14 +33,15 @@ PAGE_ROWS = 200
 PAGE_IDS = 100
 """The most ids that one transaction looks up."""
 
-KINDS = {
-    State.READY: (QueueKeys.waiting, QueueKeys.ready),
-    State.DELAYED: (QueueKeys.delayed,),
-    State.DEAD: (QueueKeys.dead,),
-    State.LEASED: (QueueKeys.lease,),
+KINDS: dict[Kind, tuple[State, ...]] = {
+    QueueKeys.lease: (State.LEASED,),
+    QueueKeys.delayed: (State.RETRYING, State.SCHEDULED),
+    QueueKeys.waiting: (State.WAITING,),
+    QueueKeys.ready: (State.READY,),
+    QueueKeys.dead: (State.DEAD,),
 }
-"""Where the messages of a state are. Lines of ordering keys come before their heads: so each
-message of a key keeps its place behind the others until it leaves."""
+"""Where messages are, and the states of those there. Lines of ordering keys come before their
+heads: so each message of a key keeps its place behind the others until it leaves."""
 
 
 class Page(NamedTuple):
@@ -83,6 +84,7 @@ def page(
     tr: fdb.Transaction,
     scope: Scope,
     kind: Kind,
+    states: Sequence[State],
     wanted: Callable[[Message], bool],
     begin: bytes,
     end: bytes,
@@ -90,7 +92,8 @@ def page(
     most: int,
     leaves: bool,
 ) -> Page:
-    """Choose messages of a kind, from the key ``begin`` on, but no next ticks of schedules.
+    """Choose messages of a kind that are in one of the states, from the key ``begin`` on, but no
+    next ticks of schedules.
 
     most: how many to read. leaves: whether they leave the queue: then the messages that a key or a
     limit has let out come before those that follow them. Snapshot reads: no conflicts.
@@ -112,7 +115,7 @@ def page(
     for row in found:
         turn = row.message.turn
         ahead = ahead_of.pop(turn.gate, []) if turn else []
-        for each in (one for one in (*ahead, row) if _wants(wanted, one)):
+        for each in (one for one in (*ahead, row) if _wants(states, wanted, one)):
             if each.place in taken:
                 continue
             size = weight(each.message.envelope)
@@ -131,8 +134,8 @@ def page(
     return Page(rows, [], count, following)
 
 
-def _wants(wanted: Callable[[Message], bool], found: Found) -> bool:
-    if found.message.envelope.schedule is not None:
+def _wants(states: Sequence[State], wanted: Callable[[Message], bool], found: Found) -> bool:
+    if found.message.envelope.schedule is not None or found.state not in states:
         return False
     message = found.message.envelope.properties(found.message.position)
     return wanted(message if found.death is None else replace(message, death=found.death))
@@ -209,7 +212,7 @@ def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> int:
     _watch(tr, scope, rows)
     records = [(row.place, row.message) for row in rows if isinstance(row.place, DeadRecord)]
     count = dead_letters.redrive(tr, scope, records) if records else 0
-    delayed = [row for row in rows if row.state is State.DELAYED]
+    delayed = [row for row in rows if row.source is State.SCHEDULED]
     return count + edit(tr, scope, delayed, None, 0)
 
 

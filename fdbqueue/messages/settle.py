@@ -204,7 +204,7 @@ def _put_back(
     messages = last_values.remaining(tr, scope, replaced, messages)
     ready = [each for each in messages if each.position.index]
     run.put_back(tr, scope, ready)
-    for message in ready if source is State.DELAYED else ():
+    for message in ready if source is State.SCHEDULED else ():
         lookup.point(tr, scope.keys, message, message.position)
     waits = [each for each in messages if not each.position.index]
     return ready + backlog.put_first(tr, scope, waits) if waits else ready
@@ -216,7 +216,7 @@ def end(tr: fdb.Transaction, scope: Scope, found: Iterable[Found], how: End) -> 
     ready: list[StoredMessage] = []
     of_state: dict[State, list[Leaving]] = {}
     for one in found:
-        of_state.setdefault(one.state, []).append(Leaving(one.message, how))
+        of_state.setdefault(one.source, []).append(Leaving(one.message, how))
         match one.place:
             case Position():
                 ready.append(one.message)

@@ -6,7 +6,7 @@ but to be counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from ..schema import changes, counters, due, once
@@ -30,7 +30,7 @@ def record(
     window: what it holds of the key, and the backlog (see ``hand_over``); and so does the end of a
     member of a group (see ``groups.members``).
     """
-    count(tr, scope, transition, *_tally(messages))
+    _add(tr, scope, transition, counters.total(transition, messages))
     return sum([step(tr, scope, transition, messages) or 0 for step in STEPS.values()])
 
 
@@ -42,26 +42,21 @@ def count(
     sizes: Mapping[int, int] = MappingProxyType({}),
 ) -> None:
     """Count a transition of messages, by their levels: how many, and how many bytes of payloads if
-    it comes to or from READY. That is all for those that have no side records, in a queue without a
-    history. Writes blindly.
+    it comes to or from READY. That is all for those that have no side records, neither wait nor
+    go to wait for a time, in a queue without a history. Writes blindly.
     """
-    if not numbers:
+    _add(tr, scope, transition, counters.alike(transition, numbers, sizes))
+
+
+def _add(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, totals: Mapping[int, int]
+) -> None:
+    if not totals:
         return
     once.change(tr, scope.keys)
-    for level, number in numbers.items():
-        counters.record(tr, scope.keys, transition, level, number, sizes.get(level, 0))
+    counters.add(tr, scope.keys, totals)
     if scope.options.max_in_flight is not None and transition.source is State.LEASED:
         limits.freed(tr, scope)
-
-
-def _tally(messages: Iterable[StoredMessage]) -> tuple[dict[int, int], dict[int, int]]:
-    numbers: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    for message in messages:
-        level = message.position.level
-        numbers[level] = numbers.get(level, 0) + 1
-        sizes[level] = sizes.get(level, 0) + message.envelope.size
-    return numbers, sizes
 
 
 # -- the steps of features --------------------------------------------------------------------
@@ -101,7 +96,7 @@ def give_up_names(
             # Only if it is the newest; a producer that replaces it meanwhile conflicts.
             tr.compare_and_clear(keys.latest(envelope.last_value), message.id.encode())
             del tr[keys.replaced(envelope.last_value, message.id)]
-        moved = envelope.id or transition.source in (State.DELAYED, State.DEAD)
+        moved = envelope.id or transition.source in (State.SCHEDULED, State.DEAD)
         if moved and transition.ends:
             del tr[keys.moved(message.id)]
 

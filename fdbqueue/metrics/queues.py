@@ -94,9 +94,7 @@ class _Families:
     def __init__(self, keys: int) -> None:
         self.keys = keys
         self.messages = _gauge("messages", "Messages by level and state.", "level", "state")
-        self.pending = _gauge(
-            "pending_messages", "Messages to be handled: ready, leased, or delayed and due."
-        )
+        self.pending = _gauge("pending_messages", "Messages to be handled: ready, leased, or due.")
         self.sizes = _gauge("ready_bytes", "Payload bytes of the ready messages.")
         self.enqueued = _counter("enqueued", "Messages enqueued so far.")
         self.ended = _counter("ended", "Messages ended so far, by final state.", "state")
@@ -105,7 +103,7 @@ class _Families:
             "Age of the oldest message that is first of its level; 0 if none is ready.",
         )
         self.overdue = _gauge(
-            "due_age_seconds", "For how long the first delayed message has been due; 0 if none is."
+            "due_age_seconds", "For how long the first that came later has been due; 0 if none is."
         )
         self.paused = _gauge("paused", "Whether deliveries are paused.")
         self.in_flight = _gauge(

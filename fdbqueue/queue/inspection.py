@@ -56,22 +56,27 @@ def messages(
 ) -> list[MessageState]:
     """Up to ``limit`` waiting messages, in order.
 
-    state: "ready"; "delayed", in the order of their times; or "waiting" for their ordering key
-        (these count as ready).
+    state: "ready"; "waiting", by what they wait for; "retrying" or "scheduled", in the order of
+        their times.
     after: the id of the last message of the previous page.
 
-    Stops at 8 MB, but always returns at least one message if the queue has any. Snapshot reads: no
+    Stops at 8 MB, but always returns at least one message if the queue has any. With a database it
+    spans transactions where many of those that come later are in another state. Snapshot reads: no
     conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
     """
     _check_state(state)
     check_count("limit", limit, MAX_LISTED)
+    begin = b""
 
-    def read(tr: fdb.Transaction) -> list[MessageState]:
+    def read(tr: fdb.Transaction) -> tuple[list[MessageState], bytes]:
         scope = queue._scope(tr)
-        begin = waiting.behind(tr, scope, state, after)
-        return waiting.page(tr, scope, state, limit, begin)[0]
+        first = begin or waiting.behind(tr, scope, state, after)
+        return waiting.page(tr, scope, state, limit, first)
 
-    return queue._read(tr, read)
+    while True:
+        found, begin = queue._read(tr, read)
+        if found or not begin:
+            return found
 
 
 def browse(

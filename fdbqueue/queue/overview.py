@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from ..consumers import registry, sessions
+from ..consumers.states import ConsumerState
 from ..consumers.watching import Watch
 from ..errors import CorruptData
 from ..messages.delivery import age
@@ -16,6 +18,7 @@ from ..schema import catalogue, counters, once
 from ..schema.keys import DEFAULT_ROOT, QueueKeys, RootKeys
 from ..store import world
 from ..store.binding import fdb
+from ..store.clocks import Clock
 from ..values import durations
 from ..values.durations import Seconds
 from ..values.model import Depth
@@ -28,6 +31,8 @@ BATCH = 1_000
 """How many queues one transaction reads."""
 PREPARED = 2_000
 """Of how many queues keys and options stay prepared: making them takes longer than reading."""
+
+NON_ACQUIRING = ConsumerState.NON_ACQUIRING
 
 Found: TypeAlias = "dict[str, Surveyed]"
 Watches: TypeAlias = dict[str, list[Watch]]
@@ -161,6 +166,29 @@ def ready_since_ms(
         reads = [(name, keys, age.reads(tr, keys, levels)) for name, keys, levels in wanted]
         oldest = {name: age.oldest_ms(keys, firsts) for name, keys, firsts in reads}
         return {name: at_ms for name, at_ms in oldest.items() if at_ms is not None}
+
+    return composed(tr, root_keys.once, read, wrote=lambda _: False)
+
+
+def workers(
+    tr: Transactor,
+    names: Iterable[str],
+    *,
+    root: fdb.Subspace = DEFAULT_ROOT,
+    timeout: Seconds | None = None,
+) -> dict[str, int]:
+    """How many consumers of several queues take messages: workers, and those that wait for one.
+
+    One round trip; pass at most some hundred names. Snapshot reads: no conflicts.
+    """
+    root_keys = RootKeys(root, durations.limit("timeout", timeout))
+    wanted = [(name, _keys(root.key(), name)) for name in names]
+
+    def read(tr: fdb.Transaction) -> dict[str, int]:
+        reads = [(name, keys, registry.list_reads(tr, keys)) for name, keys in wanted]
+        at = sessions.now(tr, Clock())
+        found = {name: registry.counted(keys, each, at) for name, keys, each in reads}
+        return {name: each.total() - each[NON_ACQUIRING] for name, each in found.items()}
 
     return composed(tr, root_keys.once, read, wrote=lambda _: False)
 

@@ -16,6 +16,7 @@ from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages import selection
 from ..messages.selection import Page
+from ..schema.keys import QueueKeys
 from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -32,7 +33,10 @@ Match = Selector | str | Callable[[Message], bool] | None
 States = str | Iterable[str] | None
 Told = Callable[[Progress], object] | None
 
-READY, DELAYED, LEASED, DEAD = State.READY, State.DELAYED, State.LEASED, State.DEAD
+LEASED, DEAD = State.LEASED, State.DEAD
+COMING = State.READY, State.WAITING
+"""Those that come as soon as somebody takes them, or frees what they wait for."""
+LATER = State.RETRYING, State.SCHEDULED
 
 
 class Chosen(TypedDict, total=False):
@@ -71,7 +75,7 @@ class Verb(NamedTuple):
 
     act: Callable[[fdb.Transaction, Scope, Page], tuple[int, Sequence[str]]]
     of: Sequence[State]
-    usual: Sequence[State] = (READY,)
+    usual: Sequence[State] = COMING
     all: bool = True
     leaves: bool = True
     stays: bool = False
@@ -86,7 +90,7 @@ def cancel(
 ) -> Progress:
     """Remove waiting messages, and ask the handlers of leased ones to stop.
 
-    states: "ready", "delayed" or "leased"; None for all three.
+    states: all but "dead"; None for all of these.
 
     A leased message is never delivered again: if it is acknowledged, it is done; else it ends with
     its lease. Its handler sees that as ``context.cancelled``, and ``get`` says so. It gives up its
@@ -100,7 +104,7 @@ def cancel(
         selection.leave(tr, scope, page.rows)
         return len(page.rows) + selection.cancel(tr, scope, page.leased), ()
 
-    every = (LEASED, DELAYED, READY)
+    every = (LEASED, *LATER, *COMING)
     verb = Verb(act, every, every, all=False)
     return _select(queue, tr, verb, ids, chosen)
 
@@ -113,9 +117,9 @@ def retry(
     at_once: int | None = None,
     **chosen: Unpack[Chosen],
 ) -> Progress:
-    """Make dead letters ready again, and delayed messages due now.
+    """Make dead letters ready again, and retrying and scheduled messages due now.
 
-    states: "dead", which is usual, or "delayed".
+    states: "dead", which is usual, "retrying" or "scheduled".
     at_once: how many messages one transaction reads, 1 to 200; None for 200. A ``progress`` that
         waits sets the pace.
 
@@ -133,7 +137,7 @@ def retry(
             wakeups.wake(tr, scope.keys, waiting)
         return count, ()
 
-    verb = Verb(act, (DEAD, DELAYED), (DEAD,), leaves=False)
+    verb = Verb(act, (DEAD, *LATER), (DEAD,), leaves=False)
     return _select(queue, tr, verb, ids, chosen, most=at_once)
 
 
@@ -154,7 +158,7 @@ def edit(
     delay, at: as in ``enqueue``, from now on; 0 makes it ready now. A ready message returns to
         its place when it is due. One with a key or limits gives up its slots until then, and comes
         in behind all others.
-    states: "ready" or "delayed"; None for both.
+    states: "ready", "waiting", "retrying" or "scheduled"; None for all of these.
 
     They keep their ids. Leased messages and dead letters stay unchanged. Two or three round trips
     for each page. Conflicts with whatever moves the messages. Raises ``InvalidArgument``.
@@ -176,8 +180,8 @@ def edit(
             wakeups.wake(tr, scope.keys, waiting)
         return count, ()
 
-    both = (DELAYED, READY)
-    verb = Verb(act, both, both, all=False, leaves=False, stays=True)
+    every = (*LATER, *COMING)
+    verb = Verb(act, every, every, all=False, leaves=False, stays=True)
     return _select(queue, tr, verb, ids, chosen)
 
 
@@ -192,9 +196,9 @@ def move(
     their new ids.
 
     target: the queue, or its name under the same root. Messages keep their payloads, headers and
-        priorities, which are mapped to the target's levels; delayed ones stay delayed. They get
-        new ids, no attempts and no unique key.
-    states: "ready", which is usual, "delayed" or "dead".
+        priorities, which are mapped to the target's levels; what comes later here does so there.
+        They get new ids, no attempts and no unique key.
+    states: all but "leased"; usual are "ready" and "waiting".
 
     Conflicts with other takers of the same messages. Raises ``QueueFull``: messages moved until
     then stay moved, the others stay.
@@ -224,14 +228,14 @@ def purge(
 ) -> Progress:
     """Remove messages for good. Leased ones stay: see ``cancel``.
 
-    states: "ready", which is usual, "delayed" or "dead". Conflicts as ``move``.
+    states: all but "leased"; usual are "ready" and "waiting". Conflicts as ``move``.
     """
 
     def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
         selection.leave(tr, scope, page.rows)
         return len(page.rows), ()
 
-    verb = Verb(act, (DELAYED, READY, DEAD))
+    verb = Verb(act, (*LATER, *COMING, DEAD))
     return _select(queue, tr, verb, ids, chosen)
 
 
@@ -244,13 +248,13 @@ def count(
     """Count the messages that a verb would take, and leave them where they are: ``taken`` of the
     result. With a condition snapshot reads: no conflicts.
 
-    states: "ready", which is usual, "delayed", "leased" or "dead".
+    states: any; usual are "ready" and "waiting".
     """
 
     def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
         return len(page.rows) + len(page.leased), ()
 
-    verb = Verb(act, (LEASED, DELAYED, READY, DEAD), leaves=False)
+    verb = Verb(act, (LEASED, *LATER, *COMING, DEAD), leaves=False)
     return _select(queue, tr, verb, ids, chosen)
 
 
@@ -264,11 +268,11 @@ def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
         waiting = wakeups.reads(tr, other.keys, len(page.rows))
         arrive = selection.move if leaves else selection.arrive
         ids = arrive(tr, scope, other, page.rows)
-        if any(row.state is not DELAYED for row in page.rows):
+        if any(row.source is not State.SCHEDULED for row in page.rows):
             wakeups.wake(tr, other.keys, waiting)
         return len(ids), ids
 
-    return Verb(act, (DELAYED, READY, DEAD), leaves=leaves, target=there)
+    return Verb(act, (*LATER, *COMING, DEAD), leaves=leaves, target=there)
 
 
 # -- which -----------------------------------------------------------------------------------
@@ -374,26 +378,27 @@ def _matching(
     taken = looked = 0
     new: list[str] = []
     changed: set[str] = set()
-    for state in states:
-        # Lines of ordering keys end before their heads, and are copied after them: so a key keeps
-        # its order. The end of the ready messages is looked for when they come up.
-        kinds = selection.KINDS[state]
-        for kind in kinds if verb.leaves else kinds[::-1]:
-            for begin, end in queue._read(db, partial(_plan, queue, verb.target, kind)):
-                if resume and not begin <= resume <= end:
-                    continue
-                following, resume = resume or begin, b""
-                while following:
-                    terms = kind, lambda each: each.id not in changed and wanted(each), most
-                    page = partial(_page, queue, verb, *terms, following, end)
-                    found, count, ids = queue._run(db, page, wrote=lambda done: done[1] > 0)
-                    following = found.following
-                    taken, looked = taken + count, looked + found.looked
-                    new += ids
-                    if verb.stays:
-                        changed.update(row.message.id for row in found.rows)
-                    if found.looked:
-                        yield Progress(taken, looked, following or end, new)
+    # Lines of ordering keys end before their heads, and are copied after them: so a key keeps its
+    # order. The end of the ready messages is looked for when they come up.
+    kinds = [kind for kind, those in selection.KINDS.items() if not {*states}.isdisjoint(those)]
+    if not verb.leaves:
+        kinds.sort(key=lambda kind: kind is QueueKeys.waiting)
+    for kind in kinds:
+        for begin, end in queue._read(db, partial(_plan, queue, verb.target, kind)):
+            if resume and not begin <= resume <= end:
+                continue
+            following, resume = resume or begin, b""
+            while following:
+                terms = kind, states, lambda each: each.id not in changed and wanted(each), most
+                page = partial(_page, queue, verb, *terms, following, end)
+                found, count, ids = queue._run(db, page, wrote=lambda done: done[1] > 0)
+                following = found.following
+                taken, looked = taken + count, looked + found.looked
+                new += ids
+                if verb.stays:
+                    changed.update(row.message.id for row in found.rows)
+                if found.looked:
+                    yield Progress(taken, looked, following or end, new)
 
 
 def _plan(
@@ -408,6 +413,7 @@ def _page(
     queue: Handle,
     verb: Verb,
     kind: Kind,
+    states: Sequence[State],
     wanted: Callable[[Message], bool],
     most: int,
     begin: bytes,
@@ -415,7 +421,8 @@ def _page(
     tr: fdb.Transaction,
 ) -> tuple[Page, int, Sequence[str]]:
     scope = queue._scope(tr)
-    page = selection.page(tr, scope, kind, wanted, begin, end, most=most, leaves=verb.leaves)
+    terms = kind, states, wanted, begin, end
+    page = selection.page(tr, scope, *terms, most=most, leaves=verb.leaves)
     return (page, *verb.act(tr, scope, page))
 
 

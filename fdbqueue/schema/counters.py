@@ -5,14 +5,15 @@ One key holds all counters of a level, so an operation needs one blind mutation 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from ..store.binding import fdb, transactional
+from ..store.binding import fdb
 from ..values.model import Depth
-from ..values.states import TRANSITIONS, State, Transition
-from .codec import unpack_counters
+from ..values.states import TRANSITIONS, State, Transition, exactly
+from .codec import COUNTER_BYTES, unpack_counters
 from .keys import QueueKeys
+from .scope import StoredMessage
 
 _COUNTERS = tuple(Depth.__struct_fields__)
 _ENQUEUED = _COUNTERS.index("enqueued")
@@ -20,22 +21,35 @@ _BYTES = _COUNTERS.index("ready_bytes")
 _INDEX = {state: _COUNTERS.index(state.value) for state in State}
 
 
-_WIDTH = 64
-OPERAND_BYTES = _WIDTH // 8 * len(_COUNTERS)
+_WIDTH = 8 * COUNTER_BYTES
+OPERAND_BYTES = COUNTER_BYTES * len(_COUNTERS)
 OPERANDS = 1_000
 """How many operands a process keeps: most changes are of a message or two."""
 MODULUS = 1 << 8 * OPERAND_BYTES
 
 
-def unit(transition: Transition) -> int:
-    """What a transition of one message adds to the counters, its bytes excepted."""
-    gone = 1 << _WIDTH * (_ENQUEUED if transition.source is None else _INDEX[transition.source])
-    return (gone if transition.source is None else -gone) + (
-        1 << _WIDTH * _INDEX[transition.target]
-    )
+def _unit(transition: Transition, waits: bool, failed: bool) -> int:
+    one = 1 << _WIDTH * _INDEX[exactly(transition.target, waits=waits, failed=failed)]
+    if transition.source is None:
+        return one + (1 << _WIDTH * _ENQUEUED)
+    return one - (1 << _WIDTH * _INDEX[exactly(transition.source, waits=waits, failed=failed)])
 
 
-_UNITS = {edge.name: unit(edge) for edge in TRANSITIONS}
+_UNITS = {
+    (edge.name, waits, failed): _unit(edge, waits, failed)
+    for edge in TRANSITIONS
+    for waits in (False, True)
+    for failed in (False, True)
+}
+_PASSED = (1 << _WIDTH * _INDEX[State.READY]) - (1 << _WIDTH * _INDEX[State.WAITING])
+
+
+def unit(transition: Transition, waits: bool = False, failed: bool = False) -> int:
+    """What a transition of one message adds to the counters, its bytes excepted. waits, failed: as
+    ``exactly``."""
+    return _UNITS[transition.name, waits, failed]
+
+
 BYTE = 1 << _WIDTH * _BYTES
 """What a byte of a payload adds when its message becomes ready."""
 
@@ -46,41 +60,56 @@ def operand(total: int) -> bytes:
     return (total % MODULUS).to_bytes(OPERAND_BYTES, "little")
 
 
-def record(
-    tr: fdb.Transaction,
-    keys: QueueKeys,
-    transition: Transition,
-    level: int,
-    count: int = 1,
-    size: int = 0,
-) -> None:
-    """Count a transition of ``count`` messages of ``level``, with ``size`` bytes of payloads.
-
-    Writes blindly: no reads, no conflicts.
-    """
+def total(transition: Transition, messages: Iterable[StoredMessage]) -> dict[int, int]:
+    """What a transition of messages adds to the counters of each level."""
     ready = (transition.target is State.READY) - (transition.source is State.READY)
-    total = count * _UNITS[transition.name] + ready * size * BYTE
-    tr.add(keys.levels[level].count, operand(total))
+    totals: dict[int, int] = {}
+    for message in messages:
+        envelope, level = message.envelope, message.position.level
+        added = _UNITS[transition.name, message.turn is not None, envelope.has_failed]
+        totals[level] = totals.get(level, 0) + added + ready * envelope.size * BYTE
+    return totals
+
+
+def alike(
+    transition: Transition, numbers: Mapping[int, int], sizes: Mapping[int, int]
+) -> dict[int, int]:
+    """As ``total``, for messages that have neither failed nor wait, given by their levels: how
+    many, and how many bytes of payloads."""
+    ready = (transition.target is State.READY) - (transition.source is State.READY)
+    each = unit(transition)
+    return {
+        level: number * each + ready * sizes.get(level, 0) * BYTE
+        for level, number in numbers.items()
+    }
+
+
+def add(tr: fdb.Transaction, keys: QueueKeys, totals: Mapping[int, int]) -> None:
+    """Add to the counters of levels. Writes blindly: no reads, no conflicts."""
+    for level, total in totals.items():
+        tr.add(keys.levels[level].count, operand(total))
+
+
+def passed(tr: fdb.Transaction, keys: QueueKeys, level: int, number: int) -> None:
+    """Count messages of a level that wait no more, and are ready. Writes blindly."""
+    tr.add(keys.levels[level].count, operand(number * _PASSED))
 
 
 def shift(
-    tr: fdb.Transaction, keys: QueueKeys, state: State, old: int, new: int, size: int
+    tr: fdb.Transaction, keys: QueueKeys, state: State, old: StoredMessage, new: StoredMessage
 ) -> None:
-    """Move a message, with a payload of ``size`` bytes, from one level's counters to another's.
+    """Count a message, as it has become another in the same state, as that.
 
-    Writes blindly: no reads, no conflicts.
+    state: READY or SCHEDULED, as a transition names it. Writes blindly: no reads, no conflicts.
     """
-    each = (1 << _WIDTH * _ENQUEUED) + (1 << _WIDTH * _INDEX[state])
-    each += (state is State.READY) * size * BYTE
-    for level, sign in ((old, -1), (new, 1)) if old != new else ():
-        tr.add(keys.count(level), operand(sign * each))
-
-
-@transactional
-def resize(tr: fdb.Transaction, keys: QueueKeys, level: int, difference: int) -> None:
-    """Count bytes more, or less, in the payload of a ready message of ``level``. Blind."""
-    if difference:
-        tr.add(keys.count(level), operand(difference * BYTE))
+    totals: dict[int, int] = {}
+    for message, sign in (old, -1), (new, 1):
+        envelope, level = message.envelope, message.position.level
+        waits = message.turn is not None
+        each = 1 << _WIDTH * _INDEX[exactly(state, waits=waits, failed=envelope.has_failed)]
+        each += (1 << _WIDTH * _ENQUEUED) + (state is State.READY) * envelope.size * BYTE
+        totals[level] = totals.get(level, 0) + sign * each
+    add(tr, keys, {level: total for level, total in totals.items() if total})
 
 
 def depths(tr: fdb.Transaction, keys: QueueKeys) -> dict[int, Depth]:

@@ -276,6 +276,11 @@ class Envelope(
         )
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it has failed, or its consumer died: it is tried again as it comes again."""
+        return self.attempts + self.deaths > 0
+
+    @property
     def suspect(self) -> bool:
         """Whether to handle it beside no other message, since it seems to kill consumers."""
         return self.alone >= SUSPECT_AFTER

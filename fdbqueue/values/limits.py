@@ -49,7 +49,7 @@ class OwnLimits(TypedDict, total=False):
 class Bounds(OptionGroup):
     """How much a queue holds, and what happens to more.
 
-    messages: how many ready, delayed and leased messages the queue holds, 1 or more; None for any
+    messages: how many messages the queue holds besides dead letters, 1 or more; None for any
         number.
     bytes: how many bytes the payloads of ready messages may have in all, 1 or more; None for any
         number.

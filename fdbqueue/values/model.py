@@ -265,9 +265,8 @@ class MessageState(Struct, frozen=True):
 
     ``due_at_ms`` is set while it is delayed, ``lease_expires_at_ms`` and ``consumer`` while it is
     leased (no expiry in a plan), ``death`` while it is a dead letter. Times are wall clocks in
-    milliseconds. ``waits_for_key``, ``waits_for_limit``: it is ready, but waits for a slot of its
-    key, or of the limit that it shares with other queues. ``cancelled``: it is leased, and never
-    delivered again.
+    milliseconds. ``waits_for``: the key, or the dimension and the name of the limit, for which it
+    waits. ``cancelled``: it is leased, and never delivered again.
     """
 
     message: Message
@@ -276,9 +275,8 @@ class MessageState(Struct, frozen=True):
     lease_expires_at_ms: int | None = None
     consumer: str = ""
     death: Death | None = None
-    waits_for_key: bool = False
+    waits_for: str | tuple[str, str] | None = None
     cancelled: bool = False
-    waits_for_limit: bool = False
 
     @property
     def id(self) -> str:
@@ -333,18 +331,25 @@ class Depth(Struct, frozen=True):
     """How many messages of a queue, or of one of its levels, are in each state.
 
     ``enqueued`` counts every message ever added; the states add up to it. ``ready_bytes`` is the
-    size of the ready messages' payloads.
+    size of the payloads of those that are ready or waiting.
     """
 
     enqueued: int = 0
     ready: int = 0
-    delayed: int = 0
+    waiting: int = 0
+    retrying: int = 0
+    scheduled: int = 0
     leased: int = 0
     dead: int = 0
     done: int = 0
     expired: int = 0
     purged: int = 0
     ready_bytes: int = 0
+
+    @property
+    def unsettled(self) -> int:
+        """How many are still to be handled: all but the dead ones and those that are gone."""
+        return self.ready + self.waiting + self.retrying + self.scheduled + self.leased
 
     def __add__(self, other: Depth) -> Depth:
         return Depth.total((self, other))

@@ -14,12 +14,11 @@ from ..queue.keys.limits import SharedLimit
 from ..values.model import Message
 from ..values.options import check_name
 from ..values.selector import Selector
-from ..values.states import State
 from . import filters
 from .filters import Filter, Query
 from .site import Site
 
-STATES = ("ready", "delayed")
+STATES = ("ready", "waiting", "retrying", "scheduled")
 OF_A_STATE = ("move", "purge")
 """The actions that take messages of a state."""
 OF_THE_ROOT = ("pause-limit", "resume-limit")
@@ -30,7 +29,7 @@ GIVEN = ("target", "message", "consumer", "schedule", "group", "dimension", "lim
 class Terms(Struct, frozen=True):
     """What an action is about.
 
-    state: of which messages, ready or delayed; empty for other actions. target: the queue to move
+    state: of which messages; empty for other actions. target: the queue to move
         to. message: only the one with this id. consumer: the id of a consumer. schedule: the name
         of one; group: of one; dimension, limit: of a limit that queues share.
     queue: empty where the action is about all. until_ms: when somebody was asked: no message that
@@ -55,7 +54,8 @@ class Terms(Struct, frozen=True):
         given: dict[str, Any] = {name: query.get(name, "") for name in GIVEN}
         state = query.get("state", "ready") if query.get("action") in OF_A_STATE else ""
         if state and state not in STATES:
-            raise InvalidArgument(argument="state", value=state, problem="must be ready or delayed")
+            problem = f"must be one of {', '.join(STATES)}"
+            raise InvalidArgument(argument="state", value=state, problem=problem)
         queue = "" if query.get("action") in OF_THE_ROOT else check_name(query.get("queue", ""))
         return cls(queue, Filter.of(query), state, **given)
 
@@ -131,7 +131,7 @@ def _moved_dead(site: Site, terms: Terms) -> Counted:
 
 def _message(site: Site, terms: Terms) -> Counted:
     found = site.queue(terms.queue).get(site.db, terms.message)
-    return int(found is not None and found.state in (State.READY, State.DELAYED)), True
+    return int(found is not None and found.state.value in STATES), True
 
 
 def _running(site: Site, terms: Terms) -> Counted:
@@ -146,7 +146,7 @@ def _consumer(site: Site, terms: Terms) -> Counted:
 
 
 def _whole(site: Site, terms: Terms) -> Counted:
-    return site.queue(terms.queue).depth(site.db).ready, True
+    return site.queue(terms.queue).depth(site.db).unsettled, True
 
 
 def _schedule(site: Site, terms: Terms) -> Counted:
@@ -208,7 +208,7 @@ def _which(terms: Terms, state: str, told: Told) -> dict[str, Any]:
 
 
 def _cancel(site: Site, terms: Terms, _: Told) -> int:
-    return site.queue(terms.queue).cancel(site.db, terms.message, states=("ready", "delayed")).taken
+    return site.queue(terms.queue).cancel(site.db, terms.message, states=STATES).taken
 
 
 def _cancel_running(site: Site, terms: Terms, _: Told) -> int:
@@ -323,8 +323,8 @@ ACTIONS = {
         lost=True,
     ),
     "evict": Action("Remove {}, and end what it holds?", "removed", "consumers", _consumer, _evict),
-    "pause": Action("Pause delivery of {}?", "waiting", "ready messages", _whole, _pause),
-    "resume": Action("Resume delivery of {}?", "in delivery", "ready messages", _whole, _resume),
+    "pause": Action("Pause delivery of {}?", "waiting", "messages", _whole, _pause),
+    "resume": Action("Resume delivery of {}?", "in delivery", "messages", _whole, _resume),
     "pause-schedule": Action("Pause {}?", "paused", "schedules", _schedule, _pause_schedule),
     "resume-schedule": Action("Resume {}?", "resumed", "schedules", _schedule, _resume_schedule),
     "run-schedule": Action("Run {} now?", "run", "schedules", _schedule, _run_schedule),

@@ -247,7 +247,7 @@ def test_a_message_is_replaced_or_put_off(fdbq: Fdbq, db: fdb.Database, name: st
     fdbq.ok("enqueue", *unique, "debounce", "--delay", "1h", "--max-delay", "1d", "late")
     rows = "payload,unique,on_conflict,delay,max_delay\nlater,u,debounce,7200,86400\n"
     fdbq.ok("enqueue", name, "--csv", given=rows)
-    assert Queue(name).depth(db).delayed == 1
+    assert Queue(name).depth(db).scheduled == 1
     state = Queue(name).get(db, first.strip())
     assert state is not None
     assert state.message.payload == b'"later"'

@@ -53,7 +53,7 @@ def test_what_is_wrong_with_a_queue_is_found_and_mended_as_it_says(
     queue.reject(db, delivery, "no")
     queue.set_options(db, bounds=Bounds(messages=4), dead_letter_queue="nowhere")
     queue.admin.pause(db)
-    db.add(queue._keys.count(5), pack_counters((0, 3, 0, 0, 0, 0, 0, 0, 0)))
+    db.add(queue._keys.count(5), pack_counters((0, 3, *[0] * 9)))
 
     # When it is looked at
     found = findings(fdbq, name, code=1)

@@ -45,7 +45,10 @@ def test_limits_are_set_listed_shown_and_deleted(
     (waits,) = (
         each for each in fdbq.ok("message", "list", name, "--state", "waiting", "--json").json[:1]
     )
-    assert (waits["limits"], waits["waits_for_limit"]) == ({dimension: "stripe"}, True)
+    assert (waits["limits"], waits["waits_for"]) == (
+        {dimension: "stripe"},
+        f"limit {dimension}=stripe",
+    )
     listed = fdbq.ok("limit", "list", "--json").json
     assert [(e["name"], e["waiting"]) for e in listed if e["dimension"] == dimension] == [
         ("stripe", 2),

@@ -106,11 +106,11 @@ def test_what_waits_is_listed_and_edited(db: fdb.Database, fdbq: Fdbq, name: str
     later = queue.enqueue(db, b"later", delay=3600)
 
     waiting = fdbq.ok("message", "list", name, "--state", "waiting", "--json").json
-    (delayed,) = fdbq.ok("message", "list", name, "--state", "delayed", "--json").json
+    (delayed,) = fdbq.ok("message", "list", name, "--state", "scheduled", "--json").json
     edited = fdbq.ok("message", "edit", name, later, "--priority", "9", "--delay", "0s")
 
     assert [each["payload"] for each in waiting] == ["1", "2"]
-    assert all(each["waits_for_key"] for each in waiting)
+    assert all(each["waits_for"].startswith("key ") for each in waiting)
     assert (delayed["id"], "due_at" in delayed) == (later, True)
     assert edited.out == f"edited 1 message of queue {name}\n"
     assert [message.payload for message in queue.peek(db, 9)] == [b"later", b"0"]
@@ -249,7 +249,7 @@ def test_one_selection_serves_all_that_changes_messages(
     queue, target = Queue(name), Queue.create(db, f"{name}-target")
     for headers in ({"region": "eu"}, {"region": "us"}):
         queue.enqueue_many(db, [NewMessage(b"x", headers=headers, delay=n * 60) for n in (0, 1)])
-    chosen = ("--match", "region = 'eu'", "--state", "ready", "--state", "delayed", "--json")
+    chosen = ("--match", "region = 'eu'", "--state", "ready", "--state", "scheduled", "--json")
     try:
         looked = fdbq.ok("message", "purge", name, *chosen, "--dry-run").json
         assert looked["would_be_purged"] == 2
@@ -259,7 +259,7 @@ def test_one_selection_serves_all_that_changes_messages(
             "queue": name,
             "edited": 2,
         }
-        assert (queue.depth(db).ready, queue.depth(db).delayed) == (1, 3)
+        assert (queue.depth(db).ready, queue.depth(db).scheduled) == (1, 3)
 
         # And they are copied, moved and cancelled as well
         there = ("--queue", target.name, "--yes")

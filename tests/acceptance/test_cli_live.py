@@ -88,7 +88,7 @@ def test_top_once_prints_a_table_anywhere(db: fdb.Database, fdbq: Fdbq, name: st
     printed = fdbq.ok("top", "--once", "--interval", "0.2").out.splitlines()
 
     row = next(line for line in printed if line.startswith(name))
-    assert row.split()[1:6] == ["(paused)", "2", "0", "1", "0"]
+    assert row.split()[1:8] == ["(paused)", "2", "0", "0", "0", "1", "0"]
 
 
 def test_hostile_names_and_payloads_do_nothing_on_any_screen(

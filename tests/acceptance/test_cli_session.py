@@ -189,7 +189,7 @@ def the_end(run: Session) -> None:
     run("message", "move", "Q", "R", "--all", "--dry-run", "--json")
     run("message", "move", "Q", "R", "--all", "--yes", "--json")
     run("enqueue", "Q", "later", "--delay", "3600", "--header", "region=eu")
-    late = ("--state", "delayed", "--match", "region = 'eu'")
+    late = ("--state", "scheduled", "--match", "region = 'eu'")
     run("message", "purge", "Q", *late, "--dry-run", "--json")
     run("message", "move", "Q", "R", *late, "--dry-run", "--json")
     run("message", "purge", "Q", *late, "--yes", "--json")

@@ -68,7 +68,7 @@ def test_a_queue_of_each_class_is_drained(zk: Any, db: fdb.Database, name: str) 
 
     assert drain_curator.drain(zk, "/delay", "delay", db, queue) == []
     assert payloads(db, queue) == [b"now"]
-    (later,) = queue.messages(db, state="delayed")
+    (later,) = queue.messages(db, state="scheduled")
     assert later.due_at_ms == 1_937_000_000_000
 
     for path in ("/queue", "/simple", "/id", "/delay"):

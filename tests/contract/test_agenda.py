@@ -99,7 +99,7 @@ def test_additions_to_the_agenda_conflict_with_nothing(db: Database, queue: Queu
         queue.enqueue(tr, b"later", delay=60)
     first.commit().wait()
     second.commit().wait()
-    assert queue.depth(db).delayed == 2
+    assert queue.depth(db).scheduled == 2
 
 
 def test_an_agenda_that_is_looked_at_too_late_is_found_and_repaired(

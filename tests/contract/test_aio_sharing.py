@@ -118,7 +118,7 @@ def test_messages_of_all_kinds_share_a_commit(db: fdb.Database, queue: Queue) ->
     assert ids[1] == ids[2]
     assert ids[3] == ids[4]
     depth = queue.depth(db)
-    assert (depth.ready, depth.delayed) == (6, 1)
+    assert (depth.ready, depth.waiting, depth.scheduled) == (5, 1, 1)
     assert payloads(db, queue) == [b"urgent", b"first", b"same", b"twice", b"0", b"1"]
 
 

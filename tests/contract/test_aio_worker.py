@@ -220,7 +220,7 @@ def test_the_writes_of_a_coroutine_commit_with_the_acknowledgement(
     run(main())
     assert db[key] == b"written"
     assert tries == 3
-    assert queue.depth(db).delayed == 1
+    assert queue.depth(db).scheduled == 1
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])

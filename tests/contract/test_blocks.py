@@ -127,7 +127,7 @@ def edit(db: Database, queue: Queue, message_id: str) -> None:
 
 def put_off(db: Database, queue: Queue, message_id: str) -> None:
     assert queue.edit(db, message_id, delay=3600)
-    assert queue.depth(db).delayed == 1
+    assert queue.depth(db).scheduled == 1
     assert queue.cancel(db, message_id)
 
 

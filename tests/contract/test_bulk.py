@@ -107,12 +107,12 @@ def test_delayed_messages_stay_delayed(db: Database, queue: Queue, other: Queue)
     )
     due = queue.get(db, moved)
     assert due is not None
-    queue.move(db, other, match="region IS NOT NULL", states="delayed")
-    assert other.depth(db) == Depth(enqueued=1, delayed=1)
+    queue.move(db, other, match="region IS NOT NULL", states="scheduled")
+    assert other.depth(db) == Depth(enqueued=1, scheduled=1)
     assert queue.get(db, moved) is None
     assert queue.get(db, kept) is not None
     assert sound(db, queue, other)
-    other.purge(db, match="region = 'eu'", states="delayed")
+    other.purge(db, match="region = 'eu'", states="scheduled")
     assert other.depth(db) == Depth(enqueued=1, purged=1)
 
 

@@ -76,14 +76,14 @@ def test_twins_in_one_batch_are_one_message(db: Database, queue: Queue) -> None:
     )
     assert len(set(ids[:2])) == 1
     assert ids[3] == ids[4]
-    assert queue.depth(db).delayed == 1
+    assert queue.depth(db).scheduled == 1
 
 
 def test_a_unique_message_is_there_once_until_it_ends(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     first = queue.enqueue(db, b"a", unique="report", delay=5)
-    assert queue.enqueue(db, b"b", unique="report") == first, "delayed"
+    assert queue.enqueue(db, b"b", unique="report") == first, "scheduled"
     clock.seconds += 6
     queue.admin.sweep(db)
     assert queue.enqueue(db, b"b", unique="report") == first, "ready"
@@ -121,7 +121,7 @@ def test_a_batch_tells_how_many_of_its_messages_are_new(db: Database, queue: Que
 
 
 @pytest.mark.parametrize("expired", ["drop", "dead"])
-@pytest.mark.parametrize("way", ["ready", "delayed", "waiting", "replace", "full"])
+@pytest.mark.parametrize("way", ["ready", "scheduled", "waiting", "replace", "full"])
 def test_a_message_that_has_expired_holds_no_unique_key(
     db: Database, queue: Queue, clock: ManualClock, expired: str, way: str
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_message_that_has_expired_holds_no_unique_key(
     if way == "full":
         queue.set_options(db, bounds=Bounds(messages=1, when_full="reject"))
     terms: dict[str, Any] = {"unique": "u", "key": "a"}
-    old = queue.enqueue(db, b"old", ttl=5, delay=3 if way == "delayed" else 0, **terms)
+    old = queue.enqueue(db, b"old", ttl=5, delay=3 if way == "scheduled" else 0, **terms)
     assert queue.enqueue(db, b"known", **terms) == old
     clock.seconds += 6
     if way == "replace":

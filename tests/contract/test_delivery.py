@@ -53,7 +53,7 @@ def test_a_release_with_a_delay_returns_the_message_to_its_place(
     queue.enqueue_many(db, [b"a", b"b"])
     first = taken(queue, db)
     queue.release(db, first, delay=30)
-    assert queue.depth(db) == Depth(enqueued=2, ready=1, delayed=1, ready_bytes=1)
+    assert queue.depth(db) == Depth(enqueued=2, ready=1, scheduled=1, ready_bytes=1)
     clock.seconds += 29
     second = taken(queue, db)
     assert second.payload == b"b"
@@ -283,8 +283,8 @@ def test_a_message_is_found_by_its_id_wherever_it_is(
     look()
     queue.ack(db, taken(queue, db))
     look()
-    first = State.DELAYED if delay else State.READY
-    ready, leased, resting, dead = State.READY, State.LEASED, State.DELAYED, State.DEAD
+    first = State.SCHEDULED if delay else State.READY
+    ready, leased, resting, dead = State.READY, State.LEASED, State.SCHEDULED, State.DEAD
     assert seen == [first, ready, leased, resting, dead, ready, None]
 
 

@@ -33,18 +33,18 @@ def test_what_waits_is_looked_at_by_what_it_waits_for(db: fdb.Database, queue: Q
     soon = queue.enqueue(db, b"soon", delay=30)
 
     assert [each.id for each in queue.messages(db)] == [first]
-    assert [each.id for each in queue.messages(db, "delayed")] == [soon, later]
+    assert [each.id for each in queue.messages(db, "scheduled")] == [soon, later]
     blocked = queue.messages(db, "waiting")
     assert [each.message.payload for each in blocked] == [b"1", b"2"]
-    assert all(each.waits_for_key for each in blocked)
+    assert all(each.waits_for == "k" for each in blocked)
     assert blocked[0] == queue.get(db, blocked[0].id)
     with pytest.raises(InvalidArgument):
         queue.messages(db, "leased")
 
 
-@pytest.mark.parametrize("state", ["ready", "delayed", "waiting"])
+@pytest.mark.parametrize("state", ["ready", "scheduled", "waiting"])
 def test_a_listing_goes_on_behind_any_message(db: fdb.Database, queue: Queue, state: str) -> None:
-    key, delay = ("k", 0) if state == "waiting" else (None, 60 if state == "delayed" else 0)
+    key, delay = ("k", 0) if state == "waiting" else (None, 60 if state == "scheduled" else 0)
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key=key, delay=delay) for n in range(8)])
     every = [each.id for each in queue.messages(db, state)]
 
@@ -63,7 +63,7 @@ def test_a_listing_goes_on_behind_a_message_that_is_gone(db: fdb.Database, queue
 
     assert [each.id for each in queue.messages(db, after=ids[1])] == [ids[2]]
     with pytest.raises(InvalidArgument, match="no longer there"):
-        queue.messages(db, "delayed", after=ids[1])
+        queue.messages(db, "scheduled", after=ids[1])
 
 
 def test_another_priority_takes_a_message_behind_the_others_of_its_level(
@@ -99,9 +99,9 @@ def test_what_is_for_later_gets_another_time_and_priority(db: fdb.Database, queu
 
     assert queue.edit(db, message_id, at=at, priority=9)
 
-    (found,) = queue.messages(db, "delayed")
+    (found,) = queue.messages(db, "scheduled")
     assert found.due_at_ms == round(at.timestamp() * 1000)
-    assert queue.admin.counters(db)[0].delayed == 1
+    assert queue.admin.counters(db)[0].scheduled == 1
     assert queue.edit(db, message_id, delay=0)
     assert payloads(db, queue) == [b"x"]
     assert queue.admin.verify(db).ok
@@ -171,7 +171,7 @@ def test_the_shell_lists_on_behind_messages_that_are_gone(
     monkeypatch.setattr(listing, "BATCH", 2)
     ids = [queue.enqueue(db, b"x", delay=60 + n) for n in range(5)]
     shown = []
-    for each in listing.waiting(db, queue, "delayed"):
+    for each in listing.waiting(db, queue, "scheduled"):
         shown.append(each.id)
         if len(shown) == 2:
             for n in gone:
@@ -213,7 +213,7 @@ def test_messages_that_are_due_are_changed_together(
     queue = Queue.create(db, "jobs", root=space, clock=clock)
     queue.enqueue_many(db, [NewMessage(b"%d" % n, delay=5, **terms) for n in range(5)])
     clock.seconds += 60
-    assert queue.edit(db, priority=9, states="delayed", match=lambda _: True).taken == 5
+    assert queue.edit(db, priority=9, states="scheduled", match=lambda _: True).taken == 5
     assert queue.admin.verify(db).deviations == ()
     assert sorted(drained(db, queue)) == [b"%d" % n for n in range(5)]
 

@@ -352,7 +352,7 @@ def test_a_handler_whose_worker_was_evicted_commits_nothing(
         # When a person evicts its worker, and somebody else handles the message
         queue.admin.evict(db, *queue.admin.consumers(db))
         queue.admin.sweep(db)
-        queue.retry(db, states="delayed")  # It would rest for a while.
+        queue.retry(db, states="retrying")  # It would rest for a while.
         (found,) = [queue.receive(db)]
         assert found is not None
         queue.ack(db, found)

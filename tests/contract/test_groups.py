@@ -359,7 +359,7 @@ def test_the_callback_may_have_what_other_messages_have(
         ),
     )
     drain(db, parts, lambda message: None)
-    assert elsewhere.depth(db).delayed == 1
+    assert elsewhere.depth(db).scheduled == 1
     clock.seconds += 40
     delivery = elsewhere.receive(db)
     assert delivery is not None

@@ -157,7 +157,7 @@ def test_an_argument_of_another_type_is_refused_and_stores_nothing(
 @pytest.mark.parametrize(
     ("unpack", "before"),
     [(DeadLetter.unpack, [[0, 1, b"x"], "reason", 1]), (Delayed.unpack, [[0, 1, b"x"]])],
-    ids=["dead", "delayed"],
+    ids=["dead", "scheduled"],
 )
 @pytest.mark.parametrize("inner", [1, {}, [], None, "text"])
 def test_what_stands_in_the_place_of_an_envelope_is_corrupt_data(

@@ -76,8 +76,8 @@ def test_a_message_that_waits_says_so(
     message_id = two.enqueue(db, b"last", limits=STRIPE)
     state = two.get(db, message_id)
     assert state is not None
-    assert (state.state.value, state.waits_for_limit, state.waits_for_key) == ("ready", True, False)
-    assert two.depth(db).ready == 1
+    assert (state.state.value, state.waits_for) == ("waiting", *STRIPE.items())
+    assert (two.depth(db).ready, two.depth(db).waiting) == (0, 1)
     assert two.peek(db) == []
     assert [each.id for each in two.messages(db, "waiting")] == [message_id]
 
@@ -274,7 +274,7 @@ def test_a_queue_that_waits_for_another_is_not_deleted_as_unused(
     for _ in range(3):
         clock.seconds += 10
         assert not auto.admin.sweep(db).deleted
-    assert auto.depth(db).ready == 1
+    assert auto.depth(db).waiting == 1
 
 
 # -- changes ----------------------------------------------------------------------------------

@@ -119,9 +119,9 @@ def test_a_message_that_a_plan_gave_back_is_found_where_it_is(db: Database, queu
     run.next(db, run.begin(db))
     queue.streams.plans.release(db, "stream")
     states = [queue.get(db, message_id) for message_id in ids]
-    assert [each and (each.state, each.waits_for_key) for each in states] == [
-        (State.READY, False),
-        *[(State.READY, True)] * 3,
+    assert [each and (each.state, each.waits_for) for each in states] == [
+        (State.READY, None),
+        *[(State.WAITING, "k")] * 3,
     ]
 
 

@@ -151,7 +151,7 @@ def test_what_is_delayed_leased_expired_or_paused_is_not_taken(
     queue = Queue.create(db, "orders", root=space, clock=clock, lease=30)
     about = {"region": "eu"}
     queue.enqueue(db, b"expires", headers=about, ttl=10)
-    queue.enqueue(db, b"delayed", headers=about, delay=60)
+    queue.enqueue(db, b"scheduled", headers=about, delay=60)
     queue.enqueue(db, b"leased", headers=about)
     clock.seconds += 11
     assert received(db, queue) == b"leased"
@@ -161,7 +161,7 @@ def test_what_is_delayed_leased_expired_or_paused_is_not_taken(
     queue.admin.pause(db)
     assert received(db, queue) is None
     queue.admin.resume(db)
-    assert [received(db, queue) for _ in range(3)] == [b"leased", b"delayed", None]
+    assert [received(db, queue) for _ in range(3)] == [b"leased", b"scheduled", None]
     assert queue.admin.verify(db).ok
 
 

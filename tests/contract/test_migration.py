@@ -277,7 +277,7 @@ def test_a_delay_of_curator_is_the_time_of_the_message(
     zk.put(f"queue-|{int(until.timestamp() * 1000):08X}|", items(b"later"))
     zk.put(f"queue-|{1_000:08X}|", items(b"now"))
     drain_curator.drain(zk, PATH, "delay", db, queue)
-    (later,) = queue.messages(db, state="delayed")
+    (later,) = queue.messages(db, state="scheduled")
     assert (later.message.payload, later.due_at_ms) == (b"later", until.timestamp() * 1000)
     assert payloads(db, queue) == [b"now"]
 

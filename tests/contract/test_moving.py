@@ -87,7 +87,7 @@ def copied(world: World) -> Message:
 
 def delayed_and_moved(world: World) -> Message:
     assert world.queue.edit(world.db, world.one(world.queue).id, delay=60)
-    assert world.queue.move(world.db, world.other, states="delayed").taken == 1
+    assert world.queue.move(world.db, world.other, states="scheduled").taken == 1
     world.clock.seconds += 61
     world.other.admin.sweep(world.db)
     return world.one(world.other)

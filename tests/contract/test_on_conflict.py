@@ -99,7 +99,7 @@ def test_a_ready_message_is_put_off_but_not_beyond_its_limit(
     replaced(db, queue, b"b", on_conflict="debounce", delay=10, max_delay=15)
     state = queue.get(db, first)
     assert state is not None
-    assert state.state is State.DELAYED
+    assert state.state is State.SCHEDULED
     clock.seconds += 20
     queue.admin.sweep(db)
     queue.enqueue(db, b"other")
@@ -397,6 +397,6 @@ def test_the_history_has_a_line_for_what_is_replaced_in_its_place(
         each: [e.transition for e in queue.history(db) if e.id == each] for each in (ready, late)
     }
     assert told[ready] == ["enqueue", "revise ready", "purge ready"]
-    assert told[late] == ["schedule", "revise delayed"]
-    assert queue.depth(db) == Depth(enqueued=3, ready=1, delayed=1, purged=1, ready_bytes=5)
+    assert told[late] == ["schedule", "revise scheduled"]
+    assert queue.depth(db) == Depth(enqueued=3, ready=1, scheduled=1, purged=1, ready_bytes=5)
     sound(db, queue)

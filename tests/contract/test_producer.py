@@ -200,7 +200,7 @@ def test_messages_of_all_kinds_are_stored_as_enqueue_stores_them(
     assert told[9].payload == b"bytes that may change"
     assert told[10].content_type == "text/xml"
     depth = queue.depth(db)
-    assert (depth.enqueued, depth.delayed) == (len(given), 1)
+    assert (depth.enqueued, depth.scheduled) == (len(given), 1)
     enqueued = [
         event.id for event in queue.history(db) if event.transition in ("enqueue", "schedule")
     ]

@@ -258,12 +258,13 @@ def test_each_message_is_settled_by_its_verdict(
         queue.settle(tr, batch, named)
 
     (fdb.transactional(settle) if own else settle)(db)
-    delayed, ready = State.DELAYED, State.READY
+    failed, later, ready = State.RETRYING, State.SCHEDULED, State.READY
     found = states(db, queue, batch)
-    assert found[:8] == [State.DEAD, None, delayed, ready, delayed, ready, ready, None]
+    assert found[:8] == [State.DEAD, None, failed, ready, later, ready, ready, None]
     assert set(found[8:]) == {None}
     depth = queue.depth(db)
-    assert (depth.done, depth.dead, depth.purged, depth.delayed) == (73, 1, 1, 2)
+    assert (depth.done, depth.dead, depth.purged) == (73, 1, 1)
+    assert (depth.retrying, depth.scheduled) == (1, 1)
     (letter,) = queue.dead.list(db)
     assert letter.death.reason == "Reject: no address"
     again = [queue.get(db, batch[n].id) for n in (3, 5, 6)]

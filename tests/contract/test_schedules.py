@@ -152,8 +152,8 @@ def test_the_next_tick_waits_as_a_delayed_message_that_only_its_schedule_changes
 ) -> None:
     queue.schedules.set(db, "a", b"x", every=60)
     queue.enqueue(db, b"other", delay=60)
-    assert_depth(db, queue, delayed=2, enqueued=2)
-    (waiting,) = [each for each in queue.messages(db, "delayed") if each.message.payload == b"x"]
+    assert_depth(db, queue, scheduled=2, enqueued=2)
+    (waiting,) = [each for each in queue.messages(db, "scheduled") if each.message.payload == b"x"]
     changes: list[Callable[[], object]] = [
         lambda: queue.cancel(db, waiting.message.id),
         lambda: queue.edit(db, waiting.message.id, delay=0),
@@ -162,9 +162,9 @@ def test_the_next_tick_waits_as_a_delayed_message_that_only_its_schedule_changes
         with pytest.raises(InvalidArgument, match="the next tick of schedule a"):
             change()
     other = Queue.create(db, "else", root=queue._root)
-    assert queue.purge(db, match="priority >= 0", states="delayed").taken == 1
-    assert queue.move(db, other, states="delayed").taken == 0
-    assert_depth(db, queue, delayed=1)
+    assert queue.purge(db, match="priority >= 0", states="scheduled").taken == 1
+    assert queue.move(db, other, states="scheduled").taken == 0
+    assert_depth(db, queue, scheduled=1)
     intact(db, queue)
 
 
@@ -273,11 +273,11 @@ def test_a_pause_leaves_out_the_ticks_of_the_meantime(
 ) -> None:
     queue.schedules.set(db, "a", every=60, catch_up="all")
     assert queue.schedules.pause(db, "a") == queue.schedules.pause(db, "a")
-    assert_depth(db, queue, delayed=0)
+    assert_depth(db, queue, scheduled=0)
     clock.seconds = 200
     assert come(db, queue, clock) == []
     assert queue.schedules.set(db, "a", b"y", every=60, catch_up="all").paused
-    assert_depth(db, queue, delayed=0)
+    assert_depth(db, queue, scheduled=0)
     intact(db, queue)
     resumed = queue.schedules.resume(db, "a")
     assert (resumed.paused, resumed.next_ms) == (False, clock.begin_ms + 240_000)
@@ -336,7 +336,7 @@ def test_schedules_are_part_of_the_callers_transaction(db: fdb.Database, queue: 
         both(db, True)
     assert queue.schedules.list(db) == []
     both(db, False)
-    assert_depth(db, queue, ready=1, delayed=1)
+    assert_depth(db, queue, ready=1, scheduled=1)
     intact(db, queue)
 
 

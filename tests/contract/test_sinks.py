@@ -195,7 +195,8 @@ def test_whatever_an_enqueue_takes(db: Database, queue: Queue, sink: Sink) -> No
     publish(db, sink, 0, stager.finish())
 
     depth = queue.depth(db)
-    assert (depth.enqueued, depth.delayed, depth.ready) == (7, 1, 6)
+    counted = depth.enqueued, depth.scheduled, depth.ready, depth.waiting
+    assert counted == (7, 1, 5, 1)
     assert sink.state(db).new == 7
     first, *rest = queue.peek(db, 9)
     assert (first.payload, first.priority, first.headers) == (b"plain", 9, {"region": "eu", "n": 7})

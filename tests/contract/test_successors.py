@@ -283,7 +283,7 @@ def test_a_batch_whose_lease_is_lost_in_part_is_handled_one_by_one(
     # Then what follows a message comes with it alone
     assert sizes == [3, 1, 1, 1]
     assert ready(db, parcels) == [b"0", b"2"]
-    assert orders.depth(db) == Depth(enqueued=3, done=2, delayed=1)
+    assert orders.depth(db) == Depth(enqueued=3, done=2, scheduled=1)
 
 
 def test_verdicts_of_a_batch_are_settled_with_its_successors(

@@ -192,7 +192,7 @@ def test_an_exception_surfaces_where_the_message_was_enqueued_and_is_settled_by_
     fdbqueue_eager(queue, handle)
     with pytest.raises(KeyError, match="missing"):
         queue.enqueue(fdbqueue_db, b"a")
-    assert_depth(fdbqueue_db, queue, enqueued=1, delayed=1)
+    assert_depth(fdbqueue_db, queue, enqueued=1, retrying=1)
     fdbqueue_eager.run()
     fdbqueue_clock.seconds += 61
     with pytest.raises(KeyError, match="missing"):
@@ -212,7 +212,7 @@ def test_an_error_of_the_store_in_a_handler_is_not_one_of_the_commit_that_called
     fdbqueue_eager(queue, handle)
     with pytest.raises(RuntimeError, match="a handler failed"):
         place(fdbqueue_db, queue, b"a")
-    assert_depth(fdbqueue_db, queue, enqueued=1, delayed=1)
+    assert_depth(fdbqueue_db, queue, enqueued=1, retrying=1)
 
 
 def test_a_verdict_is_no_exception_of_the_test(
@@ -226,7 +226,7 @@ def test_a_verdict_is_no_exception_of_the_test(
     fdbqueue_eager(queue, handle)
     queue.enqueue(fdbqueue_db, b"bad")
     queue.enqueue(fdbqueue_db, b"early")
-    assert_depth(fdbqueue_db, queue, dead=1, delayed=1, ready=0)
+    assert_depth(fdbqueue_db, queue, dead=1, scheduled=1, ready=0)
 
 
 def test_time_moves_for_queues_that_the_code_under_test_opens(

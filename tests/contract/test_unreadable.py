@@ -187,7 +187,7 @@ def test_what_waits_and_cannot_be_read_can_be_purged(
     queue.enqueue(db, b"ahead", key="k")
     queue.enqueue(db, b"bad", key="k", delay=delay)
     spoil(db, queue, kind, stored)
-    assert queue.purge(db, states=["ready", "delayed"]).taken == 2
+    assert queue.purge(db, states=["ready", "waiting", "scheduled"]).taken == 2
     assert queue.keys["k"].state(db).waiting == 0
     assert {each.kind for each in queue.admin.verify(db).deviations} <= {"counter", *ASTRAY}
 
@@ -288,7 +288,7 @@ def test_a_level_that_no_queue_has_is_unreadable(
         spoil(db, queue, QueueKeys.delayed, Delayed(position, packed.pack()).pack())
         assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
         position = Position(4, 0, bytes(8))
-    assert queue.purge(db, states="delayed").taken == 1
+    assert queue.purge(db, states="scheduled").taken == 1
 
 
 @pytest.mark.parametrize("stored", [b"\xff" * 8, b"\x01" * 9])

@@ -193,7 +193,7 @@ def test_the_workers_own_maximum_of_attempts_and_backoff_come_first(
     with worker.add(
         queue, Failing(99), fail=Fail(max_attempts=2, backoff=tenacity.wait_fixed(3600))
     ):
-        eventually(lambda: queue.depth(db).delayed == 1)
+        eventually(lambda: queue.depth(db).retrying == 1)
         pass_time(db, queue, clock, 3601)
         eventually(lambda: queue.depth(db).dead == 1)
 
@@ -201,7 +201,7 @@ def test_the_workers_own_maximum_of_attempts_and_backoff_come_first(
 def test_a_handler_says_when_to_try_again_or_that_it_never_will(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     with Worker(db, 1).add(queue, Failing(99, lambda: Retry("later", seconds=3600))):
-        eventually(lambda: queue.depth(db).delayed == 1)
+        eventually(lambda: queue.depth(db).retrying == 1)
     queue.enqueue(db, b"b")
     with Worker(db, 1).add(queue, Failing(99, lambda: Reject("poison"))):
         eventually(lambda: queue.depth(db).dead == 1)

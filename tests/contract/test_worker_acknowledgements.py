@@ -170,7 +170,7 @@ def test_who_lost_a_lease_does_not_keep_others_from_their_acknowledgement(
         handler._barrier.wait(DEADLINE)
         # Then the others are done
         eventually(lambda: queue.depth(db).done == 3)
-    assert queue.depth(db) == Depth(enqueued=4, done=3, delayed=1)
+    assert queue.depth(db) == Depth(enqueued=4, done=3, scheduled=1)
     assert "was lost" in caplog.text
 
 

@@ -137,7 +137,7 @@ def test_a_handler_of_a_batch_returns_verdicts(
     assert calls == [20]
     assert db[space.pack(("seen",))] == (b"20" if transactional else None)
     depth = queue.depth(db)
-    assert (depth.dead, depth.delayed, depth.purged) == (1, 2, 1)
+    assert (depth.dead, depth.retrying + depth.scheduled, depth.purged) == (1, 2, 1)
     (letter,) = queue.dead.list(db)
     assert (letter.message.payload, letter.death.reason) == (b"3", "Reject: no address")
 

@@ -59,10 +59,10 @@ def test_a_drain_takes_what_waits_under_ordering_keys_and_says_what_it_left(
     done = drain(db, queue, tmp_path / "out", max_messages=8, spark=spark)
 
     assert (done.rows, queue.depth(db).done) == (30, 30)
-    assert (done.left.ready, done.left.delayed, done.left.leased) == (1, 1, 1)
+    assert (done.left.waiting, done.left.scheduled, done.left.leased) == (1, 1, 1)
     assert done.left.why == (
-        "1 waiting for others of their ordering keys",
-        "1 delayed",
+        "1 waiting for others of their keys or limits",
+        "1 scheduled",
         "1 leased by other consumers",
     )
     assert queue.admin.verify(db).ok

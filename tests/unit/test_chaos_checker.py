@@ -11,8 +11,10 @@ from workload.checker import check
 from workload.history import Operation, Recorder, read
 from workload.place import BROWSERS
 
+from fdbqueue.values.states import State
+
 MS = 1_000_000
-STATES = ("ready", "delayed", "leased", "dead", "done", "expired", "purged")
+STATES = tuple(state.value for state in State)
 
 
 class History:

@@ -189,7 +189,7 @@ RUNS = [
     StagedRun(5, 6, [PACKED, PACKED]),
     StagedRun(5, 3, [PACKED], 1_700_000_060_000, "d-1", False),
 ]
-COUNTERS = (3, 1, 0, 1, 0, 1, 0, 0, 3)
+COUNTERS = (3, 1, 0, 0, 0, 1, 0, 1, 0, 0, 3)
 EVENT = ("lease", ID, 5, 1, "billing", 1_700_000_000_000, ID)
 MOVED_EVENT = (*EVENT[:6], "05-00000000012d-00112233445566ff")
 STAMP = bytes(range(10))
@@ -437,7 +437,7 @@ VECTORS: dict[str, Vector] = {
         QUEUE.count(5),
         pack_counters(COUNTERS),
         (QUEUE.count.parse, (5,)),
-        (lambda v: unpack_counters(v, 9), COUNTERS),
+        (lambda v: unpack_counters(v, 11), COUNTERS),
     ),
     "CHANGE": Vector(QUEUE.change, pack_index(12), None, (unpack_index, 12)),
     "CHANGE, of a subscription": Vector(

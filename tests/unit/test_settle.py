@@ -83,5 +83,5 @@ def test_what_waits_leaves_once_it_may_not_be_delivered(envelope: Envelope, end:
     found = unfit(message(envelope), NOW_MS)
     assert found is not None
     assert found.end is end
-    assert {(State.READY, end), (State.DELAYED, end)} <= ENDINGS.keys()
+    assert {(State.READY, end), (State.SCHEDULED, end)} <= ENDINGS.keys()
     assert unfit(message(NEW), NOW_MS) is None

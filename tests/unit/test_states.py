@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 from fdbqueue.values.model import Depth
-from fdbqueue.values.states import TRANSITIONS, State
+from fdbqueue.values.states import TRANSITIONS, State, exactly
 
 ENDS = {State.DONE, State.EXPIRED, State.PURGED}
 
 
 def test_every_state_can_be_reached_and_ends_are_final() -> None:
-    assert {edge.target for edge in TRANSITIONS} == set(State)
+    ways = [(waits, failed) for waits in (False, True) for failed in (False, True)]
+    reached = {
+        exactly(edge.target, waits=waits, failed=failed)
+        for edge in TRANSITIONS
+        for waits, failed in ways
+    }
+    assert reached == set(State)
     assert not ENDS & {edge.source for edge in TRANSITIONS}
 
 

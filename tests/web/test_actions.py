@@ -127,9 +127,9 @@ def test_another_process_shows_what_became_of_a_run(
         ("move-dead", {"target": "other", "reason": "b"}, "1 dead letter moved.", (2, 1, 2)),
         ("purge", {}, "2 messages removed.", (0, 1, 3)),
         ("purge", {"selector": "n = 10"}, "1 message removed.", (1, 1, 3)),
-        ("purge", {"state": "delayed"}, "1 message removed.", (2, 0, 3)),
+        ("purge", {"state": "scheduled"}, "1 message removed.", (2, 0, 3)),
         ("move", {"target": "other", "selector": "n = 10"}, "1 message moved.", (1, 1, 3)),
-        ("move", {"target": "other", "state": "delayed"}, "1 message moved.", (2, 0, 3)),
+        ("move", {"target": "other", "state": "scheduled"}, "1 message moved.", (2, 0, 3)),
     ],
 )
 def test_an_action_does_what_it_says_and_no_more(
@@ -154,9 +154,9 @@ def test_an_action_does_what_it_says_and_no_more(
     count = int(told.split()[0])
     assert f" {count} " in question
     depth = queue.depth(db)
-    assert (depth.ready, depth.delayed, depth.dead) == left
+    assert (depth.ready, depth.scheduled, depth.dead) == left
     moved = other.depth(db)
-    assert moved.ready + moved.delayed == (count if "move" in action else 0)
+    assert moved.ready + moved.scheduled == (count if "move" in action else 0)
     assert [line.count for line in log(db, space)] == [count, count]
 
 

@@ -57,8 +57,8 @@ def test_the_overview_counts_each_queue(
 
     idle, orders = rows(text)
     assert "paused" in idle
-    ready, _, _, _, _, in_flight, delayed, dead = cells(orders)
-    assert (ready, in_flight, delayed, dead) == ("2", "1", "1", "1")
+    ready, _, _, _, _, waiting, retrying, scheduled, leased, dead = cells(orders)
+    assert (ready, waiting, retrying, scheduled, leased, dead) == ("2", "0", "0", "1", "1", "1")
     assert 'data-since="' in orders
     assert [*map(str.strip, re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", text)[0])] == [
         "Queues",
@@ -106,7 +106,7 @@ def test_a_queue_lists_delayed_messages_and_those_that_wait_for_a_key(
     late = queue.enqueue(db, b"late", delay=3600)
     keyed = [queue.enqueue(db, b"x", key="tenant-1") for _ in range(3)]
 
-    assert ids(get(pages, "/queue", queue="orders", state="delayed")) == [late]
+    assert ids(get(pages, "/queue", queue="orders", state="scheduled")) == [late]
     assert ids(get(pages, "/queue", queue="orders", state="waiting")) == keyed[1:]
 
 

@@ -143,7 +143,7 @@ def test_a_look_at_everything_keeps_the_watches_and_sees_what_they_do_not(
 
         queue.enqueue(db, b"later", delay=3600, priority=1)
         viewer.wait(lambda change: change.names == {"orders"})
-        assert watching.look().views["orders"].depth.delayed == 1
+        assert watching.look().views["orders"].depth.scheduled == 1
         queue.enqueue(db, b"x", priority=1)
         eventually(lambda: watching.look().views["orders"].depth.ready == 2)
 

@@ -122,7 +122,7 @@ def _prove(db: fdb.Database, queue: Queue[bytes], place: Place, flights: Sequenc
     """Tell from the store what must hold if every message had its effect exactly once."""
     _step("Proving from the store that every message had its effect exactly once")
     depth, effects = queue.depth(db), processes.effects(place, db)
-    rest = depth.ready + depth.delayed + depth.leased + depth.dead
+    rest = depth.unsettled + depth.dead
     once = effects.count(1)
     return _claims(
         {

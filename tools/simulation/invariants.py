@@ -52,7 +52,7 @@ def purge(place: Place) -> None:
     """Remove the dead letters, with all that they keep, and the callbacks."""
     for queue in place.every:
         queue.purge(place.db, states="dead")
-    place.callbacks.purge(place.db, states=["ready", "delayed"])
+    place.callbacks.purge(place.db, states=["ready", "waiting", "retrying", "scheduled"])
 
 
 def asked(seam: Seam, seconds: float) -> list[str]:

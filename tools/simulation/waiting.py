@@ -56,7 +56,7 @@ def coming(place: Place, name: str, chance: random.Random) -> Callable[[], objec
 
     def hurried() -> Callable[[], object]:
         queue.enqueue_many(db, some(delay=_FOR_LONG))
-        return partial(queue.retry, db, states="delayed")
+        return partial(queue.retry, db, states=["retrying", "scheduled"])
 
     def moved() -> Callable[[], object]:
         place.callbacks.enqueue_many(db, some())

@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from fdbqueue.values.states import State
+
 from . import monitor, replay, sources
 from .history import Operation
 from .place import BROWSERS, MAX_ATTEMPTS, MAX_DEATHS, MAX_SKEW_MS, REGIONS
@@ -179,7 +181,7 @@ def counters(view: View) -> Iterator[Violation]:
             yield violation("counter", text)
         if depth["dead"] != len(dead):
             yield violation("counter", f"{queue}: dead {depth['dead']}, but {len(dead)} are")
-        states = ("ready", "delayed", "leased", "dead", "done", "expired", "purged")
+        states = [state.value for state in State]
         if depth["enqueued"] != sum(depth[state] for state in states):
             yield violation("counter", f"{queue}: {depth} does not add up")
 

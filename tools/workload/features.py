@@ -601,8 +601,8 @@ def change_some(c: Client) -> None:
         "move": lambda: origin.move(db, target, **chosen),
         "copy": lambda: origin.copy(db, target, **chosen) if "ids" in chosen else None,
         "retry": lambda: queue.retry(db, at_once=chance.choice([None, 10]), **chosen),
-        "retry later ones": lambda: queue.retry(db, states="delayed", **chosen),
-        "purge": lambda: queue.purge(db, states=["dead", "delayed"], **chosen),
+        "retry later ones": lambda: queue.retry(db, states=["retrying", "scheduled"], **chosen),
+        "purge": lambda: queue.purge(db, states=["dead", "retrying", "scheduled"], **chosen),
         "move all": lambda: origin.move(db, target),
         "retry all": lambda: queue.retry(db),
     }
@@ -661,7 +661,7 @@ def subscribe(c: Client) -> None:
 def look_around(c: Client) -> None:
     queue, db, root, chance = c.place.mixed, c.db, c.place.root, c.random
     one = chance.choice(list(c.ids) or [f"00-{0:012x}-{0:016x}"])
-    state = chance.choice(["ready", "delayed", "waiting"])
+    state = chance.choice(["ready", "scheduled", "retrying", "waiting"])
     leased = c.held[0][1][0] if c.held else None
 
     def result() -> object:

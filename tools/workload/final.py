@@ -143,7 +143,8 @@ def drain(place: Place, recorder: Recorder) -> None:
 def _nothing_due(place: Place, queue: Queue) -> None:
     """Whoever is told that a queue is empty, is when nothing is due any more."""
     since = world.time() * 1000 - DUE_MS
-    for each in queue.messages(place.db, "delayed", 1000):
+    later = ("retrying", "scheduled")
+    for each in [one for state in later for one in queue.messages(place.db, state, 1000)]:
         if each.due_at_ms is not None and each.due_at_ms < since:
             raise AssertionError(f"false empty: {queue.name}: {each.id} has been due")
 
@@ -166,7 +167,7 @@ def _take(place: Place, recorder: Recorder, name: str, region: str | None) -> in
 def _left(place: Place, queue: Queue) -> bool:
     """Whether something of a queue may still be delivered."""
     depth = queue.depth(place.db)
-    return depth.ready + depth.leased + depth.delayed > 0
+    return depth.unsettled > 0
 
 
 def look_to_the_end(place: Place, browser: str) -> None:

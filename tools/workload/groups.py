@@ -18,12 +18,12 @@ def callbacks(place: Place) -> Counter[str]:
     place.callbacks.admin.sweep(place.db)
     messages = [*place.callbacks.browse(place.db)]
     # Whose clock was ahead has put some off.
-    messages += [each.message for each in place.callbacks.messages(place.db, "delayed", 1_000)]
+    messages += [each.message for each in place.callbacks.messages(place.db, "scheduled", 1_000)]
     return Counter(str(each.headers["group"]) for each in messages)
 
 
 def wrong(place: Place, queue: Queue, called: Mapping[str, int]) -> Iterator[str]:
-    """What is wrong with the groups of a queue of which nothing is ready, delayed or leased."""
+    """What is wrong with the groups of a queue of which nothing is left to handle."""
     for group in _all(place, queue):
         calls = called.get(group.name, 0)
         if group.left and group.left != group.dead:

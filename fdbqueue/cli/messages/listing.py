@@ -24,7 +24,7 @@ HEADERS_SHOWN = 24
 """Characters of the headers in a table; --json prints all of them."""
 BATCH = 1_000
 
-State = Literal["ready", "delayed", "waiting", "leased", "dead"]
+State = Literal["ready", "waiting", "retrying", "scheduled", "leased", "dead"]
 Found = Any
 """A message in a listing: a ``MessageState``, ``LeasedMessage`` or ``DeadMessage``."""
 Table = tuple[list[str], list[tuple[object, ...]]]
@@ -38,8 +38,8 @@ def list_(
         State | None,
         Option(
             metavar="STATE",
-            help="ready, delayed, waiting for others of an ordering key, leased, or dead. The "
-            "default is ready, or dead with --reason, --since or --until.",
+            help="ready, waiting (for a key or a limit), retrying, scheduled, leased, or dead. "
+            "The default is ready, or dead with --reason, --since or --until.",
         ),
     ] = None,
     consumer: Annotated[
@@ -56,7 +56,7 @@ def list_(
 ) -> None:
     """List messages without receiving them: the first that are ready, or those that match.
 
-    Ready messages appear in the order of delivery, delayed ones by the time they become ready,
+    Ready messages appear in the order of delivery, retrying and scheduled ones by their times,
     leased ones with their consumers and tokens, and dead letters in the order of their deaths with
     their reasons. Listing reads page by page, so the result is not a snapshot of one instant. You
     can enqueue again what --json prints.
@@ -66,7 +66,7 @@ def list_(
       fdbq message list orders --max 1 --watch 1
       fdbq message list orders --match "region = 'eu' AND age > 60000"
       fdbq message list orders --level 0 --all --json > urgent.json
-      fdbq message list orders --state delayed
+      fdbq message list orders --state retrying
       fdbq message list orders --state leased --consumer billing
       fdbq message list orders --state dead --error timeout --since 2h
     """
@@ -88,7 +88,7 @@ def list_(
         shown, cut = listings.first(found(), most)
         total = None
         if cut and not filters.given and consumer is after is None:
-            total = getattr(queue.depth(db), state) if kind.counted else None
+            total = getattr(queue.depth(db), state)
         more = listings.more(kind.noun, len(shown), kind.id(shown[-1]), total) if cut else None
         return _view(kind, shown, empty, more)
 
@@ -149,7 +149,7 @@ def _dead(
 
 
 class Kind(Struct, frozen=True):
-    """How messages of a state are read and shown. counted: whether the queue counts them."""
+    """How messages of a state are read and shown."""
 
     noun: str
     read: Callable[..., Iterator[Found]]
@@ -157,7 +157,6 @@ class Kind(Struct, frozen=True):
     table: Callable[[Sequence[Found]], Table]
     json: Callable[[Found], dict[str, Any]]
     id: Callable[[Found], str] = lambda each: each.id
-    counted: bool = True
 
 
 def message_table(
@@ -169,13 +168,16 @@ def message_table(
     columns: dict[str, list[Any]] = {
         "id": [message.id for message in messages],
         "due in": ["" if due is None else terminal.age(due - now_ms) for due in dues],
-        "key": [each.message.key if each.waits_for_key else "" for each in states],
+        "waits for": [
+            "" if each.waits_for is None else json_schema.gate_text(each.waits_for)
+            for each in states
+        ],
         "prio": [message.priority for message in messages],
         "failed": [message.attempts for message in messages],
         "headers": [_headers(message.headers) for message in messages],
         "payload": [terminal.excerpt(message.payload) for message in messages],
     }
-    for optional in ("due in", "key", "failed", "headers"):
+    for optional in ("due in", "waits for", "failed", "headers"):
         if not any(columns[optional]):
             del columns[optional]
     return [*columns], [*zip(*columns.values(), strict=True)]
@@ -226,21 +228,18 @@ def _headers(headers: fdbqueue.Headers) -> str:
     return text if len(text) <= HEADERS_SHOWN else f"{text[: HEADERS_SHOWN - 1]}…"
 
 
-def _kind_of_waiting(state: str, *, counted: bool) -> Kind:
+def _kind_of_waiting(state: str) -> Kind:
     return Kind(
         f"{state} message",
         waiting,
         lambda each: each.message,
         _waiting_table,
         json_schema.waiting_json,
-        counted=counted,
     )
 
 
 KINDS = {
-    "ready": _kind_of_waiting("ready", counted=False),  # the queue counts them with those waiting
-    "delayed": _kind_of_waiting("delayed", counted=True),
-    "waiting": _kind_of_waiting("waiting", counted=False),
+    **{each: _kind_of_waiting(each) for each in ("ready", "waiting", "retrying", "scheduled")},
     "leased": Kind(
         "leased message",
         _leased,

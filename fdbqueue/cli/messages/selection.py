@@ -20,7 +20,9 @@ from ..streams.columns import HeaderColumns, Schema
 from .filters import Filters, Wanted
 from .leases import leases_of
 
-WHOLE = ("ready", "delayed", "dead")
+COMING = ("ready", "waiting")
+LATER = ("retrying", "scheduled")
+WHOLE = (*COMING, *LATER, "dead")
 """States of messages that nobody holds."""
 BATCH = 100
 """Dead letters in a transaction of a redrive."""
@@ -97,12 +99,12 @@ class Verb(Struct, frozen=True):
 
 @grouped
 def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -> None:
-    """Remove ready and delayed messages before they are delivered, and cancel those being handled.
+    """Remove messages before they are delivered, and cancel those that are being handled.
 
     A message that is being handled is never delivered again, and its handler can see that; it ends
     as its handler does. Dead letters, and messages in a batch of a stream, stay. Choose by ID, with
-    filters, or with --all; --state is ready, delayed or leased, by default all of them. The exit
-    code is 1 if any message was not cancelled, or none matches.
+    filters, or with --all; --state is any but dead, by default all of these. The exit code is 1 if
+    any message was not cancelled, or none matches.
 
     \b
     Examples:
@@ -121,7 +123,7 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) 
         waiting = [each for each in part.states if each != "leased"]
         return len(running) + (part.change(queue.cancel, waiting) if waiting else 0)
 
-    states = ("ready", "delayed", "leased")
+    states = (*COMING, *LATER, "leased")
     verb = Verb("cancel", "cancelled", states, states, run, told={"running": running})
     _change(verb, name, ids, choice, change)
 
@@ -148,8 +150,9 @@ def edit(
     """Change the priority or time of waiting messages.
 
     A message that changes its level goes to the end of the new level. Leased and dead messages do
-    not change. Choose by ID, with filters, or with --all; --state is ready or delayed, by default
-    both. The exit code is 1 if any message was not changed, or none matches.
+    not change. Choose by ID, with filters, or with --all; --state is ready, waiting, retrying or
+    scheduled, by default all of these. The exit code is 1 if any message was not changed, or none
+    matches.
 
     \b
     Examples:
@@ -163,7 +166,7 @@ def edit(
     def run(part: Part) -> int:
         return part.change(partial(part.queue.edit, priority=priority, delay=delay, at=moment))
 
-    states = ("ready", "delayed")
+    states = (*COMING, *LATER)
     _change(Verb("edit", "edited", states, states, run, asks=False), name, ids, choice, change)
 
 
@@ -184,11 +187,12 @@ def retry(
     header_columns: HeaderColumns = None,
     change: Change,
 ) -> None:
-    """Deliver dead letters again.
+    """Deliver dead letters again, or those at once that come later.
 
-    They go to the end of their level and start with no attempts. A dead letter stays if another
-    message now holds its unique key. Choose by ID, with filters, or with --all. The exit code is 1
-    if any message is not retried, or none matches.
+    Dead letters go to the end of their level and start with no attempts. A dead letter stays if
+    another message now holds its unique key. Choose by ID, with filters, or with --all; --state is
+    dead, retrying or scheduled, by default dead. The exit code is 1 if any message is not retried,
+    or none matches.
 
     Where a selector is not enough, --where takes a condition in SQL, which Spark evaluates. The
     columns are those of the table of dead letters: id, payload (as text), headers, priority, level,
@@ -199,6 +203,7 @@ def retry(
     Examples:
       fdbq message retry orders 05-000000000001-83ca4e58174f03bb
       fdbq message retry orders --error timeout --since 2h --rate 50 --yes
+      fdbq message retry orders --state retrying --all
       fdbq message retry orders --queue mail --match "region = 'eu'" --dry-run
       fdbq message retry orders --all --yes
       fdbq message retry orders --where "reason LIKE '%timeout%' AND died_at > '2026-05-01'"
@@ -227,7 +232,7 @@ def retry(
         at_once = None if rate is None else max(1, min(BATCH, int(rate / 10)))
         return part.change(partial(part.queue.retry, at_once=at_once))
 
-    verb = Verb("retry", "retried", ("dead",), ("dead",), run, asks=False)
+    verb = Verb("retry", "retried", ("dead", *LATER), ("dead",), run, asks=False)
     _change(verb, name, ids, choice, change)
 
 
@@ -235,8 +240,8 @@ def retry(
 def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -> None:
     """Remove messages for good; they are not delivered. Leased messages stay with their consumers.
 
-    Choose by ID, with filters, or with --all; --state is ready, delayed or dead, by default ready,
-    or dead with --reason, --since or --until.
+    Choose by ID, with filters, or with --all; --state is any but leased, by default ready and
+    waiting, or dead with --reason, --since or --until.
     The exit code is 1 if any message was not removed, or none matches.
 
     \b
@@ -250,7 +255,7 @@ def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -
     def run(part: Part) -> int:
         return part.change(part.queue.purge)
 
-    _change(Verb("purge", "purged", WHOLE, ("ready",), run), name, ids, choice, change)
+    _change(Verb("purge", "purged", WHOLE, COMING, run), name, ids, choice, change)
 
 
 @grouped
@@ -261,8 +266,8 @@ def move(
 
     One transaction removes a message here and adds it there. There it has a new id and no attempts;
     a dead letter is ready there, and remembers how it died. To continue after an interruption, run
-    the same command again. Choose by ID, with filters, or with --all; --state is ready, delayed or
-    dead, by default ready. The exit code is 1 if any message was not moved, or none matches.
+    the same command again. Choose by ID, with filters, or with --all; --state is any but leased,
+    by default ready and waiting. The exit code is 1 if any message was not moved, or none matches.
 
     \b
     Examples:
@@ -274,7 +279,7 @@ def move(
     def run(part: Part) -> int:
         return part.change(partial(part.queue.move, target=target))
 
-    verb = Verb("move", "moved", WHOLE, ("ready",), run, target=target)
+    verb = Verb("move", "moved", WHOLE, COMING, run, target=target)
     _change(verb, name, ids, choice, change)
 
 
@@ -284,8 +289,8 @@ def copy(
 ) -> None:
     """Copy messages to another queue. The originals stay as they are.
 
-    Choose by ID, with filters, or with --all; --state is ready, delayed or dead, by default ready,
-    or dead with --reason, --since or --until.
+    Choose by ID, with filters, or with --all; --state is any but leased, by default ready and
+    waiting, or dead with --reason, --since or --until.
     The exit code is 1 if any message was not copied, or none matches.
 
     \b
@@ -296,7 +301,7 @@ def copy(
     def run(part: Part) -> int:
         return part.change(partial(part.queue.copy, target=target))
 
-    verb = Verb("copy", "copied", WHOLE, ("ready",), run, asks=False, target=target)
+    verb = Verb("copy", "copied", WHOLE, COMING, run, asks=False, target=target)
     _change(verb, name, ids, choice, change)
 
 

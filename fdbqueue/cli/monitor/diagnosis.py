@@ -168,7 +168,7 @@ def queue(seen: Seen) -> Iterator[Finding]:
             "ago, and no consumer reclaims the messages"
         )
         yield found(WARNING, "leases", detail, f"fdbq debug sweep {quoted}")
-    held = depth.ready + depth.delayed + depth.leased
+    held = depth.unsettled
     for unit, limit, holds in (
         ("messages", seen.options.bounds.messages, held),
         ("bytes", seen.options.bounds.bytes, depth.ready_bytes),

@@ -18,9 +18,8 @@ from fdbqueue.values.model import Depth
 from .. import context, durations, terminal
 from ..queues import overview
 
-BATCH = 200
-"""Queues whose oldest messages are read in one transaction."""
-COLUMNS = ("queue", "ready", "delayed", "leased", "dead", "in/s", "out/s", "oldest")
+STATES = ("ready", "waiting", "retrying", "scheduled", "leased", "dead")
+COLUMNS = ("queue", *STATES, "in/s", "out/s", "oldest")
 RIGHT = ("in/s", "out/s", "oldest")
 
 
@@ -96,13 +95,10 @@ def _quits_within(seconds: float) -> bool:
 
 
 def _look(db: fdbqueue.fdb.Database) -> Look:
-    from fdbqueue.queue.overview import ready_since_ms
     from fdbqueue.store import status
 
     found = [*overview.surveyed(db)]
-    since: dict[str, int] = {}
-    for start in range(0, len(found), BATCH):
-        since |= ready_since_ms(db, found[start : start + BATCH], root=context.subspace())
+    since, _ = overview.attended(db, found)
     return Look(time.monotonic(), dict(found), since, status.conflicts(db))
 
 
@@ -122,7 +118,7 @@ def lines(before: Look, now: Look, store: str, width: int | None) -> list[str]:
     total = sum((seen.depth for _, seen, _ in rows), Depth())
     totals = [
         terminal.count(len(rows), "queue"),
-        *(f"{state} {getattr(total, state):,}" for state in ("ready", "leased", "dead")),
+        *(f"{state} {getattr(total, state):,}" for state in STATES),
         *(
             f"{way} {_rate(sum(rates[n] for *_, rates in rows))}/s"
             for n, way in enumerate(("in", "out"))
@@ -137,7 +133,7 @@ def lines(before: Look, now: Look, store: str, width: int | None) -> list[str]:
     cells = [
         [
             name + (" (unreadable)" if seen.unreadable else " (paused)" * seen.options.paused),
-            *(getattr(seen.depth, state) for state in COLUMNS[1:5]),
+            *(getattr(seen.depth, state) for state in STATES),
             *map(_rate, rates),
             terminal.age(clock_ms - now.ready_since_ms[name]) if name in now.ready_since_ms else "",
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
+from msgspec import Struct
 from msgspec.structs import asdict
 from typer import Argument, Option
 
@@ -12,12 +13,16 @@ import fdbqueue
 from fdbqueue.values.options import QueueOptions
 
 from ...errors import QueueNotFound
-from .. import context, listings, terminal
+from .. import context, json_schema, listings, terminal
 from ..parameters import Limit, ListOutput, Output, QueueName, grouped
 from . import options
 
-STATES = ("ready", "delayed", "leased", "dead", "done", "enqueued")
-Column = Literal["name", "ready", "delayed", "leased", "dead", "done", "enqueued"]
+LOOKED_AT, SHOWN = 1_000, 10
+"""At how many keys and limits with a backlog it looks, and how many it shows."""
+BATCH = 200
+"""Queues whose oldest messages and consumers are read in one transaction."""
+STATES = ("ready", "waiting", "retrying", "scheduled", "leased", "dead", "done")
+Column = Literal["name", "ready", "waiting", "retrying", "scheduled", "leased", "dead", "done"]
 """What a list of queues is sorted by."""
 
 
@@ -28,7 +33,7 @@ def list_(
     ] = "",
     sort: Annotated[
         Column,
-        Option(metavar="COLUMN", help="Sort by name, or by ready, delayed, … in falling order."),
+        Option(metavar="COLUMN", help="Sort by name, or by ready, waiting, … in falling order."),
     ] = "name",
     non_empty: Annotated[
         bool, Option("--non-empty", help="Only queues that hold messages in any state.")
@@ -69,24 +74,38 @@ def list_(
             found.sort(key=lambda each: -int(getattr(each[1].depth, sort)))
         shown, cut = listings.first(found, limit)
         more = listings.more("queue", len(shown), shown[-1][0], len(found)) if cut else None
-        if prefix or non_empty or after is not None:
-            return _listing(shown, "no queue matches", more)
-        empty = f"no queues in {fdbqueue.describe(db)}: create one with fdbq queue create"
-        return _listing(shown, empty, more)
+        empty = "no queue matches"
+        if not (prefix or non_empty or after is not None):
+            empty = f"no queues in {fdbqueue.describe(db)}: create one with fdbq queue create"
+        return _listing(db, shown, empty, more)
 
     listings.show(look, output)
 
 
 def held(depth: fdbqueue.Depth) -> int:
     """How many messages a queue holds."""
-    return depth.ready + depth.delayed + depth.leased + depth.dead
+    return depth.unsettled + depth.dead
 
 
 def _listing(
-    found: Sequence[tuple[str, fdbqueue.queue.overview.Surveyed]], empty: str, more: str | None
+    db: fdbqueue.fdb.Database,
+    found: Sequence[tuple[str, fdbqueue.queue.overview.Surveyed]],
+    empty: str,
+    more: str | None,
 ) -> listings.View:
-    rows = [[name, *(getattr(seen.depth, state) for state in STATES)] for name, seen in found]
-    headers = ["queue", *STATES]
+    since, workers = attended(db, found)
+    now_ms = fdbqueue.Clock().wall_ms()
+    rows = [
+        [
+            name,
+            seen.depth.ready,
+            terminal.age(now_ms - since[name]) if name in since else "",
+            *(getattr(seen.depth, state) for state in STATES[1:]),
+            workers.get(name, 0),
+        ]
+        for name, seen in found
+    ]
+    headers = ["queue", "ready", "oldest", *STATES[1:], "workers"]
     notes = ["unreadable" if s.unreadable else "paused" * s.options.paused for _, s in found]
     if any(notes):
         headers.append("")
@@ -95,12 +114,30 @@ def _listing(
         {
             "queue": name,
             **asdict(seen.depth),
+            "ready_since": json_schema.when(since[name]) if name in since else None,
+            "workers": workers.get(name, 0),
             "paused": note == "paused",
             "unreadable": note == "unreadable",
         }
         for (name, seen), note in zip(found, notes, strict=True)
     ]
     return listings.table(headers, rows, values, empty, more)
+
+
+def attended(
+    db: fdbqueue.fdb.Database, found: Sequence[tuple[str, fdbqueue.queue.overview.Surveyed]]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Since when the oldest ready message of each queue waits, by the wall clock in milliseconds;
+    and how many consumers take messages. Some hundred queues in each transaction."""
+    from fdbqueue.queue import overview
+
+    since: dict[str, int] = {}
+    workers: dict[str, int] = {}
+    for start in range(0, len(found), BATCH):
+        some = found[start : start + BATCH]
+        since |= overview.ready_since_ms(db, some, root=context.subspace())
+        workers |= overview.workers(db, [name for name, _ in some], root=context.subspace())
+    return since, workers
 
 
 def surveyed(
@@ -122,9 +159,10 @@ def of(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.queue.overv
 
 @grouped
 def show(name: QueueName, *, output: Output) -> None:
-    """Show a queue's options, and its messages by priority level.
+    """Show a queue's options, its messages by priority level, and what waits for what.
 
-    Only --json includes options that have their default.
+    Of keys and limits for which messages wait, those with the most are shown. Only --json includes
+    options that have their default.
 
     \b
     Examples:
@@ -137,17 +175,56 @@ def show(name: QueueName, *, output: Output) -> None:
         from fdbqueue.messages.delivery import limits
 
         found = of(db, queue)
-        staged = queue.streams.undecided(db) if found.unreadable is None else {}
+        if found.unreadable is not None:
+            return _fields(name, found, 0, None, [])
+        staged = queue.streams.undecided(db)
         coming = None
-        if found.unreadable is None and found.options.rate is not None:
+        if found.options.rate is not None:
             coming = queue._read(db, lambda tr: limits.next_seconds(tr, queue._scope(tr)))
-        return _fields(name, found, sum(sink.rows for sink in staged.values()), coming)
+        rows = sum(sink.rows for sink in staged.values())
+        return _fields(
+            name, found, rows, coming, backlogs(db, queue) if found.depth.waiting else []
+        )
 
     listings.show(look, output)
 
 
+class Backlog(Struct, frozen=True):
+    """Messages of a queue that wait for a key or a limit: for which, how many (of a limit, of its
+    first thousand), and why."""
+
+    gate: str
+    waiting: int
+    why: str
+
+
+def backlogs(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> list[Backlog]:
+    """What the messages of a queue wait for: the keys and limits for which the most wait."""
+    from .limits import waits_for
+
+    now_ms = fdbqueue.Clock().wall_ms()
+    keys = sorted(queue.keys.waiting(db, LOOKED_AT), key=lambda each: -each.waiting)[:SHOWN]
+    states = [queue.keys[each.key].state(db) for each in keys]
+    found = [
+        Backlog(json_schema.gate_text(each.key), each.waiting, waits_for(each, now_ms))
+        for each in states
+    ]
+    for limit in queue.limits.list(db, LOOKED_AT):
+        if limit.waiting:
+            state = queue.limits[limit.dimension, limit.name].state(db)
+            gate = json_schema.gate_text((limit.dimension, limit.name))
+            if queue.name in state.waiting_in:
+                waiting = state.waiting_in[queue.name]
+                found.append(Backlog(gate, waiting, waits_for(state, now_ms)))
+    return sorted(found, key=lambda each: -each.waiting)[:SHOWN]
+
+
 def _fields(
-    name: str, found: fdbqueue.queue.overview.Surveyed, staged: int, coming: float | None
+    name: str,
+    found: fdbqueue.queue.overview.Surveyed,
+    staged: int,
+    coming: float | None,
+    waits: Sequence[Backlog],
 ) -> listings.View:
     """A queue. coming: in how many seconds its rate lets the next message be taken; None if it does
     so now."""
@@ -169,6 +246,7 @@ def _fields(
             *in_flight,
             *([("next by its rate", paced)] if stored.rate is not None else []),
             *([("staged rows", f"{staged:,} (fdbq stream list)")] if staged else []),
+            *((each.gate, f"{each.waiting:,} {each.why}") for each in waits),
         ],
         {
             "queue": name,
@@ -177,6 +255,7 @@ def _fields(
             "depth": asdict(found.depth),
             "staged": staged,
             "next_seconds": coming,
+            "waits": [asdict(each) for each in waits],
             "levels": {str(level): asdict(depth) for level, depth in levels},
         },
         listings.table(

@@ -33,6 +33,7 @@ from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Depth, Deviation, Position
 from ...values.options import MAX_LEASE_SECONDS
+from ...values.states import State, exactly
 from .. import place, run
 from ..run import AnyRow, One
 
@@ -177,13 +178,14 @@ _READERS: dict[Kind, Callable[[Scope, AnyRow], tuple[Position, Envelope]]] = {
 }
 HOLDERS = tuple(_READERS)
 """The kinds of keys that hold messages."""
-COUNTED: dict[Kind, str] = {
-    QueueKeys.ready: "ready",
-    QueueKeys.lease: "leased",
-    QueueKeys.delayed: "delayed",
-    QueueKeys.dead: "dead",
+COUNTED: dict[Kind, tuple[State, ...]] = {
+    QueueKeys.ready: (State.READY, State.WAITING),
+    QueueKeys.lease: (State.LEASED,),
+    QueueKeys.delayed: (State.SCHEDULED, State.RETRYING),
+    QueueKeys.dead: (State.DEAD,),
 }
-"""The counters of the kinds; messages that wait for their ordering key count as ready."""
+"""The states that the counters of the kinds tell; those that wait are counted with the ready ones:
+their payloads are."""
 _IN_PLACE = (QueueKeys.ready, QueueKeys.waiting)
 """Kinds of messages that were not removed from their positions."""
 
@@ -386,13 +388,13 @@ def tails(audit: Audit, begin: bytes) -> bytes:
 
 
 def counted(audit: Audit, kind: Kind, level: int | None) -> None:
-    """The counters of a state equal a scan, in one level, or in all (None)."""
+    """The counters of the states of a kind equal a scan, in one level, or in all (None)."""
     keys = audit.scope.keys
     sources = [(kind, keys.holding(kind) if level is None else keys.ready.under(level))]
     if kind is QueueKeys.ready:
         sources.append((QueueKeys.waiting, keys.waiting.rows))
     stored = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}
-    counts: Counter[int] = Counter()
+    counts: Counter[tuple[int, State]] = Counter()
     sizes: Counter[int] = Counter()
     places: Counter[Position] = Counter()
     for source, every in sources:
@@ -403,16 +405,19 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
             position, envelope = read
             if level not in (None, position.level):
                 continue
-            counts[position.level] += 1
+            waits, failed = source is QueueKeys.waiting, envelope.has_failed
+            state = exactly(COUNTED[kind][0], waits=waits, failed=failed)
+            counts[position.level, state] += 1
             sizes[position.level] += envelope.size
             places[position] += kind is QueueKeys.lease
     for position, count in places.items():
         if count > 1:
             audit.report("leased twice", position.to_id(), f"it has {count} leases")
-    name = COUNTED[kind]
-    for lv in sorted({*stored, *counts}):
+    for lv in sorted({*stored, *(level for level, _ in counts)}):
         depth = stored.get(lv, Depth())
-        _compare(audit, lv, name, getattr(depth, name), counts[lv])
+        for state in COUNTED[kind]:
+            name = state.value
+            _compare(audit, lv, name, getattr(depth, name), counts[lv, state])
         if kind is QueueKeys.ready:
             _compare(audit, lv, "ready_bytes", depth.ready_bytes, sizes[lv])
 

@@ -58,7 +58,7 @@ class Load(Struct, frozen=True):
 
 def held(depth: Depth) -> Load:
     """What a queue holds of what is bounded."""
-    return Load(depth.ready + depth.delayed + depth.leased, depth.ready_bytes)
+    return Load(depth.unsettled, depth.ready_bytes)
 
 
 def excess(options: QueueOptions, load: Load, share: float = 1.0) -> Load:

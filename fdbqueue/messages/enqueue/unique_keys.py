@@ -23,7 +23,7 @@ from ...schema.keys import What
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Due, Position
-from ...values.states import REVISE_DELAYED, REVISE_READY, End, State
+from ...values.states import REVISE_READY, REVISE_SCHEDULED, End, State
 from .. import editing, history, lookup, payloads, run, settle
 from ..lookup import Found
 from . import bounds
@@ -119,7 +119,7 @@ def put(
     if envelope.expires_at_ms is not None:
         agenda.tidy(tr, keys, envelope.expires_at_ms, What.EXPIRED, old.id)
     delays = isinstance(found.place, Due)
-    history.record(tr, scope, REVISE_DELAYED if delays else REVISE_READY, [old])
+    history.record(tr, scope, REVISE_SCHEDULED if delays else REVISE_READY, [old])
     envelope = replace(
         envelope,
         enqueued_at_ms=old.envelope.enqueued_at_ms,

@@ -18,7 +18,7 @@ from ...store.binding import fdb, transactional
 from ...values import schedules
 from ...values.model import RANDOM_BYTES, Due, HeaderValue, Position
 from ...values.schedules import LATE_MS, Step
-from ...values.states import PURGE_DELAYED
+from ...values.states import PURGE_SCHEDULED
 from .. import lookup, payloads, transitions
 from ..enqueue import append, delayed
 
@@ -111,7 +111,7 @@ def _fire(
     name, known = message.envelope.schedule or "", opened(issued)
     due_ms = None if known is None else known[1].next_ms
     if known is None or due_ms is None or known[1].next_id != message.id:
-        transitions.record(tr, scope, PURGE_DELAYED, [message])  # ``verify`` would have told.
+        transitions.record(tr, scope, PURGE_SCHEDULED, [message])  # ``verify`` would have told.
         return None
     definition, progress = known
     timing, now_ms = definition.timing, scope.now_ms(tr)
@@ -131,7 +131,7 @@ def _fire(
         tr[keys.progress(name, 0)] = replace(progress, next_ms=step.next_ms).pack()
         return None
     if step.now_ms is None:
-        transitions.record(tr, scope, PURGE_DELAYED, [message])
+        transitions.record(tr, scope, PURGE_SCHEDULED, [message])
         tr[keys.progress(name, 0)] = replace(progress, next_ms=None, next_id="").pack()
         return None
     tr[keys.progress(name, 0)] = Progress(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...schema import changes
+from ...schema import changes, counters
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate
@@ -59,7 +59,7 @@ def make_ready(
     entries: Sequence[tuple[Scope, StoredMessage]],
     behind: Mapping[int, place.Reads] | None = None,
 ) -> None:
-    """Put messages behind all others of their levels, as an enqueue does.
+    """Put messages that waited behind all others of their levels, as an enqueue does.
 
     behind: the reads of the ends of some levels of this queue, if they have been issued.
     """
@@ -73,6 +73,7 @@ def make_ready(
     for (name, level), (of, those) in of_level.items():
         envelopes = [each.envelope for each in those]
         positions = place.assign(tr, of, level, envelopes, ends[name, level])
+        counters.passed(tr, of.keys, level, len(those))
         messages = [*map(StoredMessage, positions, envelopes)]
         for message in messages:
             run.enter(tr, of.keys, message.position, [message.envelope.pack()])

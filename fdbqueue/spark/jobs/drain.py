@@ -36,7 +36,9 @@ class Left(Struct, frozen=True):
     """What a drain left in the queue, and why."""
 
     ready: int = 0
-    delayed: int = 0
+    waiting: int = 0
+    retrying: int = 0
+    scheduled: int = 0
     leased: int = 0
     why: tuple[str, ...] = ()
 
@@ -97,7 +99,8 @@ def drain(
         raise InvalidArgument(
             argument="format", value=format, problem=f"name one of {', '.join(FORMATS)}"
         )
-    total = queue.depth(db).ready
+    depth = queue.depth(db)
+    total = depth.ready + depth.waiting
     name = consumer or _name(queue, str(path))
     given = {
         **stores.options(db, queue),
@@ -159,15 +162,18 @@ def _left(db: fdb.Database, queue: Queue) -> Left:
     why = []
     if depth.ready and queue.options(db).paused:
         why.append(f"{depth.ready:,} ready: the queue is paused")
-    elif depth.ready and not queue.peek(db):
-        why.append(f"{depth.ready:,} waiting for others of their ordering keys")
     elif depth.ready:
         why.append(f"{depth.ready:,} ready that arrived after it began")
-    if depth.delayed:
-        why.append(f"{depth.delayed:,} delayed")
+    if depth.waiting:
+        why.append(f"{depth.waiting:,} waiting for others of their keys or limits")
+    if depth.retrying:
+        why.append(f"{depth.retrying:,} retrying")
+    if depth.scheduled:
+        why.append(f"{depth.scheduled:,} scheduled")
     if depth.leased:
         why.append(f"{depth.leased:,} leased by other consumers")
-    return Left(depth.ready, depth.delayed, depth.leased, tuple(why))
+    states = depth.ready, depth.waiting, depth.retrying, depth.scheduled, depth.leased
+    return Left(*states, tuple(why))
 
 
 def _name(queue: Queue, path: str) -> str:

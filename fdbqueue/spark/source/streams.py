@@ -159,14 +159,16 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
         told = {
             "queue": queue.name,
             "ready": depth.ready,
-            "delayed": depth.delayed,
+            "waiting": depth.waiting,
+            "retrying": depth.retrying,
+            "scheduled": depth.scheduled,
             "leased": depth.leased,
             "dead": depth.dead,
             "lagMs": lag_ms,
         }
         if self._settings.mode == CONSUME:
             told |= {
-                "numMessagesOutstanding": depth.ready,
+                "numMessagesOutstanding": depth.ready + depth.waiting,
                 "numBytesOutstanding": depth.ready_bytes,
             }
         return told

@@ -12,6 +12,7 @@ from ...values.model import Event, MessageState
 from ..payload_text import payload_text
 from ..site import Site
 from .history import since
+from .queue import STATES
 
 STEP, MAX_READ = 1_000, 10_000
 """How many events of the queue one transaction reads, and one page."""
@@ -37,6 +38,7 @@ def message(site: Site, request: Request) -> Response:
         queue=name,
         id=message_id,
         found=found,
+        states=STATES,
         text=text,
         asked=found is not None and found.message.keep_result_ms is not None,
         result=kept,

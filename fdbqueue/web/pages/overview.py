@@ -23,8 +23,10 @@ PAGE, MAX_PAGE = 100, 1_000
 COLUMNS = {
     "name": "Queue",
     "ready": "Ready",
-    "delayed": "Delayed",
-    "leased": "In flight",
+    "waiting": "Waiting",
+    "retrying": "Retrying",
+    "scheduled": "Scheduled",
+    "leased": "Leased",
     "dead": "Dead",
     "in": "In/s",
     "out": "Out/s",

@@ -16,7 +16,7 @@ from ..site import Site, number
 from ..watcher import TIMEOUT_SECONDS
 
 PAGE, MAX_PAGE = 50, 200
-STATES = {"ready": "Ready", "delayed": "Delayed", "waiting": "Waiting for a key"}
+STATES = {each: each.capitalize() for each in ("ready", "waiting", "retrying", "scheduled")}
 """What the page lists; leases and dead letters have pages of their own."""
 
 
