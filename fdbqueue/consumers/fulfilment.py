@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from ..messages import payloads
 from ..messages.delivery import lease
+from ..messages.delivery.shares import Shares
+from ..messages.delivery.take import take
+from ..messages.run import Piece
 from ..schema.consumers import Request
-from ..schema.scope import Scope, StoredMessage
+from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import Delivery
 from . import leader, line
-from .supply import CLOSED, Shares, Supply
+from .supply import CLOSED, Supply
 
 MAX_SERVED = 100
 """Requests that one round serves."""
@@ -137,12 +139,12 @@ def serve(
     if offered.closed:
         answers = {one.claim: CLOSED for one in waiting if one.claim in ours}
         return Served(answers, [], shares.demand, True, False, [], closed=True)
-    given: list[tuple[lease.Terms, list[StoredMessage]]] = []
+    given: list[tuple[lease.Terms, list[Piece]]] = []
     unserved: list[Waiter] = []
     returning: list[bytes] = []
-    for one, messages in zip(waiting, shares.given, strict=True):
+    for one, pieces in zip(waiting, shares.given, strict=True):
         request = one.request
-        if not messages:
+        if not pieces:
             unserved.append(one)
             continue
         if one.claim not in beside:
@@ -154,18 +156,13 @@ def serve(
             in_line=in_line,
             doubtful=in_line and not line.present(scope.version(tr), request),
         )
-        given.append((terms, messages))
+        given.append((terms, pieces))
         answers[one.claim] = []
         if request.returns:
             returning.append(one.claim)
-    chunks = {
-        terms.claim: payloads.reads(tr, scope.keys, messages)
-        for terms, messages in given
-        if terms.claim in ours
-    }
-    for (terms, messages), leases in zip(given, lease.assign(tr, scope, given), strict=True):
-        if terms.claim in ours:
-            answers[terms.claim] = lease.answer(messages, chunks[terms.claim], leases)
+    for (terms, _), taken in zip(given, take(tr, scope, given), strict=True):
+        if not terms.in_line:
+            answers[terms.claim] = taken
     unserved += behind
     exhausted = offered.exhausted
     if exhausted:

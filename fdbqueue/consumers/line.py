@@ -148,9 +148,9 @@ def make_request(
     returns: bool,
     soon: bool = False,
 ) -> Request:
-    """The request of a consumer that is alive now."""
+    """The request of a consumer that is alive now: one claim answers it."""
     return Request(
-        demand.max_messages,
+        min(demand.max_messages, lease.MAX_TOGETHER),
         scope.options.lease if demand.seconds is None else demand.seconds,
         demand.consumer,
         waits,

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from ..messages import run, settle, time_to_live
+from ..messages import run, time_to_live
 from ..messages.delivery import head, lease, limits, scan
-from ..messages.transaction_budget import Done
+from ..messages.delivery import take as taking
+from ..messages.delivery.shares import Shares
+from ..messages.transaction_budget import NOTHING_DONE
 from ..schema import once
 from ..schema.keys import QueueKeys
-from ..schema.scope import Scope, StoredMessage
+from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.model import Delivery
 from . import promotion
 from .line import Demand
-from .supply import Offered, Shares
+from .supply import Offered
 
-MAX_BYTES = 1_000_000
-"""Bytes of messages that one round reads."""
 MIN_BATCH_BYTES = 200_000
 """Bytes that a batch may hold even if the same transaction promotes or settles a lot."""
 
@@ -61,26 +61,27 @@ class QueueSupply:
         Disposes of expired messages on the way. A paused queue has no messages."""
         if not shares.demand or scope.options.paused:
             return Offered(exhausted=shares.demand > 0)
-        room = limits.room(tr, scope, shares.demand)
+        shares.left = room = limits.room(tr, scope, shares.demand)
+        limited = room < shares.demand
         if not room:
             return Offered(exhausted=True, limited=True)
-        found, bounded = _first(tr, scope.keys, *issued, room)
-        now_ms = scope.now_ms(tr)
-        expired = [message for message in found if settle.unfit(message, now_ms)]
-        run.watch(tr, expired)
-        living = time_to_live.remove_undeliverable(tr, scope, found)
-        for message in living:
-            if not shares.offer(message):
-                return Offered(exhausted=shares.refused)
-            run.watch(tr, [message])
-        all_read = len(living) < room and not bounded and not expired
-        limited = len(living) == room < shares.demand
-        return Offered(exhausted=all_read or limited, limited=limited)
+        found, most = issued
+        while True:
+            looked = head.look(tr, scope, found, shares)
+            run.watch(tr, looked.unfit)
+            if looked.unfit or not shares.left or looked.rows < most:
+                break
+            most = shares.left
+            found = _ready(tr, scope.keys, looked.stop, most)
+        run.watch(tr, [each for some in shares.given for each in some])
+        time_to_live.remove_undeliverable(tr, scope, looked.unfit)
+        limited = limited and shares.count == room
+        ended = shares.left > 0 and not looked.unfit
+        return Offered(exhausted=ended or limited or shares.refused, limited=limited)
 
     def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> Look:
-        """Snapshot reads of the first messages, and of what is due."""
-        first = scan.first(tr, scope.keys, demand.max_messages)
-        return Look(first, promotion.reads(tr, scope))
+        """As ``look``."""
+        return look(tr, scope, demand)
 
     def take(
         self,
@@ -105,6 +106,12 @@ class QueueSupply:
         scan.rely_on_emptiness(tr, scope.keys)
 
 
+def look(tr: fdb.Transaction, scope: Scope, demand: Demand) -> Look:
+    """Snapshot reads of the first messages, and of what is due."""
+    first = scan.first(tr, scope.keys, demand.max_messages)
+    return Look(first, promotion.reads(tr, scope))
+
+
 def take(
     tr: fdb.Transaction,
     scope: Scope,
@@ -112,17 +119,19 @@ def take(
     claim: bytes,
     settled: int = 0,
     issued: Look | None = None,
+    *,
+    relies: bool = True,
 ) -> Sequence[Delivery]:
     """Lease what is ready, without a line. Conflicts as ``head.first``.
 
     settled: how many leases the same transaction settles.
     issued: the reads, if they were issued; ``due`` is None if nothing is due.
+    relies: as for ``head.first``.
     """
     if scope.options.paused:
         return []
-    look = QueueSupply(scope.keys).look
     issued = issued or look(tr, scope, demand)
-    done, messages = Done(), list[StoredMessage]()
+    done = NOTHING_DONE
     # Below the root queues meet: there a caller's transaction does what is due only if it must.
     last_resort = scope.shared and not once.attempt(tr).brief
     for shared in (False, True) if last_resort else (True,):
@@ -136,42 +145,22 @@ def take(
             return []
         beside = done.excess + settled * scope.keys.lease_bytes
         room = max(MIN_BATCH_BYTES, scan.BATCH_BYTES - beside)
-        found = scan.conflicting(tr, scope.keys, issued.ready, wanted, room, apart=True)
-        messages = head.first(tr, scope, wanted, found)
-        if messages or shared or issued.due is None:
+        shares = Shares([demand], room, scope.keys.lease_bytes)
+        shares.left = wanted
+        looked = head.first(tr, scope, issued.ready, shares, relies=relies)
+        if looked.stop or shared or issued.due is None:
             break
         issued = look(tr, scope, demand)
-    messages = head.together(messages, suspects=demand.suspects)
+    if not shares.count:
+        return []
     seconds = scope.options.lease if demand.seconds is None else demand.seconds
     terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
-    return lease.grant(tr, scope, terms, messages)
+    # A cursor relies on the gaps between messages.
+    all_until = b"" if looked.unfit or scope.subscriptions else looked.stop
+    (taken,) = taking.take(tr, scope, [(terms, shares.given[0])], all_until)
+    return taken
 
 
 def _ready(tr: fdb.Transaction, keys: QueueKeys, begin: bytes, limit: int) -> fdb.FDBRange:
     mode = fdb.StreamingMode.want_all
     return tr.snapshot.get_range(begin, keys.ready.rows.stop, limit, streaming_mode=mode)
-
-
-def _first(
-    tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange, limit: int, demand: int
-) -> tuple[list[StoredMessage], bool]:
-    """The first messages, and whether a bound held some of them back.
-
-    found, limit: the first read, and how many rows it brings.
-    """
-    messages: list[StoredMessage] = []
-    room, each = MAX_BYTES, keys.lease_bytes
-    expected = min(demand, limit)
-    while True:
-        for one in run.ready(keys, found):
-            message = one.message
-            room -= len(one.value) + message.envelope.chunk_bytes + each
-            if messages and room < 0:
-                return messages, True
-            messages.append(message)
-            if len(messages) == demand:
-                return messages, False
-        if len(messages) < expected:
-            return messages, False
-        behind = run.row_of(messages[-1]).span.stop
-        found, expected = _ready(tr, keys, behind, demand - len(messages)), demand

@@ -1,4 +1,4 @@
-"""Supply: what the consumers of one line are given, and how a round divides it among them."""
+"""Supply: where the messages for the consumers of one line come from."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ..messages.delivery import lease
-from ..schema.consumers import Request
+from ..messages.delivery.shares import Shares
 from ..schema.keys import LineKeys
-from ..schema.scope import Scope, StoredMessage
+from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.model import Delivery
 from .line import Demand
@@ -18,60 +17,6 @@ from .line import Demand
 CLOSED: list[Delivery] = []
 """The answer of a subscription that has closed itself, because nothing is left for it. This very
 list: other answers may be empty, too."""
-
-
-class Shares:
-    """Which requests get which messages: each of the first messages goes to the first request that
-    can take more, and each request gets messages that follow each other.
-
-    given: those of each request. full: whether a bound held back messages that a request could
-    take. refused: whether no request takes the very first message. room: bytes that all may have
-    together, with ``each`` beside every message.
-    """
-
-    def __init__(self, requests: Sequence[Request], room: int, each: int) -> None:
-        self.requests = requests
-        self.given: list[list[StoredMessage]] = [[] for _ in requests]
-        self.demand = sum(request.max_messages for request in requests)
-        self.full = self.refused = False
-        self._room = room
-        self._each = each
-        self._next = self._spent = 0
-        self._any = False
-
-    def offer(self, message: StoredMessage) -> bool:
-        """Give the next message to a request; False if none takes it, nor any that follows.
-
-        A message whose lease has expired comes alone, to find out which message kills consumers.
-        If that was not conclusive, it goes only to consumers that accept suspects.
-        """
-        envelope = message.envelope
-        while not self.full and self._next < len(self.requests):
-            request, given = self.requests[self._next], self.given[self._next]
-            size = envelope.size
-            if (
-                len(given) < min(request.max_messages, lease.MAX_TOGETHER)
-                and not (envelope.alone and given)
-                and (request.suspects or not envelope.suspect)
-                and request.admits(size, len(given), self._spent)
-            ):
-                self._room -= len(envelope.payload) + envelope.chunk_bytes + self._each
-                self.full = self._any and self._room < 0
-                if self.full:
-                    return False
-                given.append(message)
-                self._any = True
-                self._spent += size
-                if envelope.alone:
-                    self._go_on()
-                return True
-            self._go_on()
-        self.refused = not self._any
-        return False
-
-    def _go_on(self) -> None:
-        self._next += 1
-        self._spent = 0
 
 
 class Offered(Struct, frozen=True):

@@ -53,11 +53,8 @@ def change(
     """
     # All leave before one comes in: a row that some share is cleared from end to end, and a slot
     # that one gives up, or the time, would let out another that is here to be changed.
-    run.remove(
-        tr,
-        scope.keys,
-        [found.message for found, _ in changes if isinstance(found.place, Position)],
-    )
+    ready = [found.message for found, _ in changes if isinstance(found.place, Position)]
+    run.remove(tr, scope.keys, run.pieces(scope.keys, ready))
     for found, _ in changes:
         if isinstance(found.place, Turn) and due_ms:
             backlog.take_out(tr, scope, found.place)

@@ -390,16 +390,74 @@ def find(
     return await_it
 
 
+class Piece(Struct, eq=False):
+    """Ready messages that follow each other in a row, opened. All of them have side records, or
+    none has: that is ``plain``. begin: which of the row the first of them is."""
+
+    row: Run
+    begin: int
+    envelopes: list[Envelope]
+    plain: bool
+
+    def __len__(self) -> int:
+        return len(self.envelopes)
+
+    @property
+    def end(self) -> int:
+        """Which of the row follows the last of them."""
+        return self.begin + len(self.envelopes)
+
+    @property
+    def run(self) -> Run:
+        """The same, as a row of their own."""
+        return self.row.part(self.begin, self.end)
+
+    def part(self, begin: int, end: int) -> Piece:
+        """Some of them."""
+        return Piece(self.row, self.begin + begin, self.envelopes[begin:end], self.plain)
+
+    def messages(self, consumer: str = "") -> list[StoredMessage]:
+        """The messages, in the hands of a consumer."""
+        each = zip(self.run.positions, self.envelopes, strict=True)
+        return [StoredMessage(at, envelope, consumer, row=self.row) for at, envelope in each]
+
+
+def piece(pieces: list[Piece], row: Run, n: int, envelope: Envelope) -> None:
+    """Add message ``n`` of a row to the last of some pieces, or as a piece of its own."""
+    plain = envelope.plain
+    if pieces:
+        last = pieces[-1]
+        if last.row is row and last.end == n and last.plain == plain:
+            last.envelopes.append(envelope)
+            return
+    pieces.append(Piece(row, n, [envelope], plain))
+
+
+def pieces(keys: QueueKeys, messages: Iterable[StoredMessage]) -> list[Piece]:
+    """The pieces of rows that ready messages are. One that this transaction has made ready may have
+    no row yet: it stands alone."""
+    found: list[Piece] = []
+    for message in messages:
+        position = message.position
+        if message.row is None:
+            row, n = Run(keys.ready_key(position), position, [b""]), 0
+        else:
+            row = row_of(message)
+            n = row.index(position)
+        piece(found, row, n, message.envelope)
+    return found
+
+
 def row_of(message: StoredMessage) -> Run:
     """The row that a ready message was read in."""
     assert message.row is not None, "the message is not ready"
     return cast("Run", message.row)
 
 
-def watch(tr: fdb.Transaction, messages: Iterable[StoredMessage]) -> None:
+def watch(tr: fdb.Transaction, ready: Iterable[StoredMessage | Piece]) -> None:
     """Conflict with others that take, change or remove these ready messages, or share a row."""
-    for message in messages:
-        span = row_of(message).span
+    for each in ready:
+        span = cast("Run", each.row).span
         tr.add_read_conflict_range(span.start, span.stop)
 
 
@@ -496,29 +554,49 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage
 
 
 def remove(
-    tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage], *, cut: bool = False
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    pieces: Iterable[Piece],
+    *,
+    cut: bool = False,
+    all_until: bytes = b"",
 ) -> None:
     """Remove ready messages, blindly; MAX on TAIL keeps their indexes from being reused.
 
     cut: whether to cut what is left of a row into rows of as many messages as leave it. Others
         are expected to take as many next, and need not write the rest again.
+    all_until: the end of the last row, if nothing else stands between the first message and that,
+        and the caller has read all of it with a conflict.
 
     Raises ``OwnWritesUnseen`` if the transaction has removed one of them before.
     """
-    passed: dict[int, int] = {}
+    tops: dict[int, int] = {}
     # By their rows: each message that was looked up has read its row for itself.
-    of_rows: dict[bytes, tuple[Run, list[int]]] = {}
+    of_rows: dict[bytes, tuple[Run, Sequence[int]]] = {}
     tried = once.attempt(tr)
-    for message in messages:
-        position, key = message.position, keys.ready_key(message.position)
-        # One that this transaction has made ready may have no row yet: it stands alone.
-        row = Run(key, position, [b""]) if message.row is None else row_of(message)
-        tried.take(tr, keys, key)
-        of_rows.setdefault(row.key, (row, []))[1].append(row.index(position))
-        passed[position.level] = max(position.index, passed.get(position.level, 0))
+    for each in pieces:
+        row, known = each.row, of_rows.get(each.row.key)
+        gone: Sequence[int] = range(each.begin, each.end)
+        if known is not None:
+            row, gone = known[0], [*known[1], *gone]
+        of_rows[row.key] = row, gone
+        if not tried.brief:
+            for key in each.run.keys:
+                tried.take(tr, keys, key)
+        level, index = row.position.level, row.position.index
+        if index > tops.get(level, -1):
+            tops[level] = index
+    at_once = len(of_rows) > 1 and all_until and once.is_ours(tr)
+    if at_once:
+        first, _ = next(iter(of_rows.values()))
+        tr.clear_range(first.span.start, all_until)
     for row, gone in of_rows.values():
-        cut_row(tr, row, gone, len(gone) if cut else MAX_MESSAGES)
-    for level, index in passed.items():
+        most = len(gone) if cut else MAX_MESSAGES
+        if at_once:
+            leave(tr, row, gone, most)
+        else:
+            cut_row(tr, row, gone, most)
+    for level, index in tops.items():
         place.leave(tr, keys.levels[level], index)
 
 
@@ -728,25 +806,6 @@ def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain:
     ).pack()
     tr.set(key, value)
     return Row(key, value, claim, piece, plain)
-
-
-def pieces(messages: Sequence[StoredMessage]) -> Iterator[tuple[Run, bool]]:
-    """The pieces of rows that ready messages are, which are taken one after the other, and whether
-    these have no side records."""
-    begin = 0
-    for n, message in enumerate(messages, 1):
-        row = row_of(message)
-        at, plain = row.index(message.position), message.envelope.plain
-        following = messages[n] if n < len(messages) else None
-        if (
-            following is not None
-            and following.row is row
-            and row.index(following.position) == at + 1
-            and following.envelope.plain == plain
-        ):
-            continue
-        yield row.part(at + 1 - (n - begin), at + 1), plain
-        begin = n
 
 
 def plan(

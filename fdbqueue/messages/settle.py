@@ -224,7 +224,7 @@ def end(tr: fdb.Transaction, scope: Scope, found: Iterable[Found], how: End) -> 
                 backlog.take_out(tr, scope, one.place)
             case _:
                 del tr[lookup.key(scope.keys, one.place)]
-    run.remove(tr, scope.keys, ready)
+    run.remove(tr, scope.keys, run.pieces(scope.keys, ready))
     return sum(carry_out(tr, scope, state, some) for state, some in of_state.items())
 
 
@@ -237,7 +237,7 @@ def dequeue(
     loaded = payloads.load(messages, payloads.reads(tr, scope.keys, messages))
     if loaded:
         limits.count(tr, scope, len(loaded), leases=False)
-    run.remove(tr, scope.keys, loaded, cut=True)
+    run.remove(tr, scope.keys, run.pieces(scope.keys, loaded), cut=True)
     transitions.record(tr, scope, DEQUEUE, loaded)
     return loaded
 

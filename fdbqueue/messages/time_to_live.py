@@ -33,7 +33,7 @@ def remove_undeliverable(
     leaving = [each for message in ready if (each := settle.unfit(message, now_ms))]
     if not leaving:
         return list(ready)
-    run.remove(tr, scope.keys, [each.message for each in leaving])
+    run.remove(tr, scope.keys, run.pieces(scope.keys, [each.message for each in leaving]))
     settle.carry_out(tr, scope, State.READY, leaving)
     return [message for message in ready if settle.unfit(message, now_ms) is None]
 

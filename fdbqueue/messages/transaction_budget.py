@@ -54,6 +54,9 @@ class Done(NamedTuple):
         return max(0, self.size - SIDE_BYTES)
 
 
+NOTHING_DONE = Done()
+
+
 def weight(envelope: Envelope) -> int:
     """About how many bytes it takes to move a message with its chunks, at most: another queue may
     compress no payloads."""

@@ -31,6 +31,13 @@ def record(
     member of a group (see ``groups.members``).
     """
     _add(tr, scope, transition, counters.total(transition, messages))
+    return do_steps(tr, scope, transition, messages)
+
+
+def do_steps(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
+) -> int:
+    """As ``record``, for messages that have been counted."""
     return sum([step(tr, scope, transition, messages) or 0 for step in STEPS.values()])
 
 

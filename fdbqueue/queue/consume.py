@@ -303,7 +303,7 @@ def _remove(
     demand, wait, done = asked(tr, max_messages, terms)
     check_leaseless(demand.seconds, done)
     if match is not None:
-        return matching.first(queue, tr, match, max_messages, acquire.remove, wait=wait)
+        return list(matching.first(queue, tr, match, max_messages, acquire.remove, wait=wait))
     if isinstance(tr, fdb.Transaction):
         return _pop(queue, tr, max_messages)
     deadline = world.monotonic() + wait

@@ -34,14 +34,14 @@ POLL_SECONDS = 5.0
 Find = Callable[[fdb.Transaction, bool, Mapping[int, bytes]], tuple[Scope, Found, bool]]
 """Looks for messages in one transaction, given whether strictly, and from where, as in
 ``acquire.first``. Returns also whether the subscription has closed itself."""
-Use = Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], list[R]]
+Use = Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], Sequence[R]]
 """What becomes of the messages that were found: ``acquire.grant``, ``remove`` or ``load``."""
 
 
 class _Step(NamedTuple, Generic[R]):
     """What one transaction of a call has found, and what the call waits for, if it does."""
 
-    results: list[R]
+    results: Sequence[R]
     found: Found
     closed: bool
     signal: watching.Signal
@@ -58,7 +58,7 @@ def take(
     wait: float = 0.0,
     waiter: ConsumerRef | None = None,
     ack: Sequence[Held] = (),
-) -> list[R]:
+) -> Sequence[R]:
     """Look for messages until some are found, or none is there and ``wait`` seconds are over.
 
     waiter: as what it waits, which also says for which subscription; None for the queue.
@@ -101,7 +101,7 @@ class _Taking(Generic[R]):
         self._listed = False
         self._resume: Mapping[int, bytes] = {}
 
-    def until(self, db: fdb.Database, deadline: float) -> list[R]:
+    def until(self, db: fdb.Database, deadline: float) -> Sequence[R]:
         """What was found; nothing if it matched nothing, and the time is over."""
         try:
             while True:
@@ -160,7 +160,7 @@ def first(
     *,
     wait: float = 0.0,
     ack: Sequence[Held] = (),
-) -> list[R]:
+) -> Sequence[R]:
     """Take the first messages of a queue that a selector matches. ``ack``: as in ``take``."""
     selector = match if isinstance(match, Selector) else Selector(match)
     wanted = Definition("", selector=selector)

@@ -99,12 +99,6 @@ class Request(Stored, frozen=True):
     above: int | None = None
     soon: bool = False
 
-    def admits(self, size: int, given: int, spent: int) -> bool:
-        """Whether its credit admits one more message, besides ``given`` of ``spent`` bytes."""
-        if self.max_bytes is None or spent + size <= self.max_bytes:
-            return True
-        return not given and self.above is not None and size > self.above
-
 
 class Holder(Stored, frozen=True):
     """The consumer that an exclusive subscription serves, and until when."""

@@ -264,17 +264,6 @@ class Envelope(
             and self.group is None
         )
 
-    def simple(self, now_ms: int) -> bool:
-        """Whether it is delivered as it is stored: it is readable, lives, has its payload and no
-        place in a window, and did not expire in other hands."""
-        return (
-            self.raw_size is None
-            and not self.alone
-            and self.window is None
-            and (self.expires_at_ms is None or self.expires_at_ms > now_ms)
-            and self.readable
-        )
-
     @property
     def has_failed(self) -> bool:
         """Whether it has failed, or its consumer died: it is tried again as it comes again."""

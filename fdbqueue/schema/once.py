@@ -185,6 +185,8 @@ def change(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Note that the transaction changes messages. The second change relies on having read the
     first, whole: raises ``OwnWritesUnseen`` and ``TransactionShared``. No round trip."""
     known = attempt(tr)
+    if known.brief:
+        return
     known.own()
     if known.changed and not known.sees:
         _insist(tr, keys)
@@ -278,7 +280,7 @@ class Operation(Generic[R]):
         self.done = False
         self.tr = tr = transaction(db, keys.timeout)
         _see(tr)
-        tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief, sees=brief)
+        tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
         self._committing = False
         self._too_old = 0
         # Taken before the transaction reads: it would conflict with a later end of the one before.
@@ -385,7 +387,7 @@ class Operation(Generic[R]):
         _see(self.tr)
         last: Attempt = self.tr.__dict__[_KNOWN]
         retries, brief = last.retries + 1, last.brief
-        self.tr.__dict__[_KNOWN] = Attempt(0, retries, last.version, True, brief, sees=brief)
+        self.tr.__dict__[_KNOWN] = Attempt(0, retries, last.version, True, brief)
 
     def _give_up(self, last: Exception) -> None:
         """Done if an attempt has committed; raises if none has."""

@@ -14,6 +14,7 @@ from ..values import compression
 from ..values.limits import Gate
 from ..values.model import Message, Position
 from ..values.options import MAX_PAYLOAD, QueueOptions
+from ..values.rates import Rate
 from ..values.serializers import Declared
 from . import once
 from .consumers import Definition, SubscriptionIndex
@@ -64,6 +65,7 @@ class Scope:
     strays: when to read for leases of another cluster; see ``lease_expiry``. levels: the level of
     each priority. index: which subscriptions want a message; None where there is none.
     inline_bytes: the largest payload that certainly stands unchanged in the row of its message.
+    pace: the queue's rate.
     waited: keys and limits that had a backlog lately, as far as this process knows. shared: whether
     messages count in limits, as far as it knows. noted: what META notes of the queue.
     serializer: what META says of the one that the queue was first opened with.
@@ -83,12 +85,14 @@ class Scope:
     index: SubscriptionIndex | None = field(init=False)
     levels: tuple[int, ...] = field(init=False)
     inline_bytes: int = field(init=False)
+    pace: Rate | None = field(init=False)
     waited: set[Gate] = field(init=False, default_factory=set)
     shared: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.index = SubscriptionIndex(self.subscriptions) if self.subscriptions else None
         self.levels = tuple(map(self.options.level, range(self.options.max_priority + 1)))
+        self.pace = self.options.pace
         self.inline_bytes = _inline_bytes(self.options)
 
     def level(self, priority: int) -> int:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ..messages import payloads, run, settle, time_to_live
 from ..messages.delivery import lease
+from ..messages.delivery.take import take
 from ..schema.consumers import Definition
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
@@ -149,10 +150,12 @@ def grant(
     claim: bytes,
     consumer: str,
     begins: bool = True,
-) -> list[Delivery]:
+) -> Sequence[Delivery]:
     """Lease them for ``seconds``, or the queue's lease time; ``begins`` as in ``lease.Terms``."""
     lasts = scope.options.lease if seconds is None else seconds
-    return lease.grant(tr, scope, lease.Terms(lasts, claim, consumer, begins), messages)
+    terms = lease.Terms(lasts, claim, consumer, begins)
+    (taken,) = take(tr, scope, [(terms, run.pieces(scope.keys, messages))])
+    return taken
 
 
 def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:

@@ -22,7 +22,9 @@ def clock() -> StillClock:
 
 @pytest.fixture
 def queue(db: fdb.Database, space: fdb.Subspace, clock: StillClock) -> Queue:
-    return Queue.create(db, "jobs", root=space, clock=clock, backoff=None, max_attempts=1)
+    return Queue.create(
+        db, "jobs", root=space, clock=clock, backoff=None, max_attempts=1, max_deaths=1
+    )
 
 
 def expired(db: fdb.Database, queue: Queue, clock: StillClock) -> None:

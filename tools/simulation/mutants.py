@@ -20,12 +20,12 @@ from fdbqueue.messages import (
     transitions,
 )
 from fdbqueue.messages.delivery import (
-    batch,
-    lease,
+    head,
     lease_expiry,
     limits,
     results,
     scan,
+    take,
 )
 from fdbqueue.messages.enqueue import append, last_values
 from fdbqueue.messages.groups import members
@@ -81,13 +81,11 @@ def _without_conflicts(function: Callable[..., Any]) -> Callable[..., Any]:
 BLIND: dict[str, list[tuple[Any, str]]] = {
     # Two may take one message.
     "takes_blindly": [
-        (lease, "take_one"),
-        (batch, "_remove"),
-        (scan, "conflicting"),
+        (head, "first"),
         (run, "watch"),
     ],
     # A queue is told to be empty although a message comes meanwhile.
-    "says_empty_blindly": [(scan, "rely_on_emptiness"), (scan, "conflicting")],
+    "says_empty_blindly": [(scan, "rely_on_emptiness"), (head, "first")],
     # One of many leases is settled by two, or lapses as it is.
     "settles_blindly": [(run.Leases, "conflict"), (run.Leases, "remove")],
     # A lease lapses as it is settled or extended.
@@ -361,10 +359,9 @@ def comes_early() -> None:
 @mutant
 def swaps_the_first_two() -> None:
     """Of a batch, the first two come in the wrong order."""
-    fitting = scan.fitting
+    lease = take.take
 
-    def swapped(*given: Any, **how: Any) -> Any:
-        found = fitting(*given, **how)
-        return [*found[1::-1], *found[2:]]
+    def swapped(tr: Any, scope: Any, given: Any, all_until: bytes = b"") -> Any:
+        return lease(tr, scope, [(terms, [*some[1::-1], *some[2:]]) for terms, some in given])
 
-    vars(scan)["fitting"] = swapped
+    vars(take)["take"] = swapped

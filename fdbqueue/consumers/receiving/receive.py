@@ -1,8 +1,7 @@
 """Receiving: take messages at once, or through the line if the queue is crowded.
 
-A common receive passes only this module and ``lease.take_one``. Its first reads, one round trip,
-show that there is no line and that nothing is due, and bring the messages. Any other receive goes
-through ``attempt``.
+The first reads of a common receive, one round trip, show that there is no line and that nothing is
+due, and bring the messages. Any other receive goes through ``attempt``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from ...messages import agenda, settle
-from ...messages.delivery import batch, lease, scan
 from ...messages.run import Held
 from ...schema import due as due_entries
 from ...schema import once
@@ -192,19 +190,10 @@ def _attempt(
         if not lined:
             return queue_supply.take(tr, scope, demand, claim, len(ack))
         return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
-    seconds = options.lease if demand.seconds is None else demand.seconds
-    terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
-    found: Sequence[Delivery] | None
-    if limit == 1:
-        found = lease.take_one(tr, scope, ready, terms)
-    else:
-        room = max(queue_supply.MIN_BATCH_BYTES, scan.BATCH_BYTES - len(ack) * keys.lease_bytes)
-        found = batch.take(tr, scope, ready, terms, limit, room)
-    if found is None and leads:
+    look = queue_supply.Look(ready, None)
+    found = queue_supply.take(tr, scope, demand, claim, len(ack), look, relies=not leads)
+    if leads and not found:
         return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
-    if found is None:
-        look = queue_supply.Look(ready, None)
-        found = queue_supply.take(tr, scope, demand, claim, len(ack), look)
     if waits and not found:
         return join_line(tr, scope, access.line, None, demand, waits)
     return found

@@ -2,74 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec import Struct
 
 from ...errors import ExpiredBacklog
+from ...schema.envelope import open_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from .. import settle, time_to_live
+from .. import run, settle, time_to_live
 from ..transaction_budget import PAGE_BYTES, weight
 from . import limits, scan
+from .shares import Shares
 
 MAX_DISPOSED = 1_000
 """The most expired messages that one transaction removes to reach others."""
 _MORE = 200
 
 
-def alive(
-    tr: fdb.Transaction,
-    scope: Scope,
-    messages: Sequence[StoredMessage],
-    again: Callable[[], Sequence[StoredMessage]],
-) -> list[StoredMessage]:
-    """The deliverable ones of some first messages; the others are removed.
+class Looked(NamedTuple):
+    """What was read: those that may not be delivered; how many rows; the end of the last row that
+    has one of these messages, or one that was taken, if there is any."""
 
-    again: reads the first messages again if none is left. Both reads make the conflicts that the
-        caller needs.
+    unfit: list[StoredMessage]
+    rows: int
+    stop: bytes
 
-    Raises ``ExpiredBacklog``.
-    """
-    disposed = size = 0
-    while True:
-        living = time_to_live.remove_undeliverable(tr, scope, messages)
-        if living or not messages:
-            return living
-        disposed += len(messages)
-        # Two of these pages, and what a range read brings beyond them, are all that one reads.
-        if disposed > MAX_DISPOSED or size > PAGE_BYTES // 2:
-            raise ExpiredBacklog(name=scope.name, count=disposed)
-        messages = again()
-        size += sum(weight(each.envelope) for each in messages)
+
+def look(tr: fdb.Transaction, scope: Scope, rows: Iterable[fdb.KeyValue], shares: Shares) -> Looked:
+    """Offer the messages of rows that may be delivered, as long as they are wanted."""
+    unfit: list[StoredMessage] = []
+    keys, count, last, room, now_ms = scope.keys, 0, b"", PAGE_BYTES, 0
+    for kv in rows:
+        count += 1
+        row = run.row(keys, kv)
+        for n, value in enumerate(row.values):
+            envelope = open_envelope(value)
+            ends_ms = envelope.expires_at_ms
+            if ends_ms is not None:
+                now_ms = now_ms or scope.now_ms(tr)
+            if envelope.readable and (ends_ms is None or ends_ms > now_ms):
+                if not shares.offer(row, n, envelope):
+                    return Looked(unfit, count, (last or row.key) + b"\x00")
+            else:
+                room -= weight(envelope)
+                if unfit and room < 0:
+                    return Looked(unfit, count, last + b"\x00")
+                unfit.append(StoredMessage(row.at(n), envelope, row=row))
+            last = row.key
+            if not shares.left:
+                return Looked(unfit, count, last + b"\x00")
+    return Looked(unfit, count, last and last + b"\x00")
 
 
 def first(
-    tr: fdb.Transaction, scope: Scope, limit: int, messages: Sequence[StoredMessage]
-) -> list[StoredMessage]:
-    """Up to ``limit`` first deliverable messages, from those that were read on.
+    tr: fdb.Transaction,
+    scope: Scope,
+    rows: Iterable[fdb.KeyValue],
+    shares: Shares,
+    *,
+    relies: bool = True,
+) -> Looked:
+    """Offer the first messages that may be delivered; the others on the way end.
 
-    One more round trip for every two hundred others. Conflicts as ``scan.conflicting``. Raises
-    ``ExpiredBacklog``.
+    rows: a snapshot read of the first ones. relies: whether the caller says that there are none, if
+    there are none. One more round trip for every two hundred that end before any may be delivered.
+    Conflicts with any change up to the row of the last message, but not with arrivals behind it,
+    even if fewer messages exist than were asked for. Only who relies on it conflicts with any
+    arrival if there are none. Raises ``ExpiredBacklog``.
     """
+    ready, disposed, size = scope.keys.ready.rows, 0, 0
+    while True:
+        looked = look(tr, scope, rows, shares)
+        if looked.stop or relies:
+            tr.add_read_conflict_range(ready.start, looked.stop or ready.stop)
+        if not looked.unfit:
+            return looked
+        time_to_live.remove_undeliverable(tr, scope, looked.unfit)
+        if shares.count:
+            return looked
+        disposed += len(looked.unfit)
+        size += sum([weight(each.envelope) for each in looked.unfit])
+        # Two of these pages, and what a range read brings beyond them, are all that one reads.
+        if disposed > MAX_DISPOSED or size > PAGE_BYTES // 2:
+            raise ExpiredBacklog(name=scope.name, count=disposed)
+        rows = scan.first(tr, scope.keys, max(shares.left, _MORE))
 
-    def again() -> list[StoredMessage]:
-        most = max(limit, _MORE)
-        rows = scan.first(tr, scope.keys, most)
-        return scan.conflicting(tr, scope.keys, rows, most, PAGE_BYTES)
 
-    return alive(tr, scope, messages, again)[:limit]
+class _Removal(Struct, frozen=True):
+    """What a removal wants; see ``shares.Wants``."""
 
-
-def together(messages: list[StoredMessage], *, suspects: bool = True) -> list[StoredMessage]:
-    """How many of some first messages to deliver together.
-
-    A message whose lease has expired comes alone, to find out which message kills consumers. If
-    that was not conclusive, it goes only to consumers that handle it at once, beside no other,
-    which ``suspects`` tells.
-    """
-    for n, message in enumerate(messages):
-        if message.envelope.alone:
-            return messages[: n or (suspects or not message.envelope.suspect)]
-    return messages
+    max_messages: int
+    suspects: bool = True
+    max_bytes: int | None = None
+    above: int | None = None
 
 
 @transactional
@@ -83,5 +110,6 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     limit = limits.room(tr, scope, limit, leases=False)
     if not limit:
         return []
-    found = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit), limit)
-    return settle.dequeue(tr, scope, first(tr, scope, limit, found))
+    shares = Shares([_Removal(limit)], scan.BATCH_BYTES, scope.keys.lease_bytes, apart=False)
+    first(tr, scope, scan.first(tr, scope.keys, limit), shares)
+    return settle.dequeue(tr, scope, [each for some in shares.given[0] for each in some.messages()])

@@ -25,33 +25,27 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import CorruptData
-from ...schema import counters, once
-from ...schema.envelope import open_envelope
 from ...schema.keys import QueueKeys
 from ...schema.leases import (
     CLAIM_BYTES,
-    holder_of,
-    new_claim,
     pack_expiry,
     pack_until,
     unpack_until,
 )
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...store.client import pack_bytes, pack_int
 from ...store.clocks import VERSIONS_PER_SECOND, Clock, Moment
 from ...values.model import Delivery, LeasedMessage
-from ...values.states import LEASE
-from .. import payloads, place, run, transitions
-from ..run import Claim, One, Row, Run
-from . import limits, scan
+from .. import payloads, run
+from ..run import One
+from . import scan
 
 GRANT_SECONDS = 10.0
 """How long a lease lasts that was granted in line, until its consumer looks: longer than it
@@ -76,150 +70,6 @@ class Terms(Struct, frozen=True):
     begins: bool = True
     in_line: bool = False
     doubtful: bool = False
-
-
-class Granted(Struct, frozen=True):
-    """Leases that were written: the places under each claim, and their rows; their end in
-    milliseconds of the wall clock, and whether handling has begun."""
-
-    places: list[tuple[bytes, list[bytes]]]
-    rows: list[Row]
-    wall_ms: int
-    begun: bool
-
-    @property
-    def tokens(self) -> list[bytes]:
-        """The tokens of the leases."""
-        return [name + each for name, some in self.places for each in some]
-
-
-@transactional
-def grant(
-    tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[StoredMessage]
-) -> list[Delivery]:
-    """Lease ready messages. The caller has read them, with a conflict on each.
-
-    Writes blindly. One round trip if payloads are in chunks, else none.
-    """
-    if not messages:
-        return []
-    chunks = payloads.reads(tr, scope.keys, messages)
-    (granted,) = assign(tr, scope, [(terms, messages)])
-    return answer(messages, chunks, granted)
-
-
-_LEASED = counters.unit(LEASE)
-
-
-def take_one(
-    tr: fdb.Transaction, scope: Scope, found: Iterable[fdb.KeyValue], terms: Terms
-) -> list[Delivery] | None:
-    """As ``batch.take``, for one message, in fewer steps."""
-    keys, clock = scope.keys, scope.clock
-    kv = next(iter(found), None)
-    if kv is None or scope.options.history_seconds is not None:
-        return None
-    now_ms, tried, row = clock.now_ms(tr), once.attempt(tr), run.row(keys, kv)
-    envelope = open_envelope(row.values[0])
-    if not envelope.simple(now_ms):
-        return None
-    tr.add_read_conflict_range(keys.ready.rows.start, row.key + b"\x00")
-    piece = row.part(0, 1)
-    if not tried.ours or tried.taken:
-        tried.take(tr, keys, piece.key)
-    run.cut_row(tr, row, (0,), 1)
-    version = tried.version or once.version(tr)
-    version += clock.versions_ahead() + int(terms.seconds * VERSIONS_PER_SECOND)
-    wall_ms, name, begun = now_ms + int(terms.seconds * 1000), terms.claim, terms.begins
-    claim = Claim(name, version, wall_ms, terms.consumer, begun, 1)
-    run.grant(tr, keys, piece, claim, envelope.plain)
-    where = piece.key[keys.place_begin :]
-    expiry = keys.expiry.prefix + pack_int(version) + pack_bytes(name)
-    tr.set(expiry, wall_ms.to_bytes(8, "little") + where)
-    prepared, total = keys.levels[piece.position.level], _LEASED - envelope.size * counters.BYTE
-    place.leave(tr, prepared, piece.position.index)
-    tr.add(prepared.count, counters.operand(total))
-    message = envelope.message(piece.position, envelope.payload)
-    return [Delivery(message, name + where, message.attempts + 1, wall_ms, begun)]
-
-
-def assign(
-    tr: fdb.Transaction, scope: Scope, given: Sequence[tuple[Terms, Sequence[StoredMessage]]]
-) -> list[Granted]:
-    """Lease ready messages to several consumers. As ``grant``, but reads nothing."""
-    taken = [
-        replace(message, consumer=terms.consumer)
-        for terms, messages in given
-        for message in messages
-    ]
-    if taken:
-        limits.count(tr, scope, len(taken))
-    run.remove(tr, scope.keys, taken, cut=True)
-    transitions.record(tr, scope, LEASE, taken)
-    granted = []
-    for terms, messages in given:
-        seconds = min(terms.seconds, GRANT_SECONDS) if terms.doubtful else terms.seconds
-        alone = len(messages) == 1 and not terms.doubtful
-        begun = alone and (terms.begins or messages[0].envelope.suspect)
-        until = ending(tr, scope, seconds)
-        granted.append(hold(tr, scope.keys, terms, until, list(run.pieces(messages)), begun=begun))
-    return granted
-
-
-def hold(
-    tr: fdb.Transaction,
-    keys: QueueKeys,
-    terms: Terms,
-    until: Moment,
-    pieces: Sequence[tuple[Run, bool]],
-    *,
-    begun: bool,
-) -> Granted:
-    """Write the leases of pieces of rows that were removed, in as many claims as it takes."""
-    found = Granted([], [], until.wall_ms, begun)
-    version, wall_ms = until
-    begin, name, packed = keys.place_begin, terms.claim, pack_int(version)
-    count = sum([len(piece.values) for piece, _ in pieces])
-    for some in [pieces] if count <= MAX_TOGETHER else _claims(pieces):
-        if found.places:
-            name = new_claim(holder_of(name))
-            count -= MAX_TOGETHER
-        together = min(MAX_TOGETHER, count)
-        claim = Claim(name, version, wall_ms, terms.consumer, begun, together)
-        places: list[bytes] = []
-        for piece, plain in some:
-            found.rows.append(run.grant(tr, keys, piece, claim, plain))
-            places += [each[begin:] for each in piece.keys]
-        tr.set(keys.expiry.prefix + packed + pack_bytes(name), pack_expiry(wall_ms, places))
-        if terms.in_line:
-            tr.set(keys.until(name), pack_until(dict.fromkeys(places, until)))
-        found.places.append((name, places))
-    return found
-
-
-def _claims(pieces: Sequence[tuple[Run, bool]]) -> Iterator[list[tuple[Run, bool]]]:
-    """What is taken at once, in as many claims as it takes."""
-    some: list[tuple[Run, bool]] = []
-    room = MAX_TOGETHER
-    for piece, plain in pieces:
-        begin, end = 0, len(piece.values)
-        while end - begin > room:
-            some += [(piece.part(begin, begin + room), plain)] if room else []
-            yield some
-            some, begin, room = [], begin + room, MAX_TOGETHER
-        some.append((piece.part(begin, end), plain))
-        room -= end - begin
-    yield some
-
-
-def answer(
-    messages: Sequence[StoredMessage], chunks: Sequence[fdb.FDBRange | None], granted: Granted
-) -> list[Delivery]:
-    """The deliveries of messages, given the reads of their chunks and their leases."""
-    return [
-        _delivery(message, token, granted.wall_ms, granted.begun)
-        for message, token in zip(payloads.load(messages, chunks), granted.tokens, strict=True)
-    ]
 
 
 class _Given(Struct, frozen=True):

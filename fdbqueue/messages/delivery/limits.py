@@ -27,7 +27,7 @@ def room(tr: fdb.Transaction, scope: Scope, wanted: int, *, leases: bool = True)
 
     leases: whether they are to be leased.
     """
-    limit, rate = scope.options.max_in_flight, scope.options.pace
+    limit, rate = scope.options.max_in_flight, scope.pace
     if rate is not None:
         reached, now_us = _reached(tr, scope), scope.now_ms(tr) * 1_000
         tat_us = rates.tat_us(reached, rate, now_us)
@@ -61,7 +61,7 @@ def next_seconds(tr: fdb.Transaction, scope: Scope) -> float | None:
 
     One snapshot read, none without a rate.
     """
-    rate = scope.options.pace
+    rate = scope.pace
     if rate is None:
         return None
     now_ms = scope.now_ms(tr)
@@ -75,7 +75,7 @@ def count(tr: fdb.Transaction, scope: Scope, messages: int, *, leases: bool = Tr
 
     leases: as for ``room``.
     """
-    limit, rate = scope.options.max_in_flight, scope.options.pace
+    limit, rate = scope.options.max_in_flight, scope.pace
     if rate is None and (limit is None or not leases):
         return
     if rate is None:

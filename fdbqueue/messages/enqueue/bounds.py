@@ -116,7 +116,7 @@ def make_room(
     if dropped is None:
         raise _full(scope, load, new)
     run.watch(tr, dropped)
-    run.remove(tr, scope.keys, dropped)
+    run.remove(tr, scope.keys, run.pieces(scope.keys, dropped))
     how = End.REJECT if options.bounds.dropped == "dead" else End.PURGE
     leaving = [Leaving(message, how, reason=REASON) for message in dropped]
     settle.carry_out(tr, scope, State.READY, leaving)

@@ -64,7 +64,7 @@ def replace_older(tr: fdb.Transaction, scope: Scope, messages: Collection[Stored
             replaced.append(found.message)
         else:
             tr[keys.replaced(newest[latest].envelope.last_value, issued.id)] = b""
-    run.remove(tr, keys, replaced)
+    run.remove(tr, keys, run.pieces(keys, replaced))
     transitions.record(tr, scope, REPLACE_READY, replaced)
     for latest, message in newest.items():
         tr[latest] = message.id.encode()

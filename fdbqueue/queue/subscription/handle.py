@@ -163,7 +163,7 @@ class Subscription:
     def _remove(self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]) -> list[Message]:
         demand, wait, done = asked(tr, max_messages, terms, Leasing)
         check_leaseless(demand.seconds, done)
-        return self._consume(tr, Mode.ACQUIRE, max_messages, wait, acquire.remove)
+        return list(self._consume(tr, Mode.ACQUIRE, max_messages, wait, acquire.remove))
 
     def _look(
         self,
@@ -173,7 +173,7 @@ class Subscription:
         strict: bool,
         resume: Mapping[int, bytes],
         admits: Callable[[StoredMessage], bool],
-    ) -> tuple[list[Delivery], Found, bool]:
+    ) -> tuple[Sequence[Delivery], Found, bool]:
         """Lease what a registered consumer demands, and look for the match behind that. Returns
         also whether the subscription has closed itself."""
         scope, found, closed = self._find(
@@ -218,7 +218,7 @@ class Subscription:
         """
         check_count("limit", limit, MAX_MESSAGES)
         wait = patience_of(tr, wait)
-        return self._consume(tr, Mode.BROWSE, limit, wait, acquire.load)
+        return list(self._consume(tr, Mode.BROWSE, limit, wait, acquire.load))
 
     # -- looking after -----------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class Subscription:
         wait: float,
         use: Use[R],
         ack: Sequence[Held] = (),
-    ) -> list[R]:
+    ) -> Sequence[R]:
         leases = use is not acquire.remove
         find = partial(self._find, mode=mode, limit=limit, leases=leases)
         waiter = ConsumerRef(new_id(self._consumer), subscription=self.name)

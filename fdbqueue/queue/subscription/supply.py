@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ...consumers import line, promotion, wakeups
+from ...consumers import promotion, wakeups
 from ...consumers.line import Demand
-from ...consumers.supply import CLOSED, Offered, Shares
+from ...consumers.supply import CLOSED, Offered
 from ...errors import InvalidArgument, NotFound
 from ...messages.delivery import limits, scan
+from ...messages.delivery.shares import Shares
 from ...schema.consumers import Definition, Mode
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
@@ -68,11 +69,11 @@ class SubscriptionSupply:
             shares.demand,
             strict=False,
             resume=resume,
-            admits=shares.offer,
+            admits=shares.offer_message,
             apart=False,
         )
         reached = found.reached if self.known(scope).timed and found.unfinished else None
-        given = sum(map(len, shares.given))
+        given = shares.count
         limited = given < shares.demand and limits.room(tr, scope, given + 1) <= given
         return Offered(found.ended or shares.refused or limited, closed, reached, limited)
 
@@ -92,11 +93,12 @@ class SubscriptionSupply:
     ) -> Sequence[Delivery] | None:
         """As ``Supply.take``: returns what has become due first."""
         promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
-        request = line.make_request(tr, scope, demand, waits=False, returns=False)
-        shares = Shares([request], scan.BATCH_BYTES, scope.keys.lease_bytes)
-        admits = shares.offer
+        shares = Shares([demand], scan.BATCH_BYTES, scope.keys.lease_bytes)
         found, closed = self.first(
-            tr, scope, demand.max_messages, strict=strict, admits=admits, apart=False
+            *(tr, scope, demand.max_messages),
+            strict=strict,
+            admits=shares.offer_message,
+            apart=False,
         )
         if closed:
             return CLOSED
