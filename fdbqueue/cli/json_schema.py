@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 PRINTED = frozenset(
     ("id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at", "consumer",
-     "state", "waits_for", "cancelled", "last_error", "deaths", "death")
+     "state", "waits_for", "leased_at", "group", "cancelled", "last_error", "deaths", "death")
 )  # fmt: skip
 """Fields of a printed message that an enqueue ignores."""
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message, as ``message list --json`` prints it, without fields that it does not have.
+    """A message, as ``message find --json`` prints it, without fields that it does not have.
 
     Fields have the names that an enqueue takes.
     """
@@ -76,7 +76,7 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
 
 
 def waiting_json(found: MessageState) -> dict[str, Any]:
-    """A waiting message, as ``message list --json`` prints it."""
+    """A waiting message, as ``message find --json`` prints it."""
     return {**message_json(found.message), **_waiting(found)}
 
 
@@ -101,19 +101,21 @@ def state_json(found: MessageState) -> dict[str, Any]:
         **_waiting(found),
         **({} if expires is None else {"expires_at": when(expires)}),
         **({"consumer": found.consumer} if found.state is State.LEASED else {}),
+        **({} if found.leased_at_ms is None else {"leased_at": when(found.leased_at_ms)}),
+        **({} if found.group is None else {"group": found.group}),
         **({"cancelled": True} if found.cancelled else {}),
         **({"death": _death(found.death)} if found.death else {}),
     }
 
 
 def dead_json(dead: DeadMessage) -> dict[str, Any]:
-    """A dead letter, as ``message list`` prints it; it no longer has a time to live."""
+    """A dead letter, as ``message find`` prints it; it no longer has a time to live."""
     message = replace(dead.message, expires_at_ms=None)
     return {**message_json(message), "death": _death(dead.death)}
 
 
 def lease_json(lease: LeasedMessage) -> dict[str, Any]:
-    """A lease, as ``message list --state leased --json`` prints it."""
+    """A lease, as ``message find --state leased --json`` prints it."""
     delivery = lease.delivery
     return {
         "token": delivery.token.hex(),
@@ -121,6 +123,7 @@ def lease_json(lease: LeasedMessage) -> dict[str, Any]:
         "level": delivery.message.level,
         "attempt": delivery.attempt,
         "consumer": lease.consumer,
+        "leased_at": None if lease.planned else when(lease.since_ms),
         "expires_at": None if lease.planned else when(delivery.expires_at_ms),
         "expired": lease.expired,
         "planned": lease.planned,

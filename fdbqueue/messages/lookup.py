@@ -214,6 +214,8 @@ def _state_of(
         lease_expires_at_ms=None if lease.planned else ends.wall_ms,
         consumer=lease.consumer,
         cancelled=message.envelope.cancelled,
+        leased_at_ms=None if lease.planned else lease.since_ms,
+        group=message.envelope.group,
     )
 
 
@@ -273,6 +275,7 @@ def described(found: Found, message: StoredMessage) -> MessageState:
         due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
         death=found.death,
         waits_for=found.place.gate if isinstance(found.place, Turn) else None,
+        group=message.envelope.group,
     )
 
 

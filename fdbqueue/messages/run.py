@@ -734,7 +734,8 @@ def leases(keys: QueueKeys, found: Iterable[AnyRow], begin: bytes = b"") -> Iter
 
 
 class Claim(Struct, frozen=True):
-    """What all leases say that are taken together. together: how many these are."""
+    """What all leases say that are taken together. together: how many these are. lasts_ms: how long
+    they last."""
 
     name: bytes
     version: int
@@ -742,6 +743,7 @@ class Claim(Struct, frozen=True):
     consumer: str
     begun: bool
     together: int
+    lasts_ms: int = 0
 
 
 class Row(Struct, frozen=True, eq=False):
@@ -803,6 +805,7 @@ def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain:
         claim.name,
         plain,
         claim.together,
+        claim.lasts_ms,
     ).pack()
     tr.set(key, value)
     return Row(key, value, claim, piece, plain)

@@ -30,6 +30,8 @@ from .transaction_budget import PAGE_BYTES, weight
 
 PAGE_ROWS = 200
 """The most messages of one page."""
+MOVED_TO = "→ "
+"""What the history has before the name of the queue that a message has gone to."""
 PAGE_IDS = 100
 """The most ids that one transaction looks up."""
 
@@ -198,6 +200,9 @@ def move(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Found]
     ``QueueFull``."""
     _watch(tr, scope, rows)
     ids = arrive(tr, scope, target, rows)
+    # The history says where they went.
+    to = f"{MOVED_TO}{target.name}"
+    rows = [replace(row, message=replace(row.message, consumer=to)) for row in rows]
     # What ends there to make room may free what one of these waits for: then it is ready by now.
     waited = [row.message.id for row in rows if isinstance(row.place, Turn)]
     issued = [lookup.reads(tr, scope.keys, message_id) for message_id in waited]

@@ -41,7 +41,7 @@ class Lease(Stored, frozen=True):
 
     claim: shared by the leases that were taken together, see ``new_claim``; zeros in a plan. plain:
     whether the message has no side records, so that it can end without reading its envelope.
-    together: how many leases the claim had at first.
+    together: how many leases the claim had at first. lasts_ms: how long it was to last.
     """
 
     position: Position
@@ -53,6 +53,12 @@ class Lease(Stored, frozen=True):
     claim: bytes = bytes(16)
     plain: bool = False
     together: int = 1
+    lasts_ms: int = 0
+
+    @property
+    def since_ms(self) -> int:
+        """When it was taken, by the wall clock in milliseconds; 0 of a plan."""
+        return self.expiry_ms - self.lasts_ms
 
     @property
     def planned(self) -> bool:

@@ -251,13 +251,14 @@ class LeasedMessage(Struct, frozen=True):
 
     ``expired``: the lease is over, and the next receive or sweep returns the message to the
     queue. ``planned``: the lease belongs to a plan, never expires (its expiry is 0), and is settled
-    with the plan.
+    with the plan. ``since_ms``: when it was taken, by the wall clock in milliseconds; 0 of a plan.
     """
 
     delivery: Delivery
     consumer: str
     expired: bool
     planned: bool = False
+    since_ms: int = 0
 
 
 class MessageState(Struct, frozen=True):
@@ -266,7 +267,8 @@ class MessageState(Struct, frozen=True):
     ``due_at_ms`` is set while it is delayed, ``lease_expires_at_ms`` and ``consumer`` while it is
     leased (no expiry in a plan), ``death`` while it is a dead letter. Times are wall clocks in
     milliseconds. ``waits_for``: the key, or the dimension and the name of the limit, for which it
-    waits. ``cancelled``: it is leased, and never delivered again.
+    waits. ``cancelled``: it is leased, and never delivered again. ``leased_at_ms``: since when it
+    is leased, not by a plan. ``group``: that of which it is a member.
     """
 
     message: Message
@@ -277,6 +279,8 @@ class MessageState(Struct, frozen=True):
     death: Death | None = None
     waits_for: str | tuple[str, str] | None = None
     cancelled: bool = False
+    leased_at_ms: int | None = None
+    group: str | None = None
 
     @property
     def id(self) -> str:
@@ -300,7 +304,8 @@ class Event(Struct, frozen=True):
     """One line of a queue's history: a message made a transition.
 
     ``stamp`` orders events by commit; pass it to continue reading there. ``attempt`` counts the
-    deliveries so far, and ``at_ms`` is the wall clock of the process that acted. ``place`` names
+    deliveries so far, and ``at_ms`` is the wall clock of the process that acted. ``consumer`` is
+    who had it, or, of one that was moved, an arrow and the queue that it went to. ``place`` names
     the message's position, which orders deliveries; it is empty while the message waits for a slot
     of its key.
     """

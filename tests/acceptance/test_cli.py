@@ -66,9 +66,9 @@ def test_a_queue_is_sorted_by_a_header_or_keeps_last_values(fdbq: Fdbq, name: st
         for n, due in enumerate(("b", "a", "b")):
             fdbq.ok("enqueue", queue, f"{due}{n}", "--header", f"due={due}")
         fdbq.ok("doctor", queue)
-    shown = [row["payload"] for row in fdbq.ok("message", "list", by_due, "--json").json]
+    shown = [row["payload"] for row in fdbq.ok("message", "find", by_due, "--json").json]
     assert shown == ["a1", "b0", "b2"]
-    shown = [row["payload"] for row in fdbq.ok("message", "list", newest, "--json").json]
+    shown = [row["payload"] for row in fdbq.ok("message", "find", newest, "--json").json]
     assert shown == ["a1", "b2"]
     told = fdbq.refused("queue", "set", by_due, "sort=none", code=1)
     assert "cannot become None" in told
@@ -85,7 +85,7 @@ def test_a_queue_is_created_listed_shown_and_deleted(fdbq: Fdbq, name: str) -> N
 
     listed = {row["queue"]: row for row in fdbq.ok("queue", "list", "--json").json}
     assert listed.keys() >= {name, other}
-    assert set(listed[other].values()) == {other, 0}
+    assert set(listed[other].values()) == {other, 0, None}
     assert other in fdbq.ok("queue", "list").out
 
     fdbq.ok("enqueue", other, "urgent", "--priority", "9")
@@ -118,7 +118,7 @@ def test_a_message_is_enqueued_peeked_received_and_acknowledged(fdbq: Fdbq, name
     ).json
     assert sooner == {"queue": name, "enqueued": 1, "id": sooner["id"]}
 
-    peeked = fdbq.ok("message", "list", name, "--json").lines
+    peeked = fdbq.ok("message", "find", name, "--json").lines
     assert [message["id"] for message in peeked] == [sooner["id"], later]
     assert peeked[0] == {
         "id": sooner["id"],
@@ -128,6 +128,7 @@ def test_a_message_is_enqueued_peeked_received_and_acknowledged(fdbq: Fdbq, name
         "level": 1,
         "attempts": 0,
         "enqueued_at": peeked[0]["enqueued_at"],
+        "state": "ready",
     }
 
     (received,) = fdbq.ok("receive", name, "--lease", "60", "--json").lines
@@ -159,7 +160,7 @@ def test_a_file_is_a_payload_as_it_is(fdbq: Fdbq, name: str, tmp_path: Path) -> 
 
     fdbq.ok("enqueue", name, "--file", str(file))
 
-    (message,) = fdbq.ok("message", "list", name, "--json").lines
+    (message,) = fdbq.ok("message", "find", name, "--json").lines
     assert base64.b64decode(message["payload_base64"]) == payload
 
 
@@ -169,7 +170,7 @@ def test_json_lines_are_enqueued_in_their_order(fdbq: Fdbq, name: str) -> None:
     done = fdbq.ok("enqueue", name, "--json", given="\n".join(lines))
 
     assert done.json == {"queue": name, "enqueued": 3000}
-    peeked = fdbq.ok("message", "list", name, "--max", "10000", "--json").lines
+    peeked = fdbq.ok("message", "find", name, "--max", "10000", "--json").lines
     assert [message["payload"] for message in peeked] == [f"message {n}" for n in range(3000)]
 
 
@@ -185,7 +186,7 @@ def test_json_lines_name_priority_and_headers(fdbq: Fdbq, name: str) -> None:
         given="\n\n".join(map(json.dumps, given)) + "\n",
     )
 
-    found = fdbq.ok("message", "list", name, "--json").lines
+    found = fdbq.ok("message", "find", name, "--json").lines
     assert [(m["priority"], m["headers"]) for m in found] == [
         (9, {"n": 1, "ok": True, "none": None}),
         (8, {"k": "v"}),
@@ -213,7 +214,7 @@ def test_what_receive_prints_can_be_enqueued_again(fdbq: Fdbq, name: str) -> Non
 
     fdbq.ok("enqueue", name, given=printed)
 
-    found = fdbq.ok("message", "list", name, "--json").lines
+    found = fdbq.ok("message", "find", name, "--json").lines
     assert [(m["payload"], m["headers"]) for m in found] == [(p, {"a": "b"}) for p in payloads]
 
 
@@ -266,7 +267,7 @@ def test_purge_removes_what_is_ready(fdbq: Fdbq, name: str) -> None:
     assert (depth["ready"], depth["purged"], depth["ready_bytes"]) == (0, 1200, 0)
 
 
-@pytest.mark.parametrize("command", ["message list", "receive"])
+@pytest.mark.parametrize("command", ["message find", "receive"])
 def test_hostile_payloads_are_shown_harmlessly(
     db: fdb.Database, fdbq: Fdbq, name: str, command: str
 ) -> None:
@@ -288,7 +289,7 @@ def test_a_hostile_payload_does_not_reach_a_terminal(fdbq: Fdbq, name: str) -> N
     ours, theirs = os.openpty()
     with open(ours, "rb", buffering=0) as terminal:
         subprocess.run(
-            [FDBQ, "message", "list", name],
+            [FDBQ, "message", "find", name],
             stdout=theirs,
             env={**fdbq.environment, "TERM": "xterm", "COLUMNS": "80"},
             timeout=DEADLINE,
@@ -332,7 +333,7 @@ def test_the_shell_completes_names_of_queues_that_are_harmless_to_it(
     environment = {
         **fdbq.environment,
         "_FDBQ_COMPLETE": "complete_bash",
-        "COMP_WORDS": "fdbq message list orders-",
+        "COMP_WORDS": "fdbq message find orders-",
         "COMP_CWORD": "3",
         "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
     }

@@ -22,7 +22,7 @@ def test_what_is_printed_as_csv_can_be_enqueued_again(
     db: fdb.Database, fdbq: Fdbq, name: str
 ) -> None:
     Queue(name).enqueue(db, 'ü, "quoted"\nline'.encode(), priority=7, headers={"n": 1})
-    printed = fdbq.ok("message", "list", name, "--csv").out
+    printed = fdbq.ok("message", "find", name, "--csv").out
     Queue(name).purge(db)
     fdbq.ok("enqueue", name, "--csv", given=printed)
     (message,) = Queue(name).browse(db)

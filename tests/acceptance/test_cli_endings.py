@@ -101,7 +101,7 @@ def test_no_command_but_one_makes_a_store(fdbq: Fdbq, tmp_path: Path, embedded: 
     program = Fdbq({**at_path.environment, "PYTHONPATH": str(tmp_path)})
     for refusal in (
         at_path.refused("doctor", code=1),
-        at_path.refused("message", "list", "orders", code=1),
+        at_path.refused("message", "find", "orders", code=1),
         at_path.refused("enqueue", "orders", "x", code=1),
         program.refused("worker", "app:worker", code=2),
     ):

@@ -69,7 +69,7 @@ sys.exit(main.run([], interrupted))
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("message", "list", "QUEUE", "--json"),
+        ("message", "find", "QUEUE", "--json"),
         ("receive", "QUEUE", "--max", "3000", "--json"),
         ("doctor", "QUEUE"),
         ("message", "purge", "QUEUE", "--yes", "--match", "n < 0"),

@@ -43,7 +43,7 @@ def test_limits_are_set_listed_shown_and_deleted(
     assert sorted(each["id"] for each in told["out"]) == sorted(ids)
     assert told["waiting_in"] == {name: 2}
     (waits,) = (
-        each for each in fdbq.ok("message", "list", name, "--state", "waiting", "--json").json[:1]
+        each for each in fdbq.ok("message", "find", name, "--state", "waiting", "--json").json[:1]
     )
     assert (waits["limits"], waits["waits_for"]) == (
         {dimension: "stripe"},
@@ -123,6 +123,6 @@ def test_messages_keep_their_limit_through_export(
 ) -> None:
     queue = Queue(name)
     queue.enqueue_many(db, [NewMessage(b"x", limits={dimension: "stripe"})])
-    printed = fdbq.ok("message", "list", name, "--json").out
+    printed = fdbq.ok("message", "find", name, "--json").out
     fdbq.ok("enqueue", name, given=printed)
     assert [each.limits for each in queue.peek(db, 10)] == [{dimension: "stripe"}] * 2

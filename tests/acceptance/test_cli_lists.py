@@ -38,9 +38,9 @@ def test_dead_letters_show_their_cause_and_say_that_there_are_more(
     queue.release(db, held[:3], error=ERRORS[0])
     queue.release(db, held[3:], error=ERRORS[1])
 
-    first = fdbq.ok("message", "list", name, "--state", "dead", "--max", "2")
+    first = fdbq.ok("message", "find", name, "--state", "dead", "--max", "2")
     order = [letter.id for letter in queue.dead.list(db)]
-    rest = fdbq.ok("message", "list", name, "--state", "dead", "--after", order[1], "--json")
+    rest = fdbq.ok("message", "find", name, "--state", "dead", "--after", order[1], "--json")
 
     assert all(any(e in line for e in ERRORS) for line in first.out.splitlines()[2:])
     assert "the first 2 dead letters of 5" in first.err
@@ -105,8 +105,8 @@ def test_what_waits_is_listed_and_edited(db: fdb.Database, fdbq: Fdbq, name: str
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(3)])
     later = queue.enqueue(db, b"later", delay=3600)
 
-    waiting = fdbq.ok("message", "list", name, "--state", "waiting", "--json").json
-    (delayed,) = fdbq.ok("message", "list", name, "--state", "scheduled", "--json").json
+    waiting = fdbq.ok("message", "find", name, "--state", "waiting", "--json").json
+    (delayed,) = fdbq.ok("message", "find", name, "--state", "scheduled", "--json").json
     edited = fdbq.ok("message", "edit", name, later, "--priority", "9", "--delay", "0s")
 
     assert [each["payload"] for each in waiting] == ["1", "2"]
@@ -123,9 +123,9 @@ def test_every_listing_is_an_array_with_an_element_to_a_line_and_csv(
     queue.enqueue(db, b"a,b", headers={"region": "eu"})
     queue.enqueue(db, b"plain")
 
-    array = fdbq.ok("message", "list", name, "--json")
-    table = fdbq.ok("message", "list", name, "--csv")
-    nothing = fdbq.ok("message", "list", name, "--state", "leased", "--json")
+    array = fdbq.ok("message", "find", name, "--json")
+    table = fdbq.ok("message", "find", name, "--csv")
+    nothing = fdbq.ok("message", "find", name, "--state", "leased", "--json")
 
     first, *elements, last = array.out.splitlines()
     assert (first, last, nothing.out) == ("[", "]", "[]\n")
@@ -146,7 +146,7 @@ def test_a_csv_controls_no_terminal_and_no_spreadsheet(
         Queue(name).enqueue(
             db, each.encode(), headers={"h": each, "n": -1, header: "\x1b[2J\n\u202e"}
         )
-    table = fdbq.ok("message", "list", name, "--csv")
+    table = fdbq.ok("message", "find", name, "--csv")
     assert table.out.replace("\n", "").replace("\t", "").isprintable()
     rows = [*csv.DictReader(io.StringIO(table.out))]
     assert [row["header.h"] for row in rows] == [f"'{each}" for each in formulas]
@@ -203,7 +203,7 @@ def test_another_root_has_queues_of_its_own(db: fdb.Database, fdbq: Fdbq, name: 
     space = fdb.Subspace(("app", name))
     assert Queue("orders", space).depth(db).ready == 1
     assert [each["queue"] for each in fdbq.ok(*root, "queue", "list", "--json").json] == ["orders"]
-    assert "no queue" in fdbq.refused("message", "list", "orders", code=1)
+    assert "no queue" in fdbq.refused("message", "find", "orders", code=1)
     fdbq.ok(*root, "queue", "delete", "orders", "--yes")
 
 
@@ -280,7 +280,7 @@ def test_what_is_misspelt_is_answered_with_the_nearest_name(
     queue.schedules.set(db, "nightly", b"x", every=3600)
 
     for words, near in (
-        (("message", "list", name[:-1]), name),
+        (("message", "find", name[:-1]), name),
         (("subscription", "seek", name, "eurpe", "first"), "europe"),
         (("schedule", "show", name, "nihtly"), "nightly"),
     ):

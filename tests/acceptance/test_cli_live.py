@@ -98,7 +98,7 @@ def test_hostile_names_and_payloads_do_nothing_on_any_screen(
     queue.enqueue(db, b"\x1b]0;owned\x07\x1b[2J\xff\x9b31m<b>", headers={"\x1b[2Jh": "\x07"})
     delivery = queue.receive(db, consumer="[bold]x")
     assert delivery is not None
-    leases = ["message", "list", name, "--state", "leased"]
+    leases = ["message", "find", name, "--state", "leased"]
     for command in (leases, ["message", "show", name, delivery.id], [*leases, "--watch", "60"]):
         with Screen([str(FDBQ), *command], fdbq.environment) as screen:
             screen.shows(delivery.id)
@@ -109,7 +109,7 @@ def test_hostile_names_and_payloads_do_nothing_on_any_screen(
             assert bad not in screen.received, command
     queue.reject(db, delivery, "\x1b]0;owned\x07")
     for command in (
-        ["message", "list", name, "--state", "dead"],
+        ["message", "find", name, "--state", "dead"],
         ["message", "show", name, delivery.id],
     ):
         shown = fdbq.ok(*command).out
@@ -134,7 +134,7 @@ def stopped(process: subprocess.Popen[str]) -> None:
 
 
 def test_a_watched_listing_is_an_array_to_a_line(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
-    with follow(fdbq, "message", "list", name, "--json", "--watch", "0.1") as process:
+    with follow(fdbq, "message", "find", name, "--json", "--watch", "0.1") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == []
         Queue(name).enqueue(db, b"now")

@@ -51,7 +51,7 @@ class Session:
         """Wait until a delayed message is ready, in about a second; write nothing down."""
         name = self._names[queue]
         deadline = time.monotonic() + DEADLINE
-        while identity not in self._fdbq.ok("message", "list", name, "--json").out:
+        while identity not in self._fdbq.ok("message", "find", name, "--json").out:
             assert time.monotonic() < deadline
             self._fdbq.ok("debug", "sweep", name)
             time.sleep(0.1)
@@ -121,8 +121,8 @@ def messages_out_of_order(run: Session, reject: Callable[[str, str], None]) -> N
     run("message", "cancel", "Q", delayed, "--dry-run", "--json")
     run("message", "cancel", "Q", delayed, "--yes", "--json")
     run("message", "cancel", "Q", delayed, "--yes", "--json", code=1)
-    first, *_ = run("message", "list", "Q", "--json").lines
-    run("message", "list", "Q", "--match", "region = 'eu' OR priority = 0", "--json")
+    first, *_ = run("message", "find", "Q", "--json").lines
+    run("message", "find", "Q", "--match", "region = 'eu' OR priority = 0", "--json")
     run("message", "show", "Q", first["id"], "--json")
     one, two, three = run("receive", "Q", "--max", "3", "--consumer", "billing", "--json").lines
     run("message", "show", "Q", one["id"], "--json")
@@ -132,7 +132,7 @@ def messages_out_of_order(run: Session, reject: Callable[[str, str], None]) -> N
     run("message", "release", "Q", two["token"], "--error", "no stock", "--json")
     reject(three["token"], "no such customer")
     dead = three["id"]
-    run("message", "list", "Q", "--state", "dead", "--json")
+    run("message", "find", "Q", "--state", "dead", "--json")
     run("message", "show", "Q", dead, "--json")
     run("message", "retry", "Q", "--match", "priority = 0", "--dry-run", "--json")
     run("message", "retry", "Q", dead, "--json")
@@ -141,7 +141,7 @@ def messages_out_of_order(run: Session, reject: Callable[[str, str], None]) -> N
     run("message", "release", "Q", again["token"], "--delay", "1d", "--yes", "--json")
     run("message", "purge", "Q", again["id"], "--yes", "--json")
     run("receive", "Q", "--consumer", "billing", "--json")
-    run("message", "list", "Q", "--state", "leased", "--json")
+    run("message", "find", "Q", "--state", "leased", "--json")
     run("message", "release", "Q", "--consumer", "billing", "--dry-run", "--json")
     run("message", "release", "Q", "--consumer", "billing", "--yes", "--json")
 
@@ -173,7 +173,7 @@ def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:
     stream.next(db, stream.begin(db), messages=2)
     run("stream", "list", "R", "--json")
     plan = ("--state", "leased", "--consumer", "stream", "--json")
-    (held, _) = run("message", "list", "R", *plan).json
+    (held, _) = run("message", "find", "R", *plan).json
     run("message", "show", "R", held["id"], "--json")
     run("message", "release", "R", held["token"], "--yes", code=1)
     run("stream", "finish", "R", "stream", "--dry-run", "--json")

@@ -84,7 +84,7 @@ def test_what_the_script_for_a_release_calls_parses() -> None:
 
 
 def test_a_wrong_example_would_be_found() -> None:
-    for line in ("fdbq message list", "fdbq enqueue orders --colour", "fdbq queue lst orders"):
+    for line in ("fdbq message find", "fdbq enqueue orders --colour", "fdbq queue lst orders"):
         with pytest.raises(Exception, match=r"Missing|No such"):
             parse(line.split())
 

@@ -112,4 +112,4 @@ def test_what_a_cluster_says_is_told() -> None:
 def test_advice_can_be_pasted_into_a_shell() -> None:
     seen = Seen("two words; reboot", QueueOptions(), Depth(dead=1))
     (finding,) = diagnosis.queue(seen)
-    assert finding.advice == "fdbq message list 'two words; reboot' --state dead"
+    assert finding.advice == "fdbq message find 'two words; reboot' --state dead"

@@ -146,7 +146,9 @@ CHUNKED = Envelope(
     chunks=bytes(range(12)),
     chunk_bytes=180_000,
 )
-LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM, True, 2)
+LEASE = Lease(
+    POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM, True, 2, 30_000
+)
 NAMED = [TOKEN[16:], QUEUE.token(b"", QUEUE.ready_key(Position(0, 7, bytes(8))))]
 PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
 DELAYED = Delayed(Position(5, 0, POSITION.random), PACKED)

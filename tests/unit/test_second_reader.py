@@ -131,9 +131,20 @@ TEA = page("READY")
     [
         (
             "LEASE",
-            [AT, 90_000_000, 1_700_000_030_000, "billing", TEA, True, bytes(range(16)), True, 2],
+            [
+                AT,
+                90_000_000,
+                1_700_000_030_000,
+                "billing",
+                TEA,
+                True,
+                bytes(range(16)),
+                True,
+                2,
+                30_000,
+            ],
         ),
-        ("LEASE, planned", [AT, 0, 0, "billing", TEA, True, bytes(16), False, 1]),
+        ("LEASE, planned", [AT, 0, 0, "billing", TEA, True, bytes(16), False, 1, 0]),
         ("DUE", [[5, 0, AT[2]], TEA]),
         ("DEAD", [AT, TEA, "rejected", 1_700_000_050_000]),
         ("META", [bytes(range(16)).hex(), QueueOptions(levels=3).to_json(), None, []]),
@@ -176,7 +187,7 @@ def test_what_it_writes_of_records_is_read(at: Position, packed: bytes, flag: bo
     assert DeadLetter.unpack(written_list([place, packed, "why", 1])) == DeadLetter(
         at, packed, "why", 1
     )
-    lease: list[Any] = [place, 7, 8, "c", packed, flag, bytes(16), flag, 3]
+    lease: list[Any] = [place, 7, 8, "c", packed, flag, bytes(16), flag, 3, 4]
     assert Lease.unpack(written_list(lease)) == Lease(at, *lease[1:])
     request: list[Any] = [1, 30.0, "c", flag, 9, flag, flag, flag, flag, 0, None, 5]
     assert Request.unpack(written_list(request)) == Request(*request)

@@ -35,10 +35,10 @@ COMMANDS = [
     "queue create orders",
     "queue list",
     "enqueue orders hello",
-    "message list orders",
+    "message find orders",
     "receive orders --ack",
-    "message list orders --state dead",
-    "message list orders --state leased",
+    "message find orders --state dead",
+    "message find orders --state leased",
     "status",
 ]
 NOT_FOR_HELP = NOT_NEEDED | {"fdb", "fdbqueue.store.binding"}

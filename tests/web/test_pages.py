@@ -11,10 +11,10 @@ from starlette.testclient import TestClient
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.errors import OperationTimedOut
 from fdbqueue.messages import history as events
+from fdbqueue.queue.admin import finding
 from fdbqueue.values.text import duration
 from fdbqueue.web import filters, report
 from fdbqueue.web.pages import history as history_page
-from fdbqueue.web.pages import message as message_page
 from tests import consumers
 
 
@@ -179,7 +179,7 @@ def test_a_payload_is_downloaded_byte_for_byte_and_never_shown_by_the_browser(
 def test_a_message_has_a_timeline(
     db: fdb.Database, queue: Queue[bytes], pages: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_page, "STEP", 2)
+    monkeypatch.setattr(finding, "STEP", 2)
     queue.set_options(db, history_seconds=3600)
     queue.enqueue(db, b"another")
     message_id = queue.enqueue(db, b"x", priority=9)

@@ -6,10 +6,10 @@ from . import leases, listing, selection
 
 app = Typer(
     name="message",
-    help="List, show, cancel, edit, retry, move, copy, purge and release messages.",
+    help="Find, show, cancel, edit, retry, move, copy, purge and release messages.",
     no_args_is_help=True,
 )
-app.command("list")(listing.list_)
+app.command()(listing.find)
 app.command()(listing.show)
 for command in (
     selection.cancel,

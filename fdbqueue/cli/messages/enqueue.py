@@ -92,7 +92,7 @@ def enqueue(
     (any JSON) or "payload_base64", and optionally "priority", "headers", "delay" or "due_at", "ttl"
     or "ttl_ends_at", "max_attempts", "backoff", "key", "limits", "dedup_id", "unique",
     "on_conflict", "max_delay" and "content_type". The options of the command apply to lines that do
-    not specify them. You can enqueue the --json output of receive and message list: the messages
+    not specify them. You can enqueue the --json output of receive and message find: the messages
     get new ids and no attempts. An invalid line ends the import; the error says how many
     messages before it were enqueued.
 

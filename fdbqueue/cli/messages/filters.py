@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 import fdbqueue
+
+if TYPE_CHECKING:
+    from fdbqueue.values.selector.search import Search
 
 from .. import durations, terminal
 from ..parameters import Match
@@ -52,9 +55,14 @@ class Filters:
         """Whether only dead letters can pass."""
         return (self.reason, self.since, self.until) != (None, None, None)
 
-    def wanted(self) -> Wanted:
-        """Whether a message passes; raises ``InvalidSelector``."""
-        selector = None if self.match is None else fdbqueue.Selector(self.match)
+    def search(self) -> Search | None:
+        """The condition of --match; raises ``InvalidSelector``."""
+        from fdbqueue.values.selector.search import Search
+
+        return None if self.match is None else Search(self.match)
+
+    def wanted(self, search: Search | None) -> Wanted:
+        """Whether a message passes, given what ``search`` returned."""
         now_ms = fdbqueue.Clock().wall_ms()
         since, until = (
             None if at is None else at.timestamp() * 1000 for at in (self.since, self.until)
@@ -73,7 +81,7 @@ class Filters:
             return (
                 (self.error or "") in (message.last_error or "")
                 and (not self.level or message.level in self.level)
-                and (selector is None or selector.matches(message, now_ms))
+                and (search is None or search.matches(message, now_ms))
             )
 
         return passes

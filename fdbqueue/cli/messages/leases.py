@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Annotated
 
 from typer import Argument, Option
@@ -14,7 +14,6 @@ from ..parameters import Change, QueueName, grouped
 
 BATCH = 100
 """Deliveries settled in one transaction."""
-PAGE = 1_000
 
 
 @grouped
@@ -22,7 +21,7 @@ def release(
     name: QueueName,
     tokens: Annotated[
         list[str] | None,
-        Argument(metavar="TOKEN…", help="Tokens of leases, as receive and list print them."),
+        Argument(metavar="ID…", help="Ids of messages, or tokens of their leases."),
     ] = None,
     consumer: Annotated[
         str | None, Option(metavar="NAME", help="All that this consumer has leased.")
@@ -41,23 +40,25 @@ def release(
     """Return leased messages to the queue: take them away from their consumers.
 
     The attempt does not count, unless you give --error. This does not stop a consumer that is still
-    working: it finds out when it settles. Choose the leases by TOKEN, by --consumer, or with --all.
+    working: it finds out when it settles. Choose them by ID or token, by --consumer, or with --all.
     For the messages that a stream holds, use fdbq stream finish.
 
     \b
     Examples:
-      fdbq message release orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000
+      fdbq message release orders 05-000000000001-83ca4e58174f03bb
       fdbq message release orders --consumer billing --dry-run
       fdbq message release orders --all --error 'no stock' --delay 1m --yes
     """
     if sum((bool(tokens), consumer is not None, every)) != 1:
-        raise terminal.CommandError("choose leases by TOKEN, with --consumer, or with --all")
-    chosen = list(dict.fromkeys(map(parsed, tokens or [])))
+        raise terminal.CommandError("choose leases by ID, with --consumer, or with --all")
     db, queue = context.open_queue(name)
+    chosen = list(dict.fromkeys(_tokens(db, queue, tokens or [])))
     if not tokens:
+        from fdbqueue.queue.admin import finding
+
         chosen = [
             each.delivery.token
-            for each in leases_of(db, queue)
+            for each in finding.leases(db, queue)
             if not each.planned and consumer in (None, each.consumer)
         ]
         if not change.dry_run:
@@ -82,6 +83,21 @@ def release(
         )
 
 
+def _tokens(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, given: Sequence[str]) -> list[bytes]:
+    """The tokens of leases, given by these or by the ids of their messages; raises
+    ``CommandError``."""
+    from fdbqueue.queue.admin import finding
+
+    ids = {each for each in given if "-" in each}
+    held = {each.delivery.id: each for each in finding.leases(db, queue)} if ids else {}
+    for each in ids:
+        if each not in held:
+            raise terminal.CommandError(f"queue {queue.name!r}: message {each} is not leased", 1)
+        if held[each].planned:
+            raise terminal.CommandError(f"a stream holds message {each}: fdbq stream finish", 1)
+    return [held[each].delivery.token if each in ids else parsed(each) for each in given]
+
+
 def parsed(text: str) -> bytes:
     """The bytes of a token; raises ``CommandError``."""
     try:
@@ -100,14 +116,3 @@ def expiry(lease: fdbqueue.LeasedMessage, now_ms: int) -> str:
     if lease.planned:
         return "never (plan)"
     return "expired" if lease.expired else terminal.age(lease.delivery.expires_at_ms - now_ms)
-
-
-def leases_of(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, after: bytes | None = None
-) -> Iterator[fdbqueue.LeasedMessage]:
-    """The leases of a queue, or those after a token, read page by page."""
-    while found := queue.admin.leases(db, PAGE, after):
-        yield from found
-        after = found[-1].delivery.token
-        if len(found) < PAGE:
-            return

@@ -1,8 +1,9 @@
-"""``fdbq message list`` and ``show``: messages that stay where they are."""
+"""``fdbq message find`` and ``show``: messages that stay where they are."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -10,19 +11,21 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
-from typer import Option
+from typer import Argument, Option
 
 import fdbqueue
+from fdbqueue.values.states import TRANSITIONS
 
 from ...errors import InvalidArgument
 from .. import context, json_schema, listings, terminal
 from ..parameters import Limit, ListOutput, MessageId, Output, QueueName, grouped
 from .filters import Filters
-from .leases import expiry, leases_of, parsed
+from .leases import expiry, parsed
 
 HEADERS_SHOWN = 24
 """Characters of the headers in a table; --json prints all of them."""
 BATCH = 1_000
+TRANSITION = {each.name: each for each in TRANSITIONS}
 
 State = Literal["ready", "waiting", "retrying", "scheduled", "leased", "dead"]
 Found = Any
@@ -31,15 +34,20 @@ Table = tuple[list[str], list[tuple[object, ...]]]
 
 
 @grouped
-def list_(
+def find(
     name: QueueName,
+    what: Annotated[
+        str | None,
+        Argument(metavar="WHAT", help="The id of a message, or a condition, as --match takes."),
+    ] = None,
+    *,
     filters: Filters,
     state: Annotated[
         State | None,
         Option(
             metavar="STATE",
-            help="ready, waiting (for a key or a limit), retrying, scheduled, leased, or dead. "
-            "The default is ready, or dead with --reason, --since or --until.",
+            help="Only ready, waiting (for a key or a limit), retrying, scheduled, leased or dead "
+            "ones.",
         ),
     ] = None,
     consumer: Annotated[
@@ -51,44 +59,60 @@ def list_(
     ] = None,
     limit: Limit = 100,
     every: Annotated[bool, Option("--all", help="Show all, not only the first 100.")] = False,
-    *,
     output: ListOutput,
 ) -> None:
-    """List messages without receiving them: the first that are ready, or those that match.
+    """Find messages in all states, without receiving them: all, or those that match.
 
-    Ready messages appear in the order of delivery, retrying and scheduled ones by their times,
-    leased ones with their consumers and tokens, and dead letters in the order of their deaths with
-    their reasons. Listing reads page by page, so the result is not a snapshot of one instant. You
-    can enqueue again what --json prints.
+    A condition is a JMS selector on headers and on id, job, key, unique, error (the last one),
+    reason (of a death), priority, attempts and age, and on fields of JSON payloads: payload.order.
+    A name that no message has is refused. Leased messages come first, then those that are ready, in
+    the order of delivery, that wait, that are tried again or come later, by their times, and dead
+    letters in the order of their deaths. Finding reads page by page, so the result is not a
+    snapshot of one instant. You can enqueue again what --json prints.
 
     \b
     Examples:
-      fdbq message list orders --max 1 --watch 1
-      fdbq message list orders --match "region = 'eu' AND age > 60000"
-      fdbq message list orders --level 0 --all --json > urgent.json
-      fdbq message list orders --state retrying
-      fdbq message list orders --state leased --consumer billing
-      fdbq message list orders --state dead --error timeout --since 2h
+      fdbq message find orders "payload.order = 'A-17'"
+      fdbq message find orders "job = 'bill' AND error LIKE '%timeout%'"
+      fdbq message find orders --state ready --max 1 --watch 1
+      fdbq message find orders --match "region = 'eu' AND age > 60000"
+      fdbq message find orders --level 0 --all --json > urgent.json
+      fdbq message find orders --state leased --consumer billing
+      fdbq message find orders --state dead --error timeout --since 2h
     """
-    state = state or ("dead" if filters.of_death else "ready")
+    state = state or ("leased" if consumer is not None else "dead" if filters.of_death else None)
     if consumer is not None and state != "leased":
         raise terminal.CommandError("--consumer is for --state leased")
-    wanted = filters.wanted()
+    if what is not None and filters.match is not None:
+        raise terminal.CommandError("give one condition: as WHAT, or with --match")
+    from fdbqueue.queue.admin import finding
+
+    filters.match = _condition(what) if what is not None else filters.match
+    search = filters.search()
+    wanted = filters.wanted(search)
     db, queue = context.open_queue(name)
     filters.check(db, queue)
     kind = KINDS[state]
     empty = f"queue {name} has no {kind.noun}s" + (" that match" if filters.given else "")
 
     def found() -> Iterator[Found]:
+        shown = False
         for each in kind.read(db, queue, state, after):
-            if consumer in (None, getattr(each, "consumer", None)) and wanted(kind.message(each)):
+            message = kind.message(each)
+            if search is not None and search.payloads:
+                message = finding.whole(db, queue, message)
+            if consumer in (None, getattr(each, "consumer", None)) and wanted(message):
                 yield each
+                shown = True
+        if search is not None and search.unknown and not shown:
+            raise terminal.CommandError(f"queue {name}: {search.unknown}")
 
     def look() -> listings.View:
         shown, cut = listings.first(found(), most)
         total = None
         if cut and not filters.given and consumer is after is None:
-            total = getattr(queue.depth(db), state)
+            depth = queue.depth(db)
+            total = getattr(depth, state) if state else depth.unsettled + depth.dead
         more = listings.more(kind.noun, len(shown), kind.id(shown[-1]), total) if cut else None
         return _view(kind, shown, empty, more)
 
@@ -134,10 +158,27 @@ def waiting(
         known = [after, *(each.message.id for each in page)]
 
 
+def _condition(what: str) -> str:
+    """The condition that somebody means who gives an id, or a condition."""
+    return (
+        f"id = '{what}'" if re.fullmatch(r"(d-)?[0-9a-f]{2}-[0-9a-f]{12}-[0-9a-f]+", what) else what
+    )
+
+
+def _any(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, _: str | None, after: str | None
+) -> Iterator[fdbqueue.MessageState]:
+    from fdbqueue.queue.admin.finding import find
+
+    return find(db, queue, after=after)
+
+
 def _leased(
     db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, _: str, after: str | None
 ) -> Iterator[fdbqueue.LeasedMessage]:
-    return leases_of(db, queue, None if after is None else parsed(after))
+    from fdbqueue.queue.admin.finding import leases
+
+    return leases(db, queue, None if after is None else parsed(after))
 
 
 def _dead(
@@ -183,16 +224,50 @@ def message_table(
     return [*columns], [*zip(*columns.values(), strict=True)]
 
 
+def _any_table(found: Sequence[fdbqueue.MessageState]) -> Table:
+    headers, rows = message_table([each.message for each in found])
+    now_ms = fdbqueue.Clock().wall_ms()
+    states = [(each.state.value, why(each, now_ms)) for each in found]
+    return [headers[0], "state", "", *headers[1:]], [
+        (first, *state, *rest) for (first, *rest), state in zip(rows, states, strict=True)
+    ]
+
+
+def why(found: fdbqueue.MessageState, now_ms: int) -> str:
+    """Why a message is in its state, or until when: in a few words."""
+    if found.state is fdbqueue.State.LEASED:
+        held = (
+            ""
+            if found.leased_at_ms is None
+            else f" for {terminal.age(now_ms - found.leased_at_ms)}"
+        )
+        return f"by {found.consumer or 'somebody'}{held}{', cancelled' * found.cancelled}"
+    if found.waits_for is not None:
+        return f"for {json_schema.gate_text(found.waits_for)}"
+    if found.death is not None:
+        return _excerpt(found.message.last_error or found.death.reason)
+    if found.due_at_ms is None:
+        return ""
+    due = f"in {terminal.age(found.due_at_ms - now_ms)}"
+    error = found.message.last_error
+    return f"{due}: {_excerpt(error)}" if error else due
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= HEADERS_SHOWN else f"{text[: HEADERS_SHOWN - 1]}…"
+
+
 def _waiting_table(found: Sequence[fdbqueue.MessageState]) -> Table:
     return message_table([each.message for each in found], found)
 
 
 def _leased_table(found: Sequence[fdbqueue.LeasedMessage]) -> Table:
     now_ms = fdbqueue.Clock().wall_ms()
-    return ["id", "attempt", "expires in", "consumer", "token"], [
+    return ["id", "attempt", "held", "expires in", "consumer", "token"], [
         (
             each.delivery.id,
             each.delivery.attempt,
+            terminal.age(now_ms - each.since_ms) if each.since_ms else "",
             expiry(each, now_ms),
             each.consumer,
             each.delivery.token.hex(),
@@ -225,7 +300,7 @@ def _headers(headers: fdbqueue.Headers) -> str:
         f"{name}={value if isinstance(value, str) else json.dumps(value)}"
         for name, value in headers.items()
     )
-    return text if len(text) <= HEADERS_SHOWN else f"{text[: HEADERS_SHOWN - 1]}…"
+    return _excerpt(text)
 
 
 def _kind_of_waiting(state: str) -> Kind:
@@ -238,7 +313,14 @@ def _kind_of_waiting(state: str) -> Kind:
     )
 
 
-KINDS = {
+KINDS: dict[str | None, Kind] = {
+    None: Kind(
+        "message",
+        _any,
+        lambda each: replace(each.message, death=each.death or each.message.death),
+        _any_table,
+        json_schema.state_json,
+    ),
     **{each: _kind_of_waiting(each) for each in ("ready", "waiting", "retrying", "scheduled")},
     "leased": Kind(
         "leased message",
@@ -269,9 +351,10 @@ def show(
     *,
     output: Output,
 ) -> None:
-    """Show one message in any state: where it is, why it died, headers and payload.
+    """Show all that is known of one message: its state and why, who holds it since when, how often
+    it has failed, headers, payload, and what the history of the queue says of it.
 
-    Fails with exit code 1 if the message is gone: acknowledged, expired or purged.
+    Fails with exit code 1 if the message is gone, and the history says nothing of it.
 
     \b
     Examples:
@@ -291,8 +374,18 @@ def show(
             )
         return found
 
+    def page() -> listings.View:
+        found = queue.get(db, message_id)
+        since_ms = None if found is None else found.message.enqueued_at_ms
+        events, _ = finding.events(db, queue, message_id, since_ms)
+        if found is None:
+            return _gone(message_id, events) if events else message_fields(look(), events)
+        return message_fields(found, events, _holder(db, queue, found))
+
     if not raw:
-        listings.show(lambda: message_fields(look()), output)
+        from fdbqueue.queue.admin import finding
+
+        listings.show(page, output)
         return
     if output.as_json or output.watch is not None:
         raise terminal.CommandError("--raw cannot be combined with --json or --watch")
@@ -301,11 +394,53 @@ def show(
     sys.stdout.buffer.write(look().message.payload)
 
 
-def message_fields(found: fdbqueue.MessageState) -> listings.View:
-    """Everything known about a message."""
+def _holder(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: fdbqueue.MessageState) -> str:
+    """In which process the consumer runs that holds a message, if it is registered."""
+    if not found.consumer:
+        return ""
+    those = [each for each in queue.admin.consumers(db) if each.name == found.consumer]
+    return ", ".join(sorted({f"{each.host}:{each.process}" for each in those if each.host}))
+
+
+def _gone(message_id: str, events: Sequence[fdbqueue.Event]) -> listings.View:
+    """A message of which only the history is left."""
+    from fdbqueue.messages.selection import MOVED_TO
+
+    last = events[-1]
+    ended = TRANSITION[last.transition].target.value
+    if last.consumer.startswith(MOVED_TO):
+        ended = f"moved to queue {last.consumer.removeprefix(MOVED_TO)}"
+    known = {"id": message_id, "state": ended, "history": [*map(json_schema.event_json, events)]}
+    return listings.fields([("id", message_id), ("state", ended)], known, _history(events))
+
+
+def _history(events: Sequence[fdbqueue.Event]) -> listings.View:
+    """What happened to a message, and how long after the event before."""
+    earlier = [events[0].at_ms, *(each.at_ms for each in events)] if events else []
+    rows = [
+        (
+            json_schema.when(each.at_ms),
+            each.transition,
+            f"+{terminal.age(each.at_ms - before)}",
+            each.attempt,
+            each.consumer,
+        )
+        for each, before in zip(events, earlier, strict=False)
+    ]
+    return listings.table(["at", "what", "after", "failed", "who"], rows, [], "")
+
+
+def message_fields(
+    found: fdbqueue.MessageState, events: Sequence[fdbqueue.Event] = (), holder: str = ""
+) -> listings.View:
+    """Everything known about a message. holder: the process that holds it."""
     known = json_schema.state_json(found)
-    nested = ("death", "payload", "payload_base64", "headers")
+    nested = ("death", "payload", "payload_base64", "headers", "history")
     death = known.get("death") or {}
+    if holder:
+        known["process"] = holder
+    if events:
+        known["history"] = [*map(json_schema.event_json, events)]
     return listings.fields(
         [
             *((name.replace("_", " "), text) for name, text in known.items() if name not in nested),
@@ -315,4 +450,5 @@ def message_fields(found: fdbqueue.MessageState) -> listings.View:
             ("payload", terminal.excerpt(found.message.payload)),
         ],
         known,
+        _history(events),
     )

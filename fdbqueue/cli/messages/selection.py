@@ -18,7 +18,6 @@ from .. import context, durations, listings, terminal
 from ..parameters import Change, QueueName, complete_queue, grouped, queue_option
 from ..streams.columns import HeaderColumns, Schema
 from .filters import Filters, Wanted
-from .leases import leases_of
 
 COMING = ("ready", "waiting")
 LATER = ("retrying", "scheduled")
@@ -306,7 +305,9 @@ def copy(
 
 
 def _leased(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> Iterable[fdbqueue.Message]:
-    return (each.delivery.message for each in leases_of(db, queue) if not each.planned)
+    from fdbqueue.queue.admin.finding import leases
+
+    return (each.delivery.message for each in leases(db, queue) if not each.planned)
 
 
 def _change(
@@ -315,7 +316,12 @@ def _change(
     """Find the messages, ask the user, change them, and print how many."""
     ids = [*dict.fromkeys(given or [])]
     states = _chosen(verb, ids, choice)
-    wanted = choice.wanted()
+    search = choice.search()
+    if search is not None and search.payloads:
+        raise terminal.CommandError(
+            "a change sees no payloads: give the ids that fdbq message find prints"
+        )
+    wanted = choice.wanted(search)
     db = context.connect()
     queues = [context.queue(each) for each in dict.fromkeys([name, *(choice.others or [])])]
     for queue in queues:
@@ -356,6 +362,8 @@ def _change(
             raise terminal.CommandError(text, 1)
         terminal.note(text)
     if not total and not choice.every:
+        if search is not None and search.unknown:
+            raise terminal.CommandError(f"queue {name}: {search.unknown}")
         of = terminal.queues(found, quoted=True)
         raise terminal.CommandError(f"no {' or '.join(states)} message of {of} matches", 1)
 

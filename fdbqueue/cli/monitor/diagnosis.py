@@ -193,7 +193,7 @@ def queue(seen: Seen) -> Iterator[Finding]:
         yield _finding(state, "sinks", name, detail, advice)
     if depth.dead:
         detail = terminal.count(depth.dead, "dead letter")
-        yield found(WARNING, "dead", detail, f"fdbq message list {quoted} --state dead")
+        yield found(WARNING, "dead", detail, f"fdbq message find {quoted} --state dead")
     if not seen.target_exists:
         target = str(seen.options.dead_letter_queue)
         detail = f"its dead letter queue {target!r} does not exist"

@@ -15,7 +15,6 @@ import fdbqueue
 
 from ...errors import CorruptData, QueueNotFound
 from .. import context, terminal
-from ..messages import leases
 from ..parameters import AnyQueueNames, AsJson
 from ..queues import consumers, overview
 from . import diagnosis, status
@@ -147,6 +146,7 @@ def _seen(
     repair: bool,
 ) -> Seen:
     from fdbqueue.consumers.states import ConsumerState
+    from fdbqueue.queue.admin.finding import leases
 
     now_ms = fdbqueue.Clock().wall_ms()
     oldest = queue.admin.ready_since_ms(db)
@@ -159,7 +159,7 @@ def _seen(
         waiting_ms=None if oldest is None else now_ms - oldest,
         overdue_ms=[
             now_ms - each.delivery.expires_at_ms
-            for each in islice(leases.leases_of(db, queue), MAX_LEASES)
+            for each in islice(leases(db, queue), MAX_LEASES)
             if each.expired
         ],
         consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in present),

@@ -134,7 +134,7 @@ def list_(
     A writer is a streaming query, or a batch write: each write with an id, and the latest ones
     without. An interrupted batch continues when you restart the query, when you repeat the write
     with its name as its id, or with fdbq stream finish. A reader holds the messages of its plan
-    until it acknowledges the batch, and their leases never expire: fdbq message list --state leased
+    until it acknowledges the batch, and their leases never expire: fdbq message find --state leased
     --consumer STREAM shows them.
 
     \b

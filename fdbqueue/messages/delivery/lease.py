@@ -231,7 +231,9 @@ def listed(
             cancelled=message.envelope.cancelled,
         )
         expired = not lease.planned and over(ends, version, now_ms)
-        leases.append(LeasedMessage(delivery, lease.consumer, expired, lease.planned))
+        leases.append(
+            LeasedMessage(delivery, lease.consumer, expired, lease.planned, lease.since_ms)
+        )
     return leases, found[-1].key + b"\x00" if more else b""
 
 

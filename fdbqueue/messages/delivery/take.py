@@ -106,7 +106,8 @@ def _hold(
             name = new_claim(holder_of(name))
         together = min(left, lease.MAX_TOGETHER)
         left -= together
-        claim = Claim(name, version, wall_ms, terms.consumer, begun, together)
+        lasts_ms = int(seconds * 1000)
+        claim = Claim(name, version, wall_ms, terms.consumer, begun, together, lasts_ms)
         names: list[bytes] = []
         for piece in some:
             row = piece.run

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidSelector
-from .meaning import RULES, Node
+from .meaning import RULES, Node, unquoted
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -92,9 +92,13 @@ def _parser() -> Lark:
     return Lark(grammar + keywords, parser="lalr", lexer="basic", transformer=Build())
 
 
-def names(text: str) -> set[str]:
-    """The unquoted names of a selector: properties and headers."""
-    return {str(token) for token in _parser().lex(text) if token.type == "NAME"}
+def names(text: str, *, quoted: bool = False) -> set[str]:
+    """The unquoted names of a selector: properties and headers. quoted: also the quoted ones."""
+    tokens = list(_parser().lex(text))
+    found = {str(token) for token in tokens if token.type == "NAME"}
+    if quoted:
+        found |= {unquoted(token) for token in tokens if token.type == "QUOTED"}
+    return found
 
 
 def parse(text: str) -> Node:

@@ -238,13 +238,13 @@ def _pattern(pattern: Token, escape: Token | None) -> re.Pattern[str]:
     The first match of the text between two ``%`` is as good as any later one, so each is an atomic
     group: matching takes at most the length of the pattern times that of the text.
     """
-    sign = _unquoted(escape) if escape is not None else None
+    sign = unquoted(escape) if escape is not None else None
     if escape is not None and len(sign or "") != 1:
         raise InvalidSelector(
             position=escape.start_pos, problem="an escape must be a single character"
         )
     pieces = [""]
-    characters = iter(_unquoted(pattern))
+    characters = iter(unquoted(pattern))
     for character in characters:
         if character == sign:
             following = next(characters, None)
@@ -325,7 +325,8 @@ def _signed(parts: list[Any]) -> Node:
     )
 
 
-def _unquoted(token: Token) -> str:
+def unquoted(token: Token) -> str:
+    """What stands between the quotes of a token."""
     quote = token[0]
     return str(token[1:-1].replace(quote * 2, quote))
 
@@ -382,8 +383,8 @@ RULES: dict[str, Callable[[list[Any]], Node]] = {
     "product": _arithmetic,
     "signed": _signed,
     "name": _name,
-    "quoted": lambda parts: _header(_unquoted(parts[0]), parts[0]),
-    "string": lambda parts: _literal(STRING, parts[0], _unquoted(parts[0])),
+    "quoted": lambda parts: _header(unquoted(parts[0]), parts[0]),
+    "string": lambda parts: _literal(STRING, parts[0], unquoted(parts[0])),
     "exact": _exact,
     "approximate": _approximate,
     "true": lambda parts: _truth_value(True),

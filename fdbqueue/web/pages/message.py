@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import time
-
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from ...queue.admin import finding
 from ...queue.continuations import results
-from ...values.model import Event, MessageState
+from ...values.model import MessageState
 from ..payload_text import payload_text
 from ..site import Site
-from .history import since
 from .queue import STATES
-
-STEP, MAX_READ = 1_000, 10_000
-"""How many events of the queue one transaction reads, and one page."""
-SKEW_SECONDS = 60.0
-"""How far the clock of a producer may be ahead, at most."""
 
 
 def message(site: Site, request: Request) -> Response:
     """The page."""
     name, message_id = request.query_params.get("queue", ""), request.query_params.get("id", "")
     found = _find(site, name, message_id)
-    events, whole = _events(site, name, message_id, found)
+    since_ms = None if found is None else found.message.enqueued_at_ms
+    events, whole = finding.events(site.db, site.queue(name), message_id, since_ms)
     kept = results.kept(site.queue(name), site.db, message_id)
     text = value = None
     if found is not None:
@@ -63,23 +57,3 @@ def payload(site: Site, request: Request) -> Response:
 
 def _find(site: Site, name: str, message_id: str) -> MessageState | None:
     return site.queue(name).get(site.db, message_id)
-
-
-def _events(
-    site: Site, name: str, message_id: str, known: MessageState | None
-) -> tuple[list[Event], bool]:
-    """What the history says of a message, and whether all of the history was read: all since the
-    message was enqueued, if that is known."""
-    queue = site.queue(name)
-    found: list[Event] = []
-    after = b""
-    if known is not None:
-        ago = time.time() - known.message.enqueued_at_ms / 1000 + SKEW_SECONDS
-        after = since(site, name, ago)
-    for _ in range(MAX_READ // STEP):
-        some = queue.history(site.db, STEP, after)
-        found += [event for event in some if event.id == message_id]
-        if len(some) < STEP:
-            return found, True
-        after = some[-1].stamp
-    return found, False
