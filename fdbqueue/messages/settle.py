@@ -354,7 +354,7 @@ def settle(
             done[level] = done.get(level, 0) + row.end - row.begin
         else:
             messages += row.messages
-    transitions.count(tr, scope, ACK, done)
+    transitions.record(tr, scope, ACK, (), done)
     if not messages:
         return 0
     now_ms, options = scope.now_ms(tr), scope.options

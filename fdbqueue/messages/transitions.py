@@ -19,51 +19,38 @@ from .delivery import limits, results
 from .groups import members as groups
 from .slots import hand_over
 
+NONE: Mapping[int, int] = MappingProxyType({})
+
 
 def record(
-    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
+    tr: fdb.Transaction,
+    scope: Scope,
+    transition: Transition,
+    messages: Sequence[StoredMessage] = (),
+    numbers: Mapping[int, int] = NONE,
+    sizes: Mapping[int, int] = NONE,
 ) -> int:
     """Record a transition of messages: count it, and do the step of each feature; returns how many
     others became ready, which had waited for slots of their keys.
+
+    numbers, sizes: of bare messages, by level, and of their payloads if these come to or from
+    READY. Bare are those that have no side records, neither wait nor go to wait for a time, in a
+    queue without a history: no feature has a step for them. Who makes them ready announces them.
 
     Writes blindly. Only the end of a message with a key reads, and its delivery if the key has a
     window: what it holds of the key, and the backlog (see ``hand_over``); and so does the end of a
     member of a group (see ``groups.members``).
     """
-    _add(tr, scope, transition, counters.total(transition, messages))
-    return do_steps(tr, scope, transition, messages)
-
-
-def do_steps(
-    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
-) -> int:
-    """As ``record``, for messages that have been counted."""
-    return sum([step(tr, scope, transition, messages) or 0 for step in STEPS.values()])
-
-
-def count(
-    tr: fdb.Transaction,
-    scope: Scope,
-    transition: Transition,
-    numbers: Mapping[int, int],
-    sizes: Mapping[int, int] = MappingProxyType({}),
-) -> None:
-    """Count a transition of messages, by their levels: how many, and how many bytes of payloads if
-    it comes to or from READY. That is all for those that have no side records, neither wait nor
-    go to wait for a time, in a queue without a history. Writes blindly.
-    """
-    _add(tr, scope, transition, counters.alike(transition, numbers, sizes))
-
-
-def _add(
-    tr: fdb.Transaction, scope: Scope, transition: Transition, totals: Mapping[int, int]
-) -> None:
+    totals = counters.total(transition, messages, numbers, sizes)
     if not totals:
-        return
+        return 0
     once.change(tr, scope.keys)
     counters.add(tr, scope.keys, totals)
     if scope.options.max_in_flight is not None and transition.source is State.LEASED:
         limits.freed(tr, scope)
+    if not messages:
+        return 0
+    return sum([step(tr, scope, transition, messages) or 0 for step in STEPS.values()])
 
 
 # -- the steps of features --------------------------------------------------------------------

@@ -60,28 +60,24 @@ def operand(total: int) -> bytes:
     return (total % MODULUS).to_bytes(OPERAND_BYTES, "little")
 
 
-def total(transition: Transition, messages: Iterable[StoredMessage]) -> dict[int, int]:
-    """What a transition of messages adds to the counters of each level."""
+def total(
+    transition: Transition,
+    messages: Iterable[StoredMessage],
+    numbers: Mapping[int, int],
+    sizes: Mapping[int, int],
+) -> dict[int, int]:
+    """What a transition of messages adds to the counters of each level. numbers, sizes: of others,
+    by level, and of their payloads, which have neither failed nor wait."""
     ready = (transition.target is State.READY) - (transition.source is State.READY)
+    each, size = unit(transition), ready * BYTE
     totals: dict[int, int] = {}
+    for level, number in numbers.items():
+        totals[level] = number * each + size * sizes.get(level, 0)
     for message in messages:
         envelope, level = message.envelope, message.position.level
-        added = _UNITS[transition.name, message.turn is not None, envelope.has_failed]
-        totals[level] = totals.get(level, 0) + added + ready * envelope.size * BYTE
+        added = unit(transition, message.turn is not None, envelope.has_failed)
+        totals[level] = totals.get(level, 0) + added + size * envelope.size
     return totals
-
-
-def alike(
-    transition: Transition, numbers: Mapping[int, int], sizes: Mapping[int, int]
-) -> dict[int, int]:
-    """As ``total``, for messages that have neither failed nor wait, given by their levels: how
-    many, and how many bytes of payloads."""
-    ready = (transition.target is State.READY) - (transition.source is State.READY)
-    each = unit(transition)
-    return {
-        level: number * each + ready * sizes.get(level, 0) * BYTE
-        for level, number in numbers.items()
-    }
 
 
 def add(tr: fdb.Transaction, keys: QueueKeys, totals: Mapping[int, int]) -> None:

@@ -43,17 +43,16 @@ def take(
     for terms, some in given:
         pieces += some
         for piece in some:
+            if keeps_history or not piece.plain:
+                others += piece.messages(terms.consumer)
+                continue
             level, envelopes = piece.row.position.level, piece.envelopes
             numbers[level] = numbers.get(level, 0) + len(envelopes)
             sizes[level] = sizes.get(level, 0) + sum([each.size for each in envelopes])
-            if keeps_history or not piece.plain:
-                others += piece.messages(terms.consumer)
     if pieces:
-        limits.count(tr, scope, sum(numbers.values()))
+        limits.count(tr, scope, len(others) + sum(numbers.values()))
         run.remove(tr, scope.keys, pieces, cut=True, all_until=all_until)
-        transitions.count(tr, scope, LEASE, numbers, sizes)
-    if others:
-        transitions.do_steps(tr, scope, LEASE, others)
+    transitions.record(tr, scope, LEASE, others, numbers, sizes)
     each = zip(given, packed, strict=True)
     return [_hold(tr, scope, terms, some, read) for (terms, some), read in each]
 

@@ -96,10 +96,11 @@ def append(
     if alone:
         alone = _enter_alone(tr, scope, alone, way)
     added = Appended(entries, ids, placed, alone)
-    if alone or scope.options.history_seconds is not None:
+    if scope.options.history_seconds is not None:
         transitions.record(tr, scope, transition, list(added.messages()))
-    elif entries:
-        transitions.count(tr, scope, transition, counts, sizes)
+        return added
+    transitions.record(tr, scope, transition, list(alone.values()), counts, sizes)
+    if placed:
         changes.announce(tr, scope, added.messages())
     return added
 

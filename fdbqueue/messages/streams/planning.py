@@ -135,10 +135,8 @@ def fill(
         queue_limits.count(tr, scope, taken.count)
     _remove(tr, scope, taken)
     settle.carry_out(tr, scope, State.READY, taken.unfit)
-    transitions.count(tr, scope, LEASE, taken.numbers, taken.sizes)
-    transitions.record(
-        tr, scope, LEASE, [replace(each, consumer=opened.consumer) for each in taken.watched]
-    )
+    watched = [replace(each, consumer=opened.consumer) for each in taken.watched]
+    transitions.record(tr, scope, LEASE, watched, taken.numbers, taken.sizes)
     if taken.pieces:
         levels: dict[int, int] = {}
         for piece in taken.pieces:

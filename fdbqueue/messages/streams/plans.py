@@ -152,7 +152,7 @@ def end(tr: fdb.Transaction, scope: Scope, opened: OpenPlans) -> int:
         else:
             leaving = [Leaving(each, End.DONE) for each in _messages(tr, scope, claimed)]
         _clear(tr, scope, claimed)
-    transitions.count(tr, scope, ACK, done)
+    transitions.record(tr, scope, ACK, (), done)
     settle.carry_out(tr, scope, State.LEASED, leaving)
     _shorten(tr, scope, opened, batch, len(claims))
     return sum(claimed.messages for claimed in claims)

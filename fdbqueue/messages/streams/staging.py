@@ -408,7 +408,7 @@ def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> No
         append.put(tr, scope.keys, level, packed, ends[level])
         numbers[level], sizes[level] = len(packed), sum(run.size for run in some)
     if numbers:
-        transitions.count(tr, scope, ENQUEUE, numbers, sizes)
+        transitions.record(tr, scope, ENQUEUE, (), numbers, sizes)
         changes.announce(tr, scope, ())
 
 
