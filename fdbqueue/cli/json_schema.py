@@ -158,7 +158,13 @@ def consumer_json(consumer: Consumer) -> dict[str, Any]:
 
 def consumer_state(consumer: Consumer) -> str:
     """The state of a consumer in words."""
-    return "" if consumer.state is None else consumer.state.name.lower().replace("_", " ")
+    if consumer.state is None:
+        return ""
+    text = consumer.state.name.lower().replace("_", " ")
+    full = [each for each in consumer.work if each.taken >= each.places]
+    if text != "not interested" or not full:
+        return text
+    return f"{text}: all {full[0].places} places are taken"
 
 
 def subscription_json(definition: Definition) -> dict[str, Any]:

@@ -54,6 +54,17 @@ def fields(
     return View(lines, value)
 
 
+def both(first: View, second: View) -> View:
+    """A listing, and another below it unless that is empty."""
+    if second.empty is not None:
+        return first
+
+    def lines(width: int | None) -> list[str]:
+        return [*first.lines(width), "", *second.lines(width)]
+
+    return View(lines, first.json, first.empty, first.more)
+
+
 def first(found: Iterable[T], limit: int | None) -> tuple[list[T], bool]:
     """The first ``limit`` elements, and whether there are more; None: all of them."""
     if limit is None or limit > sys.maxsize - 1:

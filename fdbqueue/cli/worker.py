@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer.core
 from typer import Argument, Exit, Option, Typer
 
-from . import terminal
+from . import json_schema, terminal
 from .queues import consumers
 
 if TYPE_CHECKING:
@@ -20,18 +21,67 @@ if TYPE_CHECKING:
     from ..worker.processes.place import Place
 
 
+LogFormat = Literal["text", "json"]
+PACKAGE = str(Path(__file__).parent.parent)
+KEPT = 100
+"""How many tracebacks are remembered, so that each is printed once."""
+FIELDS = ("queue", "message_id", "key", "attempt", "handler", "seconds")
+
+
 class _SafeFormatter(logging.Formatter):
     """Writes log records that are safe in a terminal and cannot be forged by a message.
 
-    A record is one line; the lines of its traceback are indented.
+    A record is one line. Below it is a traceback, from the first frame of the handler on, indented,
+    where it was not printed before.
     """
+
+    def __init__(self, given: str | None = None) -> None:
+        super().__init__(given)
+        self._printed: dict[str, None] = {}
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return terminal.visible(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
-        lines = super().formatException(ei).split("\n")
-        return "\n".join(f"  {terminal.visible(line)}" for line in lines)
+        text = folded(ei[1])
+        if text in self._printed:
+            return "  with the same traceback as before"
+        self._printed[text] = None
+        if len(self._printed) > KEPT:
+            del self._printed[next(iter(self._printed))]
+        return "\n".join(f"  {terminal.visible(line)}" for line in text.split("\n"))
+
+
+class _JsonFormatter(logging.Formatter):
+    """Writes each log record as a line of JSON, with all that is known of its message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+        error = record.exc_info and record.exc_info[1]
+        return terminal.dumps(
+            {
+                "at": json_schema.when(int(record.created * 1000)),
+                "level": record.levelname.lower(),
+                "logger": record.name,
+                "message": record.getMessage(),
+                **fields,
+                **({"traceback": folded(error)} if error else {}),
+            }
+        )
+
+
+def folded(error: BaseException) -> str:
+    """A traceback without the library's own frames: it begins with the first one of the handler,
+    and others are counted."""
+    found = traceback.TracebackException.from_exception(error)
+    each: traceback.TracebackException | None = found
+    while each is not None:
+        kept = [not frame.filename.startswith(PACKAGE) for frame in each.stack]
+        begin = kept.index(True) if True in kept else 0
+        inner = [n for n in range(begin, len(kept)) if kept[n] or not any(kept)]
+        each.stack = traceback.StackSummary.from_list([each.stack[n] for n in inner])
+        each = each.__cause__ or each.__context__
+    return "".join(found.format()).rstrip("\n")
 
 
 class WithRun(typer.core.TyperGroup):
@@ -81,14 +131,18 @@ def run(
         str | None,
         Option(
             metavar="HOST:PORT",
-            help="Answer probes there: /livez, /readyz, /metrics; port 0 picks a free one. Further "
-            "processes answer at the next ports.",
+            help="Answer probes there: /livez, /readyz, /status, /metrics; 0 picks a free port. "
+            "Further processes answer at the next ports.",
         ),
     ] = None,
     verbose: Annotated[
         bool,
-        Option("--verbose", "-v", help="Log everything the worker does, not only failures."),
+        Option("--verbose", "-v", help="Log each message that begins or ends, not only failures."),
     ] = False,
+    log_format: Annotated[
+        LogFormat,
+        Option("--log-format", metavar="FORMAT", help="text, or json: an object a line."),
+    ] = "text",
 ) -> None:
     """Run a worker until it is stopped.
 
@@ -97,8 +151,12 @@ def run(
     On SIGTERM or Ctrl-C it finishes the messages it is handling and releases all others; on a
     second signal it stops at once. It starts by printing its queues and store to standard error.
 
+    Each failure is logged with its queue, message, key, attempt and handler, what failed and when
+    the message comes again. Below it is the traceback, from the handler on.
+
     With --health it answers 200 or 503 to orchestrators: /livez says whether it must be started
-    anew, /readyz whether it takes messages. /metrics has what it counts, if it has metrics.
+    anew, /readyz whether it takes messages. /status has what it handles, as JSON, and /metrics what
+    it counts, if it has metrics.
 
     Under systemd, with Type=notify, it says when it takes messages and when it stops. With
     WatchdogSec=, it gives signs of life while /livez would be 200.
@@ -107,7 +165,7 @@ def run(
     Examples:
       fdbq worker run shop.orders:worker
       fdbq worker shop.orders
-      fdbq worker shop.orders:worker --verbose
+      fdbq worker shop.orders:worker --verbose --log-format json
       fdbq worker shop.orders:worker --concurrency 32 --processes 4
       fdbq worker shop.orders:worker --reload
       fdbq worker shop.orders:worker --health 127.0.0.1:8080
@@ -116,7 +174,7 @@ def run(
     from ..worker.processes.supervisor import Supervisor
 
     addresses = [None] * processes if health is None else _addresses(health, processes)
-    work = partial(_work, target, concurrency, verbose, addresses)
+    work = partial(_work, target, concurrency, verbose, log_format, addresses)
     if processes == 1 and not reload:
         work(None)
         return
@@ -138,6 +196,7 @@ def _work(
     target: str,
     concurrency: int | None,
     verbose: bool,
+    log_format: str,
     addresses: Sequence[Address | None],
     place: Place | None,
 ) -> None:
@@ -146,7 +205,8 @@ def _work(
 
     binding.creates = False
     handler = logging.StreamHandler()
-    handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    text = _SafeFormatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(_JsonFormatter() if log_format == "json" else text)
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     address = addresses[0 if place is None else place.number]
     runner.run(target, concurrency, terminal.note, address, place)

@@ -14,6 +14,7 @@ from ..schema.consumers import (
     Holder,
     Listed,
     Session,
+    Work,
 )
 from ..schema.keys import QueueKeys
 from ..schema.leases import CLAIM_BYTES, holder_of
@@ -37,7 +38,8 @@ class Consumer(Struct, frozen=True):
     ``state`` is None for a consumer on no list. ``name`` is empty for one that only waits in
     ``receive`` or ``browse``. ``subscription`` is empty for one that takes any message; ``holder``
     tells whether it is the one that an exclusive subscription serves. Times are in milliseconds
-    since the epoch; ``seen_at_ms`` is the last sign of life of the consumer's process.
+    since the epoch; ``seen_at_ms`` is the last sign of life of the consumer's process, and ``work``
+    what that told of its workers in the queue.
     """
 
     id: bytes
@@ -52,6 +54,7 @@ class Consumer(Struct, frozen=True):
     session: bytes = b""
     subscription: str = ""
     holder: bool = False
+    work: tuple[Work, ...] = ()
 
 
 @transactional
@@ -171,6 +174,9 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
             guard=consumer in guarding,
             session=session,
             subscription=entry.subscription,
+            work=tuple(each for each in process.work if each.queue == scope.name)
+            if process
+            else (),
         )
     for kv in states:
         subscription, state, priority, consumer = keys.state.parse(kv.key)

@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ..errors import CorruptData
-from ..schema.consumers import ConsumerRecord, ConsumerRef, Session
+from ..schema.consumers import ConsumerRecord, ConsumerRef, Session, Work
 from ..schema.keys import QueueKeys, RootKeys
 from ..schema.leases import CLAIM_BYTES
 from ..store import world
@@ -30,6 +31,8 @@ from ..store.clocks import VERSIONS_PER_SECOND, Clock, Moment
 DEAD_SECONDS = 15.0
 """A process counts as dead if its last sign of life is older than this by both clocks."""
 BEAT_SECONDS = DEAD_SECONDS / 3
+MAX_LISTED = 1_000
+"""The most processes of one listing."""
 MAX_SESSIONS = 100
 """Expired sessions that one transaction reads."""
 
@@ -88,8 +91,11 @@ def start(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> bytes:
 
 
 @transactional
-def beat(tr: fdb.Transaction, root: RootKeys, clock: Clock, session: bytes) -> tuple[bool, bool]:
-    """Give a sign of life; returns whether the session lives, and whether another may be dead.
+def beat(
+    tr: fdb.Transaction, root: RootKeys, clock: Clock, session: bytes, work: Sequence[Work] = ()
+) -> tuple[bool, bool]:
+    """Give a sign of life, and tell what the workers do; returns whether the session lives, and
+    whether another may be dead.
 
     One round trip, three rows. Conflicts with being declared dead, and with the registration of
     consumers in the session.
@@ -104,11 +110,23 @@ def beat(tr: fdb.Transaction, root: RootKeys, clock: Clock, session: bytes) -> t
     record = Session.unpack(stored)
     if record.expired:
         return False, True
-    renewed = replace(record, version=at.version, wall_ms=at.wall_ms)
+    renewed = replace(record, version=at.version, wall_ms=at.wall_ms, work=tuple(work))
     tr[root.session(session)] = renewed.pack()
     del tr[root.session_expiry(_expires_at(record), session)]
     tr[root.session_expiry(_expires_at(renewed), session)] = b""
     return True, overdue
+
+
+@transactional
+def listed(tr: fdb.Transaction, root: RootKeys) -> list[tuple[bytes, Session]]:
+    """All processes that have workers or other consumers, also dead ones that nobody has removed.
+    A snapshot read, no conflicts."""
+    every = root.session.rows
+    found = []
+    for kv in tr.snapshot.get_range(every.start, every.stop, limit=MAX_LISTED):
+        with suppress(CorruptData):
+            found.append((root.session.parse(kv.key)[0], Session.unpack(kv.value)))
+    return found
 
 
 @transactional

@@ -9,17 +9,49 @@ from itertools import islice
 from ..store.clocks import Moment
 from ..values.model import HeaderValue, Message
 from ..values.selector import Selector, Test, type_of
-from .codec import Stored
+from .codec import Part, Stored
 
 MAX_TESTS = 20_000
 """Selectors that one transaction evaluates: some hundredths of a second. What it has not come to
 counts as wanted; at worst that wakes a consumer for nothing."""
 
 
+class Running(Part, frozen=True):
+    """A message that a handler has had since some time (wall clock, milliseconds)."""
+
+    id: str
+    key: str | None
+    attempt: int
+    since_ms: int
+
+
+class Work(Part, frozen=True):
+    """What a worker does in a queue, as its last sign of life told.
+
+    worker, handler: their names. taken: how many of its ``places``, which all its queues share, are
+    taken. handled, failed: how many messages in the last minute. running: what it handles, the
+    first ``MAX_RUNNING``.
+    """
+
+    queue: str
+    worker: str
+    handler: str
+    places: int
+    taken: int
+    handled: int
+    failed: int
+    running: tuple[Running, ...]
+
+
+MAX_RUNNING = 20
+"""How many messages that it handles a worker names."""
+
+
 class Session(Stored, frozen=True):
     """A process that has consumers, and its last sign of life.
 
-    expired: whether it was declared dead; then its consumers are being removed.
+    expired: whether it was declared dead; then its consumers are being removed. work: what its
+    workers do.
     """
 
     host: str
@@ -28,6 +60,7 @@ class Session(Stored, frozen=True):
     version: int
     wall_ms: int
     expired: bool = False
+    work: tuple[Work, ...] = ()
 
     @property
     def heartbeat(self) -> Moment:

@@ -17,8 +17,9 @@ from ..store.binding import fdb
 from ..values import backoff
 from ..values.model import Delivery
 from ..values.states import Outcome
-from ..values.verdicts import Retry, Snooze, text
+from ..values.verdicts import Snooze, text
 from . import tracing
+from .health import logs
 from .prefetch import Policy
 
 log = logging.getLogger("fdbqueue.worker")
@@ -262,14 +263,9 @@ class Judged:
             outcome = Outcome.FAILED
             if policy.max_attempts is not None and delivery.attempt >= policy.max_attempts:
                 verdict = Refuse(reason)
-            about = {"queue": queue.name, "message_id": delivery.id, "attempt": delivery.attempt}
             if isinstance(verdict, Refuse):
-                log.error("message %s is rejected: %s", delivery.id, reason, extra=about)
                 outcome = Outcome.REJECTED
-            else:
-                traced = None if isinstance(error, Retry) else error
-                failed = "handling %s failed: %s"
-                log.warning(failed, delivery.id, reason, extra=about, exc_info=traced)
+            logs.failed(queue, policy, delivery, verdict, reason, error)
         self.verdicts[delivery.id], self.outcomes[delivery.id] = verdict, outcome
 
 

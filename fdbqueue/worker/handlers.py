@@ -172,6 +172,14 @@ class Handler(Struct, frozen=True):
         return cls(function, transactional, batch, takes)
 
 
+def named(function: Any) -> str:
+    """The name of a handler, for people."""
+    inner = getattr(function, "func", function)
+    name = getattr(inner, "__qualname__", type(inner).__name__)
+    module = getattr(inner, "__module__", "")
+    return name if module in ("", "__main__", __name__) else f"{module}.{name}"
+
+
 def suspends(function: Any) -> bool:
     """Whether it is a coroutine function, or an object that is called as one."""
     called = inspect.getattr_static(type(function), "__call__", None)

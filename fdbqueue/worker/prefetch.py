@@ -28,6 +28,7 @@ from .channel import Channel, Flush
 from .consumer import Fetched, QueueConsumer
 from .decisions import MAX_AHEAD, REFRESH_SECONDS, should_fetch, time_to_refresh
 from .handlers import Handler
+from .health.recent import Recent
 
 MAX_AHEAD_BYTES = 4_000_000
 """Payloads of which a worker holds no more than the least number of messages."""
@@ -66,6 +67,8 @@ class Policy(Struct, frozen=True):
     settles_before: bool = False
     bounds: bool = False
     refreshes: bool = False
+    usual_attempts: int | None = None
+    usual_backoff: Stored | None = None
 
 
 class Finished(NamedTuple):
@@ -92,6 +95,8 @@ class Buffer:
     consumer: QueueConsumer | None = None
     prefetched: list[Delivery] = field(default_factory=list)
     """Taken and not yet begun, in the order of delivery."""
+    recent: Recent = field(default_factory=Recent)
+    """What has ended in the last minute."""
     running: dict[bytes, Delivery] = field(default_factory=dict)
     """Being handled, by the token of the lease."""
     lost: set[bytes] = field(default_factory=set)

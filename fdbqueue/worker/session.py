@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -13,7 +13,7 @@ from ..consumers import eviction, registry, sessions
 from ..consumers.sessions import BEAT_SECONDS
 from ..errors import QueueError
 from ..schema import once
-from ..schema.consumers import ConsumerRef
+from ..schema.consumers import ConsumerRef, Work
 from ..schema.keys import QueueKeys, RootKeys
 from ..store import world
 from ..store.binding import FAILURES, fdb
@@ -38,6 +38,8 @@ class ProcessSession:
         self._name: bytes | None = None
         self._consumers: set[ConsumerRef] = set()
         self._registering = 0
+        self._work: dict[object, Sequence[Work]] = {}
+        """What each worker does, as it last told."""
         self._left_behind: dict[ConsumerRef, QueueKeys] = {}
         """Consumers that could not be unregistered when they left."""
         self._beat_at = 0.0
@@ -114,6 +116,13 @@ class ProcessSession:
             if last and name is not None:
                 self._end(name)
 
+    def tell(self, worker: object, work: Sequence[Work]) -> None:
+        """Let the next sign of life tell what a worker does; nothing forgets it."""
+        with self._lock:
+            self._work[worker] = work
+            if not work:
+                del self._work[worker]
+
     def lost(self, consumer: ConsumerRef) -> None:
         """Forget a consumer that was evicted."""
         with self._lock:
@@ -136,8 +145,9 @@ class ProcessSession:
                 return
             self._beat_at = now + BEAT_SECONDS
             left_behind = dict(self._left_behind)
+            work = [each for some in self._work.values() for each in some]
         alive, overdue = self._run(
-            lambda tr: sessions.beat(tr, self._root, self._clock, name), writes=False
+            lambda tr: sessions.beat(tr, self._root, self._clock, name, work), writes=False
         )
         if not alive:
             log.warning("this process was taken for dead: its consumers register anew")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ..queue.continuations.successors import Successors
+from ..schema.consumers import MAX_RUNNING, Running, Work
 from ..store import world
 from ..store.binding import fdb
 from ..store.connection import Connection
@@ -16,7 +17,8 @@ from ..values.states import Outcome
 from .attempt import Ended
 from .consumer import QueueConsumer
 from .decisions import Turn, next_turn
-from .health import Loop
+from .handlers import named
+from .health import Loop, logs
 from .prefetch import Buffer
 
 log = logging.getLogger("fdbqueue.worker")
@@ -60,6 +62,7 @@ class Settings(Protocol):
     concurrency: int
     connection: Connection
     metrics: Any
+    tells: Callable[[Sequence[Work]], object] | None
 
     def over(self) -> None:
         """There is nothing left to handle, for good."""
@@ -161,6 +164,11 @@ class State:
         self._turn = turn
         job = Job(buffer, buffer.begin(), world.monotonic())
         self.jobs.add(job)
+        if log.isEnabledFor(logging.INFO):
+            for each in job.deliveries:
+                logs.begun(buffer.queue, buffer.policy.handler, each)
+        if self.worker.tells is not None and job.deliveries[0].message.redelivered:
+            self.worker.tells(self.doing())  # It may have killed another process before.
         return job
 
     def finish(self, job: Job, successors: Successors) -> bool:
@@ -239,16 +247,41 @@ class State:
             return [False] * len(self.buffers)
         return ready
 
+    def doing(self) -> list[Work]:
+        """What is done, by queue, for those who look."""
+        now, taken = world.monotonic(), len(self.jobs)
+        found = []
+        for buffer in self.buffers:
+            jobs = [job for job in (*self.jobs, *self.stuck) if job.buffer is buffer]
+            wall_ms = buffer.queue._clock.wall_ms()
+            running = [
+                Running(
+                    each.id,
+                    each.message.key,
+                    each.attempt,
+                    wall_ms - int((now - (job.began or now)) * 1000),
+                )
+                for job in sorted(jobs, key=lambda job: job.began)
+                for each in (job.current or job.deliveries)
+            ]
+            terms = self.worker.concurrency, taken, *buffer.recent.total()
+            handler, shown = named(buffer.policy.handler.function), tuple(running[:MAX_RUNNING])
+            found.append(Work(buffer.queue.name, self.worker.name, handler, *terms, shown))
+        return found
+
     def report(self, buffer: Buffer, ended: Ended, seconds: float) -> None:
         """Log and count what became of messages. Needs no lock.
 
         seconds: how long the handler took.
         """
         queue, metrics = buffer.queue, self.worker.metrics
+        buffer.recent.count(outcome for _, outcome in ended)
         for delivery, outcome in ended:
             if outcome is Outcome.LOST:
                 about = {"queue": queue.name, "message_id": delivery.id}
                 log.warning("the lease of message %s was lost", delivery.id, extra=about)
+            elif outcome is Outcome.DONE and log.isEnabledFor(logging.INFO):
+                logs.done(queue, buffer.policy.handler, delivery, seconds)
         if metrics is not None:
             began_ms = queue._clock.wall_ms() - int(seconds * 1000)
             metrics.ended(queue.name, ended, began_ms, seconds)

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -21,7 +21,7 @@ from ..consumers.sessions import DEAD_SECONDS
 from ..errors import InvalidArgument
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
-from ..schema.consumers import Mode
+from ..schema.consumers import Mode, Work
 from ..store import world
 from ..store.binding import describe, fdb
 from ..store.connection import Connection
@@ -85,6 +85,8 @@ class Worker:
         self._runtime: Runtime | None = None
         self._server: Server | None = None
         self._systemd: Systemd | None = None
+        self.tells: Callable[[Sequence[Work]], object] | None = None
+        """Who else is to know what it handles, at each sign of life."""
         """Whom it tells that it is ready, lives and stops, if anybody."""
         self._notices: Notices | None = None
         self._concurrency = _whole("concurrency", concurrency, 1, 1_000)
@@ -238,9 +240,10 @@ class Worker:
                 "acknowledged before it is handled is not tried again",
             )
         lease, timeout, after = take.lease, run.timeout, take.refresh_after
+        usual = queue.options(self.db)
         return Policy(
             handler=call,
-            lease=queue.options(self.db).lease if lease is None else check_lease("lease", lease),
+            lease=usual.lease if lease is None else check_lease("lease", lease),
             window=self._window(run.batch),
             run=MESSAGES_IN_A_ROW * _whole("weight", take.weight, 1, 1_000),
             refresh_after=None
@@ -258,6 +261,8 @@ class Worker:
             settles_before=take.at_most_once,
             bounds=take.credit is None,
             refreshes=after == "auto" and run.batch is None,
+            usual_attempts=usual.max_attempts,
+            usual_backoff=usual.backoff,
         )
 
     def _handler(self, queue: Queue[Any], handler: Callable[..., Any] | None, run: Run) -> Handler:
@@ -366,7 +371,7 @@ class Worker:
             lambda: bool(self._stops) or runtime.state.stopping,
         )
         if self._server is not None:
-            self._server.serve(routes(probes, self.metrics))
+            self._server.serve(routes(probes, self.metrics, partial(_doing, runtime.state)))
         if self._systemd is not None:
             self._notices = Notices(self._systemd, probes)
             self._notices.start()
@@ -401,6 +406,11 @@ class Worker:
         # No lock here, nor a log line: the code that it interrupts may hold one.
         self._signal = number
         self.stop()
+
+
+def _doing(state: State) -> list[Work]:
+    with state.lock:
+        return state.doing()
 
 
 @contextmanager

@@ -27,7 +27,7 @@ UNIT = KIT / "fdbqueue-worker@.service"
 STOPPED = SHUTDOWN_SECONDS + 3 * HURRY_SECONDS
 """Seconds after which a worker has stopped, at most."""
 NO_DATABASE: Any = None
-PATHS = routes(Probes([], Connection(NO_DATABASE), lambda: False), None).keys()
+PATHS = routes(Probes([], Connection(NO_DATABASE), lambda: False), None, list).keys()
 
 
 # -- systemd ---------------------------------------------------------------------------------

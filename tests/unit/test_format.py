@@ -37,7 +37,9 @@ from fdbqueue.schema.consumers import (
     Holder,
     Listed,
     Request,
+    Running,
     Session,
+    Work,
 )
 from fdbqueue.schema.envelope import Envelope
 from fdbqueue.schema.keys import KINDS, SORTED_INDEX, OnceKeys, QueueKeys, RootKeys, What, sorted_by
@@ -157,7 +159,14 @@ ASKED = replace(REQUEST, priority=2, max_bytes=10_000, above=65_536)
 EUROPE = QUEUE.line_of("europe")
 RECORD = ConsumerRecord("billing", 1, 1_700_000_000_000)
 WAITER = ConsumerRecord("", 0, 1_700_000_000_000, 90_000_000, 1_700_000_000_000)
-SESSION = Session("host-1", 4711, 1_700_000_000_000, 90_000_000, 1_700_000_005_000)
+SESSION = Session(
+    "host-1",
+    4711,
+    1_700_000_000_000,
+    90_000_000,
+    1_700_000_005_000,
+    work=(Work("orders", "shop", "pack", 8, 1, 100, 2, (Running(ID, "k", 1, 1_700_000_004_000),)),),
+)
 UNTIL = dict(
     zip(NAMED, (Moment(120_000_000, 1_700_000_060_000), Moment(90_000_000, 5)), strict=True)
 )

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
+from ...schema.consumers import Work
 from ...store import world
 from ...store.connection import Connection
 from .loops import TURN_SECONDS, Loop
@@ -62,10 +64,12 @@ class Probes(Struct, frozen=True):
         return self.dead(now)
 
 
-def routes(probes: Probes, metrics: Any) -> Mapping[str, Callable[[], Answer]]:
+def routes(
+    probes: Probes, metrics: Any, doing: Callable[[], Sequence[Work]]
+) -> Mapping[str, Callable[[], Answer]]:
     """The answers of a worker, by their paths.
 
-    metrics: what it counts by, if anything.
+    metrics: what it counts by, if anything. doing: what it does.
     """
 
     def live() -> Answer:
@@ -78,12 +82,21 @@ def routes(probes: Probes, metrics: Any) -> Mapping[str, Callable[[], Answer]]:
         problem = "the worker counts nothing: give it metrics=WorkerMetrics()"
         return text(HTTPStatus.NOT_FOUND, problem)
 
+    def status() -> Answer:
+        body = msgspec.json.encode([structs.asdict(each) | _running(each) for each in doing()])
+        return Answer(HTTPStatus.OK, body, "application/json")
+
     counts = hasattr(metrics, "exposition")
     return {
         "/livez": live,
         "/readyz": ready,
+        "/status": status,
         "/metrics": scrapes(metrics.exposition) if counts else uncounted,
     }
+
+
+def _running(work: Work) -> dict[str, Any]:
+    return {"running": [structs.asdict(each) for each in work.running]}
 
 
 def scrapes(exposition: Callable[[], tuple[str, bytes]]) -> Callable[[], Answer]:

@@ -66,6 +66,9 @@ class LeaseExtender:
     def stop(self) -> None:
         """Extend nothing any more."""
         self._stopped.set()
+        for buffer in self.state.buffers:
+            if buffer.consumer is not None:
+                buffer.consumer.session.tell(self, ())
 
     def run(self) -> None:
         """Extend and beat until stopped."""
@@ -149,7 +152,12 @@ class LeaseExtender:
         served = [(each, each.consumer) for each in self.state.buffers if each.consumer is not None]
         browsing = [browser.consumer for browser in self.state.browsers]
         consumers = (*(consumer for _, consumer in served), *browsing)
+        with self.state.lock:
+            work = self.state.doing()
+        if self.state.worker.tells is not None:
+            self.state.worker.tells(work)
         for session in dict.fromkeys(one.session for one in consumers):
+            session.tell(self, work)
             session.beat()
         for browser in self.state.browsers:
             browser.keep()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...schema.consumers import Work
 from ...store import world
 from ..health import Systemd
 from ..health.systemd import READY, WATCHDOG
+
+TEXT_BYTES = 2_000
+"""How much text says what a process handles."""
 
 
 @dataclass(frozen=True)
@@ -18,12 +22,23 @@ class Place:
 
     number: how many others come before it. heard_at: when it last told that it is ready or lives,
         by ``world.monotonic``; 0 before it is ready. watchdog: how often it must, at least, in
-        seconds; None if nobody asks.
+        seconds; None if nobody asks. doing: what it handled when it last told, as text.
     """
 
     number: int
     heard_at: Any
     watchdog: float | None = None
+    doing: Any = None
+
+    def tell(self, work: Sequence[Work]) -> None:
+        """Tell the supervisor what the process handles, for the case that it dies."""
+        running = [(each.queue, one) for each in work for one in each.running]
+        texts = [
+            f"{queue} {one.id}{f' key {one.key}' if one.key else ''} (attempt {one.attempt})"
+            for queue, one in running
+        ]
+        if self.doing is not None:
+            self.doing.value = ", ".join(texts).encode()[:TEXT_BYTES]
 
     def systemd(self) -> Systemd:
         """Tells the supervisor, which tells systemd of all its processes as of one service."""

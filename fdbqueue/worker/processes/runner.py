@@ -109,6 +109,7 @@ def run(
     elif worker.health is not None and worker.health[1] and place is not None:
         host, port = worker.health
         worker.health = host, port + place.number
+    worker.tells = None if place is None else place.tell
     worker._listen()
     if tell is not None:
         for line in worker.described():

@@ -8,6 +8,7 @@ when the parent is gone.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -19,7 +20,7 @@ from typing import Any
 
 from ...store import world
 from ..health import Notices, Systemd
-from .place import Place
+from .place import TEXT_BYTES, Place
 
 TURN_SECONDS = 0.1
 QUICK_SECONDS = 5.0
@@ -66,7 +67,15 @@ class Supervisor:
         watchdog = None if systemd is None else systemd.watchdog
         self.work = work
         self.slots = [
-            Slot(Place(number, _SPAWN.Value("d", lock=False), watchdog)) for number in range(count)
+            Slot(
+                Place(
+                    number,
+                    _SPAWN.Value("d", lock=False),
+                    watchdog,
+                    _SPAWN.Array("c", TEXT_BYTES + 1, lock=False),
+                )
+            )
+            for number in range(count)
         ]
         self.reload = reload
         self.tell = tell
@@ -135,24 +144,24 @@ class Supervisor:
                 if not slot.over and now >= slot.start_at:
                     self._start(slot)
             elif code is not None:
-                slot.process = None
+                ended, slot.process = _ended(slot, code), None
                 quick = now - slot.started < QUICK_SECONDS
                 if code == 0:
                     slot.over = True
                 elif self.reload is not None:
                     slot.start_at = float("inf")
-                    self.tell(f"a worker process ended with {code}; waiting for a change")
+                    self.tell(f"{ended}; waiting for a change")
                 elif quick and code > 0 and not slot.failures:
                     return int(code)
                 else:
                     slot.failures = slot.failures + 1 if quick else 1
                     wait = min(MAX_WAIT_SECONDS, 2.0 ** (slot.failures - 1))
                     slot.start_at = now + wait
-                    self.tell(f"a worker process ended with {code}; another starts in {wait:g} s")
+                    self.tell(f"{ended}; another starts in {wait:g} s")
         return 0
 
     def _start(self, slot: Slot) -> None:
-        slot.place.heard_at.value = 0.0
+        slot.place.heard_at.value, slot.place.doing.value = 0.0, b""
         slot.process = _SPAWN.Process(target=_alone, args=(self.work, slot.place))
         slot.process.start()
         slot.started = world.monotonic()
@@ -209,6 +218,15 @@ class Supervisor:
                     except OSError:
                         continue  # It has gone meanwhile.
         return found
+
+
+def _ended(slot: Slot, code: int) -> str:
+    """How a process has ended, and what it handled when it last told."""
+    how = f"ended with {code}"
+    with contextlib.suppress(ValueError):
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else how
+    held = slot.place.doing.value.decode(errors="replace")
+    return f"worker process {slot.process.pid} {how}" + (f" as it handled {held}" if held else "")
 
 
 def _alone(work: Callable[[Place], object], place: Place) -> None:
