@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -12,7 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from fdbqueue import Queue, Then, fdb
+from fdbqueue import KeyLimits, NewMessage, Queue, Then, fdb
 from fdbqueue.web import application, events
 from tests.needs import require_browser
 from tests.patience import eventually
@@ -34,8 +36,8 @@ def browser() -> Iterator[webdriver.Chrome]:
     found.quit()
 
 
-def width(browser: webdriver.Chrome, pixels: int) -> None:
-    metrics = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+def width(browser: webdriver.Chrome, pixels: int, height: int = 900) -> None:
+    metrics = {"width": pixels, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
@@ -95,6 +97,37 @@ def test_pages_are_live_harmless_and_as_wide_as_the_screen(
                 eventually(partial(fits, browser, pixels))
             assert browser.title != "owned"
         assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+PICTURE = Path(__file__).parents[2] / "docs" / "assets" / "pages.png"
+
+
+def test_the_picture_of_the_readme_is_one_of_the_pages(
+    db: fdb.Database, space: fdb.Subspace, browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    """With FDBQUEUE_PICTURE=1 it takes the picture anew."""
+    create = partial(Queue.create, db, root=space)
+    orders, mail = create("orders", max_attempts=2), create("mail", keys=KeyLimits())
+    create("invoices").enqueue_many(db, [b"x"] * 3)
+    orders.enqueue_many(db, [b"%d" % n for n in range(48)])
+    orders.ack(db, orders.receive_many(db, 24))
+    for delivery in orders.receive_many(db, 5):
+        orders.release(db, delivery, error="the bank is closed")
+    orders.reject(db, orders.receive_many(db, 2), reason="no such customer")
+    orders.receive_many(db, 6, consumer="till")
+    mail.enqueue_many(db, [NewMessage(b"a letter", delay=3600)] * 12)
+    mail.enqueue_many(db, [NewMessage(b"a telegram", key=str(n % 4)) for n in range(9)])
+    taken = tmp_path / "pages.png"
+    with serving(application(db, root=space)) as address:
+        width(browser, 1280, 420)
+        browser.get(f"http://{address}/")
+        eventually(lambda: shown(browser, "#live") == "live")
+        script(browser, "document.querySelector('.store').textContent = 'shop.fdbq'")
+        browser.save_screenshot(str(taken))
+    if os.environ.get("FDBQUEUE_PICTURE"):
+        PICTURE.write_bytes(taken.read_bytes())
+    header = slice(16, 24)  # of a PNG: its width and height
+    assert PICTURE.read_bytes()[header] == taken.read_bytes()[header]
 
 
 def test_a_page_that_was_refused_its_stream_asks_again(
