@@ -29,7 +29,8 @@ class Work(Part, frozen=True):
     """What a worker does in a queue, as its last sign of life told.
 
     worker, handler: their names. taken: how many of its ``places``, which all its queues share, are
-    taken. handled, failed: how many messages in the last minute. running: what it handles, the
+    taken. handled, failed: how many messages in the last minute. usual_ms: the median of how long
+    handling takes; None if few were handled. running: what it handles, the
     first ``MAX_RUNNING``.
     """
 
@@ -40,6 +41,7 @@ class Work(Part, frozen=True):
     taken: int
     handled: int
     failed: int
+    usual_ms: int | None
     running: tuple[Running, ...]
 
 

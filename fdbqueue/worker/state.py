@@ -266,7 +266,8 @@ class State:
             ]
             terms = self.worker.concurrency, taken, *buffer.recent.total()
             handler, shown = named(buffer.policy.handler.function), tuple(running[:MAX_RUNNING])
-            found.append(Work(buffer.queue.name, self.worker.name, handler, *terms, shown))
+            usual = buffer.recent.usual_ms
+            found.append(Work(buffer.queue.name, self.worker.name, handler, *terms, usual, shown))
         return found
 
     def report(self, buffer: Buffer, ended: Ended, seconds: float) -> None:
@@ -275,7 +276,7 @@ class State:
         seconds: how long the handler took.
         """
         queue, metrics = buffer.queue, self.worker.metrics
-        buffer.recent.count(outcome for _, outcome in ended)
+        buffer.recent.count((outcome for _, outcome in ended), seconds)
         for delivery, outcome in ended:
             if outcome is Outcome.LOST:
                 about = {"queue": queue.name, "message_id": delivery.id}

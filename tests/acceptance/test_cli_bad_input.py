@@ -45,7 +45,7 @@ def enqueued(db: fdb.Database, name: str) -> int:
         ("subscription", "list", "nowhere"),
         ("limit", "list", "--queue", "nowhere"),
         ("debug", "sweep", "nowhere"),
-        ("doctor", "nowhere", "--quick"),
+        ("doctor", "nowhere"),
     ],
 )
 def test_an_unknown_queue_is_named(fdbq: Fdbq, name: str, arguments: tuple[str, ...]) -> None:
@@ -120,7 +120,6 @@ def test_an_existing_queue_is_not_created_again(db: fdb.Database, fdbq: Fdbq, na
         ("debug", "sweep", "--evict", "00"),
         ("limit", "show", "api"),
         ("limit", "set", "api=stripe", "--window", "1"),
-        ("doctor", "--quick", "--repair"),
         ("worker", "app:worker", "--health", "8080"),
         ("worker", "app:worker", "--health", ":8080"),
         ("worker", "app:worker", "--health", "localhost:65536"),

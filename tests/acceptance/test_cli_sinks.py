@@ -64,7 +64,7 @@ def test_rows_whose_driver_died_are_told_of_everywhere_and_removed(
     assert (told["stream"], told["state"], told["complete"]) == ("load of Monday", "staged", False)
     assert told["staged"] == {"attempts": 2, "rows": 50, "bytes": 80}
     assert "50 (fdbq stream list)" in fdbq.ok("queue", "show", name).out
-    assert "50 rows staged for sink 'load of Monday'" in fdbq.ok("doctor", name, "--quick").out
+    assert "50 rows staged for sink 'load of Monday'" in fdbq.ok("doctor", name).out
     forgot = fdbq.ok("stream", "forget", name, "load of Monday", "--yes", "--json").json
     assert (forgot["lost"], forgot["forgotten"]) == (50, True)
     assert queue.admin.verify(db).staged == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,56 +11,9 @@ from urllib.request import urlopen
 import pytest
 
 from fdbqueue import Queue, fdb
-from tests.acceptance.running import Fdbq, start
-from tests.forking import Forked
+from tests.acceptance.on_call import Workers, logged
+from tests.acceptance.running import Fdbq
 from tests.patience import DEADLINE, eventually
-
-APP = """
-import os, time
-import fdbqueue
-
-db = fdbqueue.open()
-queue = fdbqueue.Queue.open(db, os.environ["QUEUE"])
-worker = fdbqueue.Worker(db, concurrency=2)
-
-
-def ship(order):
-    raise ValueError("no stock")
-
-
-@worker.handler(queue)
-def pack(payload):
-    if payload == b"fails":
-        ship(payload)
-    while payload == b"stays" and os.path.exists("gate"):
-        time.sleep(0.01)
-    if payload == b"kills":
-        while not os.path.exists("told"):
-            time.sleep(0.01)
-        os._exit(7)
-"""
-
-
-class Workers:
-    """Starts ``fdbq worker`` in a directory of its own."""
-
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        (directory / "app.py").write_text(APP)
-        self.gate, self.told = directory / "gate", directory / "told"
-        self._directory, self._environment = directory, environment
-        self._started: list[Forked | subprocess.Popen[str]] = []
-
-    def start(self, *options: str) -> Forked | subprocess.Popen[str]:
-        process = start(
-            ["worker", "app:worker", *options], self._environment, self._directory, True
-        )
-        self._started.append(process)
-        return process
-
-    def end(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.communicate()
 
 
 @pytest.fixture
@@ -69,17 +21,6 @@ def workers(tmp_path: Path, environment: dict[str, str], name: str) -> Iterator[
     workers = Workers(tmp_path, {**environment, "QUEUE": name})
     yield workers
     workers.end()
-
-
-def logged(process: Forked | subprocess.Popen[str], part: str) -> list[str]:
-    """What a process logs, up to the line that has a part."""
-    assert process.stderr is not None
-    found: list[str] = []
-    while not found or part not in found[-1]:
-        line = process.stderr.readline()
-        assert line, found
-        found.append(line.rstrip("\n"))
-    return found
 
 
 def test_a_worker_is_listed_with_what_it_handles(

@@ -6,10 +6,9 @@ import pytest
 
 from fdbqueue import Bounds, Depth, QueueOptions
 from fdbqueue.cli.monitor import diagnosis
-from fdbqueue.cli.monitor.diagnosis import OK, PROBLEM, WARNING, Finding, Seen
+from fdbqueue.cli.monitor.diagnosis import Seen
+from fdbqueue.cli.monitor.findings import OK, PROBLEM, WARNING, Finding
 from fdbqueue.queue.admin.verification import Deviation, Verification
-
-HOUR_MS = 3_600_000
 
 
 def of(**seen: object) -> list[tuple[str, str]]:
@@ -20,8 +19,6 @@ def of(**seen: object) -> list[tuple[str, str]]:
 
 
 def test_a_queue_that_is_well_has_no_findings() -> None:
-    assert of(depth=Depth(ready=3, leased=1), waiting_ms=HOUR_MS, consumers=1) == []
-    assert of(depth=Depth(ready=3), waiting_ms=1_000) == []
     assert of(overdue_ms=[50]) == []
     assert of(verified=Verification((), (), 3)) == []
 
@@ -30,8 +27,6 @@ def test_a_queue_that_is_well_has_no_findings() -> None:
     ("seen", "state", "check"),
     [
         ({"options": QueueOptions(paused=True)}, WARNING, "pause"),
-        ({"depth": Depth(ready=1), "waiting_ms": HOUR_MS}, WARNING, "consumers"),
-        ({"stale": 1, "consumers": 1}, WARNING, "consumers"),
         ({"overdue_ms": [60_000]}, WARNING, "leases"),
         ({"depth": Depth(dead=1)}, WARNING, "dead"),
         ({"target_exists": False}, PROBLEM, "dead"),

@@ -165,7 +165,9 @@ SESSION = Session(
     1_700_000_000_000,
     90_000_000,
     1_700_000_005_000,
-    work=(Work("orders", "shop", "pack", 8, 1, 100, 2, (Running(ID, "k", 1, 1_700_000_004_000),)),),
+    work=(
+        Work("orders", "shop", "pack", 8, 1, 100, 2, 40, (Running(ID, "k", 1, 1_700_000_004_000),)),
+    ),
 )
 UNTIL = dict(
     zip(NAMED, (Moment(120_000_000, 1_700_000_060_000), Moment(90_000_000, 5)), strict=True)

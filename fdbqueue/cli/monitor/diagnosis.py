@@ -6,56 +6,41 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from fdbqueue.values.model import Depth, Verification
 from fdbqueue.values.options import QueueOptions
 
 from .. import terminal
-
-OK, WARNING, PROBLEM = "ok", "warning", "problem"
+from . import incidents
+from .findings import OK, PROBLEM, WARNING, Finding
+from .incidents import Scene
 
 SLOW_MS = 250
 FREE_BYTES = 1_000_000_000
 NEARLY_FULL = 0.9
 EXPIRED_MS = 10_000
 """How long an expired lease may wait until a consumer reclaims it."""
-UNATTENDED_MS = 15 * 60_000
 STAGED_MS = 15 * 60_000
 """How long a write may stage nothing new."""
 SKEW_SECONDS = 2.0
 BAD_SKEW_SECONDS = 30.0
 
 
-class Finding(Struct, frozen=True):
-    """One line of the report. ``advice`` is a command or a hint."""
-
-    state: str
-    check: str
-    subject: str
-    detail: str
-    advice: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        """JSON-ready."""
-        return structs.asdict(self)
-
-
 class Seen(Struct, frozen=True):
     """What the doctor found out about a queue; times are in milliseconds.
 
-    waiting_ms: age of the oldest ready message. overdue_ms: time since each expired lease ended.
-    consumers: how many take messages. staged: each sink with its undecided rows, and the time since
-    the last was added. verified: None if the queue was not verified.
+    overdue_ms: time since each expired lease ended. paused_by: since when it is paused, and by
+    whom, if that is known. scene: what incidents show. staged: each sink with its undecided rows,
+    and the time since the last was added. verified: None if the queue was not verified.
     """
 
     name: str
     options: QueueOptions
     depth: Depth
-    waiting_ms: int | None = None
     overdue_ms: Sequence[int] = ()
-    consumers: int = 0
-    stale: int = 0
+    paused_by: str = ""
+    scene: Scene | None = None
     target_exists: bool = True
     staged: Sequence[tuple[str, int, int]] = ()
     verified: Verification | None = None
@@ -155,13 +140,9 @@ def queue(seen: Seen) -> Iterator[Finding]:
 
     ready = terminal.count(depth.ready, "message") + " ready"
     if seen.options.paused:
-        yield found(WARNING, "pause", f"it is paused with {ready}", f"fdbq queue resume {quoted}")
-    elif _unattended(seen):
-        detail = f"{ready}, the oldest for {terminal.age(seen.waiting_ms or 0)}, and no consumer"
-        yield found(WARNING, "consumers", detail, "start a worker: fdbq worker MODULE:NAME")
-    if seen.stale:
-        detail = f"{terminal.count(seen.stale, 'consumer')} without a recent heartbeat"
-        yield found(WARNING, "consumers", detail, f"fdbq debug sweep {quoted}")
+        detail = f"it is paused{seen.paused_by} with {ready}"
+        yield found(WARNING, "pause", detail, f"fdbq queue resume {quoted}")
+    yield from () if seen.scene is None else incidents.of(seen.scene)
     if stuck := [overdue for overdue in seen.overdue_ms if overdue > EXPIRED_MS]:
         detail = (
             f"{terminal.count(len(stuck), 'lease')} expired, the first {terminal.age(max(stuck))} "
@@ -204,8 +185,3 @@ def queue(seen: Seen) -> Iterator[Finding]:
     for what in () if seen.verified is None else seen.verified.unchecked:
         detail = f"too large to be checked at one version: {what}"
         yield found(WARNING, "counters", detail, f"fdbq doctor {quoted}, at a quieter time")
-
-
-def _unattended(seen: Seen) -> bool:
-    waits = seen.waiting_ms is not None and seen.waiting_ms > UNATTENDED_MS
-    return waits and not seen.consumers and not seen.depth.leased

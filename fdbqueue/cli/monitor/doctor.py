@@ -1,85 +1,72 @@
-"""``fdbq doctor``: checks everything, and says what to do."""
+"""``fdbq doctor``: looks for what is wrong, and says what to do."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 from typer import Exit, Option
 
 import fdbqueue
+from fdbqueue.values import rates
+from fdbqueue.values.groups import Group
 
-from ...errors import CorruptData, QueueNotFound
+from ...errors import CorruptData, QueueNotFound, StoreError
 from .. import context, terminal
 from ..parameters import AnyQueueNames, AsJson
 from ..queues import consumers, overview
-from . import diagnosis, status
-from .diagnosis import OK, PROBLEM, Finding, Seen
+from . import diagnosis, incidents, status
+from .diagnosis import Seen
+from .findings import OK, PROBLEM, Finding
+from .incidents import Process, Scene
 
 PACE_SECONDS = 1.0
 """How long the database's version is observed."""
 MAX_LEASES = 10_000
+SAMPLE = 200
+"""How many messages of a state are looked at."""
 
 
 def doctor(
     names: AnyQueueNames = None,
-    quick: Annotated[
+    full: Annotated[
         bool,
-        Option(
-            "--quick",
-            help="Verify neither queues nor the store, which would read all data.",
-        ),
+        Option("--full", help="Also verify queues and the store, which reads all data."),
     ] = False,
     repair: Annotated[
-        bool, Option("--repair", help="Repair what can be repaired without guessing.")
+        bool, Option("--repair", help="As --full, and repair what can be without guessing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check the store and the queues, and say what to do.
+    """Look for what is wrong with the store, queues and workers, and say what to do.
 
-    For the store: its health, its latency, and whether its clock agrees with this machine's. For
-    each queue: whether it is paused, full, nearly full or without consumers; dead letters; dead
-    consumers; and expired leases that nobody reclaims. It verifies counters, leases, chunks of
-    payloads and all else that is stored, while it is in use: see docs/verify.md.
+    For the store: its health, latency, space and clock. For workers: processes that are stopped or
+    gone, handlers that do not end or always fail, messages that kill them. For each queue: whether
+    nobody takes its messages, what holds them back, late schedules, groups that wait for dead
+    letters, subscriptions that nobody reads; and whether it is paused, full or has dead letters.
 
-    Changes nothing without --repair. The exit code is 1 if there is a problem, and 0 if there are
-    only warnings.
+    With --full it also verifies counters, leases, chunks of payloads and all else that is stored,
+    while it is in use: see docs/verify.md. It changes nothing without --repair. The exit code is 1
+    if there is a problem, which needs a person, and 0 if there are only warnings.
 
     \b
     Examples:
       fdbq doctor
-      fdbq doctor orders --quick --json
+      fdbq doctor orders --json
+      fdbq doctor orders --full
       fdbq doctor orders --repair
     """
-    if quick and repair:
-        raise terminal.CommandError("--repair has to read all: omit --quick")
-    from fdbqueue.store.binding import DEFAULT
-
     db = context.connect()
-    began = status.version(db)
-    findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db, quick)]
     every = names or context.queue_names(db)
-    checked = 0
     with terminal.progress("queues", len(every)) as update:
-        for seen in _look(db, every, quick, repair):
-            findings += [seen] if isinstance(seen, Finding) else diagnosis.queue(seen)
-            checked += 1
-            update(checked)
-    if names and checked < len(set(names)):
-        known = fdbqueue.survey(db, names, root=context.subspace())
-        raise QueueNotFound(name=next(name for name in names if name not in known))
-    findings.insert(1, _pace(db, began))
-    noted = {finding.subject for finding in findings if finding.state != OK} & {*every}
-    if checked:
-        how = "checked" if quick else "verified"
-        detail = (
-            f"{terminal.count(checked, 'queue')} {how}, {checked - len(noted):,} without findings"
-        )
-        findings.append(Finding(OK, "queues", "store", detail))
+        findings = examine(db, names or [], every, full or repair, repair, update)
     ok = all(finding.state != PROBLEM for finding in findings)
     if as_json:
         terminal.print_json({"ok": ok, "findings": [finding.to_json() for finding in findings]})
@@ -87,6 +74,38 @@ def doctor(
         _print(findings)
     if not ok:
         raise Exit(1)
+
+
+def examine(
+    db: fdbqueue.fdb.Database,
+    asked: Sequence[str],
+    names: Sequence[str],
+    full: bool,
+    repair: bool,
+    update: Callable[[int], object],
+) -> list[Finding]:
+    """All findings. asked: queues that must be there."""
+    from fdbqueue.store.binding import DEFAULT
+
+    findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db, full)]
+    processes = _processes(db)
+    findings += incidents.silent(processes)
+    checked = 0
+    for seen in _look(db, names, processes, full, repair):
+        findings += [seen] if isinstance(seen, Finding) else diagnosis.queue(seen)
+        checked += 1
+        update(checked)
+    if asked and checked < len(set(asked)):
+        known = fdbqueue.survey(db, asked, root=context.subspace())
+        raise QueueNotFound(name=next(name for name in asked if name not in known))
+    noted = {finding.subject for finding in findings if finding.state != OK} & {*names}
+    if checked:
+        how = "verified" if full else "checked"
+        detail = (
+            f"{terminal.count(checked, 'queue')} {how}, {checked - len(noted):,} without findings"
+        )
+        findings.append(Finding(OK, "queues", "store", detail))
+    return findings
 
 
 def _print(findings: list[Finding]) -> None:
@@ -97,41 +116,74 @@ def _print(findings: list[Finding]) -> None:
             print(f"         → {terminal.visible(finding.advice)}")
 
 
-def _store(db: fdbqueue.fdb.Database, quick: bool) -> Iterator[Finding]:
+def _store(db: fdbqueue.fdb.Database, full: bool) -> Iterator[Finding]:
     from fdbqueue.store import embedded
     from fdbqueue.store.binding import DEFAULT, Engine
     from fdbqueue.store.status import cluster_status
 
-    measured = status.measure(db)
-    yield diagnosis.latency(measured.commit_ms, measured.begin_ms)
-    if DEFAULT.engine is Engine.EMBEDDED and DEFAULT.path is not None:
-        folder = os.path.dirname(DEFAULT.path)
+    path = DEFAULT.path if DEFAULT.engine is Engine.EMBEDDED else None
+    try:
+        measured = status.measure(db)
+        yield diagnosis.latency(measured.commit_ms, measured.begin_ms)
+    except (fdbqueue.fdb.FDBError, StoreError) as error:
+        yield Finding(PROBLEM, "commits", "store", f"it takes no commits: {error}", "see below")
+    if path is not None:
+        folder = os.path.dirname(path)
         yield diagnosis.space(shutil.disk_usage(folder).free, folder)
-        if not quick:
-            yield diagnosis.data(embedded.damages(DEFAULT.path))
+        if full:
+            yield diagnosis.data(embedded.damages(path))
         yield diagnosis.durability(os.environ.get("FDBQUEUE_SYNCHRONOUS") or "full")
         return
     yield from diagnosis.cluster(cluster_status(db))
     ahead = status.skew(db)
     if ahead is not None:
         yield diagnosis.skew(ahead)
+    if full:
+        yield _pace(db)
 
 
-def _pace(db: fdbqueue.fdb.Database, began: tuple[int, float]) -> Finding:
-    time.sleep(max(0.0, began[1] + PACE_SECONDS - time.time()))
+def _pace(db: fdbqueue.fdb.Database) -> Finding:
+    began = status.version(db)
+    time.sleep(PACE_SECONDS)
     version, wall = status.version(db)
     return diagnosis.pace((version - began[0]) / max(wall - began[1], 0.001))
 
 
+def _processes(db: fdbqueue.fdb.Database) -> list[Process]:
+    now_ms, here = fdbqueue.Clock().now_ms(db), socket.gethostname()
+    return [
+        Process(
+            f"{each.host}:{each.process}",
+            now_ms - each.wall_ms,
+            each.work,
+            _state(each.process) if each.host == here else "",
+        )
+        for _, each in consumers.processes(db)
+    ]
+
+
+def _state(process: int) -> str:
+    """What this system says of a process: "stopped", "gone", or nothing."""
+    try:
+        letter = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone" if os.path.exists("/proc/self/stat") else ""
+    return "stopped" if letter in "Tt" else "gone" if letter in "ZX" else ""
+
+
 def _look(
-    db: fdbqueue.fdb.Database, names: list[str], quick: bool, repair: bool
+    db: fdbqueue.fdb.Database,
+    names: Sequence[str],
+    processes: Sequence[Process],
+    full: bool,
+    repair: bool,
 ) -> Iterator[Seen | Finding]:
     for name, found in overview.surveyed(db, names):
         try:
             if found.unreadable is not None:
                 yield diagnosis.unreadable(name, found.unreadable)
             else:
-                yield _seen(db, context.queue(name), found, quick, repair)
+                yield _seen(db, context.queue(name), found, processes, full, repair)
         except QueueNotFound:  # it was deleted a moment ago
             continue
         except CorruptData as error:
@@ -142,33 +194,110 @@ def _seen(
     db: fdbqueue.fdb.Database,
     queue: fdbqueue.Queue,
     found: fdbqueue.queue.overview.Surveyed,
-    quick: bool,
+    processes: Sequence[Process],
+    full: bool,
     repair: bool,
 ) -> Seen:
-    from fdbqueue.consumers.states import ConsumerState
     from fdbqueue.queue.admin.finding import leases
 
     now_ms = fdbqueue.Clock().wall_ms()
-    oldest = queue.admin.ready_since_ms(db)
-    present = queue.admin.consumers(db)
     target = found.options.dead_letter_queue
+    held = [*islice(leases(db, queue), MAX_LEASES)] if found.depth.leased else []
     return Seen(
         name=queue.name,
         options=found.options,
         depth=found.depth,
-        waiting_ms=None if oldest is None else now_ms - oldest,
-        overdue_ms=[
-            now_ms - each.delivery.expires_at_ms
-            for each in islice(leases(db, queue), MAX_LEASES)
-            if each.expired
-        ],
-        consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in present),
-        stale=len(consumers.stale(db, present)),
+        overdue_ms=[now_ms - each.delivery.expires_at_ms for each in held if each.expired],
+        paused_by=_paused_by(db, queue.name) if found.options.paused else "",
+        scene=_scene(db, queue, found, processes, held, now_ms),
         target_exists=target is None
         or bool(fdbqueue.survey(db, [target], root=context.subspace())),
         staged=[
             (sink, each.rows, now_ms - each.changed_at_ms)
             for sink, each in queue.streams.undecided(db).items()
         ],
-        verified=None if quick else queue.admin.repair(db) if repair else queue.admin.verify(db),
+        verified=None if not full else queue.admin.repair(db) if repair else queue.admin.verify(db),
     )
+
+
+def _scene(
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    found: fdbqueue.queue.overview.Surveyed,
+    processes: Sequence[Process],
+    held: Sequence[fdbqueue.LeasedMessage],
+    now_ms: int,
+) -> Scene:
+    from fdbqueue.consumers.states import ConsumerState
+    from fdbqueue.queue.admin.finding import lag
+
+    depth, options = found.depth, found.options
+    oldest = queue.admin.ready_since_ms(db) if depth.ready else None
+    present = queue.admin.consumers(db)
+    living = [each for each in present if now_ms - each.seen_at_ms <= incidents.SILENT_MS]
+    retrying = queue.messages(db, "retrying", SAMPLE) if depth.retrying else []
+    dead = queue.dead.list(db, SAMPLE) if depth.dead else []
+    failed = [
+        *((each.message, each.state.value) for each in retrying),
+        *((each.message, "dead") for each in dead),
+        *((each.delivery.message, "leased") for each in held),
+        *((each, "ready") for each in (queue.peek(db, SAMPLE) if depth.ready else ())),
+    ]
+    bound = options.bounds.messages
+    readers = {each.subscription for each in living}
+    subscriptions = [each.name for each in queue.subscriptions.list(db)]
+    lags = [(name, lag(db, queue, name)) for name in subscriptions if name not in readers]
+    last_ms = None
+    if options.rate is not None:
+        last_ms = depth.ready * rates.parse(options.rate).interval_us // 1000
+    return Scene(
+        name=queue.name,
+        depth=depth,
+        paused=options.paused,
+        full=bound is not None and depth.unsettled >= bound,
+        waiting_ms=None if oldest is None else now_ms - oldest,
+        consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in living),
+        now_ms=now_ms,
+        works=[
+            (process.place, work)
+            for process in processes
+            if process.silent_ms <= incidents.SILENT_MS
+            for work in process.works
+            if work.queue == queue.name
+        ],
+        errors=Counter(
+            each.message.last_error for each in retrying if each.message.last_error
+        ).most_common(1),
+        deadly=[(each.id, each.deaths, state) for each, state in failed if each.deaths],
+        held=overview.backlogs(db, queue) if depth.waiting else [],
+        last_ms=last_ms,
+        late=[
+            (each.name, now_ms - each.next_ms)
+            for each in queue.schedules.list(db, SAMPLE)
+            if each.next_ms is not None and not each.paused
+        ],
+        groups=[each for each in queue.groups.list(db, SAMPLE) if _waits_in_vain(each)],
+        unread=[(name, count) for name, count in lags if count],
+    )
+
+
+def _waits_in_vain(group: Group) -> bool:
+    dies = group.state == "running" and group.then_on == "done" and group.dead > 0
+    return dies or group.state in ("failed", "blocked")
+
+
+def _paused_by(db: fdbqueue.fdb.Database, name: str) -> str:
+    """Since when a queue is paused, and by whom, as the audit log says."""
+    from fdbqueue.queue.handle import composed
+    from fdbqueue.schema import audit_log
+    from fdbqueue.schema.keys import RootKeys
+
+    keys = RootKeys(context.subspace())
+    lines = composed(db, keys.once, audit_log.read, keys, audit_log.SEEN, wrote=lambda _: False)
+    for line in lines:
+        if line.queue == name and line.action in ("pause", "resume"):
+            if line.action == "resume":
+                break
+            ago = terminal.age(fdbqueue.Clock().wall_ms() - line.at_ms)
+            return f" for {ago}, by {line.who or 'somebody'},"
+    return ""

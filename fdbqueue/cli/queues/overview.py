@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from typer import Argument, Option
 
 import fdbqueue
+from fdbqueue.values.limits import KeyState, LimitState
 from fdbqueue.values.options import QueueOptions
 
 from ...errors import QueueNotFound
@@ -191,32 +192,54 @@ def show(name: QueueName, *, output: Output) -> None:
 
 class Backlog(Struct, frozen=True):
     """Messages of a queue that wait for a key or a limit: for which, how many (of a limit, of its
-    first thousand), and why."""
+    first thousand), and why. since_ms: for how long, without a break, in milliseconds. paused:
+    whether the key or the limit is. last_ms: in how long its rate lets the last one come."""
 
     gate: str
     waiting: int
     why: str
+    since_ms: int | None = None
+    paused: bool = False
+    last_ms: int | None = None
 
 
 def backlogs(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> list[Backlog]:
     """What the messages of a queue wait for: the keys and limits for which the most wait."""
-    from .limits import waits_for
-
     now_ms = fdbqueue.Clock().wall_ms()
     keys = sorted(queue.keys.waiting(db, LOOKED_AT), key=lambda each: -each.waiting)[:SHOWN]
     states = [queue.keys[each.key].state(db) for each in keys]
     found = [
-        Backlog(json_schema.gate_text(each.key), each.waiting, waits_for(each, now_ms))
+        _backlog(each.key, each.waiting, each, each.limits.rate, each.limits.paused, now_ms)
         for each in states
     ]
     for limit in queue.limits.list(db, LOOKED_AT):
         if limit.waiting:
             state = queue.limits[limit.dimension, limit.name].state(db)
-            gate = json_schema.gate_text((limit.dimension, limit.name))
             if queue.name in state.waiting_in:
-                waiting = state.waiting_in[queue.name]
-                found.append(Backlog(gate, waiting, waits_for(state, now_ms)))
+                gate, waiting = (limit.dimension, limit.name), state.waiting_in[queue.name]
+                found.append(_backlog(gate, waiting, state, state.rate, state.paused, now_ms))
     return sorted(found, key=lambda each: -each.waiting)[:SHOWN]
+
+
+def _backlog(
+    gate: str | tuple[str, str],
+    waiting: int,
+    state: KeyState | LimitState,
+    rate: str | None,
+    paused: bool,
+    now_ms: int,
+) -> Backlog:
+    from fdbqueue.values import rates
+
+    from .limits import waits_for
+
+    last_ms = None
+    if rate is not None:
+        coming = max(0, (state.next_ms or now_ms) - now_ms)
+        last_ms = coming + (state.waiting - 1) * rates.parse(rate).interval_us // 1000
+    since_ms = None if state.since_ms is None else now_ms - state.since_ms
+    why = waits_for(state, now_ms)
+    return Backlog(json_schema.gate_text(gate), waiting, why, since_ms, paused, last_ms)
 
 
 def _fields(

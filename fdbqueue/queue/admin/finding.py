@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from ...errors import InvalidArgument
-from ...messages import history
+from ...messages import history, run
+from ...schema.keys import LOWEST
 from ...store.binding import fdb
 from ...values.model import Event, LeasedMessage, Message, MessageState
 from ...values.states import State
 from ..queue import Queue
 
+MAX_LAG = 10_000
+"""How many messages that a subscription has not seen are counted."""
 PAGE = 500
 """How many messages one transaction reads."""
 STEP, MAX_EVENTS = 1_000, 10_000
@@ -114,3 +118,28 @@ def _standing(
 
 
 _READERS = {"leased": _leased, "dead": _dead}
+
+
+def lag(db: fdb.Database, queue: Queue, subscription: str, most: int = MAX_LAG) -> int:
+    """How many of the ready messages a subscription has still to see, up to ``most``. Snapshot
+    reads: no conflicts. Raises ``QueueNotFound``."""
+    total, keys = 0, queue._keys
+    for level in range(queue.options(db).levels):
+
+        def read(tr: fdb.Transaction, level: int = level, left: int = most - total) -> int:
+            scope = queue._scope(tr)
+            place = tr.snapshot.get(keys.cursor(subscription, level)).value or LOWEST
+            wanted = [each for each in scope.subscriptions if each.name == subscription]
+            selector = wanted[0].selector if wanted else None
+            within, now_ms = keys.ready_from(level, place), scope.now_ms(tr)
+            rows = tr.snapshot.get_range(within.start, within.stop, limit=left)
+            found = (one.message for one in run.ready(keys, rows, within.start))
+            return sum(
+                selector is None
+                or selector.matches(each.envelope.properties(each.position), now_ms)
+                for each in islice(found, left)
+            )
+
+        if total < most:
+            total += queue._read(db, read)
+    return total

@@ -1,0 +1,239 @@
+"""``fdbq doctor`` names each incident: made here with real processes, and bounds of no time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fdbqueue import Bounds, NewMessage, Queue, Then, fdb
+from fdbqueue.cli.monitor import doctor, incidents
+from fdbqueue.cli.monitor.findings import OK, PROBLEM, WARNING
+from tests.acceptance.on_call import Workers
+from tests.acceptance.running import Fdbq
+from tests.patience import eventually
+
+LONG = ("SILENT_MS", "MISSED_MS", "STUCK_MS", "HELD_MS", "UNATTENDED_MS", "LATE_MS")
+
+
+@pytest.fixture
+def workers(tmp_path: Path, environment: dict[str, str], name: str) -> Iterator[Workers]:
+    workers = Workers(tmp_path, {**environment, "QUEUE": name})
+    yield workers
+    workers.end()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let what usually is borne for some time be told at once."""
+
+    def patch(*names: str) -> None:
+        for each in names:
+            monkeypatch.setattr(incidents, each, 0)
+
+    return patch
+
+
+def found(db: fdb.Database, name: str, check: str) -> tuple[str, str, str] | None:
+    """What is said of a queue, or a process, in a line of the report: how bad it is, what, and what
+    to do."""
+    every = doctor.examine(db, [name], [name], full=False, repair=False, update=lambda _: None)
+    told = [each for each in every if each.check == check and each.state != OK]
+    return (told[0].state, told[0].detail, told[0].advice) if told else None
+
+
+def told(db: fdb.Database, name: str, check: str) -> tuple[str, str, str]:
+    """As ``found``, once it is there."""
+    lines: list[tuple[str, str, str]] = []
+
+    def look() -> bool:
+        lines.extend([line] if (line := found(db, name, check)) else [])
+        return bool(lines)
+
+    eventually(look)
+    return lines[0]
+
+
+def test_a_busy_system_that_is_well_has_no_line(
+    db: fdb.Database, fdbq: Fdbq, name: str, workers: Workers
+) -> None:
+    queue = Queue.open(db, name)
+    queue.set_options(db, history_seconds=60)
+    queue.enqueue_many(db, [NewMessage(b"x", key=f"k{n % 7}") for n in range(2_000)])
+    workers.start("--processes", "2")
+    eventually(lambda: queue.depth(db).done > 500)
+    ended = fdbq("doctor", name, "--json")
+    assert [each for each in ended.json["findings"] if each["subject"] == name] == []
+    assert ended.code == 0
+
+
+def test_all_places_are_taken_and_nothing_ends(
+    db: fdb.Database, name: str, workers: Workers, at_once: Callable[..., None]
+) -> None:
+    at_once("STUCK_MS")
+    workers.gate.touch()
+    ids = [Queue.open(db, name).enqueue(db, b"stays") for _ in range(2)]
+    workers.start()
+    state, detail, advice = told(db, name, "handlers")
+    assert state == PROBLEM
+    assert "all 2 places" in detail
+    assert "app.pack has" in detail
+    assert any(f"fdbq message show {name} {each}" in advice for each in ids)
+
+
+def test_a_handler_is_far_above_its_median(
+    db: fdb.Database,
+    name: str,
+    workers: Workers,
+    at_once: Callable[..., None],
+) -> None:
+    at_once("STUCK_MS")
+    workers.gate.touch()
+    queue = Queue.open(db, name)
+    for _ in range(20):
+        queue.enqueue(db, b"x")
+    workers.start()
+    eventually(lambda: queue.depth(db).done == 20)
+    slow = queue.enqueue(db, b"stays")
+    state, detail, advice = told(db, name, "handlers")
+    assert (state, f"app.pack has {slow}" in detail) == (WARNING, True)
+    assert f"fdbq message cancel {name} {slow}" in advice
+
+
+def test_all_attempts_fail_with_one_error(db: fdb.Database, name: str, workers: Workers) -> None:
+    Queue.open(db, name).enqueue_many(db, [b"fails"] * 5)
+    workers.start()
+    state, detail, advice = told(db, name, "failures")
+    assert state == PROBLEM
+    assert detail.endswith("with: ValueError: no stock")
+    assert advice.endswith(f"fdbq message retry {name} --state retrying --all")
+
+
+def test_a_message_kills_processes(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    queue = Queue.open(db, name)
+    message_id = queue.enqueue(db, b"x")
+    # A process takes it, and is gone
+    fdbq.ok("receive", name, "--lease", "0.1", "--json")
+    eventually(lambda: (queue.admin.sweep(db), queue.depth(db).retrying)[1])
+    state, detail, advice = told(db, name, "deaths")
+    assert state == PROBLEM
+    assert detail == f"a process died as it handled {message_id}, which is retrying"
+    assert advice.endswith(f"fdbq message purge {name} {message_id}")
+
+
+@pytest.mark.parametrize("how", ["key", "paused key", "limit", "rate"])
+def test_a_key_a_limit_or_a_rate_holds_messages_back(
+    db: fdb.Database, name: str, at_once: Callable[..., None], how: str
+) -> None:
+    at_once("HELD_MS")
+    queue = Queue.open(db, name)
+    limits = {"api": name} if how == "limit" else None
+    if how == "limit":
+        queue.limits["api", name].set(db, concurrency=1)
+    elif how == "rate":
+        queue.keys["k"].set(db, rate="1/min")
+    elif how == "paused key":
+        queue.keys["k"].pause(db)
+    queue.enqueue_many(db, [NewMessage(b"x", key=None if limits else "k", limits=limits)] * 4)
+    state, detail, advice = told(db, name, "waiting")
+    assert state == WARNING
+    if how == "limit":
+        assert detail.startswith(f"3 messages of limit api={name}: waits for a slot: 1 of 1 out")
+        queue.limits["api", name].delete(db)
+    elif how == "rate":
+        assert "the last comes in 2 m" in detail or "the last comes in 3 m" in detail
+    else:
+        assert ("is paused" in detail) is (how == "paused key")
+    assert advice.split()[:3] == ["fdbq", "limit", "resume" if how == "paused key" else "show"]
+
+
+def test_no_worker_takes_the_messages_of_a_queue(
+    db: fdb.Database, name: str, at_once: Callable[..., None]
+) -> None:
+    at_once("UNATTENDED_MS")
+    Queue.open(db, name).enqueue(db, b"x")
+    state, detail, advice = told(db, name, "workers")
+    assert (state, "no worker" in detail) == (PROBLEM, True)
+    assert advice.startswith("start one: fdbq worker")
+
+
+@pytest.mark.parametrize(
+    ("number", "state"), [(signal.SIGSTOP, "stopped"), (signal.SIGKILL, "gone")]
+)
+def test_a_process_is_stopped_or_lost(
+    db: fdb.Database,
+    fdbq: Fdbq,
+    name: str,
+    workers: Workers,
+    at_once: Callable[..., None],
+    number: signal.Signals,
+    state: str,
+) -> None:
+    workers.gate.touch()
+    message_id = Queue.open(db, name).enqueue(db, b"stays")
+    process = workers.start()
+
+    def told_work() -> bool:
+        every = fdbq.ok("worker", "list", "--json").json
+        return any(
+            each["running"] for one in every for each in one["work"] if each["queue"] == name
+        )
+
+    eventually(told_work)
+    os.kill(process.pid, number)
+    if number is signal.SIGKILL:
+        process.wait()
+    at_once("MISSED_MS")
+    line = told(db, name, "process")
+    assert line[0] == PROBLEM
+    assert f"it is {state}, and gives no sign of life" in line[1]
+    assert f"it handled {name} {message_id}" in line[1]
+    assert ("kill -CONT" in line[2]) is (state == "stopped")
+
+
+@pytest.mark.parametrize("why", ["no worker looks", "the queue is paused"])
+def test_a_schedule_is_late(
+    db: fdb.Database, name: str, at_once: Callable[..., None], why: str
+) -> None:
+    at_once("LATE_MS")
+    queue = Queue.open(db, name)
+    queue.schedules.set(db, "nightly", every=1.0)
+    if "paused" in why:
+        queue.admin.pause(db)
+    state, detail, _ = told(db, name, "schedules")
+    assert (state, detail.startswith("schedule nightly is late by")) == (PROBLEM, True)
+    assert why in detail
+
+
+def test_a_group_waits_for_a_dead_member(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    queue = Queue.open(db, name)
+    queue.enqueue_many(db, [b"a"], group=Then(NewMessage(b"all done"), on="done", name="load-17"))
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "no stock")
+    state, detail, advice = told(db, name, "groups")
+    assert state == PROBLEM
+    assert detail == "group load-17 waits for 1 member that died or ended otherwise"
+    # What it advises redrives it
+    fdbq.ok(*advice.split(";")[0].split()[1:], "--yes")
+    assert found(db, name, "groups") is None
+
+
+def test_nobody_reads_a_subscription(db: fdb.Database, name: str) -> None:
+    queue = Queue.open(db, name)
+    queue.subscriptions.open(db, "audit", mode="browse")
+    queue.enqueue_many(db, [b"x"] * 400)
+    state, detail, _ = told(db, name, "subscriptions")
+    assert state == WARNING
+    assert detail == "nobody reads subscription audit, which has 400 messages to see"
+
+
+def test_a_queue_is_full(db: fdb.Database, name: str) -> None:
+    queue = Queue.open(db, name)
+    queue.set_options(db, bounds=Bounds(messages=2))
+    queue.enqueue_many(db, [b"x"] * 2)
+    state, detail, _ = told(db, name, "limits")
+    assert (state, detail) == (PROBLEM, "it holds 2 of at most 2 messages")
