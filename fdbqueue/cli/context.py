@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fdbqueue
 
+changed = 0
+"""Of how many messages the command has changed something."""
 root = ""
 """The path of --root, its parts separated by slashes; empty for the default root."""
 

@@ -27,7 +27,7 @@ from ..errors import (
     QueueError,
     QueueNotFound,
 )
-from . import context, terminal
+from . import context, terminal, trail
 
 INTERRUPTED = 130
 STYLE: dict[str, Any] = {
@@ -84,7 +84,10 @@ def _made(name: str) -> Any:
         made.add_typer(module.app)
     else:
         made.command()(getattr(module, name))
-    return typer.main.get_group(made).commands[name]
+    found = typer.main.get_group(made).commands[name]
+    for each in getattr(found, "commands", {}).values():
+        trail.noted(name, each)
+    return found
 
 
 class Fdbq(typer.core.TyperGroup):

@@ -208,7 +208,8 @@ class Change:
         terminal.confirm(question, self.yes)
 
     def counted(self, done: str, number: int) -> dict[str, int]:
-        """The number as JSON fields: done, or what would be done."""
+        """The number as JSON fields: done, or what would be done. The audit log has it, too."""
+        context.changed += 0 if self.dry_run else number
         return {done: 0, f"would_be_{done}": number} if self.dry_run else {done: number}
 
     def verb(self, verb: str, done: str) -> str:

@@ -50,8 +50,9 @@ class Session:
     def until_ready(self, queue: str, identity: str) -> None:
         """Wait until a delayed message is ready, in about a second; write nothing down."""
         name = self._names[queue]
+        words = "message", "find", name
         deadline = time.monotonic() + DEADLINE
-        while identity not in self._fdbq.ok("message", "find", name, "--json").out:
+        while identity not in self._fdbq.ok(*words, "--state", "ready", "--json").out:
             assert time.monotonic() < deadline
             self._fdbq.ok("debug", "sweep", name)
             time.sleep(0.1)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fdbqueue import Bounds, NewMessage, Queue, Then, fdb
+from fdbqueue.cli import trail
 from fdbqueue.cli.monitor import doctor, incidents
 from fdbqueue.cli.monitor.findings import OK, PROBLEM, WARNING
 from tests.acceptance.on_call import Workers
@@ -237,3 +238,20 @@ def test_a_queue_is_full(db: fdb.Database, name: str) -> None:
     queue.enqueue_many(db, [b"x"] * 2)
     state, detail, _ = told(db, name, "limits")
     assert (state, detail) == (PROBLEM, "it holds 2 of at most 2 messages")
+
+
+def test_the_audit_log_says_who_did_what_and_since_when_a_queue_is_paused(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    Queue.open(db, name).enqueue_many(db, [b"x"] * 3)
+    fdbq.ok("queue", "pause", name)
+    fdbq.ok("message", "purge", name, "--all", "--dry-run")
+    fdbq.ok("message", "purge", name, "--all", "--yes")
+    lines = [each for each in fdbq.ok("debug", "audit", "--json").json if each["queue"] == name]
+    assert [(each["action"], each["count"]) for each in lines] == [("purge", 3), ("pause", 0)]
+    assert lines[0]["what"] == {"every": "True"}
+    assert all(each["who"] == trail.who() for each in lines)
+    for text in (fdbq.ok("queue", "show", name).out, told(db, name, "pause")[1]):
+        assert f"by {trail.who()}" in text
+    fdbq.ok("queue", "resume", name)
+    assert found(db, name, "pause") is None

@@ -1,4 +1,4 @@
-"""``fdbq debug audit``: what operators did in the web pages."""
+"""``fdbq debug audit``: what operators did."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def audit(
     *,
     output: ListOutput,
 ) -> None:
-    """Show what operators did in the web pages, the newest first.
+    """Show what operators did, by commands and in the web pages, the newest first.
 
-    Each action has a line when it begins, with how many messages were expected, and one when it
-    ends, with how many there were. Lines are kept for 400 days.
+    A command that has changed something has a line; an action of the pages has one when it begins,
+    with how many messages were expected, and one when it ends, with how many there were. Lines are
+    kept for 400 days.
 
     \b
     Examples:
@@ -81,7 +82,7 @@ def audit(
                 for line in shown
             ],
             values,
-            "nobody did anything in the web pages",
+            "nobody did anything",
             more,
         )
 

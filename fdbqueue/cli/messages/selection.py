@@ -348,6 +348,7 @@ def _change(
                 changed[queue.name] = verb.run(part)
     missed = [each for each in ids if each not in known]
     _print(verb, change, changed, missed if ids else None)
+    context.changed = sum(changed.values())
     if missed:
         raise terminal.CommandError(
             f"no such {' or '.join(verb.states)} message: {', '.join(missed)}", 1

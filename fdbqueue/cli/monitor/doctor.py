@@ -19,7 +19,7 @@ from fdbqueue.values import rates
 from fdbqueue.values.groups import Group
 
 from ...errors import CorruptData, QueueNotFound, StoreError
-from .. import context, terminal
+from .. import context, terminal, trail
 from ..parameters import AnyQueueNames, AsJson
 from ..queues import consumers, overview
 from . import diagnosis, incidents, status
@@ -208,7 +208,7 @@ def _seen(
         options=found.options,
         depth=found.depth,
         overdue_ms=[now_ms - each.delivery.expires_at_ms for each in held if each.expired],
-        paused_by=_paused_by(db, queue.name) if found.options.paused else "",
+        paused_by=trail.paused_by(db, queue.name) if found.options.paused else "",
         scene=_scene(db, queue, found, processes, held, now_ms),
         target_exists=target is None
         or bool(fdbqueue.survey(db, [target], root=context.subspace())),
@@ -284,20 +284,3 @@ def _scene(
 def _waits_in_vain(group: Group) -> bool:
     dies = group.state == "running" and group.then_on == "done" and group.dead > 0
     return dies or group.state in ("failed", "blocked")
-
-
-def _paused_by(db: fdbqueue.fdb.Database, name: str) -> str:
-    """Since when a queue is paused, and by whom, as the audit log says."""
-    from fdbqueue.queue.handle import composed
-    from fdbqueue.schema import audit_log
-    from fdbqueue.schema.keys import RootKeys
-
-    keys = RootKeys(context.subspace())
-    lines = composed(db, keys.once, audit_log.read, keys, audit_log.SEEN, wrote=lambda _: False)
-    for line in lines:
-        if line.queue == name and line.action in ("pause", "resume"):
-            if line.action == "resume":
-                break
-            ago = terminal.age(fdbqueue.Clock().wall_ms() - line.at_ms)
-            return f" for {ago}, by {line.who or 'somebody'},"
-    return ""

@@ -14,7 +14,7 @@ from fdbqueue.values.limits import KeyState, LimitState
 from fdbqueue.values.options import QueueOptions
 
 from ...errors import QueueNotFound
-from .. import context, json_schema, listings, terminal
+from .. import context, json_schema, listings, terminal, trail
 from ..parameters import Limit, ListOutput, Output, QueueName, grouped
 from . import options
 
@@ -177,15 +177,15 @@ def show(name: QueueName, *, output: Output) -> None:
 
         found = of(db, queue)
         if found.unreadable is not None:
-            return _fields(name, found, 0, None, [])
+            return _fields(name, found, 0, None, [], "")
         staged = queue.streams.undecided(db)
         coming = None
         if found.options.rate is not None:
             coming = queue._read(db, lambda tr: limits.next_seconds(tr, queue._scope(tr)))
         rows = sum(sink.rows for sink in staged.values())
-        return _fields(
-            name, found, rows, coming, backlogs(db, queue) if found.depth.waiting else []
-        )
+        waits = backlogs(db, queue) if found.depth.waiting else []
+        by = trail.paused_by(db, name).strip(" ,") if found.options.paused else ""
+        return _fields(name, found, rows, coming, waits, by)
 
     listings.show(look, output)
 
@@ -248,9 +248,10 @@ def _fields(
     staged: int,
     coming: float | None,
     waits: Sequence[Backlog],
+    paused: str,
 ) -> listings.View:
-    """A queue. coming: in how many seconds its rate lets the next message be taken; None if it does
-    so now."""
+    """A queue. paused: since when it is, and by whom, if that is known. coming: in how many seconds
+    its rate lets the next message be taken; None if it does so now."""
     stored = found.options
     limit = stored.max_in_flight
     in_flight = [] if limit is None else [("in flight", f"{found.depth.leased:,} of {limit:,}")]
@@ -265,6 +266,7 @@ def _fields(
             ("max attempts", stored.max_attempts or "no limit"),
             ("lease", f"{stored.lease:g} s"),
             *_changed_options(stored),
+            *([("paused since", paused)] if paused else []),
             *((state.replace("_", " "), count) for state, count in asdict(found.depth).items()),
             *in_flight,
             *([("next by its rate", paced)] if stored.rate is not None else []),

@@ -1,0 +1,98 @@
+"""What commands change goes into the audit log: what, by whom and when."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import fdbqueue
+
+from . import context, terminal
+
+CHANGES: Mapping[str, frozenset[str]] = {
+    "queue": frozenset({"create", "set", "pause", "resume", "delete"}),
+    "message": frozenset({"cancel", "edit", "retry", "move", "copy", "purge", "release"}),
+    "schedule": frozenset({"set", "pause", "resume", "run", "delete"}),
+    "group": frozenset({"forget"}),
+    "limit": frozenset({"set", "pause", "resume", "delete"}),
+    "subscription": frozenset({"create", "seek", "delete"}),
+    "stream": frozenset({"finish", "forget"}),
+}
+"""The commands that change something, by their groups."""
+TEXT = 200
+"""The most characters of a term."""
+QUIET = ("yes", "as_json", "dry_run", "watch")
+
+
+def noted(group: str, command: Any) -> None:
+    """Let a command write a line as it has ended, if it changes something."""
+    if command.name not in CHANGES.get(group, ()):
+        return
+    action = command.name if group in ("queue", "message") else f"{command.name}-{group}"
+    run: Callable[..., Any] = command.callback
+
+    @wraps(run)
+    def callback(*args: Any, **given: Any) -> Any:
+        context.changed = 0
+        result = run(*args, **given)
+        if not given.get("dry_run"):
+            _note(action, given)
+        return result
+
+    command.callback = callback
+
+
+def who() -> str:
+    """The user of this process, and the machine."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a process of a container may have no name
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"
+
+
+def _note(action: str, given: Mapping[str, Any]) -> None:
+    from fdbqueue.queue.handle import composed
+    from fdbqueue.schema import audit_log
+    from fdbqueue.schema.keys import RootKeys
+    from fdbqueue.schema.records import AuditLine
+    from fdbqueue.store.binding import FAILURES
+    from fdbqueue.store.clocks import Clock
+
+    from ..errors import QueueError
+
+    queue = "queue" if "limit" in action else "name"
+    names = given.get("names") or [given.get(queue) or ""]
+    terms = {
+        name: ", ".join(map(str, value))[:TEXT] if isinstance(value, list) else str(value)[:TEXT]
+        for name, value in given.items()
+        if value not in (None, False, [], ()) and name not in (queue, "names", *QUIET)
+    }
+    try:
+        db, keys = context.connect(), RootKeys(context.subspace())
+        for name in names:
+            line = AuditLine(
+                *(Clock().wall_ms(), who(), action, str(name), terms, "", "done", context.changed)
+            )
+            composed(db, keys.once, audit_log.write, keys, line)
+    except (*FAILURES, QueueError) as error:
+        terminal.note(f"this is not in the audit log: {error}")
+
+
+def paused_by(db: fdbqueue.fdb.Database, name: str) -> str:
+    """Since when a queue is paused, and by whom, as the audit log says; empty if it does not."""
+    from fdbqueue.queue.handle import composed
+    from fdbqueue.schema import audit_log
+    from fdbqueue.schema.keys import RootKeys
+
+    keys = RootKeys(context.subspace())
+    lines = composed(db, keys.once, audit_log.read, keys, audit_log.SEEN, wrote=lambda _: False)
+    of = [each for each in lines if each.queue == name and each.action in ("pause", "resume")]
+    if not of or of[0].action == "resume":
+        return ""
+    ago = terminal.age(fdbqueue.Clock().wall_ms() - of[0].at_ms)
+    return f" for {ago}, by {of[0].who or 'somebody'},"
