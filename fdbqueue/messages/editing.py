@@ -82,7 +82,7 @@ def _change(
         counters.shift(tr, scope.keys, State.READY, old, new)
         return None
     if level != old.position.level and old.position.index:
-        (position,) = place.assign(tr, scope, level, [envelope])
+        (position,) = place.assign(tr, scope, level, 1, [envelope])
         new = StoredMessage(position, envelope)
         # No other message may take its index while it is away.
         place.leave(tr, scope.keys.levels[level], new.position.index)

@@ -144,11 +144,13 @@ def assign(
     tr: fdb.Transaction,
     scope: Scope,
     level: int,
+    count: int,
     envelopes: Sequence[Envelope],
     end: Reads | None = None,
 ) -> list[Position]:
-    """Give messages of a level new positions, in their order; writes none of them.
+    """Give ``count`` messages of a level new positions, in their order; writes none of them.
 
+    envelopes: theirs, which only a sorted level needs.
     end: the reads of the level's end, if they have been issued; else one round trip of snapshot
         reads.
 
@@ -159,8 +161,8 @@ def assign(
     header, keys = scope.options.sort, scope.keys
     end = end or reads(tr, keys, level)
     if header is None:
-        return behind(tr, keys, level, len(envelopes), end)
-    arrivals = _arrive(tr, keys, level, len(envelopes), end)
+        return behind(tr, keys, level, count, end)
+    arrivals = _arrive(tr, keys, level, count, end)
     placed = [
         StoredMessage(sorted_position(level, envelope.headers.get(header), arrival), envelope)
         for envelope, arrival in zip(envelopes, arrivals, strict=True)

@@ -474,6 +474,28 @@ def enter(
     write(tr, keys.ready_key(member(first, last) if last else first), envelopes)
 
 
+def append(
+    tr: fdb.Transaction,
+    scope: Scope,
+    level: int,
+    rows: Sequence[Coming],
+    firsts: Sequence[Envelope],
+    end: place.Reads,
+) -> list[Position]:
+    """Make messages of a level ready, in their order, behind all others; in a sorted level, among
+    them. Returns the places of the first of each row. One that may have to wait at a gate is only
+    given its place. The caller records that.
+
+    firsts: of each row, which only a sorted level needs. end: the reads of the level's end.
+    Conflicts as ``place.assign``.
+    """
+    positions = place.assign(tr, scope, level, len(rows), firsts, end)
+    for row, first in zip(rows, positions, strict=True):
+        if row.packed:
+            enter(tr, scope.keys, first, row.packed)
+    return positions
+
+
 def members(first: Position, count: int) -> list[Position]:
     """The positions of messages that ``enter`` at one place."""
     return [member(first, n) for n in range(count)] if count > 1 else [first]

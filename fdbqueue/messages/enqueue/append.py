@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from ...schema import changes
 from ...schema.envelope import Envelope
-from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import Position
@@ -79,13 +78,12 @@ def append(
     for level, some in levels.items():
         rows = run.divide(some, [entries[n][1] for n in some], alike=scope.options.sort is None)
         firsts = [entries[numbers[0]][1] for numbers, _ in rows]
-        positions = place.assign(tr, scope, level, firsts, reads[level])
+        positions = run.append(tr, scope, level, rows, firsts, reads[level])
         count = size = 0
         for (numbers, packed), first in zip(rows, positions, strict=True):
             for n, message_id in zip(numbers, run.ids(first, len(numbers)), strict=True):
                 ids[n] = message_id
             if packed:
-                run.enter(tr, scope.keys, first, packed)
                 placed.append((numbers, first))
                 count += len(numbers)
                 size += sum([entries[n][1].size for n in numbers])
@@ -127,13 +125,3 @@ def schedule(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMess
     """Keep a new message, with a level and no index, until it is due. Writes blindly."""
     delayed.put(tr, scope, due_ms, message)
     transitions.record(tr, scope, SCHEDULE, [message])
-
-
-def put(
-    tr: fdb.Transaction, keys: QueueKeys, level: int, packed: Sequence[bytes], end: place.Reads
-) -> None:
-    """Make messages of one level ready that have nothing beside their envelopes, which stay packed.
-    The caller records that."""
-    rows = run.fill(range(len(packed)), packed)
-    for row, first in zip(rows, place.behind(tr, keys, level, len(rows), end), strict=True):
-        run.enter(tr, keys, first, row.packed)

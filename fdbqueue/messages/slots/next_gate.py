@@ -72,10 +72,10 @@ def make_ready(
         ends[name, level] = known or place.reads(tr, of.keys, level)
     for (name, level), (of, those) in of_level.items():
         envelopes = [each.envelope for each in those]
-        positions = place.assign(tr, of, level, envelopes, ends[name, level])
+        rows = [run.Coming([n], [each.pack()]) for n, each in enumerate(envelopes)]
+        positions = run.append(tr, of, level, rows, envelopes, ends[name, level])
         counters.passed(tr, of.keys, level, len(those))
         messages = [*map(StoredMessage, positions, envelopes)]
         for message in messages:
-            run.enter(tr, of.keys, message.position, [message.envelope.pack()])
             lookup.point(tr, of.keys, message, message.position)
         changes.announce(tr, of, messages)

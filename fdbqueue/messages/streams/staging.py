@@ -34,9 +34,9 @@ from ...schema.streams import Attempt, SinkState, StagedAttempt, StagedPiece, St
 from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE
 from .. import place, transitions
-from ..enqueue import admission, append, bounds
+from ..enqueue import admission, bounds
 from ..enqueue.admission import Draft
-from ..run import most_rows
+from ..run import append, fill, most_rows
 from .packing import runs
 
 NAME_BYTES = 16
@@ -399,14 +399,15 @@ def _enqueue(tr: fdb.Transaction, scope: Scope, page: Page, resuming: bool) -> i
 def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> None:
     """As ``append.append``, for plain messages, whose envelopes stay packed."""
     levels: dict[int, list[StagedRun]] = {}
-    for run in taken:
-        levels.setdefault(run.level, []).append(run)
+    for each in taken:
+        levels.setdefault(each.level, []).append(each)
     ends = {level: place.reads(tr, scope.keys, level) for level in levels}
     numbers, sizes = {}, {}
     for level, some in levels.items():
-        packed = [envelope for run in some for envelope in run.envelopes]
-        append.put(tr, scope.keys, level, packed, ends[level])
-        numbers[level], sizes[level] = len(packed), sum(run.size for run in some)
+        packed = [envelope for each in some for envelope in each.envelopes]
+        rows = fill(range(len(packed)), packed)
+        append(tr, scope, level, rows, (), ends[level])
+        numbers[level], sizes[level] = len(packed), sum([each.size for each in some])
     if numbers:
         transitions.record(tr, scope, ENQUEUE, (), numbers, sizes)
         changes.announce(tr, scope, ())
