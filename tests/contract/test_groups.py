@@ -33,7 +33,9 @@ WEEK = 7 * 24 * 3600
 
 @pytest.fixture
 def parts(db: Database, space: Subspace, clock: ManualClock) -> Queue:
-    return Queue.create(db, "parts", root=space, clock=clock, backoff=None, max_attempts=1)
+    return Queue.create(
+        db, "parts", root=space, clock=clock, backoff=None, max_attempts=1, max_deaths=1
+    )
 
 
 @pytest.fixture
