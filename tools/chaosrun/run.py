@@ -49,6 +49,9 @@ def main() -> int:
     if options.check:
         return _conclude(read(sorted(Path(options.check).glob("*.jsonl"))), {})
     directory = Path(options.history or tempfile.mkdtemp(prefix="fdbqueue-chaos-"))
+    if any(directory.glob("*.jsonl")):
+        print(f"{directory} has the histories of another run: name an empty directory")
+        return 2
     directory.mkdir(parents=True, exist_ok=True)
     run = Run(options, directory)
     print(f"seed {options.seed}; histories in {directory}", flush=True)
