@@ -87,6 +87,30 @@ def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Ev
 
 
 @transactional
+def newest(
+    tr: fdb.Transaction, scope: Scope, limit: int, after: bytes, before: bytes
+) -> list[Event]:
+    """Events, newest first: about ``limit``, whole lines. A snapshot read, no conflicts.
+
+    after: the stamp of one that is too old. before: the stamp of the last one of the previous page;
+    empty for the first.
+    """
+    event = scope.keys.event
+    lines = event.after(after)
+    stop = event.prefix + before if before else lines.stop
+    mode = fdb.StreamingMode.want_all
+    found: list[Event] = []
+    rows = tr.snapshot.get_range(lines.start, stop, limit, reverse=True, streaming_mode=mode)
+    for kv in rows:
+        events = Line.unpack(kv.value).events
+        each = zip(event.stamps(kv.key, len(events)), events, strict=True)
+        found += reversed([Event(stamp, *fields) for stamp, fields in each])
+        if len(found) >= limit:
+            break
+    return found
+
+
+@transactional
 def stamp_ago(tr: fdb.Transaction, scope: Scope, seconds: float) -> bytes:
     """The stamp to read on from, to get the events of the last seconds."""
     version = scope.version(tr) - int(seconds * VERSIONS_PER_SECOND)

@@ -18,8 +18,9 @@ from . import filters
 from .filters import Filter, Query
 from .site import Site
 
-STATES = ("ready", "waiting", "retrying", "scheduled")
-OF_A_STATE = ("move", "purge")
+LATER = ("retrying", "scheduled")
+STATES = ("ready", "waiting", *LATER)
+OF_A_STATE = ("move", "purge", "retry")
 """The actions that take messages of a state."""
 OF_THE_ROOT = ("pause-limit", "resume-limit")
 """The actions that are about no queue."""
@@ -119,6 +120,13 @@ def _waiting(site: Site, terms: Terms) -> Counted:
     )
 
 
+def _later(site: Site, terms: Terms) -> Counted:
+    if terms.state not in LATER:
+        problem = f"must be one of {', '.join(LATER)}"
+        raise InvalidArgument(argument="state", value=terms.state, problem=problem)
+    return _message(site, terms) if terms.message else _waiting(site, terms)
+
+
 def _moved(site: Site, terms: Terms) -> Counted:
     _target(site, terms)
     return _waiting(site, terms)
@@ -194,6 +202,11 @@ def _move_all(site: Site, terms: Terms, state: str, told: Told) -> int:
 def _purge(site: Site, terms: Terms, told: Told) -> int:
     _selector(terms)
     return site.queue(terms.queue).purge(site.db, **_which(terms, terms.state, told)).taken
+
+
+def _retry(site: Site, terms: Terms, told: Told) -> int:
+    _selector(terms)
+    return site.queue(terms.queue).retry(site.db, **_which(terms, terms.state, told)).taken
 
 
 def _which(terms: Terms, state: str, told: Told) -> dict[str, Any]:
@@ -313,6 +326,7 @@ ACTIONS = {
     "move-dead": Action("Move {}?", "moved", "dead letters", _moved_dead, _move_dead, takes=True),
     "move": Action("Move {}?", "moved", "messages", _moved, _move, takes=True),
     "purge": Action("Remove {}?", "removed", "messages", _waiting, _purge, lost=True, takes=True),
+    "retry": Action("Deliver {} now?", "due now", "messages", _later, _retry, takes=True),
     "cancel": Action("Remove {}?", "removed", "messages", _message, _cancel, lost=True),
     "cancel-running": Action(
         "Cancel {}, so that nothing is delivered again?",

@@ -21,6 +21,7 @@ from .guard import Authenticate, Guard
 from .pages.actions import Acting
 from .pages.consumers import consumers
 from .pages.dead_letters import dead_letters
+from .pages.find import find
 from .pages.groups import groups
 from .pages.history import history
 from .pages.keys import keys
@@ -38,6 +39,7 @@ PAGES: dict[str, Callable[[Site, Request], Response]] = {
     "queue": queue,
     "message": message,
     "payload": payload,
+    "find": find,
     "dead": dead_letters,
     "consumers": consumers,
     "subscriptions": subscriptions,

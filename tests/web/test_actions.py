@@ -128,6 +128,7 @@ def test_another_process_shows_what_became_of_a_run(
         ("purge", {}, "2 messages removed.", (0, 1, 3)),
         ("purge", {"selector": "n = 10"}, "1 message removed.", (1, 1, 3)),
         ("purge", {"state": "scheduled"}, "1 message removed.", (2, 0, 3)),
+        ("retry", {"state": "scheduled"}, "1 message due now.", (3, 0, 3)),
         ("move", {"target": "other", "selector": "n = 10"}, "1 message moved.", (1, 1, 3)),
         ("move", {"target": "other", "state": "scheduled"}, "1 message moved.", (2, 0, 3)),
     ],

@@ -80,6 +80,7 @@ def test_pages_are_live_harmless_and_as_wide_as_the_screen(
             f"queue?queue={name}",
             f"message?queue={name}&id={message_id}",
             f"dead?queue={name}",
+            f"find?queue={name}&what={quote('priority < 10')}",
             f"consumers?queue={name}",
             f"subscriptions?queue={name}",
             f"keys?queue={name}",

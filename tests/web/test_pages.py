@@ -372,7 +372,29 @@ def test_a_history_shows_its_newest_events_of_a_time(
     }
     monkeypatch.setattr(history_page, "STEP", 2)
     monkeypatch.setattr(history_page, "MAX_READ", 4)
-    assert "the first 4 events" in get(pages, "/history", queue="orders", span="none")
+    text = get(pages, "/history", queue="orders", span="none")
+    assert "the newest 4 events" in text
+    assert ids(text) == [sent[0], sent[4], sent[3]]
+
+
+def test_one_field_searches_all_states(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    sent = [queue.enqueue(db, b'{"order": "A-%d"}' % n, headers={"region": "eu"}) for n in range(3)]
+    later = queue.enqueue(db, b'{"order": "A-9"}', delay=3600)
+    held = queue.receive(db, consumer="packer-7")
+    assert held is not None
+
+    # The id of a message leads to it, and a condition to all that match
+    answer = pages.get("/find", params={"queue": "orders", "what": later}, follow_redirects=False)
+    assert answer.headers["location"].endswith(f"/message?queue=orders&id={later}")
+    found = get(pages, "/find", queue="orders", what="payload.order LIKE 'A-_'")
+    assert ids(found) == [*sent, later]
+    assert "packer-7" in found
+    assert "Held since" in get(pages, "/message", queue="orders", id=held.id)
+    told = get(pages, "/find", queue="orders", what="regoin = 'eu'")
+    assert "no message has a header" in told
+    assert "they have region" in told
 
 
 def test_a_history_has_a_report(

@@ -27,6 +27,7 @@ def consumers(site: Site, request: Request) -> Response:
         queue=name,
         consumers=everyone[:CONSUMERS],
         total=len(everyone),
+        works={(f"{one.host}:{one.process}", work) for one in everyone for work in one.work},
         leases=leases,
         after=text if after else "",
         following=None if last is None else last.delivery.token.hex(),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...messages import history as events
+from ...queue.queue import Queue
+from ...store.binding import fdb
 from ...values.model import Event
 from .. import report
 from ..site import Site
@@ -24,23 +27,18 @@ def history(site: Site, request: Request) -> Response:
     queue = site.queue(name)
     options = queue.options(site.db)
     after = since(site, name, float(span))
-    newest: deque[Event] = deque(maxlen=SHOWN)
-    counts: Counter[str] = Counter()
+    found: list[Event] = []
     whole = False
-    figures = report.Report()
-    begin_ms = 0
-    for _ in range(MAX_READ // STEP):
-        some = queue.history(site.db, STEP, after)
-        if some and not begin_ms:
-            begin_ms = some[0].at_ms
-        newest.extend(some)
-        figures.add(some)
-        counts.update(event.transition for event in some)
+    while len(found) < MAX_READ and not whole:
+        before = found[-1].stamp if found else b""
+        some = queue._read(site.db, partial(_newest, queue, after=after, before=before))
         whole = len(some) < STEP
-        if whole:
-            break
-        after = some[-1].stamp
-    end_ms = newest[-1].at_ms + 1 if newest else begin_ms
+        found += some
+    counts = Counter(event.transition for event in found)
+    figures = report.Report()
+    figures.add(found[::-1])
+    begin_ms = found[-1].at_ms if found else 0
+    end_ms = found[0].at_ms + 1 if found else begin_ms
     bars, most = report.bars(figures.done_ms, begin_ms, end_ms)
     return site.page(
         request,
@@ -56,11 +54,15 @@ def history(site: Site, request: Request) -> Response:
         kept=options.history_seconds,
         spans=SPANS,
         span=span,
-        events=[*reversed(newest)],
+        events=found[:SHOWN],
         counts=counts.most_common(),
         read=counts.total(),
         whole=whole,
     )
+
+
+def _newest(queue: Queue, tr: fdb.Transaction, after: bytes, before: bytes) -> list[Event]:
+    return events.newest(tr, queue._scope(tr), STEP, after, before)
 
 
 def since(site: Site, name: str, seconds: float) -> bytes:
