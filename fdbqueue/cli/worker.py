@@ -156,7 +156,7 @@ def run(
 
     With --health it answers 200 or 503 to orchestrators: /livez says whether it must be started
     anew, /readyz whether it takes messages. /status has what it handles, as JSON, and /metrics what
-    it counts, if it has metrics.
+    it counts; this needs fdbqueue[metrics].
 
     Under systemd, with Type=notify, it says when it takes messages and when it stops. With
     WatchdogSec=, it gives signs of life while /livez would be 200.
@@ -209,7 +209,18 @@ def _work(
     handler.setFormatter(_JsonFormatter() if log_format == "json" else text)
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     address = addresses[0 if place is None else place.number]
-    runner.run(target, concurrency, terminal.note, address, place)
+    runner.run(target, concurrency, terminal.note, address, place, _metrics)
+
+
+def _metrics() -> Any:
+    """What counts, if its package is installed."""
+    from ..errors import MissingPackage
+
+    try:
+        from ..metrics import WorkerMetrics
+    except MissingPackage:
+        return None
+    return WorkerMetrics()
 
 
 def _addresses(given: str, count: int) -> list[tuple[str, int]]:

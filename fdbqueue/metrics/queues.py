@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ..consumers import sessions
 from ..consumers.states import ConsumerState
+from ..errors import QueueNotFound
+from ..queue.admin import finding
 from ..queue.queue import Queue
 from ..schema import once
 from ..schema.keys import RootKeys
@@ -24,6 +28,8 @@ from .snapshots import MOST_KEYS, Snapshot
 
 MOST_QUEUES = 1_000
 TIMEOUT_SECONDS = 10.0
+MOST_LAG = 1_000
+"""How many messages of the lag of a subscription are counted."""
 BATCH = 100
 """How many queues one transaction reads."""
 KNOWN = ("shown", "unreadable", "left out")
@@ -40,7 +46,9 @@ class QueueCollector(Collector):
         limit.
 
     Register it with a registry of prometheus_client. A scrape takes two round trips of snapshot
-    reads for every 100 queues, without conflicts, and reads no message but the first of each level.
+    reads for every 100 queues, one for all workers, and one for each level of a queue and each of
+    its first 20 subscriptions; without conflicts. It reads no message but the first of each level,
+    and of subscriptions up to 1,000 that they have not seen.
     Deleted queues are left out. Raises ``InvalidArgument``.
     """
 
@@ -70,6 +78,8 @@ class QueueCollector(Collector):
         known = Counter(dict.fromkeys(KNOWN, 0))
         families = _Families(self._keys)
         queues = [*self._queues()]
+        running = _oldest(self._db, queues[0], self._timeout) if queues else {}
+        lags: list[tuple[str, str]] = []
         known["left out"] = max(0, len(queues) - self._most)
         for start in range(0, min(len(queues), self._most), BATCH):
             some = queues[start : min(start + BATCH, self._most)]
@@ -78,7 +88,13 @@ class QueueCollector(Collector):
             for found in once.run(self._db, keys, read, wrote=lambda _: False):
                 known["unreadable" if found is None else "shown"] += 1
                 if found is not None:
-                    families.add(found)
+                    families.add(found, running.get(found.queue))
+                    lags += [(found.queue, name) for name in found.subscriptions]
+        of = {queue.name: queue for queue in queues} if lags else {}
+        for name, subscription in lags:
+            with suppress(QueueNotFound):  # it was deleted a moment ago
+                lag = finding.lag(self._db, of[name], subscription, MOST_LAG)
+                families.lag.add_metric([name, subscription], lag)
         counted = GaugeMetricFamily(
             "fdbqueue_queues", "Queues that are shown, and that are not.", labels=["state"]
         )
@@ -86,6 +102,18 @@ class QueueCollector(Collector):
             counted.add_metric([state], known[state])
         yield counted
         yield from families.all
+
+
+def _oldest(db: fdb.Database, queue: Queue, timeout: float | None) -> dict[str, int]:
+    """Since when workers have handled the message of each queue that they have handled longest."""
+    root = RootKeys(queue._root, timeout)
+    read = partial(sessions.listed, root=root)
+    since: dict[str, int] = {}
+    for _, session in once.run(db, root.once, read, wrote=lambda _: False):
+        for work in session.work:
+            for each in work.running:
+                since[work.queue] = min(each.since_ms, since.get(work.queue, each.since_ms))
+    return since
 
 
 class _Families:
@@ -101,6 +129,18 @@ class _Families:
         self.ages = _gauge(
             "oldest_ready_age_seconds",
             "Age of the oldest message that is first of its level; 0 if none is ready.",
+        )
+        self.running = _gauge(
+            "oldest_running_age_seconds",
+            "For how long workers have handled the message that they have longest; 0 if none.",
+        )
+        self.reasons = _gauge(
+            "waiting_messages", "Messages that wait, by what for: a key, or a limit.", "reason"
+        )
+        self.lag = _gauge(
+            "subscription_lag_messages",
+            "Messages that a subscription has still to see, up to 1,000.",
+            "subscription",
         )
         self.overdue = _gauge(
             "due_age_seconds", "For how long the first that came later has been due; 0 if none is."
@@ -127,8 +167,8 @@ class _Families:
         """All of them."""
         return [each for each in vars(self).values() if isinstance(each, Metric)]
 
-    def add(self, found: Snapshot) -> None:
-        """Add a queue."""
+    def add(self, found: Snapshot, running_ms: int | None) -> None:
+        """Add a queue. running_ms: since when its oldest running message is handled."""
         name, total = found.queue, found.total
 
         def seconds(since_ms: int | None) -> float:
@@ -146,6 +186,10 @@ class _Families:
         for state in sorted(ENDS, key=lambda state: state.value):
             self.ended.add_metric([name, state.value], getattr(total, state.value))
         self.ages.add_metric([name], seconds(found.oldest_ms))
+        self.running.add_metric([name], seconds(running_ms))
+        of_keys = min(total.waiting, sum(each.waiting for each in found.backlogs))
+        self.reasons.add_metric([name, "key"], of_keys)
+        self.reasons.add_metric([name, "limit"], total.waiting - of_keys)
         self.overdue.add_metric([name], seconds(found.due_ms))
         self.paused.add_metric([name], found.options.paused)
         if found.options.max_in_flight is not None:

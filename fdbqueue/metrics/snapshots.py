@@ -23,6 +23,8 @@ from ..values.limits import KeyBacklog
 from ..values.model import Depth
 from ..values.options import QueueOptions
 
+MOST_SUBSCRIPTIONS = 20
+"""Of how many subscriptions of a queue the lag is read."""
 MOST_KEYS = 1_000
 """How many keys of which messages wait are read of a queue."""
 
@@ -42,6 +44,7 @@ class Snapshot(Struct, frozen=True):
     due_ms: int | None = None
     consumers: Counter[ConsumerState] = msgspec.field(default_factory=Counter)
     backlogs: Sequence[KeyBacklog] = ()
+    subscriptions: Sequence[str] = ()
 
     @property
     def total(self) -> Depth:
@@ -67,6 +70,7 @@ class _Reads(NamedTuple):
     earliest: fdb.FDBRange
     lists: registry.ListReads
     backlogs: fdb.FDBRange
+    subscriptions: fdb.FDBRange
 
 
 def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[Snapshot | None]:
@@ -90,12 +94,14 @@ def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[Snapshot | None]:
 
 
 def _reads(tr: fdb.Transaction, of: QueueKeys) -> _Reads:
+    named = of.subscription.rows
     return _Reads(
         tr.snapshot.get(of.meta),
         counters.reads(tr, of),
         due.reads(tr, of),
         registry.list_reads(tr, of),
         keys.backlog_reads(tr, of, MOST_KEYS, None),
+        tr.snapshot.get_range(named.start, named.stop, limit=MOST_SUBSCRIPTIONS),
     )
 
 
@@ -128,4 +134,5 @@ def _opened(tr: fdb.Transaction, queue: Queue, reads: _Reads) -> Snapshot | None
         counters.parse(of, reads.counts),
         consumers=registry.counted(of, reads.lists, sessions.now(tr, queue._clock)),
         backlogs=keys.parse_backlogs(of, reads.backlogs),
+        subscriptions=[of.subscription.parse(kv.key)[0] for kv in reads.subscriptions],
     )

@@ -29,7 +29,8 @@ class WorkerMetrics:
             return prometheus.Histogram(name, text, ["queue"], registry=metrics, buckets=SECONDS)
 
         self._handled = counter(
-            "fdbqueue_handled", "Handled messages, by outcome.", "queue", "outcome"
+            *("fdbqueue_handled", "Handled messages, by handler and outcome."),
+            *("queue", "handler", "outcome"),
         )
         self._redelivered = counter(
             "fdbqueue_redelivered", "Handled messages that had been delivered before.", "queue"
@@ -59,11 +60,13 @@ class WorkerMetrics:
         ended: Sequence[tuple[Delivery, Outcome]],
         started_ms: int,
         seconds: float,
+        handler: str,
     ) -> None:
-        """Count an attempt: the outcome of each message, when it started and how long it took."""
+        """Count an attempt: the outcome of each message, when it started, how long it took, and the
+        name of the handler."""
         self._handling.labels(queue).observe(seconds)
         for delivery, outcome in ended:
-            self._handled.labels(queue, outcome.value).inc()
+            self._handled.labels(queue, handler, outcome.value).inc()
             if delivery.message.redelivered:
                 self._redelivered.labels(queue).inc()
             else:

@@ -175,7 +175,7 @@ class Handler(Struct, frozen=True):
 def named(function: Any) -> str:
     """The name of a handler, for people."""
     inner = getattr(function, "func", function)
-    name = getattr(inner, "__qualname__", type(inner).__name__)
+    name = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
     module = getattr(inner, "__module__", "")
     return name if module in ("", "__main__", __name__) else f"{module}.{name}"
 

@@ -285,4 +285,5 @@ class State:
                 logs.done(queue, buffer.policy.handler, delivery, seconds)
         if metrics is not None:
             began_ms = queue._clock.wall_ms() - int(seconds * 1000)
-            metrics.ended(queue.name, ended, began_ms, seconds)
+            handler = named(buffer.policy.handler.function)
+            metrics.ended(queue.name, ended, began_ms, seconds, handler)

@@ -216,8 +216,9 @@ def test_a_worker_counts_outcomes_latencies_redeliveries_and_conflicts(
     def value(name: str, **labels: str) -> float:
         return registry.get_sample_value(f"fdbqueue_{name}", labels) or 0.0
 
-    assert value("handled_total", queue="orders", outcome="failed") == 1
-    assert value("handled_total", queue="orders", outcome="done") == 1
+    handler = f"{__name__}.handle"
+    assert value("handled_total", queue="orders", handler=handler, outcome="failed") == 1
+    assert value("handled_total", queue="orders", handler=handler, outcome="done") == 1
     assert value("redelivered_total", queue="orders") == 1
     assert value("handling_seconds_count", queue="orders") == 2
     assert value("waiting_seconds_count", queue="orders") == 1
@@ -289,3 +290,22 @@ def test_what_counts_retries_goes_with_its_owner(
     gc.collect()
     queue.enqueue(FlakyDatabase(db, [CONFLICT]), b"x")  # type: ignore[arg-type]
     assert told == [there.name]
+
+
+def test_a_collector_tells_what_holds_messages_back_and_who_has_not_seen_them(
+    db: Database, queue: Queue, registry: CollectorRegistry
+) -> None:
+    registry.register(QueueCollector(db, [queue]))
+    queue.subscriptions.open(db, "audit", mode="browse")
+    queue.limits["api", "stripe"].set(db, concurrency=1)
+    queue.enqueue_many(db, [b"x"] * 400)
+    queue.enqueue_many(db, [NewMessage(b"x", key="k")] * 3)
+    queue.enqueue_many(db, [NewMessage(b"x", limits={"api": "stripe"})] * 3)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"fdbqueue_{name}", {"queue": "orders", **labels})
+
+    assert [value("waiting_messages", reason=each) for each in ("key", "limit")] == [2, 2]
+    # What was enqueued together counts, each message of it
+    assert value("subscription_lag_messages", subscription="audit") == 402
+    assert value("oldest_running_age_seconds") == 0

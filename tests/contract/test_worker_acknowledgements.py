@@ -272,6 +272,6 @@ class Counts:
         self.outcomes: Counter[Outcome] = Counter()
         self._lock = threading.Lock()
 
-    def ended(self, queue: str, ended: Any, began_ms: int, seconds: float) -> None:
+    def ended(self, queue: str, ended: Any, began_ms: int, seconds: float, _: str) -> None:
         with self._lock:
             self.outcomes.update(outcome for _, outcome in ended)

@@ -65,6 +65,7 @@ def exposed(db: fdb.Database, space: fdb.Subspace) -> dict[str, set[str]]:
     registry, over = CollectorRegistry(), threading.Event()
     queue = Queue.create(db, "kit", root=space, backoff=None, max_in_flight=5, rate="1000/s")
     queue.enqueue_many(db, [b"good", b"bad"])
+    queue.subscriptions.open(db, "audit", mode="browse")
     registry.register(QueueCollector(db, [queue], keys=5))
 
     def handle(message: Message) -> None:

@@ -85,12 +85,13 @@ def run(
     tell: Callable[[str], object] | None = None,
     health: Address | None = None,
     place: Place | None = None,
+    metrics: Callable[[], Any] | None = None,
 ) -> None:
     """Load a worker and run it until it is told to stop.
 
     concurrency, health: override the worker's own. tell: called with each line that describes it.
     place: that of this process among several, each of which takes the next port of the worker's own
-    health.
+    health. metrics: makes what counts, for a worker with health that has nothing of its own.
 
     If systemd has started it, it tells when it takes messages, that it lives, and when it stops.
 
@@ -109,6 +110,8 @@ def run(
     elif worker.health is not None and worker.health[1] and place is not None:
         host, port = worker.health
         worker.health = host, port + place.number
+    if worker.health is not None and worker.metrics is None and metrics is not None:
+        worker.metrics = metrics()
     worker.tells = None if place is None else place.tell
     worker._listen()
     if tell is not None:
