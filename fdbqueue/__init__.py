@@ -32,8 +32,8 @@ _NAMES = {
     "store.connection": "Connection",
     "values.groups": "Then",
     "values.limits": "Bounds KeyLimits",
-    "values.model": "DeadMessage Delivery Depth Enqueued Event Headers LeasedMessage Message "
-    "MessageState NewMessage Progress",
+    "values.model": "DeadMessage Delivery Depth Enqueued Event Failure Headers LeasedMessage "
+    "Message MessageState NewMessage Progress",
     "values.options": "QueueOptions",
     "values.selector": "Selector",
     "values.serializers": "Serializer",

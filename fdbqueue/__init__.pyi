@@ -27,6 +27,7 @@ from .values.model import Delivery as Delivery
 from .values.model import Depth as Depth
 from .values.model import Enqueued as Enqueued
 from .values.model import Event as Event
+from .values.model import Failure as Failure
 from .values.model import Headers as Headers
 from .values.model import LeasedMessage as LeasedMessage
 from .values.model import Message as Message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from fdbqueue.values.model import (
     Death,
     Delivery,
     Event,
+    Failure,
     LeasedMessage,
     Message,
     MessageState,
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 
 PRINTED = frozenset(
     ("id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at", "consumer",
-     "state", "waits_for", "leased_at", "group", "cancelled", "last_error", "deaths", "death")
+     "state", "waits_for", "leased_at", "group", "cancelled", "last_error", "deaths", "death",
+     "failures")
 )  # fmt: skip
 """Fields of a printed message that an enqueue ignores."""
 
@@ -105,13 +108,19 @@ def state_json(found: MessageState) -> dict[str, Any]:
         **({} if found.group is None else {"group": found.group}),
         **({"cancelled": True} if found.cancelled else {}),
         **({"death": _death(found.death)} if found.death else {}),
+        **_failures(found.failures),
     }
+
+
+def _failures(found: Sequence[Failure]) -> dict[str, Any]:
+    names = ("started_at_ms", "ended_at_ms", "consumer", "error", "traceback")
+    return {"failures": [_fields(each, *names) for each in found]} if found else {}
 
 
 def dead_json(dead: DeadMessage) -> dict[str, Any]:
     """A dead letter, as ``message find`` prints it; it no longer has a time to live."""
     message = replace(dead.message, expires_at_ms=None)
-    return {**message_json(message), "death": _death(dead.death)}
+    return {**message_json(message), "death": _death(dead.death), **_failures(dead.failures)}
 
 
 def lease_json(lease: LeasedMessage) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..errors import QueueNotFound
 from ..schema import catalogue
-from ..schema.envelope import Envelope
+from ..schema.envelope import FAILURE_BYTES, KEPT_FAILURES, Envelope
 from ..schema.records import DeadLetter, DeadRecord
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
@@ -20,7 +20,7 @@ from ..values.model import DeadMessage, Death
 from ..values.options import QueueOptions
 from ..values.states import ENDINGS, REDRIVE, End, State
 from . import lookup, payloads, place, transitions
-from .delivery import results, scan
+from .delivery import failures, results, scan
 from .delivery.scan import BATCH_BYTES
 from .enqueue import append, last_values, level_order
 
@@ -81,14 +81,18 @@ def read(
         letter = DeadLetter.opened(kv.value, scope.lost(scope.keys.dead.parse(kv.key)[1]))
         message = StoredMessage(letter.position, letter.envelope)
         room -= len(kv.value) + message.envelope.chunk_bytes
+        room -= min(message.envelope.failures, KEPT_FAILURES) * FAILURE_BYTES
         if room < 0 and rows:
             break
         rows.append((letter, message))
     stored = [message for _, message in rows]
+    failed = failures.reads(tr, scope.keys, stored)
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     return [
-        DeadMessage(message.opened, letter.death(scope.name, message.id))
-        for message, (letter, _) in zip(loaded, rows, strict=True)
+        DeadMessage(
+            message.opened, letter.death(scope.name, message.id), failures.opened(has_failed)
+        )
+        for message, (letter, _), has_failed in zip(loaded, rows, failed, strict=True)
     ]
 
 
@@ -175,10 +179,12 @@ def _forward(
         return 0
     now_ms = scope.now_ms(tr)
     stored = [message for message, _ in messages]
-    # Read before the end of the messages in this queue removes their chunks.
+    # Read before the end of the messages in this queue removes what is beside them.
+    failed = failures.reads(tr, scope.keys, stored)
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
+    along = failures.packed(failed)
     entries = []
-    for message, (_, reason) in zip(loaded, messages, strict=True):
+    for message, (_, reason), rows in zip(loaded, messages, along, strict=True):
         envelope = payloads.plain(message)
         death = Death(reason, now_ms, envelope.attempts, scope.name, message.id)
         # As a dead letter it waits for no slot, and has no end.
@@ -190,8 +196,12 @@ def _forward(
             limits=None,
             former_limits=envelope.limits or envelope.former_limits,
             death=death,
+            failures=len(rows),
         )
         arrived = payloads.store(tr, other, fresh)
         entries.append((other.level(arrived.priority), arrived))
-    last_values.replace_older(tr, other, append.append(tr, other, entries).alone.values())
+    added = append.append(tr, other, entries)
+    for message_id, rows in zip(added.ids, along, strict=True):
+        failures.put(tr, other.keys, message_id, rows)
+    last_values.replace_older(tr, other, added.alone.values())
     return transitions.record(tr, scope, ENDINGS[source, End.FORWARD], stored)

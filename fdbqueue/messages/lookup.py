@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import CorruptData
 from ..schema.envelope import open_envelope
@@ -23,6 +24,7 @@ from ..store.binding import fdb
 from ..values.model import Death, Due, MessageState, Position, parse_id
 from ..values.states import State, exactly
 from . import payloads, run
+from .delivery import failures
 
 _CLAIMS_AT_ONCE = 50
 """Claims of plans that are searched at once."""
@@ -206,6 +208,7 @@ def _state_of(
         return None
     lease = one.row.lease
     until = tr.snapshot.get(scope.keys.until(lease.claim))
+    (failed,) = failures.reads(tr, scope.keys, [message])
     (message,) = _loaded(tr, scope, message)
     ends = one.ends(unpack_until(until.value))
     return MessageState(
@@ -216,6 +219,7 @@ def _state_of(
         cancelled=message.envelope.cancelled,
         leased_at_ms=None if lease.planned else lease.since_ms,
         group=message.envelope.group,
+        failures=failures.opened(failed),
     )
 
 
@@ -262,13 +266,16 @@ def _row(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, n: int) -> fdb.
 
 
 def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
-    """What is known about a message that was found. One more round trip if it has chunks."""
+    """What is known about a message that was found. One more round trip if it has chunks, or failed
+    attempts."""
+    (failed,) = failures.reads(tr, scope.keys, [found.message])
     (message,) = _loaded(tr, scope, found.message)
-    return described(found, message)
+    return replace(described(found, message), failures=failures.opened(failed))
 
 
 def described(found: Found, message: StoredMessage) -> MessageState:
-    """What is known about a message that was found, and whose payload was read."""
+    """What is known about a message that was found, and whose payload was read, without its failed
+    attempts."""
     return MessageState(
         message=message.opened,
         state=found.state,

@@ -722,7 +722,8 @@ class One(Struct, frozen=True, eq=False):
     @property
     def message(self) -> StoredMessage:
         """Its message, opened."""
-        return StoredMessage(self.position, open_envelope(self.envelope), self.row.lease.consumer)
+        lease, envelope = self.row.lease, open_envelope(self.envelope)
+        return StoredMessage(self.position, envelope, lease.consumer, since_ms=lease.since_ms)
 
     @property
     def cancelled(self) -> bool:
@@ -804,7 +805,8 @@ class WholeRow(Struct, frozen=True, eq=False):
         piece, consumer = self.row.piece, self.row.claim.consumer
         opened = map(open_envelope, piece.values)
         each = zip(piece.positions, opened, strict=True)
-        return [StoredMessage(position, envelope, consumer) for position, envelope in each]
+        since_ms = self.row.claim.wall_ms - self.row.claim.lasts_ms
+        return [StoredMessage(at, envelope, consumer, since_ms=since_ms) for at, envelope in each]
 
 
 Held: TypeAlias = Delivery | WholeRow

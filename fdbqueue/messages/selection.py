@@ -21,8 +21,17 @@ from ..store.binding import fdb, transactional
 from ..values.limits import Gate
 from ..values.model import Due, Message, Position
 from ..values.states import End, State
-from . import dead_letters, editing, inspection, lookup, payloads, place, run, settle
-from .delivery import cancellation, lease
+from . import (
+    dead_letters,
+    editing,
+    inspection,
+    lookup,
+    payloads,
+    place,
+    run,
+    settle,
+)
+from .delivery import cancellation, failures, lease
 from .enqueue import admission
 from .enqueue.admission import Draft
 from .lookup import Found
@@ -283,10 +292,11 @@ def arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Foun
     Raises ``QueueFull``.
     """
     stored = [row.message for row in rows]
-    # Read before the messages leave this queue, which removes their chunks.
+    # Read before the messages leave this queue, which removes what is beside them.
+    failed = failures.reads(tr, scope.keys, stored)
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     drafts = []
-    for row, message in zip(rows, loaded, strict=True):
+    for row, message, along in zip(rows, loaded, failures.packed(failed), strict=True):
         envelope = payloads.plain(message)
         fresh = replace(
             envelope.elsewhere(target.options),
@@ -296,6 +306,8 @@ def arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Foun
             limits=envelope.limits or envelope.former_limits,
             former_limits=None,
             death=row.death or envelope.death,
+            failures=len(along),
         )
-        drafts.append(Draft(fresh, row.place.due_ms if isinstance(row.place, Due) else None))
+        due_ms = row.place.due_ms if isinstance(row.place, Due) else None
+        drafts.append(Draft(fresh, due_ms, failures=along))
     return admission.admit(tr, target, drafts).ids

@@ -31,7 +31,8 @@ from ..values.model import Delivery, Position
 from ..values.options import QueueOptions
 from ..values.states import ACK, DEQUEUE, ENDINGS, End, State
 from . import dead_letters, lookup, payloads, run, transitions
-from .delivery import limits
+from .delivery import failures, limits
+from .delivery.failures import Failed
 from .enqueue import delayed, last_values
 from .lookup import Found
 from .run import Held, One, WholeRow
@@ -57,17 +58,23 @@ class Return(Struct, frozen=True):
     of the message or the queue, and without an error for ``release_delay``.
 
     With an error the attempt failed, and may have been the last. Without one it does not count.
+    ``seconds``, ``traceback``: how long it took, and where it failed, if that is known.
     """
 
     delay: float | None = None
     error: str | None = None
+    seconds: float | None = None
+    traceback: str = ""
 
 
 class Refuse(Struct, frozen=True):
-    """A verdict: the message becomes a dead letter, or is dropped. The attempt failed."""
+    """A verdict: the message becomes a dead letter, or is dropped. The attempt failed; ``seconds``
+    and ``traceback`` as of ``Return``."""
 
     reason: str
     drop: bool = False
+    seconds: float | None = None
+    traceback: str = ""
 
 
 class Lapse(Struct, frozen=True):
@@ -84,12 +91,14 @@ NO_VERDICTS: Mapping[str, Verdict] = MappingProxyType({})
 
 
 class Leaving(Struct, frozen=True):
-    """A message as it leaves, and how; ``due_ms`` for DELAY and REST, ``reason`` for REJECT."""
+    """A message as it leaves, and how; ``due_ms`` for DELAY and REST, ``reason`` for REJECT;
+    ``failed`` where an attempt has."""
 
     message: StoredMessage
     end: End
     due_ms: int = 0
     reason: str = ""
+    failed: Failed | None = None
 
 
 def release_delay(released: int) -> float:
@@ -116,23 +125,25 @@ def decide(
     envelope = message.envelope
     if envelope.cancelled:
         return Leaving(message, End.CANCEL)
-    over, reason, back, later = False, "", End.RETURN, End.DELAY
+    over, reason, failed, back, later = False, "", None, End.RETURN, End.DELAY
     match verdict:
-        case Refuse(reason, drop):
-            failed = replace(message, envelope=envelope.failed(reason))
-            return Leaving(failed, End.DROP if drop else End.REJECT, reason=reason)
+        case Refuse(reason, drop, seconds, traceback):
+            message = replace(message, envelope=envelope.failed(reason))
+            failed = None if drop else Failed(reason, seconds, traceback)
+            return Leaving(message, End.DROP if drop else End.REJECT, 0, reason, failed)
         case Lapse(begun, ended_ms):
             envelope, back, later = envelope.after_expiry(begun=begun), End.LAPSE, End.REST
             rested = max(0.0, (now_ms - ended_ms) / 1000)
             delay = max(0.0, death_delay(envelope.deaths) - rested) if begun else 0.0
             over = begun and _reached(envelope.deaths, options.max_deaths)
             reason = envelope.last_error or ""
+            failed = Failed(reason) if begun else None
         case Return(delay, None):
             if delay is None:
                 delay = release_delay(envelope.released)
                 envelope = replace(envelope, released=envelope.released + 1)
-        case Return(delay, error):
-            envelope = envelope.failed(error)
+        case Return(delay, str(error), seconds, traceback):
+            envelope, failed = envelope.failed(error), Failed(error, seconds, traceback)
             over = _reached(envelope.attempts, envelope.max_attempts or options.max_attempts)
             reason = error or "it failed at the last attempt"
             if delay is None:
@@ -140,12 +151,12 @@ def decide(
                 delay = backoff.seconds(policy, envelope.attempts, world.random.uniform)
     message = replace(message, envelope=envelope)
     if over:
-        return Leaving(message, End.REJECT, reason=reason)
+        return Leaving(message, End.REJECT, 0, reason, failed)
     if envelope.expired(now_ms):
-        return Leaving(message, End.EXPIRE)
+        return Leaving(message, End.EXPIRE, failed=failed)
     if delay:
-        return Leaving(message, later, due_ms=now_ms + int(delay * 1000))
-    return Leaving(message, back)
+        return Leaving(message, later, now_ms + int(delay * 1000), failed=failed)
+    return Leaving(message, back, failed=failed)
 
 
 def _reached(count: int, limit: int | None) -> bool:
@@ -172,6 +183,8 @@ def carry_out(tr: fdb.Transaction, scope: Scope, source: State, leaving: Iterabl
     queue keeps last values; and see ``transitions.record``.
     """
     by_end: dict[End, list[Leaving]] = {}
+    leaving = list(leaving)
+    failures.write(tr, scope, [(each.message, each.failed) for each in leaving if each.failed])
     for each in leaving:
         dies = each.end is End.EXPIRE and scope.options.expired == "dead"
         by_end.setdefault(End.REJECT if dies else each.end, []).append(each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from ..schema.envelope import Envelope
+from ..schema.envelope import FAILURE_BYTES, KEPT_FAILURES, Envelope
 
 T = TypeVar("T")
 
@@ -58,12 +58,12 @@ NOTHING_DONE = Done()
 
 
 def weight(envelope: Envelope) -> int:
-    """About how many bytes it takes to move a message with its chunks, at most: another queue may
-    compress no payloads."""
+    """About how many bytes it takes to move a message with its chunks and its failed attempts, at
+    most: another queue may compress no payloads."""
     texts = (text for header in envelope.headers.items() for text in header)
     size = sum(len(text) for text in texts if type(text) is str)
     payload = max(envelope.size, len(envelope.payload) + envelope.chunk_bytes)
-    return payload + size + _OVERHEAD
+    return payload + size + min(envelope.failures, KEPT_FAILURES) * FAILURE_BYTES + _OVERHEAD
 
 
 def fitting(items: Iterable[tuple[T, Envelope]], room: int) -> Iterator[tuple[T, Envelope]]:

@@ -15,7 +15,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.states import SCHEDULE, State, Transition
 from . import history, payloads
-from .delivery import limits, results
+from .delivery import failures, limits, results
 from .groups import members as groups
 from .slots import hand_over
 
@@ -130,6 +130,7 @@ def call_back(
 STEPS: dict[str, Step] = {
     "announcements": announce,
     "payloads": remove_chunks,
+    "failures": failures.note,
     "names": give_up_names,
     "times_to_live": stop_clocks,
     "results": results.note,

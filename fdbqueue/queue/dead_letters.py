@@ -54,4 +54,4 @@ class DeadLetters:
         found = self._queue._read(tr, read)
         if found is None or found.death is None:
             return None
-        return DeadMessage(found.message, found.death)
+        return DeadMessage(found.message, found.death, found.failures)

@@ -26,7 +26,7 @@ from ..values.backoff import check_delay
 from ..values.durations import Seconds
 from ..values.model import Delivery
 from ..values.options import check_lease
-from ..values.verdicts import Reject, Retry, Snooze, text
+from ..values.verdicts import Reject, Retry, Snooze, text, trace
 from .continuations import results
 from .enqueue import Enqueuing
 from .handle import Handle, Transactor, checked, composed
@@ -178,8 +178,11 @@ def check_verdicts(verdicts: Mapping[Any, object], deliveries: Sequence[Delivery
         )
 
 
-def judged(error: BaseException, delay: float | None = None) -> Verdict:
+def judged(
+    error: BaseException, delay: float | None = None, seconds: float | None = None
+) -> Verdict:
     """What becomes of a message, given its verdict. delay: after a failure, where that says none.
+    seconds: how long the attempt took, if that is known.
 
     Raises ``InvalidArgument`` for anything but an exception.
     """
@@ -187,11 +190,11 @@ def judged(error: BaseException, delay: float | None = None) -> Verdict:
         case Snooze():
             return Return(error.seconds)
         case Reject():
-            return Refuse(_text("reason", text(error)), error.drop)
+            return Refuse(_text("reason", text(error)), error.drop, seconds, trace(error))
         case Retry() if error.seconds is not None:
-            return Return(error.seconds, _text("error", text(error)))
+            return Return(error.seconds, _text("error", text(error)), seconds, trace(error))
         case BaseException():
-            return Return(delay, _text("error", text(error)))
+            return Return(delay, _text("error", text(error)), seconds, trace(error))
     raise InvalidArgument(
         argument="verdicts", value=error, problem="a verdict is an exception, such as Reject"
     )

@@ -30,6 +30,10 @@ GATED_INLINE_LIMIT = 4_000
 """The same of a message with a key or a limit. The end of another moves it, and that of two hundred
 others moves two hundred: what moves is small, and larger payloads stay where they are."""
 MAX_ERROR_CHARACTERS = 500
+KEPT_FAILURES = 8
+"""Of how many failed attempts of a message more is kept than the last error."""
+FAILURE_BYTES = 2_500
+"""About how much that is of each; at most 7,000 bytes."""
 SUSPECT_AFTER = 2
 UNREADABLE = "application/vnd.fdbqueue.unreadable"
 """The content type of a message whose envelope cannot be read; its payload is that envelope."""
@@ -65,7 +69,8 @@ class Envelope(
     ``deaths`` counts leases that expired while the message, and no other, was handled. ``alone``
     counts those that expired otherwise, and is at least 1 after any expired lease. From 1 on the
     message is delivered alone, from 2 on handled beside no other.
-    ``released`` counts releases since the last failure.
+    ``released`` counts releases since the last failure. ``failures`` is the number of the last
+    failed attempt, or death, of which something is kept; see ``messages.delivery.failures``.
     ``former_key`` is the key in the queue where it died; dead letters wait for no slot.
     ``slot`` is the number of the slot of its first gate that it holds, or held until it died;
     ``slots`` those of the further gates that it has passed, in their order. ``window`` is that of
@@ -115,6 +120,7 @@ class Envelope(
     former_limits: _Limits | None = field(default=None, name="M")
     slots: tuple[int | None, ...] = field(default=(), name="S")
     deaths: int = field(default=0, name="D")
+    failures: int = field(default=0, name="f")
 
     @classmethod
     def unpack(cls, value: bytes | None) -> Envelope:
@@ -171,14 +177,18 @@ class Envelope(
     def failed(self, error: str | None = None) -> Envelope:
         """The envelope after one more failed attempt; ``error`` None keeps the earlier text."""
         text = self.last_error if error is None else error[:MAX_ERROR_CHARACTERS]
-        return replace(self, attempts=self.attempts + 1, last_error=text, released=0)
+        failures = self.failures + 1
+        return replace(
+            self, attempts=self.attempts + 1, last_error=text, released=0, failures=failures
+        )
 
     def elsewhere(self, options: QueueOptions) -> Envelope:
         """The envelope as it enters another queue, with these options.
 
         What belongs to its place here stays behind: the id, the attempts and deaths, slots, the
         unique key, the last value and the group. All else goes with it; another priority only where
-        that queue has fewer.
+        that queue has fewer. What its failed attempts have left goes with it, too, and then counts
+        there.
         """
         return replace(
             self.outside(),
@@ -186,6 +196,7 @@ class Envelope(
             priority=min(self.priority, options.max_priority),
             attempts=0,
             deaths=0,
+            failures=0,
             alone=0,
             released=0,
             unique=None,
@@ -201,7 +212,13 @@ class Envelope(
         if not begun:
             return replace(self, alone=self.alone + 1)
         deaths = self.deaths + 1
-        return replace(self, alone=max(1, self.alone), deaths=deaths, last_error=killed(deaths))
+        return replace(
+            self,
+            alone=max(1, self.alone),
+            deaths=deaths,
+            last_error=killed(deaths),
+            failures=self.failures + 1,
+        )
 
     @property
     def gate(self) -> Gate | None:
@@ -247,12 +264,12 @@ class Envelope(
     @property
     def plain(self) -> bool:
         """Whether nothing belongs to the message elsewhere."""
-        return self.id is None and self.shareable
+        return self.id is None and not self.failures and self.shareable
 
     @property
     def shareable(self) -> bool:
-        """Whether it may stand in a block: nothing belongs to it elsewhere but, if it has an id of
-        its own, what leads from that to its place."""
+        """Whether it may stand in a block: nothing belongs to it elsewhere but what its failed
+        attempts have left, and, if it has an id of its own, what leads from that to its place."""
         return (
             self.expires_at_ms is None
             and self.unique is None

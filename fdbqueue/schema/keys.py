@@ -375,6 +375,10 @@ class QueueKeys(SlotKeys, GroupKeys):
     )
     result = KindKeys[Message](55, records.Kept, "of one that keeps its result")
 
+    failure = KindKeys[Message, N](
+        58, records.unpack_failure, "what the n-th failed attempt of a message has left"
+    )
+
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         super().__init__(prefix)
         self.once.timeout = timeout

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from ..errors import CorruptData
 from ..values.groups import Outcome, ThenOn
 from ..values.limits import Allowed, Gate, OwnLimits
-from ..values.model import Death, Due, Position, parse_id
+from ..values.model import Death, Due, Failure, Position, parse_id
 from ..values.rates import Rate, parse
 from ..values.schedules import CatchUp, Overlap, Timing
 from ..values.states import State
@@ -121,6 +121,11 @@ class Kept(Stored, frozen=True):
     content_type: str | None = None
     result: bytes | None = None
     reason: str = ""
+
+
+def unpack_failure(value: bytes) -> Failure:
+    """What a failed attempt has left. Raises ``CorruptData``."""
+    return unpack(value, Failure)
 
 
 # -- logs -----------------------------------------------------------------------------------------

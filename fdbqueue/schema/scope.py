@@ -132,7 +132,8 @@ class StoredMessage(Struct, frozen=True, gc=False):
     consumer: the name of its last consumer, for the history. turn: its place in
     the backlog of its key or limit, if it waits for a slot; then it was never ready at its
     position. row: that it was read in, if it is ready (see ``messages.run``). payload: as it was
-    enqueued, once it is read, if its envelope has it compressed or not at all.
+    enqueued, once it is read, if its envelope has it compressed or not at all. since_ms: when its
+    last consumer took it, by the wall clock, if it has just had it.
     """
 
     position: Position
@@ -141,6 +142,7 @@ class StoredMessage(Struct, frozen=True, gc=False):
     turn: Turn | None = None
     row: object | None = None
     payload: bytes | None = None
+    since_ms: int = 0
 
     @property
     def place(self) -> Position | Turn:

@@ -215,6 +215,23 @@ class Message(Struct, frozen=True, gc=False):
         return datetime.fromtimestamp(self.enqueued_at_ms / 1000, UTC)
 
 
+class Failure(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A failed attempt to handle a message, or the death of a consumer that handled it alone.
+
+    Times are wall clocks in milliseconds. ``started_at_ms`` is when a worker's handler began, or
+    else when the message was taken. ``ended_at_ms`` is when the attempt was given up, or its lease
+    was found to have expired. ``consumer`` had the lease. ``error`` has up to 500 characters,
+    ``traceback`` up to 4,000 bytes, from the first frame of the handler on; it is empty where there
+    was no exception.
+    """
+
+    started_at_ms: int
+    ended_at_ms: int
+    consumer: str
+    error: str
+    traceback: str = ""
+
+
 class Delivery(Struct, frozen=True, gc=False):
     """A message under a lease. Settle it with ``ack``, ``extend`` or ``release``.
 
@@ -268,7 +285,8 @@ class MessageState(Struct, frozen=True):
     leased (no expiry in a plan), ``death`` while it is a dead letter. Times are wall clocks in
     milliseconds. ``waits_for``: the key, or the dimension and the name of the limit, for which it
     waits. ``cancelled``: it is leased, and never delivered again. ``leased_at_ms``: since when it
-    is leased, not by a plan. ``group``: that of which it is a member.
+    is leased, not by a plan. ``group``: that of which it is a member. ``failures``: its last failed
+    attempts and deaths, up to eight, the oldest first; in a listing none.
     """
 
     message: Message
@@ -281,6 +299,7 @@ class MessageState(Struct, frozen=True):
     cancelled: bool = False
     leased_at_ms: int | None = None
     group: str | None = None
+    failures: tuple[Failure, ...] = ()
 
     @property
     def id(self) -> str:
@@ -289,10 +308,12 @@ class MessageState(Struct, frozen=True):
 
 
 class DeadMessage(Struct, frozen=True):
-    """A dead letter: the message as it was, and how it died."""
+    """A dead letter: the message as it was, and how it died; ``failures`` as in a
+    ``MessageState``."""
 
     message: Message
     death: Death
+    failures: tuple[Failure, ...] = ()
 
     @property
     def id(self) -> str:

@@ -24,6 +24,17 @@ def excerpt(payload: bytes, characters: int) -> str:
     return f"{shown[:characters]}… ({len(payload):,} bytes)"
 
 
+def shortened(text: str, most: int) -> str:
+    """Text of so many bytes at most: of longer text the beginning, and three times as much of the
+    end."""
+    stored = text.encode(errors="replace")
+    if len(stored) <= most:
+        return stored.decode()
+    room = max(0, most - len("\n…\n".encode()))
+    end = stored[len(stored) - 3 * room // 4 :] if room else b""
+    return f"{stored[: room // 4].decode(errors='ignore')}\n…\n{end.decode(errors='ignore')}"
+
+
 def duration(ms: float | None) -> str:
     """How long something took, as a person says it."""
     if ms is None:

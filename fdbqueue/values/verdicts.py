@@ -5,8 +5,16 @@ A handler raises one. For the messages of a batch, several are given at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from traceback import TracebackException
+
 from .backoff import check_delay
 from .durations import Seconds
+from .text import shortened
+
+TRACEBACK_BYTES = 4_000
+_LIBRARY = str(Path(__file__).parents[1])
 
 
 class Reject(Exception):
@@ -52,3 +60,27 @@ def text(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def trace(error: BaseException) -> str:
+    """The traceback of an error that a handler raised, from the handler's first frame on, in up to
+    4,000 bytes; empty if no frame is the handler's."""
+    try:
+        told = TracebackException.from_exception(error, compact=True)
+        for each in _chain(told):
+            frames = each.stack
+            ours = (n for n, one in enumerate(frames) if not one.filename.startswith(_LIBRARY))
+            del frames[: next(ours, len(frames))]
+        return shortened("".join(told.format()), TRACEBACK_BYTES) if told.stack else ""
+    except Exception:  # Its own code may fail.
+        return ""
+
+
+def _chain(error: TracebackException) -> Iterator[TracebackException]:
+    """An error, and all that it came of."""
+    left = [error]
+    while left:
+        one = left.pop()
+        yield one
+        left += [each for each in (one.__cause__, one.__context__) if each is not None]
+        left += one.exceptions or ()

@@ -51,7 +51,8 @@ def attempt(
     settled, and its messages must be handled one by one, so that the one at fault is found. Errors
     of the store during a settlement pass through: the leases expire.
     """
-    handler, judged, successors = policy.handler, Judged(), Successors()
+    began = world.monotonic()
+    handler, judged, successors = policy.handler, Judged(began), Successors()
     messages = [delivery.message for delivery in deliveries]
     try:
         with tracing.handling(queue.name, messages), handling(cancelled):
@@ -77,7 +78,7 @@ def attempt(
                 text(error),
             )
             return None
-        return failed(db, queue, policy, deliveries, error)
+        return failed(db, queue, policy, deliveries, error, began)
     if successors and (len(deliveries) > 1 or judged.verdicts):
         return _settle_whole(db, queue, policy, deliveries, judged, successors)
     if judged.verdicts:
@@ -85,7 +86,7 @@ def attempt(
         return _settle(deliveries, settle, judged.outcomes)
     if later(successors):
         return []
-    return follow(db, queue, policy, deliveries, {deliveries[0].token: successors})
+    return follow(db, queue, policy, deliveries, {deliveries[0].token: successors}, began)
 
 
 def handle_settled(queue: Queue, policy: Policy, deliveries: Sequence[Delivery]) -> Ended:
@@ -117,11 +118,12 @@ def follow(
     policy: Policy,
     deliveries: Sequence[Delivery],
     successors: Mapping[bytes, Successors],
+    began: float | None = None,
 ) -> Ended:
     """Acknowledge all whose lease still holds, and enqueue what follows them, in one transaction.
 
     successors: by the token of the delivery. Where they cannot be enqueued, its attempt has failed,
-        and the others are acknowledged without it.
+        and the others are acknowledged without it. began: as of ``failed``.
     """
     following = {token: each for token, each in successors.items() if each}
     if not following:
@@ -137,7 +139,7 @@ def follow(
             if len(left) > 1:
                 raise
             refused, cause = left[0], error
-        ended += failed(db, queue, policy, [refused], cause)
+        ended += failed(db, queue, policy, [refused], cause, began)
         left = [each for each in left if each.token != refused.token]
     return ended
 
@@ -200,7 +202,7 @@ def _settle_whole(
         if isinstance(error, LeaseLost):
             return [(deliveries[0], Outcome.LOST)]
         cause = error.cause if isinstance(error, _Refused) else error
-        return failed(db, queue, policy, deliveries, cause)
+        return failed(db, queue, policy, deliveries, cause, judged.began)
     return [(each, judged.outcomes.get(each.id, Outcome.DONE)) for each in deliveries]
 
 
@@ -210,11 +212,13 @@ def failed(
     policy: Policy,
     deliveries: Sequence[Delivery],
     error: BaseException,
+    began: float | None,
 ) -> Ended:
-    """Give messages back for another attempt, or reject them."""
+    """Give messages back for another attempt, or reject them. began: when the handler was called,
+    by ``world.monotonic``, if that is known."""
     ended: Ended = []
     for delivery in deliveries:
-        judged = Judged()
+        judged = Judged(began)
         judged.add(queue, policy, delivery, error)
         settle = partial(settlement.carry_out, queue, db, verdicts=judged.verdicts)
         ended += _settle([delivery], settle, judged.outcomes)
@@ -226,9 +230,13 @@ class Abandoned(BaseException):
 
 
 class Judged:
-    """Verdicts of messages by their ids, and the outcomes to report; the others are done."""
+    """Verdicts of messages by their ids, and the outcomes to report; the others are done.
 
-    def __init__(self) -> None:
+    began: as of ``failed``.
+    """
+
+    def __init__(self, began: float | None) -> None:
+        self.began = began
         self.verdicts: dict[str, Verdict] = {}
         self.outcomes: dict[str, Outcome] = {}
 
@@ -256,13 +264,14 @@ class Judged:
             if policy.backoff
             else None
         )
-        verdict, reason = settlement.judged(error, delay), text(error)
+        seconds = None if self.began is None else world.monotonic() - self.began
+        verdict, reason = settlement.judged(error, delay, seconds), text(error)
         if isinstance(error, Snooze):
             outcome = Outcome.SNOOZED
         else:
             outcome = Outcome.FAILED
             if policy.max_attempts is not None and delivery.attempt >= policy.max_attempts:
-                verdict = Refuse(reason)
+                verdict = Refuse(reason, False, seconds, verdict.traceback)
             if isinstance(verdict, Refuse):
                 outcome = Outcome.REJECTED
             logs.failed(queue, policy, delivery, verdict, reason, error)

@@ -187,7 +187,7 @@ class HandlerThreads:
             rest = late + rest
         elif late:
             error = too_late(buffer.policy.timeout)
-            self._report(job, failed(self.db, buffer.queue, buffer.policy, late, error))
+            self._report(job, failed(self.db, buffer.queue, buffer.policy, late, error, job.began))
         self._one_by_one(job, rest)
 
     def _begin(self, job: Job, deliveries: Sequence[Delivery]) -> bool:

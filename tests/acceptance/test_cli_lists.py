@@ -28,6 +28,32 @@ def crowd(db: fdb.Database, name: str) -> Iterator[list[str]]:
         Queue(each).delete(db)
 
 
+def test_a_message_shows_how_its_attempts_failed_in_whatever_state_it_is(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    queue = Queue(name)
+    queue.set_options(db, max_attempts=2)
+    message_id = queue.enqueue(db, b"x")
+    for error in ERRORS:
+        (delivery,) = queue.receive_many(db, 1, consumer="billing")
+        try:
+            raise LookupError(error)
+        except LookupError as caught:
+            queue.settle(db, [delivery], {message_id: caught})
+        queue.retry(db, states="retrying")
+
+    shown = fdbq.ok("message", "show", name, message_id).out.splitlines()
+    failed = [n for n, line in enumerate(shown) if line.startswith("failed 2")]
+    told = [shown[n].split(" by billing: ")[1] for n in failed]
+    assert told == [f"LookupError: {error}" for error in reversed(ERRORS)]
+    assert shown[failed[0] + 1] == "  Traceback (most recent call last):"
+    assert any("raise LookupError" in line for line in shown)
+    known = fdbq.ok("message", "show", name, message_id, "--json").json["failures"]
+    assert [each["consumer"] for each in known] == ["billing"] * 2
+    (letter,) = fdbq.ok("message", "find", name, "--state", "dead", "--json").json
+    assert letter["failures"] == known
+
+
 def test_dead_letters_show_their_cause_and_say_that_there_are_more(
     db: fdb.Database, fdbq: Fdbq, name: str
 ) -> None:

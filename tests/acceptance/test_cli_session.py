@@ -63,7 +63,9 @@ class Session:
             text = text.replace(name, short)
         text = text.replace(socket.gethostname(), "<host>")
         text = re.sub(r'"process": \d+', '"process": <pid>', text)
-        text = re.sub(r'"options": {(?:[^{}]|{[^{}]*})*}', '"options": <options>', text)
+        text = re.sub(
+            r'"options": {(?:[^{}]|{(?:[^{}]|{[^{}]*})*})*}', '"options": <options>', text
+        )
         return VARYING.sub(self._numbered, text)
 
     def _numbered(self, match: re.Match[str]) -> str:

@@ -73,6 +73,7 @@ from fdbqueue.schema.records import (
     Tally,
     Timer,
     Turn,
+    unpack_failure,
     unpack_limits,
 )
 from fdbqueue.schema.records import Callback as GroupCallback
@@ -93,7 +94,7 @@ from fdbqueue.schema.streams import (
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.limits import Allowed
-from fdbqueue.values.model import Death, Depth, Due, Position, parse_id
+from fdbqueue.values.model import Death, Depth, Due, Failure, Position, parse_id
 from fdbqueue.values.options import QueueOptions
 from fdbqueue.values.rates import Rate
 from fdbqueue.values.schedules import Timing
@@ -139,6 +140,7 @@ FULL = Envelope(
     former_limits={"api": "stripe"},
     slots=(3,),
     deaths=1,
+    failures=2,
 )
 CHUNKED = Envelope(
     b"",
@@ -173,6 +175,7 @@ UNTIL = dict(
     zip(NAMED, (Moment(120_000_000, 1_700_000_060_000), Moment(90_000_000, 5)), strict=True)
 )
 HOLDER = Holder(CLAIM, 90_000_000, 1_700_000_030_000)
+FAILED = Failure(1_700_000_000_000, 1_700_000_002_500, "billing", "no route", "Traceback …")
 LETTER = DeadLetter(POSITION, PACKED, "rejected", 1_700_000_050_000)
 PLANNER = PlannerState(bytes(range(16)), CONSUMER, 3, 4)
 PLAN = Planned(
@@ -483,6 +486,12 @@ VECTORS: dict[str, Vector] = {
         LETTER.pack(),
         (QUEUE.dead.parse, (90_000_000, POSITION.random)),
         (DeadLetter.unpack, LETTER),
+    ),
+    "FAILURE": Vector(
+        QUEUE.failure(ID, 2),
+        pack(FAILED),
+        (QUEUE.failure.parse, (ID, 2)),
+        (unpack_failure, FAILED),
     ),
     "CHUNK": Vector(
         QUEUE.chunk(bytes(range(12)), 1), b"tea", (QUEUE.chunk.parse, (bytes(range(12)), 1))

@@ -56,6 +56,7 @@ FIELDS: dict[str, tuple[str, Any]] = {
     "M": ("former_limits", None),
     "S": ("slots", []),
     "D": ("deaths", 0),
+    "f": ("failures", 0),
 }
 REQUIRED = {"p": "payload", "t": "enqueued_at_ms"}
 
@@ -155,6 +156,7 @@ TEA = page("READY")
         ("CONSUMER", ["billing", 1, 1_700_000_000_000, 0, 0, ""]),
         ("LIMITS", {"concurrency": 5, "window": None, "weight": 3, "paused": True}),
         ("SINK", [1, 2, 100, 50, 49, [0, 1, 20], 1_700_000_000_000]),
+        ("FAILURE", [1_700_000_000_000, 1_700_000_002_500, "billing", "no route", "Traceback …"]),
         ("RESULT", ["done", 1_700_000_100_000, "application/json", b"42", ""]),
     ],
 )

@@ -194,6 +194,29 @@ def test_a_message_has_a_timeline(
     assert "It is not in the queue" in text
 
 
+def test_a_message_shows_how_its_attempts_failed(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    message_id = queue.enqueue(db, b"x")
+    for error in (LookupError("<script>"), ValueError("no\x1b[2J street")):
+        (delivery,) = queue.receive_many(db, 1, consumer="worker-7")
+        try:
+            raise error
+        except ValueError as caught:
+            queue.settle(db, [delivery], {message_id: caught})
+        except LookupError:
+            queue.release(db, delivery, error=str(error), delay=0)
+
+    text = get(pages, "/message", queue="orders", id=message_id)
+
+    shown = text.split("Failed attempts</h2>")[1].split("</section>")[0]
+    assert shown.index("no\\x1b[2J street") < shown.index("&lt;script&gt;")
+    assert "worker-7" in shown
+    assert "<script>" not in shown
+    assert "\x1b" not in shown
+    assert "raise error" in shown.split("<details open>")[1]
+
+
 def test_dead_letters_are_counted_by_reason_and_filtered(
     db: fdb.Database, queue: Queue[bytes], pages: TestClient
 ) -> None:

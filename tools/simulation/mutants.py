@@ -20,6 +20,7 @@ from fdbqueue.messages import (
     transitions,
 )
 from fdbqueue.messages.delivery import (
+    failures,
     head,
     lease_expiry,
     limits,
@@ -133,6 +134,10 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     "loses_dead_letters": (dead_letters, "add", 0),
     # How an attempt has ended is not kept.
     "loses_results": (results, "put", None),
+    # What went wrong in an attempt is not kept.
+    "loses_failures": (failures, "write", None),
+    # What went wrong in one queue is not known in another.
+    "leaves_failures": (failures, "put", None),
     # What was taken does not count in the rate of its queue.
     "takes_beyond_the_rate": (limits, "_set", None),
     # A leader that leaves passes the lead to nobody.

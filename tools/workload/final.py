@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 import fdbqueue
-from fdbqueue import Queue, fdb, list_queues
+from fdbqueue import DeadMessage, MessageState, Queue, fdb, list_queues
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.schema.leases import unpack_expiry
 from fdbqueue.store import world
@@ -43,6 +43,8 @@ LOOKED_SECONDS = 60.0
 """Within so long, by any clock, somebody has looked at each queue."""
 LOOKED_AT = 100
 """Messages of a queue that are compared with what they were when they were enqueued."""
+TRIED = ("ready", "waiting", "retrying")
+"""The states of messages that may have failed, and are to come again."""
 DUE_MS = 2_000
 """Longer than it takes to ask a queue."""
 OF_THE_DEAD = ("request of the dead", "consumer dead")
@@ -80,6 +82,7 @@ def audit(place: Place, names: Sequence[str] | None = None, *, at_rest: bool = F
             if at_rest or each.kind not in OF_THE_DEAD
         ]
         found += [f"verify: {queue.name}: unchecked: {each}" for each in verified.unchecked]
+        found += unexplained(place, queue)
         if queue.name in place.any:
             found += astray(place, queue.name, islice(queue.browse(place.db), LOOKED_AT))
     made = place.made._keys.all()
@@ -87,6 +90,24 @@ def audit(place: Place, names: Sequence[str] | None = None, *, at_rest: bool = F
         rows = place.db.get_range(made.start, made.stop, limit=1)
         found += [f"deleted: a row of {MADE} is left: {kv.key!r}" for kv in rows]
     return found + beyond_limits(place)
+
+
+def unexplained(place: Place, queue: Queue) -> list[str]:
+    """Messages that have failed, here or where they were before, and do not tell how."""
+    waiting = (each for state in TRIED for each in queue.messages(place.db, state))
+    letters = queue.dead.list(place.db)
+    known: list[MessageState | DeadMessage] = [
+        *islice(waiting, LOOKED_AT),
+        *letters[:LOOKED_AT],
+    ]
+    some = [each.id for each in known if each.message.last_error is not None]
+    states = [each for each in (queue.get(place.db, one) for one in some) if each is not None]
+    return [
+        f"attempts: {queue.name}: {each.id} failed of {each.message.last_error!r:.60}, and tells "
+        f"{[one.error[:60] for one in each.failures]}"
+        for each in states
+        if [one.error for one in each.failures][-1:] != [each.message.last_error]
+    ]
 
 
 def beyond_limits(place: Place) -> list[str]:

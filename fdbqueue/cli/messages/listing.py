@@ -17,6 +17,7 @@ import fdbqueue
 from fdbqueue.values.states import TRANSITIONS
 
 from ...errors import InvalidArgument
+from ...values.text import duration, visible
 from .. import context, json_schema, listings, terminal
 from ..parameters import Limit, ListOutput, MessageId, Output, QueueName, grouped
 from .filters import Filters
@@ -435,7 +436,7 @@ def message_fields(
 ) -> listings.View:
     """Everything known about a message. holder: the process that holds it."""
     known = json_schema.state_json(found)
-    nested = ("death", "payload", "payload_base64", "headers", "history")
+    nested = ("death", "payload", "payload_base64", "headers", "history", "failures")
     death = known.get("death") or {}
     if holder:
         known["process"] = holder
@@ -450,5 +451,28 @@ def message_fields(
             ("payload", terminal.excerpt(found.message.payload)),
         ],
         known,
-        _history(events),
+        _below(_failures(found.failures), _history(events)),
     )
+
+
+def _failures(found: Sequence[fdbqueue.Failure]) -> listings.View:
+    """The failed attempts of a message, the newest first, each with its traceback."""
+    lines: list[str] = []
+    for each in reversed(found):
+        took = duration(each.ended_at_ms - each.started_at_ms)
+        who = f" by {visible(each.consumer)}" if each.consumer else ""
+        ended = json_schema.when(each.ended_at_ms)
+        lines.append(f"failed {ended} after {took}{who}: {visible(each.error)}")
+        lines += [f"  {visible(line)}" for line in each.traceback.splitlines()]
+    return listings.View(lambda width: lines, [], None if lines else "")
+
+
+def _below(*views: listings.View) -> listings.View:
+    """Those that have something, one below the other."""
+    some = [each for each in views if each.empty is None]
+
+    def lines(width: int | None) -> list[str]:
+        blocks = [[*([""] if n else []), *each.lines(width)] for n, each in enumerate(some)]
+        return [line for block in blocks for line in block]
+
+    return listings.View(lines, [], None if some else "")

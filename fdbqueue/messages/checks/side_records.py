@@ -1,4 +1,5 @@
-"""Checks of side records: chunks, unique keys, times to live, pointers, slots of keys, last values.
+"""Checks of side records: chunks, failed attempts, unique keys, times to live, pointers, slots of
+keys, last values.
 
 They are compared with all messages at one version.
 """
@@ -32,15 +33,17 @@ class Messages:
     """The side records that all messages of a queue claim.
 
     ids: of all messages. places: by id, of those that are not leased; None if several have the id.
-    chunks: names of payloads. unique: unique keys of live messages. mortal: what the agenda has of
-    the ends of live messages, with their ids, and whether they wait. permits: by kind, key or
-    limit, and number of a permit, the ids of those that hold it. values: the LATEST keys of the
-    values of live messages, each with the ids, and whether they are ready.
+    chunks: names of payloads. failed: ids of those with failed attempts. unique: unique keys of
+    live messages. mortal: what the agenda has of the ends of live messages, with their ids, and
+    whether they wait. permits: by kind, key or limit, and number of a permit, the ids of those that
+    hold it. values: the LATEST keys of the values of live messages, each with the ids, and whether
+    they are ready.
     """
 
     ids: set[str] = field(default_factory=set)
     places: dict[str, Place | None] = field(default_factory=dict)
     chunks: set[bytes] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
     unique: dict[str, str] = field(default_factory=dict)
     mortal: dict[bytes, tuple[str, bool]] = field(default_factory=dict)
     permits: dict[tuple[Kind, Gate, int], set[str]] = field(default_factory=dict)
@@ -56,6 +59,7 @@ def check(audit: Audit) -> None:
     if messages is None:
         return
     _chunks(audit, messages)
+    _failures(audit, messages)
     _names(audit, messages)
     _pointers(audit, messages)
     _permits(audit, messages)
@@ -82,6 +86,8 @@ def _gather(audit: Audit) -> Messages | None:
             messages.places[message_id] = place
             messages.ids.add(message_id)
             messages.chunks.add(envelope.chunks)
+            if envelope.failures:
+                messages.failed.add(message_id)
             if kind not in _LIVING:
                 continue
             if envelope.unique:
@@ -122,6 +128,18 @@ def _chunks(audit: Audit, messages: Messages) -> None:
             # Names are never reused, so nothing will ever own them.
             clear = partial(audit.tr.clear_range, every.start, every.stop)
             audit.report("chunks orphaned", name.hex(), "no message has them", clear)
+
+
+def _failures(audit: Audit, messages: Messages) -> None:
+    keys = audit.scope.keys
+    begin, stop = keys.failure.rows.start, keys.failure.rows.stop
+    while row := next(audit.whole(slice(begin, stop), 1), None):
+        message_id, _ = keys.failure.parse(row.key)
+        every = keys.failure.under(message_id)
+        begin = every.stop
+        if message_id not in messages.failed:
+            clear = partial(audit.tr.clear_range, every.start, every.stop)
+            audit.report("attempts orphaned", message_id, "no message has them", clear)
 
 
 def _names(audit: Audit, messages: Messages) -> None:

@@ -17,6 +17,7 @@ from ...values.content import check_payload
 from ...values.model import RANDOM_BYTES, Due, OnConflict, Position
 from ...values.states import ENQUEUE
 from .. import payloads, place
+from ..delivery import failures
 from ..groups import members
 from ..slots import taking
 from . import append, bounds, dedup, last_values, level_order, unique_keys
@@ -27,7 +28,8 @@ class Draft(Struct, frozen=True, gc=False):
 
     ``on_conflict`` says what happens if another holds its unique key, ``max_delay_ms`` how long
     after its first enqueue that one may be put off. ``bare``: whether it is known to be ready at
-    once, with nothing to store beside its envelope.
+    once, with nothing to store beside its envelope. ``failures``: what its failed attempts have
+    left in another queue.
     """
 
     envelope: Envelope
@@ -36,6 +38,7 @@ class Draft(Struct, frozen=True, gc=False):
     on_conflict: OnConflict = "keep"
     max_delay_ms: int | None = None
     bare: bool = False
+    failures: Sequence[bytes] = ()
 
     @property
     def names(self) -> list[tuple[str, str]]:
@@ -155,6 +158,8 @@ def admit(
         added, alone = appended.ids, appended.alone.values()
     if found.names:
         _remember(tr, scope, drafts, dict(zip(new, added, strict=True)), found.names)
+    for n, message_id in () if found.bare else zip(new, added, strict=True):
+        failures.put(tr, scope.keys, message_id, drafts[n].failures)
     if alone:
         _write_beside(tr, scope, alone)
     if len(added) < len(drafts):

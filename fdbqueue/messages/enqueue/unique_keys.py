@@ -25,6 +25,7 @@ from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.states import REVISE_READY, REVISE_SCHEDULED, End, State
 from .. import editing, history, lookup, payloads, run, settle
+from ..delivery import failures
 from ..lookup import Found
 from . import bounds
 
@@ -114,6 +115,7 @@ def put(
         bounds.check_growth(tr, scope, bounds.reads(tr, scope), grown)
     envelope = payloads.store(tr, scope, envelope)
     payloads.remove(tr, keys, old.envelope)
+    failures.forget(tr, keys, old)
     if old.envelope.expires_at_ms is not None:
         del tr[keys.tidying(old.envelope.expires_at_ms, What.EXPIRED, old.id)]
     if envelope.expires_at_ms is not None:

@@ -105,7 +105,7 @@ def _leased(db: fdb.Database, queue: Queue, after: str | None) -> Iterator[Messa
 def _dead(db: fdb.Database, queue: Queue, after: str | None) -> Iterator[MessageState]:
     while page := queue.dead.list(db, PAGE, after):
         for each in page:
-            yield MessageState(each.message, State.DEAD, death=each.death)
+            yield MessageState(each.message, State.DEAD, death=each.death, failures=each.failures)
         after = page[-1].id
 
 
