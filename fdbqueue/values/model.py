@@ -400,6 +400,11 @@ class Deviation(Struct, frozen=True):
     detail: str
     repaired: bool = False
 
+    @property
+    def passing(self) -> bool:
+        """Whether it is only what a process left behind that died: workers tidy that up."""
+        return self.kind in ("request of the dead", "consumer dead")
+
     def __str__(self) -> str:
         return f"{self.kind}: {self.subject}: {self.detail}" + " (repaired)" * self.repaired
 

@@ -31,6 +31,7 @@ def test_a_healthy_store_and_queue_have_no_findings(
     db: fdb.Database, fdbq: Fdbq, name: str, embedded: bool
 ) -> None:
     Queue(name).enqueue(db, b"x")
+    Queue(name).receive(db, lease=3600)
 
     ended = fdbq.ok("doctor", name, "--full")
 

@@ -47,6 +47,11 @@ def test_a_queue_that_is_well_has_no_findings() -> None:
         ),
         ({"verified": Verification((Deviation("counter", "5", "x"),), (), 1)}, PROBLEM, "counters"),
         ({"verified": Verification((), ("leases",), 1)}, WARNING, "counters"),
+        (
+            {"verified": Verification((Deviation("consumer dead", "5", "x"),), (), 1)},
+            OK,
+            "counters",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_queue_is_one_finding(

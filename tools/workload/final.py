@@ -47,9 +47,6 @@ TRIED = ("ready", "waiting", "retrying")
 """The states of messages that may have failed, and are to come again."""
 DUE_MS = 2_000
 """Longer than it takes to ask a queue."""
-OF_THE_DEAD = ("request of the dead", "consumer dead")
-"""Deviations that there may be until somebody finds out that a process is dead."""
-
 DEAD_SECONDS = 45.0
 """After so long nothing is held by a worker that was killed, whatever befell the others."""
 
@@ -79,7 +76,7 @@ def audit(place: Place, names: Sequence[str] | None = None, *, at_rest: bool = F
         found += [
             f"verify: {queue.name}: {each}"
             for each in verified.deviations
-            if at_rest or each.kind not in OF_THE_DEAD
+            if at_rest or not each.passing
         ]
         found += [f"verify: {queue.name}: unchecked: {each}" for each in verified.unchecked]
         found += unexplained(place, queue)

@@ -180,7 +180,7 @@ def queue(seen: Seen) -> Iterator[Finding]:
         detail = f"its dead letter queue {target!r} does not exist"
         yield found(PROBLEM, "dead", detail, f"fdbq queue create {shlex.quote(target)}")
     for deviation in () if seen.verified is None else seen.verified.deviations:
-        state = OK if deviation.repaired else PROBLEM
+        state = OK if deviation.repaired or deviation.passing else PROBLEM
         yield _finding(state, "counters", name, str(deviation), f"fdbq doctor {quoted} --repair")
     for what in () if seen.verified is None else seen.verified.unchecked:
         detail = f"too large to be checked at one version: {what}"
