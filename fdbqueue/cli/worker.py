@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer.core
 from typer import Argument, Exit, Option, Typer
 
+from ..values.verdicts import folded
 from . import json_schema, terminal
 from .queues import consumers
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 LogFormat = Literal["text", "json"]
-PACKAGE = str(Path(__file__).parent.parent)
 KEPT = 100
 """How many tracebacks are remembered, so that each is printed once."""
 FIELDS = ("queue", "message_id", "key", "attempt", "handler", "seconds")
@@ -68,20 +67,6 @@ class _JsonFormatter(logging.Formatter):
                 **({"traceback": folded(error)} if error else {}),
             }
         )
-
-
-def folded(error: BaseException) -> str:
-    """A traceback without the library's own frames: it begins with the first one of the handler,
-    and others are counted."""
-    found = traceback.TracebackException.from_exception(error)
-    each: traceback.TracebackException | None = found
-    while each is not None:
-        kept = [not frame.filename.startswith(PACKAGE) for frame in each.stack]
-        begin = kept.index(True) if True in kept else 0
-        inner = [n for n in range(begin, len(kept)) if kept[n] or not any(kept)]
-        each.stack = traceback.StackSummary.from_list([each.stack[n] for n in inner])
-        each = each.__cause__ or each.__context__
-    return "".join(found.format()).rstrip("\n")
 
 
 class WithRun(typer.core.TyperGroup):

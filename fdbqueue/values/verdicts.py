@@ -63,17 +63,21 @@ def text(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """The traceback of an error that a handler raised, from the handler's first frame on, in up to
-    4,000 bytes; empty if no frame is the handler's."""
+    """``folded`` in up to 4,000 bytes, to be kept with a message."""
+    return shortened(folded(error), TRACEBACK_BYTES)
+
+
+def folded(error: BaseException) -> str:
+    """A traceback without the library's own frames: it begins with the first one of the handler.
+    Where there are no others, with all."""
     try:
         told = TracebackException.from_exception(error, compact=True)
         for each in _chain(told):
-            frames = each.stack
-            ours = (n for n, one in enumerate(frames) if not one.filename.startswith(_LIBRARY))
-            del frames[: next(ours, len(frames))]
-        return shortened("".join(told.format()), TRACEBACK_BYTES) if told.stack else ""
+            theirs = [one for one in each.stack if not one.filename.startswith(_LIBRARY)]
+            each.stack[:] = theirs or each.stack
+        return "".join(told.format()).rstrip("\n")
     except Exception:  # Its own code may fail.
-        return ""
+        return text(error)
 
 
 def _chain(error: TracebackException) -> Iterator[TracebackException]:

@@ -304,7 +304,7 @@ def test_a_worker_tells_how_long_it_took_and_the_frames_of_the_handler(
     assert set(frames) == {__file__}
     named = [line.rsplit(" ", 1)[-1] for line in failed.traceback.splitlines() if "File" in line]
     assert named == ["lead_to", "deliver", "lead_to"]
-    assert failed.traceback.endswith("LookupError: no street\n")
+    assert failed.traceback.endswith("LookupError: no street")
 
 
 class Broken(Exception):
