@@ -15,12 +15,14 @@ from fdbqueue.values.states import State
 from tests.docs.test_pages import PAGES
 
 OPTIONS = QueueOptions()
-WAITS = [
-    backoff.seconds(OPTIONS.backoff, n, lambda low, high: (low + high) / 2) for n in range(1, 25)
-]
+WAITS = {
+    name: sum([backoff.seconds(OPTIONS.backoff, n, choose) for n in range(1, DEFAULT_ATTEMPTS)])
+    for name, choose in {"least": min, "most": max}.items()
+}
 FACTS = {
     r"(?:up to|maximum is|tries) ([\d,]+) (?:attempts|times in)": DEFAULT_ATTEMPTS,
-    r"waits add up to ([\d,]+) hours": round(sum(WAITS) / 3600),
+    r"waits add up to ([\d,]+) hours at least": int(WAITS["least"] / 3600),
+    r"hours at least, ([\d,]+) at most": round(WAITS["most"] / 3600),
     r"`max_deaths` \((\d+)\)": OPTIONS.max_deaths,
     r"[Pp]riorit(?:ies are|y from) 0 to 9, and ([\d,]+) unless": DEFAULT_PRIORITY,
     r"`dedup_window`, ([\d,]+) seconds by default": int(OPTIONS.dedup_window),
