@@ -151,11 +151,12 @@ def test_a_key_a_limit_or_a_rate_holds_messages_back(
     assert advice.split()[:3] == ["fdbq", "limit", "resume" if how == "paused key" else "show"]
 
 
+@pytest.mark.parametrize("when", ["ready", "due"])
 def test_no_worker_takes_the_messages_of_a_queue(
-    db: fdb.Database, name: str, at_once: Callable[..., None]
+    db: fdb.Database, name: str, at_once: Callable[..., None], when: str
 ) -> None:
     at_once("UNATTENDED_MS")
-    Queue.open(db, name).enqueue(db, b"x")
+    Queue.open(db, name).enqueue(db, b"x", delay=0.001 if when == "due" else 0)
     state, detail, advice = told(db, name, "workers")
     assert (state, "no worker" in detail) == (PROBLEM, True)
     assert advice.startswith("start one: fdbq worker")

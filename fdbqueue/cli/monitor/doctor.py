@@ -236,6 +236,10 @@ def _scene(
     present = queue.admin.consumers(db)
     living = [each for each in present if now_ms - each.seen_at_ms <= incidents.SILENT_MS]
     retrying = queue.messages(db, "retrying", SAMPLE) if depth.retrying else []
+    scheduled = queue.messages(db, "scheduled", 1) if depth.scheduled else []
+    # Without a worker what is due stays where it is.
+    since = [each.due_at_ms for each in (*retrying[:1], *scheduled) if each.due_at_ms is not None]
+    since += [] if oldest is None else [oldest]
     dead = queue.dead.list(db, SAMPLE) if depth.dead else []
     failed = [
         *((each.message, each.state.value) for each in retrying),
@@ -255,7 +259,7 @@ def _scene(
         depth=depth,
         paused=options.paused,
         full=bound is not None and depth.unsettled >= bound,
-        waiting_ms=None if oldest is None else now_ms - oldest,
+        waiting_ms=now_ms - min(since) if since else None,
         consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in living),
         now_ms=now_ms,
         works=[

@@ -50,12 +50,12 @@ class Process(Struct, frozen=True):
 class Scene(Struct, frozen=True):
     """What is known of a queue, and of those who work for it; times are in milliseconds.
 
-    waiting_ms: the age of the oldest ready message. consumers: how many that live take messages.
-    works: what living workers do in it. errors: of messages that have failed, how often each of
-    the newest errors comes. deadly: messages at which processes died: the id, how many, and the
-    state. held: what waits for keys and limits. last_ms: when the last ready message can be taken
-    by the queue's rate. late: schedules, and how late each is. groups: those that wait in vain.
-    unread: subscriptions without a reader, and how many messages they have not seen.
+    waiting_ms: for how long the first message could have been taken. consumers: how many that live
+    take messages. works: what living workers do in it. errors: of messages that have failed, how
+    often each of the newest errors comes. deadly: messages at which processes died: the id, how
+    many, and the state. held: what waits for keys and limits. last_ms: when the last ready message
+    can be taken by the queue's rate. late: schedules, and how late each is. groups: those that wait
+    in vain. unread: subscriptions without a reader, and how many messages they have not seen.
     """
 
     name: str
@@ -103,8 +103,8 @@ def _no_worker(seen: Scene) -> Iterator[Finding]:
     waits = (seen.waiting_ms or 0) > UNATTENDED_MS
     if seen.paused or seen.consumers or depth.leased or not waits:
         return
-    detail = f"{terminal.count(depth.ready, 'message')} ready, the oldest for "
-    detail += f"{terminal.age(seen.waiting_ms or 0)}, and no worker takes messages"
+    lasts = terminal.age(seen.waiting_ms or 0)
+    detail = f"messages could have been taken for {lasts}, and no worker takes any"
     yield Finding(PROBLEM, "workers", seen.name, detail, "start one: fdbq worker MODULE:NAME")
 
 
