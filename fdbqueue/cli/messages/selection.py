@@ -125,6 +125,11 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) 
     states = (*COMING, *LATER, "leased")
     verb = Verb("cancel", "cancelled", states, states, run, told={"running": running})
     _change(verb, name, ids, choice, change)
+    if running and not change.as_json:
+        terminal.note(
+            "what runs ends as its handler does, which sees context.cancelled; to end it at once, "
+            "stop the process that fdbq message show names"
+        )
 
 
 @grouped
