@@ -131,11 +131,13 @@ class KindKeys(Kind, Generic[*Ts]):
     def __get__(self, keys: Keys | None, owner: type[Keys]) -> Self:
         if keys is None:
             return self
-        bound = keys.__dict__[self.attribute] = copy(self)
+        bound = copy(self)
         bound.prefix = keys.prefix + pack_int(self.number)
         bound.end = bound.prefix + b"\xff"
         bound.first = fdb.KeySelector.first_greater_or_equal(bound.prefix)
         bound.last = fdb.KeySelector.first_greater_or_equal(bound.end)
+        # Once it is whole: another thread may look, or a signal raise, at any line before.
+        keys.__dict__[self.attribute] = bound
         return bound
 
     def __call__(self, *elements: *Ts) -> bytes:

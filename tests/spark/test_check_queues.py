@@ -178,7 +178,7 @@ def test_queues_in_use_show_no_violation(
     for one in (rising, newest):
         used(db, one, clock)
     replaced = {event.transition for event in newest.history(db, 10_000)}
-    assert {"replace ready", "replace leased", "replace delayed"} <= replaced
+    assert {"replace ready", "replace leased", "replace scheduled"} <= replaced
     names = {event.transition for event in queue.history(db, 10_000)}
     assert {
         "reclaim",

@@ -504,7 +504,9 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
     assert told == {
         "queue": queue.name,
         "ready": 1,
-        "delayed": 1,
+        "waiting": 0,
+        "retrying": 0,
+        "scheduled": 1,
         "leased": 1,
         "dead": 0,
         "numMessagesOutstanding": 1,

@@ -43,7 +43,7 @@ def test_every_state_has_its_table_and_counts_agree(
         for table in ("ready", "delayed", "leased", "dead")
     }
     assert {table: len(ids) for table, ids in found.items()} == {
-        "ready": depth.ready,
+        "ready": depth.ready + depth.waiting,
         "delayed": 1,
         "leased": 2,
         "dead": 2,

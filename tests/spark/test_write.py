@@ -82,7 +82,7 @@ def test_rows_become_messages_with_all_that_an_enqueue_takes(
     assert found[b"plain"].priority == 9
     assert found[b"ends"].expires_at_ms is not None
     depth = queue.depth(db)
-    assert (depth.enqueued, depth.ready, depth.scheduled) == (8, 6, 2)
+    assert (depth.enqueued, depth.ready, depth.waiting, depth.scheduled) == (8, 5, 1, 2)
     assert queue.admin.verify(db).ok
 
 

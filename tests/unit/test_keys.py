@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fdbqueue.schema import rows
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.schema.rows import Keys, KindKeys
 from fdbqueue.store.binding import fdb
@@ -53,3 +54,18 @@ def test_no_two_rows_have_keys_of_the_same_form() -> None:
     for keys in KEYS:
         forms = [(row.number, row.parts) for row in type(keys).table()]
         assert len(set(forms)) == len(forms)
+
+
+def test_keys_are_whole_also_where_a_signal_raised_as_they_were_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = QueueKeys(b"q")
+
+    def interrupted(number: int) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rows, "pack_int", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            keys.failure("a", 1)
+    assert keys.failure("a", 1) == QueueKeys(b"q").failure("a", 1)

@@ -23,7 +23,16 @@ from .violations import Verdict, Violation, findings, violations
 
 SLACK = 5 * VERSIONS_PER_SECOND
 """Versions by which a taker's read may be older than its commit."""
-STATES = tuple(state.value for state in State)
+COUNTED_AS = {
+    "ready": ("ready", "waiting"),
+    "scheduled": ("scheduled", "retrying"),
+    **{
+        each.value: (each.value,)
+        for each in (State.LEASED, State.DEAD, State.DONE, State.EXPIRED, State.PURGED)
+    },
+}
+"""The counters of the states that transitions name, which tell apart less."""
+STATES = tuple(COUNTED_AS)
 
 _NEVER = (1 << 62) - 1
 
@@ -235,7 +244,8 @@ def _counters(one: QueueSnapshot, counted: list[Row], partial: bool) -> Iterator
     for level in sorted(mine.keys() | one.depths.keys()):
         row, depth = mine.get(level), one.depths.get(level, Depth())
         for name in ("enqueued", *STATES):
-            expected, found = row[name] if row else 0, getattr(depth, name)
+            expected = row[name] if row else 0
+            found = sum(getattr(depth, each) for each in COUNTED_AS.get(name, (name,)))
             if expected > found or (expected != found and not partial):
                 detail = (
                     f"{one.name}: level {level}: {found:,} {name}, but its history has {expected:,}"
