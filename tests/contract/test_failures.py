@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -349,6 +350,20 @@ def test_whatever_a_handler_raises_can_be_read(
     assert failed.error.startswith(error)
     assert 0 < len(failed.traceback.encode()) <= 4_000
     assert handler.__name__ in failed.traceback
+
+
+class Raises(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ValueError(str(record.exc_info))
+
+
+def test_a_message_is_settled_also_where_the_log_fails(db: Database, queue: Queue) -> None:
+    handler = Raises()
+    logging.getLogger("fdbqueue.worker").addHandler(handler)
+    try:
+        assert worked(db, queue, lead_to).error == "LookupError: no street"
+    finally:
+        logging.getLogger("fdbqueue.worker").removeHandler(handler)
 
 
 def test_a_coroutine_tells_the_same(db: Database, queue: Queue) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 from ...messages.settle import Refuse, Verdict
@@ -44,25 +45,31 @@ def failed(
     text = f"{_named(extra)}, attempt {delivery.attempt}{f' of {most:,}' if most else ''}, failed: "
     if isinstance(verdict, Refuse):
         what = "it is dropped" if verdict.drop else "it is dead"
-        log.error("%s%s; %s", text, reason, what, extra=extra, exc_info=_traced(error))
+        _tell(logging.ERROR, f"{text}{reason}; {what}", extra, _traced(error))
     elif most and delivery.attempt >= most:
         what = "that was the last attempt"
-        log.error("%s%s; %s", text, reason, what, extra=extra, exc_info=_traced(error))
+        _tell(logging.ERROR, f"{text}{reason}; {what}", extra, _traced(error))
     else:
         what = _again(policy, delivery, verdict.delay)
-        log.warning("%s%s; %s", text, reason, what, extra=extra, exc_info=_traced(error))
+        _tell(logging.WARNING, f"{text}{reason}; {what}", extra, _traced(error))
 
 
 def begun(queue: Queue, handler: Handler, delivery: Delivery) -> None:
     """Say that a message is handled."""
     extra = about(queue, handler, delivery)
-    log.info("%s, attempt %d, begins", _named(extra), delivery.attempt, extra=extra)
+    _tell(logging.INFO, f"{_named(extra)}, attempt {delivery.attempt}, begins", extra)
 
 
 def done(queue: Queue, handler: Handler, delivery: Delivery, seconds: float) -> None:
     """Say that a message was handled."""
     extra = about(queue, handler, delivery) | {"seconds": seconds}
-    log.info("%s is done in %s", _named(extra), duration(seconds * 1000), extra=extra)
+    _tell(logging.INFO, f"{_named(extra)} is done in {duration(seconds * 1000)}", extra)
+
+
+def _tell(level: int, line: str, extra: dict[str, Any], error: BaseException | None = None) -> None:
+    # What handlers of logs raise, at a broken error, say, is no reason not to settle the message.
+    with suppress(Exception):
+        log.log(level, "%s", line, extra=extra, exc_info=error)
 
 
 def _named(extra: dict[str, Any]) -> str:
