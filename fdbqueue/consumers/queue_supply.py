@@ -47,7 +47,7 @@ class QueueSupply:
 
     def issue(self, tr: fdb.Transaction, limit: int) -> tuple[fdb.FDBRange, int]:
         """A snapshot read of the first rows."""
-        return _ready(tr, self._keys, self._keys.ready.rows.start, limit), limit
+        return scan.first(tr, self._keys, limit), limit
 
     def offer(
         self,
@@ -72,7 +72,7 @@ class QueueSupply:
             if looked.unfit or not shares.left or looked.rows < most:
                 break
             most = shares.left
-            found = _ready(tr, scope.keys, looked.stop, most)
+            found = scan.first(tr, scope.keys, most, looked.stop)
         run.watch(tr, [each for some in shares.given for each in some])
         time_to_live.remove_undeliverable(tr, scope, looked.unfit)
         limited = limited and shares.count == room
@@ -159,8 +159,3 @@ def take(
     all_until = b"" if looked.unfit or scope.subscriptions else looked.stop
     (taken,) = taking.take(tr, scope, [(terms, shares.given[0])], all_until)
     return taken
-
-
-def _ready(tr: fdb.Transaction, keys: QueueKeys, begin: bytes, limit: int) -> fdb.FDBRange:
-    mode = fdb.StreamingMode.want_all
-    return tr.snapshot.get_range(begin, keys.ready.rows.stop, limit, streaming_mode=mode)

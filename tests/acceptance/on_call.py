@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
-from tests.acceptance.running import start
 from tests.forking import Forked
 
 APP = """
@@ -32,28 +30,6 @@ def pack(payload):
             time.sleep(0.01)
         os._exit(7)
 """
-
-
-class Workers:
-    """Starts ``fdbq worker`` in a directory of its own."""
-
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        (directory / "app.py").write_text(APP)
-        self.gate, self.told = directory / "gate", directory / "told"
-        self._directory, self._environment = directory, environment
-        self._started: list[Forked | subprocess.Popen[str]] = []
-
-    def start(self, *options: str) -> Forked | subprocess.Popen[str]:
-        process = start(
-            ["worker", "app:worker", *options], self._environment, self._directory, True
-        )
-        self._started.append(process)
-        return process
-
-    def end(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.communicate()
 
 
 def logged(process: Forked | subprocess.Popen[str], part: str) -> list[str]:

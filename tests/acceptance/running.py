@@ -139,6 +139,33 @@ def start(
     )
 
 
+class Workers:
+    """Starts ``fdbq worker`` in a directory of its own, where ``app`` is a module that reads the
+    files ``gate`` and ``told``."""
+
+    def __init__(self, directory: Path, environment: dict[str, str], app: str) -> None:
+        (directory / "app.py").write_text(app)
+        self.gate, self.told = directory / "gate", directory / "told"
+        self._directory = directory
+        self._environment = environment
+        self._started: list[Forked | subprocess.Popen[str]] = []
+
+    def start(
+        self, name: str = "worker", *options: str, stderr: bool = False, **environment: str
+    ) -> Forked | subprocess.Popen[str]:
+        """Start a worker of the module."""
+        words = ["worker", f"app:{name}", *options]
+        process = start(words, {**self._environment, **environment}, self._directory, stderr)
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
 def first_line(command: Sequence[str | Path], directory: Path, environment: dict[str, str]) -> str:
     """What a command that goes on prints first; then it is told to end, which must succeed."""
     with subprocess.Popen(

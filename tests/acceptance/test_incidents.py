@@ -13,8 +13,8 @@ from fdbqueue import Bounds, NewMessage, Queue, Then, fdb
 from fdbqueue.cli import trail
 from fdbqueue.cli.monitor import doctor, incidents
 from fdbqueue.cli.monitor.findings import OK, PROBLEM, WARNING
-from tests.acceptance.on_call import Workers
-from tests.acceptance.running import Fdbq
+from tests.acceptance.on_call import APP
+from tests.acceptance.running import Fdbq, Workers
 from tests.patience import eventually
 
 LONG = ("SILENT_MS", "MISSED_MS", "STUCK_MS", "HELD_MS", "UNATTENDED_MS", "LATE_MS")
@@ -22,7 +22,7 @@ LONG = ("SILENT_MS", "MISSED_MS", "STUCK_MS", "HELD_MS", "UNATTENDED_MS", "LATE_
 
 @pytest.fixture
 def workers(tmp_path: Path, environment: dict[str, str], name: str) -> Iterator[Workers]:
-    workers = Workers(tmp_path, {**environment, "QUEUE": name})
+    workers = Workers(tmp_path, {**environment, "QUEUE": name}, APP)
     yield workers
     workers.end()
 
@@ -64,7 +64,7 @@ def test_a_busy_system_that_is_well_has_no_line(
     queue = Queue.open(db, name)
     queue.set_options(db, history_seconds=60)
     queue.enqueue_many(db, [NewMessage(b"x", key=f"k{n % 7}") for n in range(2_000)])
-    workers.start("--processes", "2")
+    workers.start("worker", "--processes", "2", stderr=True)
     eventually(lambda: queue.depth(db).done > 500)
     ended = fdbq("doctor", name, "--json")
     assert [each for each in ended.json["findings"] if each["subject"] == name] == []
@@ -77,7 +77,7 @@ def test_all_places_are_taken_and_nothing_ends(
     at_once("STUCK_MS")
     workers.gate.touch()
     ids = [Queue.open(db, name).enqueue(db, b"stays") for _ in range(2)]
-    workers.start()
+    workers.start("worker", stderr=True)
     state, detail, advice = told(db, name, "handlers")
     assert state == PROBLEM
     assert "all 2 places" in detail
@@ -96,7 +96,7 @@ def test_a_handler_is_far_above_its_median(
     queue = Queue.open(db, name)
     for _ in range(20):
         queue.enqueue(db, b"x")
-    workers.start()
+    workers.start("worker", stderr=True)
     eventually(lambda: queue.depth(db).done == 20)
     slow = queue.enqueue(db, b"stays")
     state, detail, advice = told(db, name, "handlers")
@@ -106,7 +106,7 @@ def test_a_handler_is_far_above_its_median(
 
 def test_all_attempts_fail_with_one_error(db: fdb.Database, name: str, workers: Workers) -> None:
     Queue.open(db, name).enqueue_many(db, [b"fails"] * 5)
-    workers.start()
+    workers.start("worker", stderr=True)
     state, detail, advice = told(db, name, "failures")
     assert state == PROBLEM
     assert detail.endswith("with: ValueError: no stock")
@@ -176,7 +176,7 @@ def test_a_process_is_stopped_or_lost(
 ) -> None:
     workers.gate.touch()
     message_id = Queue.open(db, name).enqueue(db, b"stays")
-    process = workers.start()
+    process = workers.start("worker", stderr=True)
 
     def told_work() -> bool:
         every = fdbq.ok("worker", "list", "--json").json

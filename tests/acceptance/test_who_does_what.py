@@ -11,14 +11,14 @@ from urllib.request import urlopen
 import pytest
 
 from fdbqueue import Queue, fdb
-from tests.acceptance.on_call import Workers, logged
-from tests.acceptance.running import Fdbq
+from tests.acceptance.on_call import APP, logged
+from tests.acceptance.running import Fdbq, Workers
 from tests.patience import DEADLINE, eventually
 
 
 @pytest.fixture
 def workers(tmp_path: Path, environment: dict[str, str], name: str) -> Iterator[Workers]:
-    workers = Workers(tmp_path, {**environment, "QUEUE": name})
+    workers = Workers(tmp_path, {**environment, "QUEUE": name}, APP)
     yield workers
     workers.end()
 
@@ -30,7 +30,7 @@ def test_a_worker_is_listed_with_what_it_handles(
     queue = Queue.open(db, name)
     workers.gate.touch()
     ids = [queue.enqueue(db, b"stays", key=f"k{n}") for n in range(2)]
-    process = workers.start("--health", "127.0.0.1:0")
+    process = workers.start("worker", "--health", "127.0.0.1:0", stderr=True)
     address = logged(process, "health at ")[-1].removeprefix("health at ")
 
     def works() -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def test_a_failure_is_one_line_with_a_traceback_from_the_handler_on(
     queue = Queue.open(db, name)
     queue.set_options(db, max_attempts=3, backoff={"wait": "wait_fixed", "seconds": 0.01})
     message_id = queue.enqueue(db, b"fails", key="k")
-    process = workers.start()
+    process = workers.start("worker", stderr=True)
 
     first = logged(process, "ValueError: no stock")
     assert f"{name} {message_id} (key k): app.pack, attempt 1 of 3, failed" in first[-1]
@@ -80,7 +80,7 @@ def test_a_log_for_programs_has_an_object_in_each_line(
     db: fdb.Database, name: str, workers: Workers
 ) -> None:
     message_id = Queue.open(db, name).enqueue(db, b"fails")
-    process = workers.start("--log-format", "json", "--verbose")
+    process = workers.start("worker", "--log-format", "json", "--verbose", stderr=True)
 
     begun = json.loads(logged(process, "begins")[-1])
     assert (begun["queue"], begun["message_id"], begun["level"]) == (name, message_id, "info")
@@ -93,7 +93,7 @@ def test_the_supervisor_says_what_a_process_handled_that_is_gone(
     db: fdb.Database, fdbq: Fdbq, name: str, workers: Workers
 ) -> None:
     message_id = Queue.open(db, name).enqueue(db, b"kills")
-    process = workers.start("--processes", "2")
+    process = workers.start("worker", "--processes", "2", stderr=True)
 
     def told() -> bool:
         every = fdbq.ok("worker", "list", "--json").json

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from fdbqueue import Depth, Queue, fdb
-from tests.acceptance.running import FDBQ, Fdbq, first_line, start, told
+from tests.acceptance.running import FDBQ, Fdbq, Workers, first_line, told
 from tests.forking import Forked
 from tests.patience import DEADLINE, eventually
 
@@ -67,33 +67,9 @@ def count(tr, message):
 """
 
 
-class Workers:
-    """Starts ``fdbq worker`` in a directory of its own."""
-
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        (directory / "app.py").write_text(APP)
-        self.gate = directory / "gate"
-        self._directory = directory
-        self._environment = environment
-        self._started: list[Forked | subprocess.Popen[str]] = []
-
-    def start(
-        self, name: str = "worker", *options: str, stderr: bool = False, **environment: str
-    ) -> Forked | subprocess.Popen[str]:
-        words = ["worker", f"app:{name}", *options]
-        process = start(words, {**self._environment, **environment}, self._directory, stderr)
-        self._started.append(process)
-        return process
-
-    def end(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.communicate()
-
-
 @pytest.fixture
 def workers(tmp_path: Path, environment: dict[str, str], name: str) -> Iterator[Workers]:
-    workers = Workers(tmp_path, {**environment, "QUEUE": name})
+    workers = Workers(tmp_path, {**environment, "QUEUE": name}, APP)
     yield workers
     workers.end()
 

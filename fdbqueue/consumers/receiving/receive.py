@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ...messages import agenda, settle
+from ...messages.delivery import scan
 from ...messages.run import Held
 from ...schema import due as due_entries
 from ...schema import once
@@ -25,8 +26,6 @@ from ..supply import CLOSED
 from . import attempt, gathering, returning_leader, sharing
 from .access import Access, Call, Outcome
 from .waiting import collect
-
-_EXACT, _WANT_ALL = fdb.StreamingMode.exact, fdb.StreamingMode.want_all
 
 
 def receive(
@@ -151,13 +150,12 @@ def _attempt(
     A leader that is away takes what is ready, and serves the line if it finds anything else.
     """
     leads = lined and access.lead is not None
-    keys, snapshot, limit = access.keys, tr.snapshot, demand.max_messages
-    mode = _EXACT if limit == 1 else _WANT_ALL
-    ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
+    keys, limit = access.keys, demand.max_messages
+    ready = scan.first(tr, keys, limit)
     # The first of the agenda, the line and the expiries; if there were some of the first two the
     # last time, each of them.
     each = _each(tr, keys) if access.agenda else None
-    first = snapshot.get_key(keys.earliest.first) if each is None else each[1]
+    first = tr.snapshot.get_key(keys.earliest.first) if each is None else each[1]
     ending = settle.Ending(tr, keys, ack) if ack else None
     scope = access.entry.scope(tr, first)
     if each is None and first.value < keys.request.end:
@@ -166,7 +164,7 @@ def _attempt(
     due = None if earliest is None else agenda.Reads(tr, scope, earliest)
     if ending and settle.settle(tr, scope, ending):
         # The next message of a key has become ready, and may be the first.
-        ready = snapshot.get_range(keys.ready.first, keys.ready.last, limit, False, mode)
+        ready = scan.first(tr, keys, limit)
     options = scope.options
     access.agenda = line.value < keys.request.end or (due is not None and due.some)
     access.common = scope.scheme != "staged" and not leads

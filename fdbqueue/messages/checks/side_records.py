@@ -6,16 +6,17 @@ They are compared with all messages at one version.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from ...errors import CorruptData, InvalidArgument
 from ...schema import due
 from ...schema.keys import TIDYING, QueueKeys, What
 from ...schema.leases import Lease
 from ...schema.records import Place
-from ...schema.rows import Kind
+from ...schema.rows import Kind, KindKeys
 from ...values.limits import Gate
 from ...values.model import parse_id
 from .. import lookup as places
@@ -58,8 +59,9 @@ def check(audit: Audit) -> None:
     messages = _gather(audit)
     if messages is None:
         return
-    _chunks(audit, messages)
-    _failures(audit, messages)
+    keys = audit.scope.keys
+    _orphans(audit, keys.chunk, messages.chunks, "chunks orphaned")
+    _orphans(audit, keys.failure, messages.failed, "attempts orphaned")
     _names(audit, messages)
     _pointers(audit, messages)
     _permits(audit, messages)
@@ -116,30 +118,18 @@ def _place(keys: QueueKeys, kind: Kind, kv: AnyRow) -> Place | None:
     return lease.position if kv.key == run.lease_key(keys, lease.position) else None
 
 
-def _chunks(audit: Audit, messages: Messages) -> None:
-    keys = audit.scope.keys
-    begin, stop = keys.chunk.rows.start, keys.chunk.rows.stop
-    # One key of each payload is enough, and skips its bytes.
+def _orphans(audit: Audit, kind: KindKeys[Any, Any], owners: Container[Any], what: str) -> None:
+    """Rows of a kind, under a first element that no message has: names and ids are never reused, so
+    nothing will ever own them. One key of each is enough, and skips its bytes."""
+    begin, stop = kind.rows.start, kind.rows.stop
     while row := next(audit.whole(slice(begin, stop), 1), None):
-        name, _ = keys.chunk.parse(row.key)
-        every = keys.chunk.under(name)
+        name = kind.parse(row.key)[0]
+        every = kind.under(name)
         begin = every.stop
-        if name not in messages.chunks:
-            # Names are never reused, so nothing will ever own them.
+        if name not in owners:
             clear = partial(audit.tr.clear_range, every.start, every.stop)
-            audit.report("chunks orphaned", name.hex(), "no message has them", clear)
-
-
-def _failures(audit: Audit, messages: Messages) -> None:
-    keys = audit.scope.keys
-    begin, stop = keys.failure.rows.start, keys.failure.rows.stop
-    while row := next(audit.whole(slice(begin, stop), 1), None):
-        message_id, _ = keys.failure.parse(row.key)
-        every = keys.failure.under(message_id)
-        begin = every.stop
-        if message_id not in messages.failed:
-            clear = partial(audit.tr.clear_range, every.start, every.stop)
-            audit.report("attempts orphaned", message_id, "no message has them", clear)
+            subject = name if isinstance(name, str) else name.hex()
+            audit.report(what, subject, "no message has them", clear)
 
 
 def _names(audit: Audit, messages: Messages) -> None:

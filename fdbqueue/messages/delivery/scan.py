@@ -13,10 +13,13 @@ BATCH_BYTES = 8_000_000
 """The most envelopes and payloads of a batch; a transaction takes 10,000,000 bytes."""
 
 
-def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
-    """Issue a snapshot read of as many rows; it reads on as it is iterated."""
-    ready = keys.ready.rows
-    return tr.snapshot.get_range(ready.start, ready.stop, limit, streaming_mode=mode(limit))
+def first(
+    tr: fdb.Transaction, keys: QueueKeys, limit: int, begin: bytes | None = None
+) -> fdb.FDBRange:
+    """Issue a snapshot read of as many rows, from the key ``begin`` on; it reads on as it is
+    iterated."""
+    ready = keys.ready
+    return tr.snapshot.get_range(begin or ready.first, ready.last, limit, False, mode(limit))
 
 
 def mode(limit: int) -> int:

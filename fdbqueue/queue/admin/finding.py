@@ -8,6 +8,7 @@ from itertools import islice
 
 from ...errors import InvalidArgument
 from ...messages import history, run
+from ...messages.delivery.scan import BATCH_BYTES
 from ...schema.keys import LOWEST
 from ...store.binding import fdb
 from ...values.model import Event, LeasedMessage, Message, MessageState
@@ -121,8 +122,8 @@ _READERS = {"leased": _leased, "dead": _dead}
 
 
 def lag(db: fdb.Database, queue: Queue, subscription: str, most: int = MAX_LAG) -> int:
-    """How many of the ready messages a subscription has still to see, up to ``most``. Snapshot
-    reads: no conflicts. Raises ``QueueNotFound``."""
+    """How many of the ready messages a subscription has still to see, up to ``most``, and of each
+    level as far as 8 MB go. Snapshot reads: no conflicts. Raises ``QueueNotFound``."""
     total, keys = 0, queue._keys
     for level in range(queue.options(db).levels):
 
@@ -133,12 +134,15 @@ def lag(db: fdb.Database, queue: Queue, subscription: str, most: int = MAX_LAG) 
             selector = wanted[0].selector if wanted else None
             within, now_ms = keys.ready_from(level, place), scope.now_ms(tr)
             rows = tr.snapshot.get_range(within.start, within.stop, limit=left)
-            found = (one.message for one in run.ready(keys, rows, within.start))
-            return sum(
-                selector is None
-                or selector.matches(each.envelope.properties(each.position), now_ms)
-                for each in islice(found, left)
-            )
+            count, room = 0, BATCH_BYTES
+            for one in islice(run.ready(keys, rows, within.start), left):
+                each = one.message
+                properties = each.envelope.properties(each.position)
+                count += selector is None or selector.matches(properties, now_ms)
+                room -= len(one.value)
+                if room < 0:
+                    break
+            return count
 
         if total < most:
             total += queue._read(db, read)
