@@ -39,6 +39,34 @@ def test_a_new_store_is_made_where_there_is_none(path: str) -> None:
     assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+def test_a_store_that_another_makes_meanwhile_is_one(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a file that its maker has only begun
+    begun = sqlite3.connect(path)
+    begun.execute("PRAGMA journal_mode = wal")
+    begun.close()
+    connect = store_module._open
+
+    # When the maker ends between two looks
+    def slowly(*given: str) -> Any:
+        connection = connect(*given)
+
+        def execute(statement: str) -> sqlite3.Cursor:
+            found = connection.execute(statement)
+            if "application_id" in statement:
+                monkeypatch.setattr(store_module, "_open", connect)
+                embedded.open_store(path)
+            return found
+
+        return SimpleNamespace(execute=execute, close=connection.close)
+
+    monkeypatch.setattr(store_module, "_open", slowly)
+    # Then it is not refused
+    embedded.check(path)
+    assert store_module._open is connect
+
+
 def test_a_file_that_is_something_else_is_refused_and_left_alone(path: str) -> None:
     Path(path).write_bytes(b"just a text, long enough to be looked at" * 40)
     before = Path(path).read_bytes()

@@ -164,6 +164,8 @@ def _check_identity(path: str) -> int:
     # One that may write would move the log into the file when it is closed.
     connection = _open(path, "ro")
     try:
+        # All at one instant: another process may be making the store.
+        connection.execute("BEGIN")
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
