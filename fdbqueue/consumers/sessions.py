@@ -21,7 +21,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..errors import CorruptData
-from ..schema.consumers import ConsumerRecord, ConsumerRef, Session, Work
+from ..schema.consumers import ConsumerRecord, ConsumerRef, Producing, Session, Work
 from ..schema.keys import QueueKeys, RootKeys
 from ..schema.leases import CLAIM_BYTES
 from ..store import world
@@ -92,10 +92,16 @@ def start(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> bytes:
 
 @transactional
 def beat(
-    tr: fdb.Transaction, root: RootKeys, clock: Clock, session: bytes, work: Sequence[Work] = ()
+    tr: fdb.Transaction,
+    root: RootKeys,
+    clock: Clock,
+    session: bytes,
+    work: Sequence[Work] = (),
+    *,
+    waits: Producing | None = None,
 ) -> tuple[bool, bool]:
-    """Give a sign of life, and tell what the workers do; returns whether the session lives, and
-    whether another may be dead.
+    """Give a sign of life, and tell what the workers do, or for what producers wait; returns
+    whether the session lives, and whether another may be dead.
 
     One round trip, three rows. Conflicts with being declared dead, and with the registration of
     consumers in the session.
@@ -110,7 +116,7 @@ def beat(
     record = Session.unpack(stored)
     if record.expired:
         return False, True
-    renewed = replace(record, version=at.version, wall_ms=at.wall_ms, work=tuple(work))
+    renewed = replace(record, version=at.version, wall_ms=at.wall_ms, work=tuple(work), waits=waits)
     tr[root.session(session)] = renewed.pack()
     del tr[root.session_expiry(_expires_at(record), session)]
     tr[root.session_expiry(_expires_at(renewed), session)] = b""
@@ -119,8 +125,8 @@ def beat(
 
 @transactional
 def listed(tr: fdb.Transaction, root: RootKeys) -> list[tuple[bytes, Session]]:
-    """All processes that have workers or other consumers, also dead ones that nobody has removed.
-    A snapshot read, no conflicts."""
+    """All processes that have workers or other consumers, or wait for room, also dead ones that
+    nobody has removed. A snapshot read, no conflicts."""
     every = root.session.rows
     found = []
     for kv in tr.snapshot.get_range(every.start, every.stop, limit=MAX_LISTED):

@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
-from ..messages.enqueue import admission, back_pressure
-from ..messages.enqueue.back_pressure import ROOM_SECONDS
+from ..messages.enqueue import admission
 from ..schema import once
 from ..store import tasks
 from ..store.binding import fdb
@@ -22,6 +21,8 @@ from ..values.durations import Seconds
 from ..values.model import Enqueued, Headers, NewMessage, OnConflict, T
 from ..values.options import DEFAULT_PRIORITY
 from ..values.serializers import Serializer
+from .bulk import back_pressure
+from .bulk.back_pressure import ROOM_SECONDS
 from .bulk.sharing import Sharing
 from .handle import Handle, Transactor
 from .validation import check_several, draft, drafts
@@ -139,7 +140,7 @@ class Enqueuing(Handle, Generic[T]):
                 return self._attempt(db, [given], resuming).ids[0]
             return sharing.enqueue(db, given)
 
-        return back_pressure.patiently(attempt, room)
+        return back_pressure.patiently(self, db, attempt, room)
 
     def _sharing(self) -> Sharing | None:
         """What the tasks of the caller's event loop share; None for a thread."""
@@ -182,7 +183,7 @@ class Enqueuing(Handle, Generic[T]):
         """Enqueue valid messages; waits for room, unless it is in the caller's transaction."""
         if isinstance(tr, fdb.Transaction):
             return self._put(tr, given)
-        return back_pressure.patiently(partial(self._attempt, tr, given), room)
+        return back_pressure.patiently(self, tr, partial(self._attempt, tr, given), room)
 
     def _attempt(
         self, db: fdb.Database, given: Sequence[admission.Draft], resuming: bool = False

@@ -49,11 +49,20 @@ MAX_RUNNING = 20
 """How many messages that it handles a worker names."""
 
 
+class Producing(Part, frozen=True):
+    """How many calls of a process wait for room in a full queue, and since when (wall clock,
+    milliseconds) the first one does."""
+
+    queue: str
+    calls: int
+    since_ms: int
+
+
 class Session(Stored, frozen=True):
-    """A process that has consumers, and its last sign of life.
+    """A process that has consumers, or waits for room, and its last sign of life.
 
     expired: whether it was declared dead; then its consumers are being removed. work: what its
-    workers do.
+    workers do. waits: of one without consumers, for what it waits.
     """
 
     host: str
@@ -63,6 +72,7 @@ class Session(Stored, frozen=True):
     wall_ms: int
     expired: bool = False
     work: tuple[Work, ...] = ()
+    waits: Producing | None = None
 
     @property
     def heartbeat(self) -> Moment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from fdbqueue.cli import trail
 from fdbqueue.cli.monitor import doctor, incidents
 from fdbqueue.cli.monitor.findings import OK, PROBLEM, WARNING
 from tests.acceptance.on_call import APP
-from tests.acceptance.running import Fdbq, Workers
-from tests.patience import eventually
+from tests.acceptance.running import Fdbq, Workers, start
+from tests.patience import DEADLINE, eventually
 
 LONG = ("SILENT_MS", "MISSED_MS", "STUCK_MS", "HELD_MS", "UNATTENDED_MS", "LATE_MS")
 
@@ -239,6 +240,29 @@ def test_a_queue_is_full(db: fdb.Database, name: str) -> None:
     queue.enqueue_many(db, [b"x"] * 2)
     state, detail, _ = told(db, name, "limits")
     assert (state, detail) == (PROBLEM, "it holds 2 of at most 2 messages")
+
+
+def test_a_producer_waits_for_room(
+    db: fdb.Database,
+    fdbq: Fdbq,
+    name: str,
+    environment: dict[str, str],
+    tmp_path: Path,
+    at_once: Callable[..., None],
+) -> None:
+    at_once("STUCK_MS")
+    queue = Queue.open(db, name)
+    queue.set_options(db, bounds=Bounds(messages=1, when_full="block"))
+    queue.enqueue(db, b"x")
+    producer = start(["enqueue", name, "y"], environment, tmp_path)
+    state, detail, _ = told(db, name, "producers")
+    who = f"1 call of {socket.gethostname()}:{producer.pid}, for"
+    assert (state, who in detail) == (WARNING, True)
+    assert who in fdbq.ok("queue", "show", name).out
+    fdbq.ok("message", "purge", name, "--all", "--yes")
+    producer.communicate(timeout=DEADLINE)
+    assert producer.returncode == 0
+    assert found(db, name, "producers") is None
 
 
 def test_the_audit_log_says_who_did_what_and_since_when_a_queue_is_paused(

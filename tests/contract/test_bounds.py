@@ -13,7 +13,8 @@ import pytest
 
 from fdbqueue import Bounds, Depth, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueFull
-from fdbqueue.messages.enqueue import admission, back_pressure
+from fdbqueue.messages.enqueue import admission
+from fdbqueue.queue.bulk import back_pressure
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from tests.patience import DEADLINE

@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Exit, Option
 
 import fdbqueue
 from fdbqueue.values import rates
 from fdbqueue.values.groups import Group
+
+if TYPE_CHECKING:
+    from fdbqueue.schema.consumers import Session
 
 from ...errors import CorruptData, QueueNotFound, StoreError
 from .. import context, terminal, trail
@@ -88,10 +91,10 @@ def examine(
     from fdbqueue.store.binding import DEFAULT
 
     findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db, full)]
-    processes = _processes(db)
-    findings += incidents.silent(processes)
+    sessions = consumers.processes(db)
+    findings += incidents.silent(_workers(db, sessions))
     checked = 0
-    for seen in _look(db, names, processes, full, repair):
+    for seen in _look(db, names, sessions, full, repair):
         findings += [seen] if isinstance(seen, Finding) else diagnosis.queue(seen)
         checked += 1
         update(checked)
@@ -149,7 +152,7 @@ def _pace(db: fdbqueue.fdb.Database) -> Finding:
     return diagnosis.pace((version - began[0]) / max(wall - began[1], 0.001))
 
 
-def _processes(db: fdbqueue.fdb.Database) -> list[Process]:
+def _workers(db: fdbqueue.fdb.Database, sessions: Sequence[Session]) -> list[Process]:
     now_ms, here = fdbqueue.Clock().now_ms(db), socket.gethostname()
     return [
         Process(
@@ -158,7 +161,8 @@ def _processes(db: fdbqueue.fdb.Database) -> list[Process]:
             each.work,
             _state(each.process) if each.host == here else "",
         )
-        for _, each in consumers.processes(db)
+        for each in sessions
+        if each.waits is None
     ]
 
 
@@ -174,7 +178,7 @@ def _state(process: int) -> str:
 def _look(
     db: fdbqueue.fdb.Database,
     names: Sequence[str],
-    processes: Sequence[Process],
+    sessions: Sequence[Session],
     full: bool,
     repair: bool,
 ) -> Iterator[Seen | Finding]:
@@ -183,7 +187,7 @@ def _look(
             if found.unreadable is not None:
                 yield diagnosis.unreadable(name, found.unreadable)
             else:
-                yield _seen(db, context.queue(name), found, processes, full, repair)
+                yield _seen(db, context.queue(name), found, sessions, full, repair)
         except QueueNotFound:  # it was deleted a moment ago
             continue
         except CorruptData as error:
@@ -194,7 +198,7 @@ def _seen(
     db: fdbqueue.fdb.Database,
     queue: fdbqueue.Queue,
     found: fdbqueue.queue.overview.Surveyed,
-    processes: Sequence[Process],
+    sessions: Sequence[Session],
     full: bool,
     repair: bool,
 ) -> Seen:
@@ -209,7 +213,7 @@ def _seen(
         depth=found.depth,
         overdue_ms=[now_ms - each.delivery.expires_at_ms for each in held if each.expired],
         paused_by=trail.paused_by(db, queue.name) if found.options.paused else "",
-        scene=_scene(db, queue, found, processes, held, now_ms),
+        scene=_scene(db, queue, found, sessions, held, now_ms),
         target_exists=target is None
         or bool(fdbqueue.survey(db, [target], root=context.subspace())),
         staged=[
@@ -224,7 +228,7 @@ def _scene(
     db: fdbqueue.fdb.Database,
     queue: fdbqueue.Queue,
     found: fdbqueue.queue.overview.Surveyed,
-    processes: Sequence[Process],
+    sessions: Sequence[Session],
     held: Sequence[fdbqueue.LeasedMessage],
     now_ms: int,
 ) -> Scene:
@@ -263,10 +267,10 @@ def _scene(
         consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in living),
         now_ms=now_ms,
         works=[
-            (process.place, work)
-            for process in processes
-            if process.silent_ms <= incidents.SILENT_MS
-            for work in process.works
+            (f"{each.host}:{each.process}", work)
+            for each in sessions
+            if now_ms - each.wall_ms <= incidents.SILENT_MS
+            for work in each.work
             if work.queue == queue.name
         ],
         errors=Counter(
@@ -281,6 +285,7 @@ def _scene(
             if each.next_ms is not None and not each.paused
         ],
         groups=[each for each in queue.groups.list(db, SAMPLE) if _waits_in_vain(each)],
+        producing=consumers.producing(sessions, queue.name, now_ms, incidents.STUCK_MS),
         unread=[(name, count) for name, count in lags if count],
     )
 

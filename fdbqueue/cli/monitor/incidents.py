@@ -55,7 +55,8 @@ class Scene(Struct, frozen=True):
     often each of the newest errors comes. deadly: messages at which processes died: the id, how
     many, and the state. held: what waits for keys and limits. last_ms: when the last ready message
     can be taken by the queue's rate. late: schedules, and how late each is. groups: those that wait
-    in vain. unread: subscriptions without a reader, and how many messages they have not seen.
+    in vain. producing: who has waited for long for room in it. unread: subscriptions without a
+    reader, and how many messages they have not seen.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Scene(Struct, frozen=True):
     last_ms: int | None = None
     late: Sequence[tuple[str, int]] = ()
     groups: Sequence[Group] = ()
+    producing: Sequence[str] = ()
     unread: Sequence[tuple[str, int]] = ()
 
 
@@ -94,7 +96,8 @@ def silent(processes: Sequence[Process]) -> Iterator[Finding]:
 
 def of(seen: Scene) -> Iterator[Finding]:
     """What is wrong with a queue."""
-    for check in (_no_worker, _stuck, _failing, _deadly, _held, _late, _groups, _unread):
+    checks = (_no_worker, _stuck, _failing, _deadly, _held, _late, _groups, _producing, _unread)
+    for check in checks:
         yield from check(seen)
 
 
@@ -216,6 +219,13 @@ def _groups(seen: Scene) -> Iterator[Finding]:
             detail = f"group {each.name} waits for {dead} that died or ended otherwise"
             advice = f"fdbq message retry {quoted} --all; or fdbq group forget {quoted} {each.name}"
         yield Finding(PROBLEM, "groups", seen.name, detail, advice)
+
+
+def _producing(seen: Scene) -> Iterator[Finding]:
+    if seen.producing:
+        detail = f"producers wait for room: {'; '.join(seen.producing[:3])}"
+        advice = f"start workers, or raise its bounds: fdbq queue show {shlex.quote(seen.name)}"
+        yield Finding(WARNING, "producers", seen.name, detail, advice)
 
 
 def _unread(seen: Scene) -> Iterator[Finding]:

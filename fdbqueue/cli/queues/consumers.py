@@ -81,20 +81,39 @@ def list_(
     listings.show(look, output)
 
 
-def processes(db: fdbqueue.fdb.Database) -> list[tuple[bytes, fdbqueue.schema.consumers.Session]]:
-    """The processes that have workers, or other consumers, by host and number."""
+def processes(db: fdbqueue.fdb.Database) -> list[fdbqueue.schema.consumers.Session]:
+    """The processes that have workers or other consumers, or wait for room, by host and number."""
     from fdbqueue.consumers import sessions
     from fdbqueue.queue.handle import composed
     from fdbqueue.schema.keys import RootKeys
 
     root = RootKeys(context.subspace())
     found = composed(db, root.once, sessions.listed, root, wrote=lambda _: False)
-    return sorted(found, key=lambda each: (each[1].host, each[1].process))
+    return sorted((each for _, each in found), key=lambda each: (each.host, each.process))
+
+
+def producing(
+    processes: Sequence[fdbqueue.schema.consumers.Session],
+    queue: str,
+    now_ms: int,
+    least_ms: int = 0,
+) -> list[str]:
+    """The living processes whose producers have waited so long for room in a queue."""
+    return [
+        f"{terminal.count(each.waits.calls, 'call')} of {each.host}:{each.process}, "
+        f"for {terminal.age(now_ms - each.waits.since_ms)}"
+        for each in processes
+        if each.waits is not None
+        and each.waits.queue == queue
+        and now_ms - each.waits.since_ms > least_ms
+        and now_ms - each.wall_ms <= STALE_SECONDS * 1000
+    ]
 
 
 def _processes(db: fdbqueue.fdb.Database, page: Page) -> listings.View:
     now_ms = fdbqueue.Clock().now_ms(db)
-    named = [(f"{each.host}:{each.process}", each) for _, each in processes(db)]
+    every = [each for each in processes(db) if each.waits is None]
+    named = [(f"{each.host}:{each.process}", each) for each in every]
     found, more = listings.page(named, lambda each: each[0], "process", page)
     rows = [
         (

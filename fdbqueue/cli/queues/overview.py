@@ -16,7 +16,7 @@ from fdbqueue.values.options import QueueOptions
 from ...errors import QueueNotFound
 from .. import context, json_schema, listings, terminal, trail
 from ..parameters import Limit, ListOutput, Output, QueueName, grouped
-from . import options
+from . import consumers, options
 
 LOOKED_AT, SHOWN = 1_000, 10
 """At how many keys and limits with a backlog it looks, and how many it shows."""
@@ -177,7 +177,7 @@ def show(name: QueueName, *, output: Output) -> None:
 
         found = of(db, queue)
         if found.unreadable is not None:
-            return _fields(name, found, 0, None, [], "")
+            return _fields(name, found, 0, None, [], "", [])
         staged = queue.streams.undecided(db)
         coming = None
         if found.options.rate is not None:
@@ -185,7 +185,8 @@ def show(name: QueueName, *, output: Output) -> None:
         rows = sum(sink.rows for sink in staged.values())
         waits = backlogs(db, queue) if found.depth.waiting else []
         by = trail.paused_by(db, name).strip(" ,") if found.options.paused else ""
-        return _fields(name, found, rows, coming, waits, by)
+        waiting = consumers.producing(consumers.processes(db), name, fdbqueue.Clock().wall_ms())
+        return _fields(name, found, rows, coming, waits, by, waiting)
 
     listings.show(look, output)
 
@@ -249,9 +250,11 @@ def _fields(
     coming: float | None,
     waits: Sequence[Backlog],
     paused: str,
+    producing: Sequence[str],
 ) -> listings.View:
     """A queue. paused: since when it is, and by whom, if that is known. coming: in how many seconds
-    its rate lets the next message be taken; None if it does so now."""
+    its rate lets the next message be taken; None if it does so now. producing: who
+    waits for room."""
     stored = found.options
     limit = stored.max_in_flight
     in_flight = [] if limit is None else [("in flight", f"{found.depth.leased:,} of {limit:,}")]
@@ -271,6 +274,7 @@ def _fields(
             *in_flight,
             *([("next by its rate", paced)] if stored.rate is not None else []),
             *([("staged rows", f"{staged:,} (fdbq stream list)")] if staged else []),
+            *(("waits for room", each) for each in producing),
             *((each.gate, f"{each.waiting:,} {each.why}") for each in waits),
         ],
         {
@@ -281,6 +285,7 @@ def _fields(
             "staged": staged,
             "next_seconds": coming,
             "waits": [asdict(each) for each in waits],
+            "producing": producing,
             "levels": {str(level): asdict(depth) for level, depth in levels},
         },
         listings.table(

@@ -25,7 +25,6 @@ from ...errors import (
     QueueError,
     Unfinished,
 )
-from ...messages.enqueue.back_pressure import ROOM_SECONDS
 from ...messages.transaction_budget import weight
 from ...schema.envelope import Envelope
 from ...store import binding, world
@@ -38,6 +37,7 @@ from ...values.options import QueueOptions
 from ..enqueue import MAX_BATCH, Enqueuing
 from ..validation import draft
 from . import batches
+from .back_pressure import ROOM_SECONDS
 from .pending import Pending, Sent
 
 log = logging.getLogger("fdbqueue.producer")

@@ -9,9 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...errors import InvalidArgument
-from ...messages.enqueue import back_pressure, level_order
+from ...messages.enqueue import level_order
 from ...messages.enqueue.admission import Draft
-from ...messages.enqueue.back_pressure import ROOM_SECONDS
 from ...messages.groups import callbacks, inspection, members
 from ...messages.transaction_budget import STEP_BYTES, fitting
 from ...schema.records import Callback, GroupRecord
@@ -23,6 +22,8 @@ from ...values.groups import Group, Then, ThenOn
 from ...values.model import Enqueued, NewMessage, T
 from ...values.options import check_behind, check_name
 from ...values.schedules import check_choice
+from ..bulk import back_pressure
+from ..bulk.back_pressure import ROOM_SECONDS
 from ..enqueue import MAX_BATCH, Enqueuing
 from ..handle import Handle, Transactor
 from ..validation import check_inline, check_several, draft
@@ -104,7 +105,10 @@ def enqueue_many(
     grouped, done = list[str](), 0
     while done < len(drafts):
         done, ids = back_pressure.patiently(
-            lambda _: queue._run(tr, _put, queue, follows, named, given, drafts, None), room
+            queue,
+            tr,
+            lambda _: queue._run(tr, _put, queue, follows, named, given, drafts, None),
+            room,
         )
         grouped += ids
     return Enqueued(grouped, len(grouped), named)

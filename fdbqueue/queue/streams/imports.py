@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from ...errors import InvalidArgument, TakenOver
-from ...messages.enqueue import back_pressure
 from ...schema import once
 from ...store.binding import fdb
 from ...values.durations import Seconds
 from ...values.model import Enqueued, NewMessage
 from ...values.options import check_name
+from ..bulk import back_pressure
 from ..continuations.groups import enqueue_many
 from ..enqueue import Enqueuing
 from ..handle import Transactor
@@ -75,7 +75,7 @@ class Import:
             return ids
 
         run = partial(once.run, db, self._queue._keys.once, put)
-        return back_pressure.patiently(lambda _: run(), room)
+        return back_pressure.patiently(self._queue, db, lambda _: run(), room)
 
     def forget(self, tr: Transactor) -> None:
         """Remove the place: the import then starts over."""

@@ -20,7 +20,7 @@ from ...errors import (
     SinkUnfinished,
     TransactionTooLarge,
 )
-from ...messages.enqueue import back_pressure, level_order
+from ...messages.enqueue import level_order
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
 from ...schema.envelope import PLAIN_INLINE_LIMIT, Envelope
@@ -32,6 +32,7 @@ from ...values.content import check_headers, check_payload
 from ...values.durations import Seconds
 from ...values.model import BYTES, Headers, NewMessage
 from ...values.options import QueueOptions, check_name
+from ..bulk import back_pressure
 from ..handle import Handle, Transactor
 from ..validation import draft
 
@@ -124,7 +125,7 @@ class Sink:
                 return queue._run(db, partial(step, resuming=resuming))
 
             try:
-                state = back_pressure.patiently(publish, room)
+                state = back_pressure.patiently(queue, db, publish, room)
             except TransactionTooLarge:
                 if not pace.slow_down():
                     raise
