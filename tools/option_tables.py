@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import fields
 
 from fdbqueue import QueueOptions
-from fdbqueue.queue.keys.keys import Key
+from fdbqueue.queue.keys.message_keys import Key
 from fdbqueue.queue.subscriptions import Subscriptions
 from fdbqueue.schema.consumers import Definition
 from fdbqueue.spark.source.settings import Option

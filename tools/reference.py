@@ -16,7 +16,7 @@ import option_tables
 from aio_stubs import TARGET, stubs
 
 from fdbqueue import Fail, Producer, Run, Take, Worker
-from fdbqueue.consumers.states import MOVES
+from fdbqueue.consumers.consumer_states import MOVES
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.spark.source import settings
 from fdbqueue.values.states import TRANSITIONS, State

@@ -18,7 +18,7 @@ from ..worker.handler_threads import HandlerThreads, too_late
 from ..worker.handlers import Jobs
 from ..worker.health import Loop
 from ..worker.health.loops import TURN_SECONDS
-from ..worker.state import Job, Look, State
+from ..worker.shared_state import Job, Look, State
 from .driver import Running
 from .transactions import Transaction
 

@@ -11,7 +11,7 @@ from ..queue import batch, dead_letters, jobs, line, queue, subscription, subscr
 from ..queue.admin import admin
 from ..queue.bulk import producer
 from ..queue.continuations import groups
-from ..queue.keys import keys, limits
+from ..queue.keys import message_keys, shared_limits
 from ..queue.schedules import schedules
 from ..queue.streams import imports, plans, sinks, streams
 from ..values.durations import Seconds
@@ -73,35 +73,35 @@ class Plans(Twin):
     """The plans of a queue."""
 
 
-@twin(keys.Keys)
+@twin(message_keys.Keys)
 class Keys(Twin):
     """The keys of a queue."""
 
-    blocking: keys.Keys
+    blocking: message_keys.Keys
 
     def __getitem__(self, key: str) -> Key:
         return Key.of(self.blocking[key])
 
 
-@twin(keys.Key)
+@twin(message_keys.Key)
 class Key(Twin):
     """One key of a queue."""
 
 
-@twin(limits.Limits)
+@twin(shared_limits.Limits)
 class Limits(Twin):
     """The limits that the queues of a root share."""
 
-    blocking: limits.Limits
+    blocking: shared_limits.Limits
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(limits.Limits(*args, **kwargs))
+        super().__init__(shared_limits.Limits(*args, **kwargs))
 
     def __getitem__(self, limit: tuple[str, str]) -> SharedLimit:
         return SharedLimit.of(self.blocking[limit])
 
 
-@twin(limits.SharedLimit)
+@twin(shared_limits.SharedLimit)
 class SharedLimit(Twin):
     """One limit that queues share."""
 

@@ -23,10 +23,10 @@ from ..queue.bulk.producer import Producing
 from ..queue.consume import Leasing, Receiving
 from ..queue.continuations.groups import Groups as _Groups
 from ..queue.dead_letters import DeadLetters as _DeadLetters
-from ..queue.keys.keys import Key as _Key
-from ..queue.keys.keys import Keys as _Keys
-from ..queue.keys.limits import Limits as _Limits
-from ..queue.keys.limits import SharedLimit as _SharedLimit
+from ..queue.keys.message_keys import Key as _Key
+from ..queue.keys.message_keys import Keys as _Keys
+from ..queue.keys.shared_limits import Limits as _Limits
+from ..queue.keys.shared_limits import SharedLimit as _SharedLimit
 from ..queue.line import Line as _Line
 from ..queue.queue import Queue as _Queue
 from ..queue.schedules.schedules import Schedules as _Schedules
@@ -36,7 +36,7 @@ from ..queue.streams.planner import Planner
 from ..queue.streams.plans import Plans as _Plans
 from ..queue.streams.sinks import Sink as _Sink
 from ..queue.streams.streams import Streams as _Streams
-from ..queue.subscription.handle import Subscription as _Subscription
+from ..queue.subscription.subscription_handle import Subscription as _Subscription
 from ..queue.subscriptions import Subscriptions as _Subscriptions
 from ..queue.subscriptions import Terms
 from ..schema.streams import Attempt

@@ -21,7 +21,7 @@ from ..worker.channel import Channel as BlockingChannel
 from ..worker.handler_threads import HandlerThreads
 from ..worker.handlers import suspends
 from ..worker.health import Address
-from ..worker.state import State
+from ..worker.shared_state import State
 from ..worker.terms import FAIL, RUN, TAKE, Fail, Run, Take
 from . import driver
 from .channel import Channel

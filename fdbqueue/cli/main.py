@@ -47,15 +47,15 @@ COMMANDS = {
 """The module of each command; its function has the command's name."""
 GROUPS = {
     "worker": "worker",
-    "queue": "queues.commands",
-    "message": "messages.commands",
-    "schedule": "queues.schedules",
-    "group": "queues.groups",
-    "limit": "queues.limits",
-    "subscription": "queues.subscriptions",
-    "stream": "streams.commands",
+    "queue": "queues.queue",
+    "message": "messages.message",
+    "schedule": "queues.schedule",
+    "group": "queues.group",
+    "limit": "queues.limit",
+    "subscription": "queues.subscription",
+    "stream": "streams.stream",
     "metrics": "monitor.metrics",
-    "debug": "debug.commands",
+    "debug": "debug.debug",
 }
 """The module of each group of commands; the group is its ``app``."""
 
@@ -239,7 +239,7 @@ def _report(error: BaseException) -> int:
     if type(error).__name__ == "FDBError":
         terminal.print_error(f"the database returned an error: {error}")
         return 1
-    if type(error).__module__ == "fdbqueue.store.embedded.errors":
+    if type(error).__module__ == "fdbqueue.store.embedded.store_errors":
         terminal.print_error(str(error))
         return 1
     terminal.print_internal_error(error)

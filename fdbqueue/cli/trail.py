@@ -56,7 +56,7 @@ def who() -> str:
 
 
 def _note(action: str, given: Mapping[str, Any]) -> None:
-    from fdbqueue.queue.handle import composed
+    from fdbqueue.queue.queue_base import composed
     from fdbqueue.schema import audit_log
     from fdbqueue.schema.keys import RootKeys
     from fdbqueue.schema.records import AuditLine
@@ -85,7 +85,7 @@ def _note(action: str, given: Mapping[str, Any]) -> None:
 
 def paused_by(db: fdbqueue.fdb.Database, name: str) -> str:
     """Since when a queue is paused, and by whom, as the audit log says; empty if it does not."""
-    from fdbqueue.queue.handle import composed
+    from fdbqueue.queue.queue_base import composed
     from fdbqueue.schema import audit_log
     from fdbqueue.schema.keys import RootKeys
 

@@ -14,11 +14,11 @@ from typer import Argument, Exit, Option, Typer
 
 from ..values.verdicts import folded
 from . import json_schema, terminal
-from .queues import consumers
+from .queues import worker_list
 
 if TYPE_CHECKING:
     from ..worker.health import Address
-    from ..worker.processes.place import Place
+    from ..worker.processes.membership import Place
 
 
 LogFormat = Literal["text", "json"]
@@ -84,7 +84,7 @@ app = Typer(
     "fdbq worker run MODULE:NAME.",
     no_args_is_help=True,
 )
-app.command("list")(consumers.list_)
+app.command("list")(worker_list.list_)
 
 
 @app.command()

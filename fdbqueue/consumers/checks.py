@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..messages.checks.audit import Audit
+from ..messages.checks.verification import Audit
 from ..schema.consumers import ConsumerRecord, ConsumerRef, Listed, Request
 from ..schema.keys import QueueKeys
 from . import registry, sessions, wakeups
+from .consumer_states import ConsumerState
 from .line import remove
-from .states import ConsumerState
 
 
 def consumers(audit: Audit, begin: bytes) -> bytes:

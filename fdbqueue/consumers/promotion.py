@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..errors import ExpiredBacklog
 from ..messages import agenda
-from ..messages.delivery import lease_expiry, limits
+from ..messages.delivery import lease_expiry, queue_limits
 from ..messages.transaction_budget import Done
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -65,7 +65,7 @@ def promote_all(
     for _ in range(MAX_STEPS):
         step = promote(tr, scope, issued, shared=shared)
         done = done.plus(step)
-        if not step.moved or (done.ready and not every and not limits.crowded(tr, scope)):
+        if not step.moved or (done.ready and not every and not queue_limits.crowded(tr, scope)):
             return done
         if not done.fits:
             break

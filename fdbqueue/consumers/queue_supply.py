@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from ..messages import run, time_to_live
-from ..messages.delivery import head, lease, limits, scan
+from ..messages.delivery import head, lease, queue_limits, scan
 from ..messages.delivery import take as taking
 from ..messages.delivery.shares import Shares
 from ..messages.transaction_budget import NOTHING_DONE
@@ -61,7 +61,7 @@ class QueueSupply:
         Disposes of expired messages on the way. A paused queue has no messages."""
         if not shares.demand or scope.options.paused:
             return Offered(exhausted=shares.demand > 0)
-        shares.left = room = limits.room(tr, scope, shares.demand)
+        shares.left = room = queue_limits.room(tr, scope, shares.demand)
         limited = room < shares.demand
         if not room:
             return Offered(exhausted=True, limited=True)
@@ -140,7 +140,7 @@ def take(
             done = done.plus(promoted)
             if promoted.changed:
                 issued = look(tr, scope, demand)
-        wanted = limits.room(tr, scope, demand.max_messages)
+        wanted = queue_limits.room(tr, scope, demand.max_messages)
         if not wanted:
             return []
         beside = done.excess + settled * scope.keys.lease_bytes

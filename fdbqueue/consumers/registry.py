@@ -23,7 +23,7 @@ from ..store import world
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND, Moment
 from . import line, sessions, wakeups
-from .states import ConsumerState
+from .consumer_states import ConsumerState
 
 MAX_SUPERIORS = 100
 """Consumers of higher priority that one transaction reads."""

@@ -33,14 +33,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import CorruptData
-from ..messages.delivery import limits
-from ..schema.changes import ONE
+from ..messages.delivery import queue_limits
+from ..schema.change_counters import ONE
 from ..schema.consumers import ConsumerRecord, ConsumerRef, Listed
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from . import sessions
-from .states import ConsumerState
+from .consumer_states import ConsumerState
 from .watching import Signal, Watched
 
 MAX_WOKEN = 100
@@ -237,7 +237,7 @@ def _freed(tr: fdb.Transaction, scope: Scope) -> Signal:
 
     The caller has taken what it takes. One round trip, none in a queue without a limit.
     """
-    if not limits.crowded(tr, scope):
+    if not queue_limits.crowded(tr, scope):
         return ()
     return (Watched(scope.keys.in_flight, tr.snapshot.get(scope.keys.in_flight).value),)
 

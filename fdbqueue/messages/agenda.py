@@ -18,9 +18,9 @@ from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 from . import place, time_to_live
-from .delivery import limits, promotion, results
+from .delivery import promotion, queue_limits, results
 from .enqueue import dedup
-from .groups import inspection as groups
+from .groups import group_state as groups
 from .slots import hand_over, rates
 from .transaction_budget import SIDE_BYTES, Done
 
@@ -233,7 +233,7 @@ def next_seconds(tr: fdb.Transaction, scope: Scope, reads: Coming) -> float | No
         version, _ = scope.keys.expiry.parse(kv.key)
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND
         times.append(max(by_version, (unpack_expiry(kv.value)[0] - now_ms) / 1000))
-    paced = limits.next_seconds(tr, scope)
+    paced = queue_limits.next_seconds(tr, scope)
     if paced is not None:
         times.append(paced)
     return max(0.0, min(times)) if times else None

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..errors import CorruptData, InvalidArgument
+from ..schema.key_kinds import Kind
 from ..schema.keys import QueueKeys
 from ..schema.records import DeadRecord, Place, Turn, unpack_id
-from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.limits import Gate
@@ -24,7 +24,7 @@ from ..values.states import End, State
 from . import (
     dead_letters,
     editing,
-    inspection,
+    listing,
     lookup,
     payloads,
     place,
@@ -115,7 +115,7 @@ def page(
     found: list[Found] = []
     keys = scope.keys
     read = tr.snapshot.get_range(begin, end, limit=most)
-    for size, one in inspection.opened(scope, kind, read, begin):
+    for size, one in listing.opened(scope, kind, read, begin):
         found.append(one)
         room -= size
         if room < 0 or len(found) == most:

@@ -31,7 +31,7 @@ from ..values.model import Delivery, Position
 from ..values.options import QueueOptions
 from ..values.states import ACK, DEQUEUE, ENDINGS, End, State
 from . import dead_letters, lookup, payloads, run, transitions
-from .delivery import failures, limits
+from .delivery import failures, queue_limits
 from .delivery.failures import Failed
 from .enqueue import delayed, last_values
 from .lookup import Found
@@ -249,7 +249,7 @@ def dequeue(
     # Read before the messages end, which removes their chunks.
     loaded = payloads.load(messages, payloads.reads(tr, scope.keys, messages))
     if loaded:
-        limits.count(tr, scope, len(loaded), leases=False)
+        queue_limits.count(tr, scope, len(loaded), leases=False)
     run.remove(tr, scope.keys, run.pieces(scope.keys, loaded), cut=True)
     transitions.record(tr, scope, DEQUEUE, loaded)
     return loaded

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from ..schema import changes, counters, due, once
+from ..schema import change_counters, counters, due, once
 from ..schema.keys import What
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.states import SCHEDULE, State, Transition
 from . import history, payloads
-from .delivery import failures, limits, results
+from .delivery import failures, queue_limits, results
 from .groups import members as groups
 from .slots import hand_over
 
@@ -47,7 +47,7 @@ def record(
     once.change(tr, scope.keys)
     counters.add(tr, scope.keys, totals)
     if scope.options.max_in_flight is not None and transition.source is State.LEASED:
-        limits.freed(tr, scope)
+        queue_limits.freed(tr, scope)
     if not messages:
         return 0
     return sum([step(tr, scope, transition, messages) or 0 for step in STEPS.values()])
@@ -65,7 +65,7 @@ def announce(
     for."""
     ready = [each for each in messages if each.turn is None]
     if ready and transition.target is State.READY:
-        changes.announce(tr, scope, ready)
+        change_counters.announce(tr, scope, ready)
 
 
 def remove_chunks(

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ..consumers import sessions
-from ..consumers.states import ConsumerState
+from ..consumers.consumer_states import ConsumerState
 from ..errors import QueueNotFound
 from ..queue.admin import finding
 from ..queue.queue import Queue
@@ -23,8 +23,8 @@ from ..values import durations, rates
 from ..values.content import check_count
 from ..values.durations import Seconds
 from ..values.states import ENDS, State
-from . import snapshots
-from .snapshots import MOST_KEYS, Snapshot
+from . import scrape_reads
+from .scrape_reads import MOST_KEYS, Snapshot
 
 MOST_QUEUES = 1_000
 TIMEOUT_SECONDS = 10.0
@@ -83,7 +83,7 @@ class QueueCollector(Collector):
         known["left out"] = max(0, len(queues) - self._most)
         for start in range(0, min(len(queues), self._most), BATCH):
             some = queues[start : min(start + BATCH, self._most)]
-            read = partial(snapshots.take, queues=some)
+            read = partial(scrape_reads.take, queues=some)
             keys = RootKeys(some[0]._root, self._timeout).once
             for found in once.run(self._db, keys, read, wrote=lambda _: False):
                 known["unreadable" if found is None else "shown"] += 1

@@ -27,7 +27,7 @@ from . import matching
 from .admin.housekeeping import past_backlog
 from .batch import Batch
 from .enqueue import Enqueuing
-from .handle import (
+from .queue_base import (
     Handle,
     Transactor,
     check_leaseless,

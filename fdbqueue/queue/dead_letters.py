@@ -6,7 +6,7 @@ from ..messages import dead_letters, lookup
 from ..store.binding import fdb
 from ..values.content import check_count
 from ..values.model import DeadMessage, MessageState
-from .handle import Handle, Transactor
+from .queue_base import Handle, Transactor
 
 MAX_LISTED = 10_000
 

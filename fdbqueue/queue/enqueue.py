@@ -23,8 +23,8 @@ from ..values.options import DEFAULT_PRIORITY
 from ..values.serializers import Serializer
 from .bulk import back_pressure
 from .bulk.back_pressure import ROOM_SECONDS
-from .bulk.sharing import Sharing
-from .handle import Handle, Transactor
+from .bulk.shared_transaction import Sharing
+from .queue_base import Handle, Transactor
 from .validation import check_several, draft, drafts
 
 MAX_BATCH = 10_000

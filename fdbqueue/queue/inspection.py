@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidArgument
 from ..messages import history as events
-from ..messages import inspection as waiting
+from ..messages import listing as waiting
 from ..messages import lookup
 from ..messages.delivery import scan
 from ..schema import counters
@@ -17,7 +17,7 @@ from ..values.backoff import MAX_DELAY_SECONDS
 from ..values.content import check_count, check_place
 from ..values.durations import Seconds
 from ..values.model import Depth, Event, Message, MessageState
-from .handle import Handle, Transactor
+from .queue_base import Handle, Transactor
 from .selection import Match, predicate
 
 MAX_LISTED = 10_000

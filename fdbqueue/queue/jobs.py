@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 from ..errors import InvalidArgument
 from ..values.model import MessageTerms
 from ..values.options import check_name
-from .handle import Transactor
+from .queue_base import Transactor
 
 if TYPE_CHECKING:
     from .enqueue import Enqueuing

@@ -11,7 +11,7 @@ from ..store.binding import fdb
 from ..values.durations import Seconds, patience
 from ..values.model import Delivery
 from .admin.housekeeping import past_backlog
-from .handle import Handle, Transactor
+from .queue_base import Handle, Transactor
 
 
 class Line:

@@ -11,7 +11,7 @@ from ..consumers import promotion, wakeups, watching
 from ..consumers.registry import new_id
 from ..errors import QueueError, TransactionTooLarge
 from ..messages import agenda, settle
-from ..messages.delivery import limits
+from ..messages.delivery import queue_limits
 from ..messages.run import Held
 from ..schema import once
 from ..schema.consumers import ConsumerRef, Definition
@@ -24,7 +24,7 @@ from ..subscriptions.acquire import Found
 from ..subscriptions.cursors import MAX_SCANNED
 from ..values.selector import Selector
 from .admin.housekeeping import past_backlog
-from .handle import Handle, Transactor
+from .queue_base import Handle, Transactor
 
 R = TypeVar("R")
 
@@ -171,7 +171,7 @@ def first(
     ) -> tuple[Scope, Found, bool]:
         scope = queue._scope(tr)
         promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
-        room = 0 if scope.options.paused else limits.room(tr, scope, limit, leases=leases)
+        room = 0 if scope.options.paused else queue_limits.room(tr, scope, limit, leases=leases)
         if not room:
             return scope, Found([], True, {}), False
         return scope, acquire.first(tr, scope, wanted, room, strict=strict, resume=resume), False

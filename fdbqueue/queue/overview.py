@@ -10,7 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from ..consumers import registry, sessions
-from ..consumers.states import ConsumerState
+from ..consumers.consumer_states import ConsumerState
 from ..consumers.watching import Watch
 from ..errors import CorruptData
 from ..messages.delivery import age
@@ -23,7 +23,7 @@ from ..values import durations
 from ..values.durations import Seconds
 from ..values.model import Depth
 from ..values.options import QueueOptions, check_name
-from .handle import Transactor, composed
+from .queue_base import Transactor, composed
 
 NAMES = 10_000
 """How many names of queues one transaction reads."""

@@ -29,17 +29,17 @@ from .admin import housekeeping
 from .continuations import groups as grouping
 from .continuations import results
 from .enqueue import Enqueuing
-from .handle import Transactor, composed
 from .jobs import Job, R, V
 from .line import Line
+from .queue_base import Transactor, composed
 
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .admin.admin import Admin
     from .bulk.producer import Producer, Producing
     from .continuations.groups import Groups
     from .dead_letters import DeadLetters
-    from .keys.keys import Keys
-    from .keys.limits import Limits
+    from .keys.message_keys import Keys
+    from .keys.shared_limits import Limits
     from .schedules.schedules import Schedules
     from .streams.streams import Streams
     from .subscriptions import Subscriptions
@@ -359,14 +359,14 @@ class Queue(Enqueuing[T]):
     @property
     def keys(self) -> Keys:
         """The keys of the queue: their limits, and who waits for whom."""
-        from .keys.keys import Keys
+        from .keys.message_keys import Keys
 
         return Keys(self)
 
     @property
     def limits(self) -> Limits:
         """The limits that the queues of the root share."""
-        from .keys.limits import Limits
+        from .keys.shared_limits import Limits
 
         return Limits(self._root, clock=self._clock, timeout=self._keys.once.timeout)
 

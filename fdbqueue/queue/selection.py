@@ -16,8 +16,8 @@ from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages import selection
 from ..messages.selection import Page
+from ..schema.key_kinds import Kind
 from ..schema.keys import QueueKeys
-from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.content import check_count
@@ -25,7 +25,7 @@ from ..values.durations import Seconds
 from ..values.model import NOT_AN_ID, Message, Progress
 from ..values.selector import Selector
 from ..values.states import State
-from .handle import Handle, Transactor, finished
+from .queue_base import Handle, Transactor, finished
 from .validation import check_terms, due
 
 Ids = str | Iterable[str] | None

@@ -29,7 +29,7 @@ from ..values.options import check_lease
 from ..values.verdicts import Reject, Retry, Snooze, text, trace
 from .continuations import results
 from .enqueue import Enqueuing
-from .handle import Handle, Transactor, checked, composed
+from .queue_base import Handle, Transactor, checked, composed
 
 B = TypeVar("B", bound=Together)
 

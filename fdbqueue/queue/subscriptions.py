@@ -10,13 +10,13 @@ from ..messages import payloads
 from ..schema.consumers import Definition, Mode
 from ..schema.keys import LOWEST
 from ..store.binding import fdb
-from ..subscriptions import browse, registry
+from ..subscriptions import browse, creation
 from ..subscriptions.cursors import behind
 from ..subscriptions.start_position import FIRST, StartPosition
 from ..values.model import Message
 from ..values.options import check_name
 from ..values.selector import Selector
-from .handle import Handle, Transactor, composed
+from .queue_base import Handle, Transactor, composed
 from .subscription import Subscription
 from .validation import check_terms
 
@@ -77,8 +77,8 @@ class Subscriptions:
                     return known, False
             if not create:
                 raise NotFound(kind="subscription", queue=self._queue.name, name=name)
-            registry.store(tr, scope, wanted)
-            registry.rewind(tr, scope, name)
+            creation.store(tr, scope, wanted)
+            creation.rewind(tr, scope, name)
             start.seek(tr, scope, name)
             return wanted, True
 

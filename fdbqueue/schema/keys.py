@@ -1,8 +1,8 @@
 """Where everything is stored: the one table of keys, and what is prepared of them.
 
 One queue is one subspace. The first element of a key is a small integer, so that keys stay short.
-The other elements, and what is stored, are those of a row of the table; ``rows`` packs and parses
-by it. ``codec`` describes the values.
+A row of the table says what the other elements are, and what is stored; ``key_kinds`` packs and
+parses by it. ``codec`` describes the values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..values.limits import Gate as _Gate
 from ..values.model import RANDOM_BYTES, HeaderValue, Position
 from . import consumers, leases, records, streams
 from .codec import unpack_index, unpack_time
-from .rows import Keys, Kind, KindKeys, Single, elements, unpacked, within
+from .key_kinds import Keys, Kind, KindKeys, Single, elements, unpacked, within
 
 DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
 TOKEN_BYTES = 12

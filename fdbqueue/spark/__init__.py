@@ -18,7 +18,7 @@ from ..errors import (
     RowsLost,
     StoreNotShared,
 )
-from .session import check_java, local, register
+from .spark_session import check_java, local, register
 
 if TYPE_CHECKING:
     from ..values.model import Plan as Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..messages import place
-from ..messages.checks.audit import Audit
+from ..messages.checks.verification import Audit
 from ..schema.codec import unpack_index
 from ..schema.keys import QueueKeys
 

@@ -10,7 +10,7 @@ from ..schema.consumers import Definition, Mode
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.model import Position
-from . import cursors, registry
+from . import creation, cursors
 
 FIRST, NOW = "first", "now"
 
@@ -77,7 +77,7 @@ class StartPosition(Struct, frozen=True):
     def seek(self, tr: fdb.Transaction, scope: Scope, subscription: str) -> None:
         """Move a subscription there."""
         if self.name == FIRST:
-            registry.rewind(tr, scope, subscription)
+            creation.rewind(tr, scope, subscription)
             return
         for level, (cursor, index) in self.find(tr, scope).items():
             cursors.put(tr, scope.keys, subscription, level, cursor, index)

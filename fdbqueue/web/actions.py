@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..consumers.registry import Consumer
 from ..errors import InvalidArgument, NotFound
-from ..queue.keys.limits import SharedLimit
+from ..queue.keys.shared_limits import SharedLimit
 from ..values.model import Message
 from ..values.options import check_name
 from ..values.selector import Selector

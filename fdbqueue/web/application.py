@@ -16,7 +16,6 @@ from starlette.routing import Route
 from ..schema.keys import DEFAULT_ROOT
 from ..store.binding import describe, fdb
 from ..store.hosts import LOOPBACK
-from .events import Events
 from .guard import Authenticate, Guard
 from .pages.actions import Acting
 from .pages.consumers import consumers
@@ -24,14 +23,15 @@ from .pages.dead_letters import dead_letters
 from .pages.find import find
 from .pages.groups import groups
 from .pages.history import history
-from .pages.keys import keys
-from .pages.limits import limits
 from .pages.message import message, payload
+from .pages.message_keys import keys
 from .pages.overview import Overview
 from .pages.queue import queue
 from .pages.schedules import schedules
+from .pages.shared_limits import limits
 from .pages.streams import streams
 from .pages.subscriptions import subscriptions
+from .server_sent_events import Events
 from .site import Site
 from .users import Role, Users
 

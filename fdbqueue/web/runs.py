@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 
 from ..errors import QueueError
-from ..queue.handle import composed
+from ..queue.queue_base import composed
 from ..schema import audit_log
 from ..schema.keys import RootKeys
 from ..schema.records import AuditLine

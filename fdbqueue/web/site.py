@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ..errors import InvalidInput, NotFound, QueueError, QueueNotFound
-from ..queue.keys.limits import Limits
+from ..queue.keys.shared_limits import Limits
 from ..queue.queue import Queue
 from ..store.binding import FAILURES, fdb
 from ..values.options import check_name

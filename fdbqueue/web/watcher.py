@@ -24,7 +24,7 @@ from ..consumers.watching import Watch
 from ..errors import QueueError
 from ..queue import overview
 from ..queue.overview import Surveyed
-from ..store import status
+from ..store import cluster_status
 from ..store.binding import FAILURES, fdb
 from ..store.clocks import METADATA_VERSION
 from ..values.model import Depth
@@ -191,7 +191,7 @@ class Watcher:
         try:
             now = time.monotonic()
             if now - self._status_at > STATUS_SECONDS:
-                self._status_at, conflicts = now, status.conflicts(self.db)
+                self._status_at, conflicts = now, cluster_status.conflicts(self.db)
             else:
                 conflicts = before.conflicts
             stamp = self._catalogue()

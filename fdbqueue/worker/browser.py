@@ -37,7 +37,7 @@ from .consumer import QueueConsumer
 from .fetcher import AFTER_FAILURE, POLL_SECONDS, RETRY_SECONDS, SOON_SECONDS
 from .handlers import Handler
 from .health import Loop
-from .state import State
+from .shared_state import State
 
 R = TypeVar("R")
 

@@ -12,13 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..consumers import receiving, registry, wakeups, watching
+from ..consumers.consumer_states import ConsumerState
 from ..consumers.credit import Credit
 from ..consumers.line import Demand
 from ..consumers.receiving import Access
-from ..consumers.states import ConsumerState
 from ..errors import ExpiredBacklog, LeaseLost, QueueError
 from ..messages import agenda, run, settle
-from ..messages.delivery import limits, scan
+from ..messages.delivery import queue_limits, scan
 from ..messages.run import Held
 from ..queue.admin.housekeeping import past_backlog
 from ..queue.queue import Queue
@@ -31,7 +31,7 @@ from ..store import world
 from ..store.binding import fdb
 from ..values.model import Delivery
 from .decisions import outranked
-from .session import ProcessSession
+from .process_session import ProcessSession
 
 R = TypeVar("R")
 
@@ -311,7 +311,7 @@ class QueueConsumer:
         found, head = looked.found, looked.head
         alone = not begins and head is not None and head.envelope.suspect
         left = looked.unfinished or (head is not None and bool(found or looked.full or alone))
-        more = left and not scope.options.paused and not limits.full(tr, scope)
+        more = left and not scope.options.paused and not queue_limits.full(tr, scope)
         if looked.full or alone:
             signal = wakeups.suspend(tr, scope, me, more=more)
         elif looked.closed:

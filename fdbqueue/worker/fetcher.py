@@ -20,7 +20,7 @@ from .health import Loop
 from .leases.cancellations import Cancellations
 from .leases.lease_extender import extend
 from .prefetch import Buffer, Finished
-from .state import State
+from .shared_state import State
 
 log = logging.getLogger("fdbqueue.worker")
 

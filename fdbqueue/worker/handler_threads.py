@@ -13,7 +13,7 @@ from ..store.binding import FAILURES
 from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended, acknowledge, attempt, failed, handle_settled
-from .state import Job, Look, State
+from .shared_state import Job, Look, State
 
 log = logging.getLogger("fdbqueue.worker")
 

@@ -17,7 +17,7 @@ from .handler_threads import HandlerThreads
 from .leases.cancellations import Cancellations
 from .leases.lease_extender import LeaseExtender
 from .prefetch import Buffer
-from .state import Settings, State
+from .shared_state import Settings, State
 
 log = logging.getLogger("fdbqueue.worker")
 

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from msgspec.structs import asdict
 
 from ..consumers.credit import Credit
-from ..consumers.receiving.attempt import MAX_MESSAGES
+from ..consumers.receiving.try_receive import MAX_MESSAGES
 from ..consumers.sessions import DEAD_SECONDS
 from ..errors import InvalidArgument
 from ..queue.queue import Queue
@@ -43,7 +43,7 @@ from .handlers import Handler
 from .health import Address, Notices, Probes, Server, Systemd, check_address, routes, url
 from .prefetch import Buffer, Policy
 from .runtime import Runtime
-from .state import State
+from .shared_state import State
 from .terms import FAIL, RUN, TAKE, Fail, Run, Take
 
 T = TypeVar("T")

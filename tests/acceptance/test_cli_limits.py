@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fdbqueue import NewMessage, Queue, fdb
-from fdbqueue.queue.keys.limits import Limits
+from fdbqueue.queue.keys.shared_limits import Limits
 from tests.acceptance.running import Fdbq
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, Then
 from fdbqueue.messages import agenda
-from fdbqueue.messages.groups import inspection
+from fdbqueue.messages.groups import group_state
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -189,7 +189,7 @@ def test_two_at_once_enqueue_one_callback(db: Database, parts: Queue, clock: Man
 def test_many_blocked_groups_are_looked_at_some_at_a_time(
     db: Database, parts: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "MAX_LOOKED", 2)
+    monkeypatch.setattr(group_state, "MAX_LOOKED", 2)
     block(db, parts, "abcde", NewMessage(b"x" * 80_000))
     wholes = again(db, parts)
     clock.seconds += 100

@@ -12,8 +12,8 @@ from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.schema import once
 from fdbqueue.schema.envelope import UNREADABLE, Envelope
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
 from fdbqueue.testing import ManualClock

@@ -12,9 +12,9 @@ from fdbqueue import Delivery, Depth, Queue
 from fdbqueue.errors import LeaseLost, OwnWritesUnseen
 from fdbqueue.messages import run
 from fdbqueue.messages.delivery import lease, lease_expiry
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.schema.leases import pack_expiry
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position

@@ -10,8 +10,8 @@ import pytest
 
 from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidPayload, PayloadTooLarge
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from tests.audit import sound
 

@@ -19,13 +19,13 @@ import fdbqueue
 from fdbqueue import Message, NewMessage, Queue, Selector
 from fdbqueue.cli import json_schema
 from fdbqueue.cli.messages import json_lines
-from fdbqueue.cli.queues import options as cli_options
+from fdbqueue.cli.queues import queue_options as cli_options
 from fdbqueue.cli.terminal import CommandError
 from fdbqueue.errors import QueueError, QueueExists
 from fdbqueue.schema import codec, leases, records
 from fdbqueue.schema.envelope import Envelope
+from fdbqueue.schema.key_kinds import KindKeys
 from fdbqueue.schema.keys import QueueKeys, RootKeys
-from fdbqueue.schema.rows import KindKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values import model
 from fdbqueue.values.options import QueueOptions

@@ -17,7 +17,7 @@ from fdbqueue.errors import (
     TransactionTooLarge,
 )
 from fdbqueue.messages.slots import release
-from fdbqueue.queue.keys.limits import Limits, SharedLimit
+from fdbqueue.queue.keys.shared_limits import Limits, SharedLimit
 from fdbqueue.schema import due
 from fdbqueue.schema.keys import WORK, QueueKeys, What
 from fdbqueue.store.binding import fdb

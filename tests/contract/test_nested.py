@@ -9,7 +9,7 @@ import pytest
 
 from fdbqueue import KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.queue.keys.limits import SharedLimit
+from fdbqueue.queue.keys.shared_limits import SharedLimit
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound

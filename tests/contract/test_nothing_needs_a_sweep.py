@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fdbqueue import KeyLimits, NewMessage, Queue, fdb
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.rows import Kind
 from tests.still_clock import StillClock
 
 

@@ -11,8 +11,8 @@ from fdbqueue import Batch, Delivery, NewMessage, Queue, Reject, Retry, Snooze, 
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.messages.delivery.batch import Rows
 from fdbqueue.messages.run import WholeRow
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound

@@ -10,8 +10,8 @@ import pytest
 
 from fdbqueue import Message, Queue, Worker
 from fdbqueue.consumers import eviction, registry, sessions, wakeups, watching
+from fdbqueue.consumers.consumer_states import ConsumerState
 from fdbqueue.consumers.credit import Credit
-from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.schema.keys import RootKeys
 from fdbqueue.schema.scope import Scope

@@ -9,8 +9,8 @@ import pytest
 from fdbqueue import Queue
 from fdbqueue.consumers import eviction, registry, wakeups
 from fdbqueue.errors import Held
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock

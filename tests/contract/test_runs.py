@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import Delivery, NewMessage, Queue
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import State
 from tests.audit import sound

@@ -14,8 +14,8 @@ from fdbqueue.consumers.receiving import waiting
 from fdbqueue.errors import Held, LeaseLost, NotFound
 from fdbqueue.queue.subscription import Subscription
 from fdbqueue.schema import once
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer

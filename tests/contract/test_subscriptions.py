@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue, Subscription, list_queues
+from fdbqueue.consumers.consumer_states import ConsumerState
 from fdbqueue.consumers.credit import Credit
-from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.errors import (
     Held,
     InvalidArgument,
@@ -22,8 +22,8 @@ from fdbqueue.errors import (
     OptionsMismatch,
     TransactionTooLarge,
 )
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer

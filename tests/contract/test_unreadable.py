@@ -13,9 +13,9 @@ from fdbqueue.errors import CorruptData
 from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec import pack
 from fdbqueue.schema.envelope import UNREADABLE, Envelope
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.schema.records import Delayed
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import QueueNotFound
 from fdbqueue.messages import lookup, run
-from fdbqueue.messages.checks import audit
+from fdbqueue.messages.checks import verification
 from fdbqueue.queue.admin.verification import Deviation
 from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec import pack_counters, pack_index, pack_time
 from fdbqueue.schema.consumers import ConsumerRecord, Listed, Request
 from fdbqueue.schema.envelope import Envelope
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import TIDYING, QueueKeys, What
 from fdbqueue.schema.leases import Lease, pack_expiry, pack_until
 from fdbqueue.schema.records import Backlog
-from fdbqueue.schema.rows import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.limits import Allowed
@@ -396,8 +396,8 @@ def test_a_sound_queue_has_no_deviations(db: Database, busy: Queue) -> None:
 def test_a_queue_of_many_pages_is_looked_at_whole(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "PAGE_ROWS", 7)
-    monkeypatch.setattr(audit, "PAGE_BYTES", 100_000)
+    monkeypatch.setattr(verification, "PAGE_ROWS", 7)
+    monkeypatch.setattr(verification, "PAGE_BYTES", 100_000)
     queue.enqueue_many(db, [b"%d" % n for n in range(50)])
     queue.enqueue_many(db, [bytes(99_000)] * 3 + [bytes(40_000)] * 5)
     for _ in range(23):
@@ -414,7 +414,7 @@ def test_a_queue_of_many_pages_is_looked_at_whole(
 def test_what_cannot_be_read_at_one_version_is_named(
     db: Database, busy: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "WHOLE_SECONDS", 0)
+    monkeypatch.setattr(verification, "WHOLE_SECONDS", 0)
     found = busy.admin.verify(db)
     assert found.deviations == ()
     assert not found.ok

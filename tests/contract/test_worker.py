@@ -9,8 +9,8 @@ import tenacity
 
 from fdbqueue import Depth, Fail, Message, NewMessage, Queue, Run, Subscription, Take
 from fdbqueue.consumers import wakeups
+from fdbqueue.consumers.consumer_states import ConsumerState
 from fdbqueue.consumers.credit import Credit
-from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.schema.keys import RootKeys
 from fdbqueue.store.binding import fdb

@@ -15,7 +15,7 @@ from fdbqueue.errors import InvalidArgument
 from fdbqueue.messages import settle
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import Outcome
-from fdbqueue.worker import state
+from fdbqueue.worker import shared_state
 from fdbqueue.worker.attempt import acknowledge
 from fdbqueue.worker.consumer import QueueConsumer
 from tests.flaky import (
@@ -112,7 +112,7 @@ def test_what_was_taken_ahead_goes_to_others_when_handlers_become_slow(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a worker whose handlers were fast
-    monkeypatch.setattr(state, "AHEAD_WAITS_SECONDS", 0.3)
+    monkeypatch.setattr(shared_state, "AHEAD_WAITS_SECONDS", 0.3)
     gate = threading.Event()
 
     def handle(message: Message) -> None:

@@ -34,7 +34,7 @@ from fdbqueue.errors import InvalidArgument
 from fdbqueue.schema import once
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.worker import state
+from fdbqueue.worker import shared_state
 from fdbqueue.worker.consumer import QueueConsumer
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
@@ -196,7 +196,7 @@ def test_what_waits_too_long_for_a_handler_goes_to_who_is_free(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a worker whose only handler is busy, and that holds another message
-    monkeypatch.setattr(state, "WAITS_SECONDS", 0.05)
+    monkeypatch.setattr(shared_state, "WAITS_SECONDS", 0.05)
     entered, gate = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -564,7 +564,7 @@ def test_a_message_that_is_to_be_handled_alone_does_not_wait_long_for_a_long_han
     db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a worker with a handler that takes long, and a message that was lost twice
-    monkeypatch.setattr(state, "WAITS_SECONDS", 0.05)
+    monkeypatch.setattr(shared_state, "WAITS_SECONDS", 0.05)
     clock, entered, gate = ManualClock(), threading.Event(), threading.Event()
     queue = Queue.create(db, "q", root=space, lease=60, clock=clock)
     slow = Queue.create(db, "slow", root=space, lease=1)

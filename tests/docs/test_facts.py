@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fdbqueue.consumers.receiving import attempt
+from fdbqueue.consumers.receiving import try_receive
 from fdbqueue.messages.delivery import scan
 from fdbqueue.queue.bulk import producer
 from fdbqueue.values import backoff
@@ -30,7 +30,7 @@ FACTS = {
     r"bytes by default, and at most ([\d,]+)": MAX_PAYLOAD,
     r"`peek` stop at ([\d,]+) bytes": scan.BATCH_BYTES,
     r"A producer holds up to ([\d,]+) messages": producer.PENDING,
-    r"plus `prefetch`, is ([\d,]+) messages at most": attempt.MAX_MESSAGES,
+    r"plus `prefetch`, is ([\d,]+) messages at most": try_receive.MAX_MESSAGES,
 }
 
 

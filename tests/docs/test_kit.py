@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from fdbqueue import Message, Queue
 from fdbqueue.cli.main import COMMANDS, GROUPS
-from fdbqueue.consumers.states import ConsumerState
+from fdbqueue.consumers.consumer_states import ConsumerState
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
 from fdbqueue.metrics.queues import KNOWN
 from fdbqueue.store.binding import fdb

@@ -230,7 +230,7 @@ def test_durability_is_full_unless_the_environment_says_otherwise(
 def test_the_engine_does_not_take_the_place_of_another_library() -> None:
     program = (
         "import sys, types; sys.modules['fdb.impl'] = types.ModuleType('fdb.impl')\n"
-        "import fdbqueue.store.embedded.errors as errors\n"
+        "import fdbqueue.store.embedded.store_errors as errors\n"
         "import importlib; engine = importlib.import_module('fdbqueue.store.embedded')\n"
         "engine._library = None\n"
         "try: engine.install()\n"

@@ -10,8 +10,8 @@ from fdbqueue import Producer, Queue, QueueOptions, Subscription, Worker
 from fdbqueue.queue.admin.admin import Admin
 from fdbqueue.queue.continuations.groups import Groups
 from fdbqueue.queue.dead_letters import DeadLetters
-from fdbqueue.queue.keys.keys import Key, Keys
-from fdbqueue.queue.keys.limits import Limits, SharedLimit
+from fdbqueue.queue.keys.message_keys import Key, Keys
+from fdbqueue.queue.keys.shared_limits import Limits, SharedLimit
 from fdbqueue.queue.line import Line
 from fdbqueue.queue.schedules.schedules import Schedules
 from fdbqueue.queue.streams.imports import Import

@@ -6,8 +6,8 @@ from typing import Any
 
 from pyspark.sql import types
 
-from fdbqueue.spark.source import batch
-from fdbqueue.spark.source.rows import TABLES
+from fdbqueue.spark.source import batch_read
+from fdbqueue.spark.source.columns import TABLES
 
 TYPES: dict[str, types.DataType] = {
     "STRING": types.StringType(),
@@ -37,7 +37,7 @@ def read(
     **options: str,
 ) -> list[dict[str, Any]]:
     """The rows of a table, in the order of its pieces."""
-    reader = batch.reader(
+    reader = batch_read.reader(
         {**source, "table": table, **{name.lower(): text for name, text in options.items()}},
         columns or schema(**TABLES[table]),
     )

@@ -19,8 +19,8 @@ from fdbqueue.errors import (
     StoreNotShared,
 )
 from fdbqueue.spark import stores
-from fdbqueue.spark.source import batch
-from fdbqueue.spark.source.rows import TABLES
+from fdbqueue.spark.source import batch_read
+from fdbqueue.spark.source.columns import TABLES
 from fdbqueue.spark.source.settings import BATCH, LAYOUT, Location, Options
 from fdbqueue.spark.source.source import FdbQueueSource
 
@@ -60,7 +60,7 @@ def test_an_option_out_of_its_range_is_refused(
     source: dict[str, str], options: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(InvalidInput, match=problem):
-        batch.reader({**source, **options}, schema(id="STRING"))
+        batch_read.reader({**source, **options}, schema(id="STRING"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData, InvalidSchema
-from fdbqueue.spark.source import payloads
+from fdbqueue.spark.source import payload_columns
 from fdbqueue.spark.source.encoding import check
 from fdbqueue.spark.source.write import BatchWriter
 
@@ -61,7 +61,7 @@ BITS: dict[type, int] = {
 
 def parsed(type_: types.DataType, *texts: str, strict: bool = True) -> list[Any]:
     ids = [f"id-{n}" for n in range(len(texts))]
-    made = payloads.reader("json", type_, strict)([text.encode() for text in texts], ids)
+    made = payload_columns.reader("json", type_, strict)([text.encode() for text in texts], ids)
     return told(made)
 
 
@@ -174,7 +174,8 @@ def test_any_value_goes_through_json_as_with_sparks_own_functions(spark: SparkSe
     }
     ours = {
         each.name: [
-            payloads.writer(each.dataType)(one).decode() for one in given[each.name].to_pylist()
+            payload_columns.writer(each.dataType)(one).decode()
+            for one in given[each.name].to_pylist()
         ]
         for each in columns
     }
@@ -271,7 +272,7 @@ def test_what_json_cannot_hold_is_refused_before_anything_is_read_or_written(
     with pytest.raises(InvalidSchema, match="cannot be written as JSON"):
         check(schema(payload=nested))
     with pytest.raises(InvalidSchema, match="cannot be read from JSON"):
-        payloads.reader("json", nested, True)
+        payload_columns.reader("json", nested, True)
     with pytest.raises(InvalidSchema, match="headers"):
         check(schema(payload="STRING", headers=schema(v=type_)))
     with pytest.raises(InvalidSchema, match="cannot be written as JSON"):

@@ -14,7 +14,7 @@ import fdbqueue
 import fdbqueue.spark
 from fdbqueue import Queue
 from fdbqueue.cli.main import run
-from fdbqueue.cli.streams import session
+from fdbqueue.cli.streams import spark_session
 
 pytest.importorskip("pyspark")
 
@@ -56,7 +56,7 @@ def test_options_are_checked_before_java_starts(
         pytest.fail("Java is started")
 
     monkeypatch.setattr(fdbqueue.spark, "local", start)
-    monkeypatch.setattr("fdbqueue.spark.session.local", start)
+    monkeypatch.setattr("fdbqueue.spark.spark_session.local", start)
     assert run([name if word == "QUEUE" else word for word in arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
@@ -66,7 +66,7 @@ def test_what_java_says_by_itself_is_not_heard(capfd: pytest.CaptureFixture[str]
     def tell(word: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", f"import os; os.write(2, b'{word}')"])
 
-    with session._silent_children():
+    with spark_session._silent_children():
         silent = tell("warning")
     heard = tell("error")
     assert silent.wait() == heard.wait() == 0

@@ -16,7 +16,7 @@ from pyspark.sql import types
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData, InvalidSchema
 from fdbqueue.schema.envelope import Envelope
-from fdbqueue.spark.source import payloads
+from fdbqueue.spark.source import payload_columns
 from fdbqueue.values.model import HeaderValue, Position
 
 from .columns import read, schema
@@ -31,7 +31,7 @@ def struct(**fields: types.DataType) -> types.StructType:
 def parsed(type_: types.DataType, *texts: str | bytes, strict: bool = True) -> list[Any]:
     data = [text if isinstance(text, bytes) else text.encode() for text in texts]
     ids = [f"id-{n}" for n in range(len(data))]
-    found: list[Any] = payloads.reader("json", type_, strict)(data, ids).to_pylist()
+    found: list[Any] = payload_columns.reader("json", type_, strict)(data, ids).to_pylist()
     return found
 
 
@@ -98,7 +98,7 @@ def test_types_beside_the_common_ones() -> None:
 
 def test_a_type_that_json_does_not_have_is_refused() -> None:
     with pytest.raises(InvalidSchema, match="INTERVAL"):
-        payloads.reader("json", struct(a=types.DayTimeIntervalType()), True)
+        payload_columns.reader("json", struct(a=types.DayTimeIntervalType()), True)
 
 
 VALUES = st.recursive(

@@ -39,8 +39,8 @@ from pyspark.sql.types import (
 )
 
 from fdbqueue.spark import stores
-from fdbqueue.spark.source import batch, browse_stream, consume_stream
-from fdbqueue.spark.source.streams import StreamReader
+from fdbqueue.spark.source import batch_read, browse_stream, consume_stream
+from fdbqueue.spark.source.stream_offsets import StreamReader
 from fdbqueue.testing import ManualClock
 
 SCHEMA = StructType(
@@ -621,7 +621,7 @@ def test_a_task_that_sees_another_queue_of_the_name_reads_nothing_of_it(
     db: fdb.Database, queue: Queue, space: fdb.Subspace, source: dict[str, str]
 ) -> None:
     queue.enqueue(db, b"a")
-    reader = batch.reader(source, SCHEMA)
+    reader = batch_read.reader(source, SCHEMA)
     (piece,) = reader.partitions()
     queue.delete(db)
     Queue.create(db, "orders", root=space)

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, Not
 import fdbqueue.spark
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.errors import InvalidOptions, RowsLost
-from fdbqueue.spark.source import batch
-from fdbqueue.spark.source.rows import TABLES
+from fdbqueue.spark.source import batch_read
+from fdbqueue.spark.source.columns import TABLES
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import HeaderValue
 
@@ -209,7 +209,7 @@ def test_the_pieces_of_a_table_hold_every_message_once(
 ) -> None:
     ids = queue.enqueue_many(db, [NewMessage(bytes(500), priority=n % 3) for n in range(400)])
     small = {**source, "partitionbytes": "20 kB"}
-    reader = batch.reader(small, schema(id="STRING"))
+    reader = batch_read.reader(small, schema(id="STRING"))
     pieces = reader.partitions()
     assert len(pieces) >= 3, "one for each level at least"
     found = [
@@ -222,16 +222,16 @@ def test_the_pieces_of_a_table_hold_every_message_once(
 
 
 @pytest.fixture
-def told(db: fdb.Database, queue: Queue, source: dict[str, str]) -> batch.BatchReader:
+def told(db: fdb.Database, queue: Queue, source: dict[str, str]) -> batch_read.BatchReader:
     """A reader of a history of more lines than a partition has."""
     for n in range(200):
         queue.enqueue(db, b"", key=f"{n} " + 100 * "k")
     columns = schema(**TABLES["history"])
-    return batch.reader({**source, "table": "history", "partitionbytes": "10000"}, columns)
+    return batch_read.reader({**source, "table": "history", "partitionbytes": "10000"}, columns)
 
 
 def test_lines_of_history_that_are_removed_before_they_are_read_end_the_read(
-    db: fdb.Database, queue: Queue, space: fdb.Subspace, told: batch.BatchReader
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, told: batch_read.BatchReader
 ) -> None:
     # Given a read that is planned, and a part of which is done
     first, *others = told.partitions()
@@ -253,7 +253,7 @@ def test_lines_of_before_the_time_that_is_asked_for_may_go(
     queue.enqueue(db, b"")
     later = datetime.now(UTC) + timedelta(hours=2)
     options = {**source, "table": "history", "since": later.isoformat()}
-    reader = batch.reader(options, schema(**TABLES["history"]))
+    reader = batch_read.reader(options, schema(**TABLES["history"]))
     pieces = reader.partitions()
     clock = ManualClock()
     clock.seconds = 4_000
@@ -311,11 +311,11 @@ def test_conditions_are_checked_before_rows_are_made(
     queue.enqueue_many(db, sent)
     columns = schema(level="INT", origin="STRING", n="BIGINT")
     options = {**source, "headerColumns": "origin, n BIGINT"}
-    reader = batch.reader(options, columns, pushdown=True)
-    assert isinstance(reader, batch.FilteringReader)
+    reader = batch_read.reader(options, columns, pushdown=True)
+    assert isinstance(reader, batch_read.FilteringReader)
     assert reader.pushFilters(conditions) == conditions, "Spark checks them, too"
     found = [made.num_rows for part in reader.partitions() for made in reader.read(part)]
     assert sum(found) == rows
-    assert not isinstance(batch.reader(options, columns), batch.FilteringReader)
-    off = batch.reader({**options, "pushdown": "false"}, columns, pushdown=True)
-    assert not isinstance(off, batch.FilteringReader)
+    assert not isinstance(batch_read.reader(options, columns), batch_read.FilteringReader)
+    off = batch_read.reader({**options, "pushdown": "false"}, columns, pushdown=True)
+    assert not isinstance(off, batch_read.FilteringReader)

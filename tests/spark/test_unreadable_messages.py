@@ -8,8 +8,8 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData
 from fdbqueue.schema.envelope import UNREADABLE
+from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.rows import Kind
 
 from .columns import read, schema
 from .test_stream_readers import browser, consumer, latest, rows

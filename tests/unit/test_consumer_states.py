@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fdbqueue.consumers.states import MOVES, ConsumerState
+from fdbqueue.consumers.consumer_states import MOVES, ConsumerState
 
 
 def test_every_list_can_be_reached_and_left() -> None:

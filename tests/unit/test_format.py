@@ -43,6 +43,7 @@ from fdbqueue.schema.consumers import (
     Work,
 )
 from fdbqueue.schema.envelope import Envelope
+from fdbqueue.schema.key_kinds import elements
 from fdbqueue.schema.keys import KINDS, SORTED_INDEX, OnceKeys, QueueKeys, RootKeys, What, sorted_by
 from fdbqueue.schema.leases import (
     Lease,
@@ -80,7 +81,6 @@ from fdbqueue.schema.records import (
 from fdbqueue.schema.records import Callback as GroupCallback
 from fdbqueue.schema.records import End as GroupEnd
 from fdbqueue.schema.records import ScheduleRecord as ScheduleDefinition
-from fdbqueue.schema.rows import elements
 from fdbqueue.schema.streams import (
     Attempt,
     Claimed,

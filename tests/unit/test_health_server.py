@@ -12,8 +12,8 @@ from http.client import HTTPConnection
 import pytest
 
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.worker.health import Server, server, url
-from fdbqueue.worker.health.server import Answer, text
+from fdbqueue.worker.health import Server, probe_server, url
+from fdbqueue.worker.health.probe_server import Answer, text
 from tests.patience import DEADLINE, eventually
 
 
@@ -94,8 +94,8 @@ def test_what_is_no_request_harms_nobody(serving: Server, sent: bytes) -> None:
 def test_clients_that_send_nothing_keep_nobody_waiting(
     serving: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "READ_SECONDS", DEADLINE)
-    monkeypatch.setattr(server._Request, "timeout", DEADLINE)
+    monkeypatch.setattr(probe_server, "READ_SECONDS", DEADLINE)
+    monkeypatch.setattr(probe_server._Request, "timeout", DEADLINE)
     slow = [connect(serving, b"GET /livez HT") for _ in range(20)]
     assert ask(serving, "/livez")[0] == 200
     for each in slow:
@@ -105,7 +105,7 @@ def test_clients_that_send_nothing_keep_nobody_waiting(
 def test_a_client_that_goes_on_sending_too_slowly_is_cut_off(
     serving: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(probe_server, "READ_SECONDS", 0.1)
     over, ended = threading.Event(), threading.Event()
     with connect(serving, b"GET /livez HTTP/1.1\r\n") as slow:
 
@@ -128,7 +128,7 @@ def test_a_client_that_goes_on_sending_too_slowly_is_cut_off(
 def test_clients_that_send_nothing_take_no_place_from_those_that_ask(
     serving: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(probe_server, "MAX_CLIENTS", 2)
     with connect(serving) as first, connect(serving, b"GET /livez HT") as second:
         assert ask(serving, "/livez")[0] == 200
         assert first.recv(1) == b"", "the one that is silent for the longest time is cut off"
@@ -139,7 +139,7 @@ def test_clients_that_send_nothing_take_no_place_from_those_that_ask(
 def test_more_requests_than_it_bears_are_turned_away_and_later_it_answers_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(probe_server, "MAX_CLIENTS", 2)
     asked, go = threading.Semaphore(0), threading.Event()
 
     def slow() -> Answer:

@@ -8,7 +8,7 @@ import pytest
 
 from fdbqueue.errors import MissingPackage
 from fdbqueue.spark import check_java
-from fdbqueue.spark.session import java_version
+from fdbqueue.spark.spark_session import java_version
 
 
 def java(home: Path, says: str, status: int = 0) -> Path:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.schema import rows
+from fdbqueue.schema import key_kinds
+from fdbqueue.schema.key_kinds import Keys, KindKeys
 from fdbqueue.schema.keys import QueueKeys, RootKeys
-from fdbqueue.schema.rows import Keys, KindKeys
 from fdbqueue.store.binding import fdb
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
@@ -65,7 +65,7 @@ def test_keys_are_whole_also_where_a_signal_raised_as_they_were_made(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(rows, "pack_int", interrupted)
+        patched.setattr(key_kinds, "pack_int", interrupted)
         with pytest.raises(KeyboardInterrupt):
             keys.failure("a", 1)
     assert keys.failure("a", 1) == QueueKeys(b"q").failure("a", 1)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fdbqueue.worker.health import Systemd
-from fdbqueue.worker.processes.place import Place
+from fdbqueue.worker.processes.membership import Place
 from fdbqueue.worker.processes.supervisor import Supervisor
 from tests.patience import eventually
 

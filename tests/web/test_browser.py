@@ -15,7 +15,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from fdbqueue import KeyLimits, NewMessage, Queue, Then, fdb
-from fdbqueue.web import application, events
+from fdbqueue.web import application, server_sent_events
 from tests.needs import require_browser
 from tests.patience import eventually
 from tests.web.serving import serving
@@ -137,7 +137,7 @@ def test_a_page_that_was_refused_its_stream_asks_again(
     browser: webdriver.Chrome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(events, "MAX_PAGES", 0)
+    monkeypatch.setattr(server_sent_events, "MAX_PAGES", 0)
     hurry = "const wait = setTimeout; setTimeout = (todo, ms) => wait(todo, Math.min(ms, 50));"
     command = "Page.addScriptToEvaluateOnNewDocument"
     added = browser.execute_cdp_cmd(command, {"source": hurry})
@@ -145,7 +145,7 @@ def test_a_page_that_was_refused_its_stream_asks_again(
         with serving(application(db, root=space)) as address:
             browser.get(f"http://{address}/")
             eventually(lambda: shown(browser, "#live") == "not connected")
-            monkeypatch.setattr(events, "MAX_PAGES", 5)
+            monkeypatch.setattr(server_sent_events, "MAX_PAGES", 5)
             eventually(lambda: shown(browser, "#live") == "live")
             browser.get("about:blank")
     finally:

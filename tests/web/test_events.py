@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from fdbqueue.errors import OperationTimedOut
-from fdbqueue.web import events
-from fdbqueue.web.events import CHANGED, END, MAX_BEHIND, Feed, event
+from fdbqueue.web import server_sent_events
+from fdbqueue.web.server_sent_events import CHANGED, END, MAX_BEHIND, Feed, event
 from fdbqueue.web.watcher import Change, Notify, Watcher
 from tests.patience import DEADLINE
 
@@ -49,7 +49,7 @@ class Site:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(server_sent_events, "REST_SECONDS", 0.0)
 
 
 async def got(viewer: asyncio.Queue[bytes]) -> bytes:

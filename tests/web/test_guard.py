@@ -19,7 +19,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from fdbqueue import NewMessage, Queue, errors, fdb
-from fdbqueue.web import Role, User, Users, application, events, read_users
+from fdbqueue.web import Role, User, Users, application, read_users, server_sent_events
 from fdbqueue.web.users import TRIES, TRY_SECONDS, Attempts
 from tests.patience import DEADLINE
 from tests.web.serving import serving
@@ -287,7 +287,7 @@ def test_a_removed_user_is_one_no_more(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(events, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(server_sent_events, "BEAT_SECONDS", 0.01)
     file = tmp_path / "users"
 
     def write(text: str) -> None:

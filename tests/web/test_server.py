@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from fdbqueue import Queue, fdb
 from fdbqueue.values.model import MessageState
 from fdbqueue.values.selector import Selector
-from fdbqueue.web import User, Users, application, events, filters, server
+from fdbqueue.web import User, Users, application, filters, server, server_sent_events
 from fdbqueue.web.pages import actions
 from fdbqueue.web.server import Sparse, listen
 from fdbqueue.web.site import FILTERS
@@ -184,7 +184,7 @@ def test_lines_of_one_kind_fill_no_log() -> None:
 def test_no_more_pages_than_there_are_places_have_a_stream(
     db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MAX_PAGES", 5)
+    monkeypatch.setattr(server_sent_events, "MAX_PAGES", 5)
     with serving(application(db, root=space)) as address, contextlib.ExitStack() as clients:
         request = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
         held = [clients.enter_context(connect(address, request)) for _ in range(40)]
@@ -197,7 +197,7 @@ def test_no_more_pages_than_there_are_places_have_a_stream(
 def test_who_has_most_pages_gives_one_to_a_newcomer(
     db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MAX_PAGES", 4)
+    monkeypatch.setattr(server_sent_events, "MAX_PAGES", 4)
 
     def who(request: object) -> User:
         return User(request.query_params["user"])  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from statistics import median
 
 import fdbqueue
-from fdbqueue.queue.keys.limits import Limits
+from fdbqueue.queue.keys.shared_limits import Limits
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 

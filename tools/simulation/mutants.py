@@ -23,7 +23,7 @@ from fdbqueue.messages.delivery import (
     failures,
     head,
     lease_expiry,
-    limits,
+    queue_limits,
     results,
     scan,
     take,
@@ -34,7 +34,7 @@ from fdbqueue.messages.schedules import ticks
 from fdbqueue.messages.slots import backlog, hand_over, permits, rates
 from fdbqueue.messages.streams import planning, staging
 from fdbqueue.messages.transaction_budget import Done
-from fdbqueue.schema import catalogue, changes, counters, due, once
+from fdbqueue.schema import catalogue, change_counters, counters, due, once
 from fdbqueue.schema import envelope as envelopes
 from fdbqueue.schema.envelope import Envelope
 from fdbqueue.schema.keys import What
@@ -44,8 +44,8 @@ from fdbqueue.subscriptions import cursors
 from fdbqueue.values import schedules
 from fdbqueue.values.model import Due
 from fdbqueue.values.options import QueueOptions
-from fdbqueue.worker import session as process_session
-from fdbqueue.worker.session import ProcessSession
+from fdbqueue.worker import process_session
+from fdbqueue.worker.process_session import ProcessSession
 
 TABLE: dict[str, Callable[[], None]] = {}
 
@@ -119,7 +119,7 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     # What returns behind a cursor stays behind it.
     "leaves_cursors_ahead": (place, "take_cursors_back", None),
     # What becomes ready wakes nobody who sleeps: a lost wake-up.
-    "tells_nobody": (changes, "announce", None),
+    "tells_nobody": (change_counters, "announce", None),
     # A guard that leaves or takes no more hands its role to nobody.
     "leaves_no_guard": (wakeups, "_hand_over", None),
     # A large payload stays when its message ends.
@@ -139,7 +139,7 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     # What went wrong in one queue is not known in another.
     "leaves_failures": (failures, "put", None),
     # What was taken does not count in the rate of its queue.
-    "takes_beyond_the_rate": (limits, "_set", None),
+    "takes_beyond_the_rate": (queue_limits, "_set", None),
     # A leader that leaves passes the lead to nobody.
     "keeps_the_lead": (fulfilment, "stop_leading", None),
     # After an unknown outcome an operation is repeated, also where it has committed.

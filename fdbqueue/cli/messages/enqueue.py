@@ -141,9 +141,9 @@ def enqueue(
                 "--dedup-id, --unique and --max-delay are for one message: put them into the lines "
                 "instead"
             )
-        from . import imports  # --store must be known
+        from . import import_lines  # --store must be known
 
-        done = imports.run(db, queue, given, resume, as_csv)
+        done = import_lines.run(db, queue, given, resume, as_csv)
         if as_json:
             terminal.print_json({"queue": name, "enqueued": done.new, **_known(done.known)})
         return

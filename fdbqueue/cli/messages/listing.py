@@ -21,7 +21,7 @@ from ...values.text import duration, visible
 from .. import context, json_schema, listings, terminal
 from ..parameters import Limit, ListOutput, MessageId, Output, QueueName, grouped
 from .filters import Filters
-from .leases import expiry, parsed
+from .release import expiry, parsed
 
 HEADERS_SHOWN = 24
 """Characters of the headers in a table; --json prints all of them."""

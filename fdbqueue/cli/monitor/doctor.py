@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 from ...errors import CorruptData, QueueNotFound, StoreError
 from .. import context, terminal, trail
 from ..parameters import AnyQueueNames, AsJson
-from ..queues import consumers, overview
+from ..queues import queue_list, worker_list
 from . import diagnosis, incidents, status
 from .diagnosis import Seen
 from .findings import OK, PROBLEM, Finding
@@ -91,7 +91,7 @@ def examine(
     from fdbqueue.store.binding import DEFAULT
 
     findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db, full)]
-    sessions = consumers.processes(db)
+    sessions = worker_list.processes(db)
     findings += incidents.silent(_workers(db, sessions))
     checked = 0
     for seen in _look(db, names, sessions, full, repair):
@@ -122,7 +122,7 @@ def _print(findings: list[Finding]) -> None:
 def _store(db: fdbqueue.fdb.Database, full: bool) -> Iterator[Finding]:
     from fdbqueue.store import embedded
     from fdbqueue.store.binding import DEFAULT, Engine
-    from fdbqueue.store.status import cluster_status
+    from fdbqueue.store.cluster_status import cluster_status
 
     path = DEFAULT.path if DEFAULT.engine is Engine.EMBEDDED else None
     try:
@@ -182,7 +182,7 @@ def _look(
     full: bool,
     repair: bool,
 ) -> Iterator[Seen | Finding]:
-    for name, found in overview.surveyed(db, names):
+    for name, found in queue_list.surveyed(db, names):
         try:
             if found.unreadable is not None:
                 yield diagnosis.unreadable(name, found.unreadable)
@@ -232,7 +232,7 @@ def _scene(
     held: Sequence[fdbqueue.LeasedMessage],
     now_ms: int,
 ) -> Scene:
-    from fdbqueue.consumers.states import ConsumerState
+    from fdbqueue.consumers.consumer_states import ConsumerState
     from fdbqueue.queue.admin.finding import lag
 
     depth, options = found.depth, found.options
@@ -277,7 +277,7 @@ def _scene(
             each.message.last_error for each in retrying if each.message.last_error
         ).most_common(1),
         deadly=[(each.id, each.deaths, state) for each, state in failed if each.deaths],
-        held=overview.backlogs(db, queue) if depth.waiting else [],
+        held=queue_list.backlogs(db, queue) if depth.waiting else [],
         last_ms=last_ms,
         late=[
             (each.name, now_ms - each.next_ms)
@@ -285,7 +285,7 @@ def _scene(
             if each.next_ms is not None and not each.paused
         ],
         groups=[each for each in queue.groups.list(db, SAMPLE) if _waits_in_vain(each)],
-        producing=consumers.producing(sessions, queue.name, now_ms, incidents.STUCK_MS),
+        producing=worker_list.producing(sessions, queue.name, now_ms, incidents.STUCK_MS),
         unread=[(name, count) for name, count in lags if count],
     )
 

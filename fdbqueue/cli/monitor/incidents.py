@@ -17,7 +17,7 @@ from .findings import PROBLEM, WARNING, Finding
 if TYPE_CHECKING:
     from fdbqueue.schema.consumers import Running, Work
 
-    from ..queues.overview import Backlog
+    from ..queues.queue_list import Backlog
 
 SILENT_MS, MISSED_MS = 12_000, 6_500
 """How long a process may give no sign of life, which it does every 5 s; and how long one of which

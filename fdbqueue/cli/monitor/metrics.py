@@ -73,8 +73,8 @@ def serve(
       fdbq metrics serve --port 9808 --host 0.0.0.0
     """
     from fdbqueue.metrics import QueueCollector
+    from fdbqueue.worker.health.probe_server import Server, url
     from fdbqueue.worker.health.probes import scrapes
-    from fdbqueue.worker.health.server import Server, url
 
     db = context.connect()
 

@@ -16,7 +16,7 @@ import fdbqueue
 from fdbqueue.values.model import Depth
 
 from .. import context, durations, terminal
-from ..queues import overview
+from ..queues import queue_list
 
 STATES = ("ready", "waiting", "retrying", "scheduled", "leased", "dead")
 COLUMNS = ("queue", *STATES, "in/s", "out/s", "oldest")
@@ -95,11 +95,11 @@ def _quits_within(seconds: float) -> bool:
 
 
 def _look(db: fdbqueue.fdb.Database) -> Look:
-    from fdbqueue.store import status
+    from fdbqueue.store import cluster_status
 
-    found = [*overview.surveyed(db)]
-    since, _ = overview.attended(db, found)
-    return Look(time.monotonic(), dict(found), since, status.conflicts(db))
+    found = [*queue_list.surveyed(db)]
+    since, _ = queue_list.attended(db, found)
+    return Look(time.monotonic(), dict(found), since, cluster_status.conflicts(db))
 
 
 def lines(before: Look, now: Look, store: str, width: int | None) -> list[str]:

@@ -8,8 +8,8 @@ from typer import Argument, Exit, Option
 
 from .. import context, terminal
 from ..parameters import AsJson, complete_queue
-from ..queues import history
-from . import session
+from ..queues import queue_history
+from . import spark_session
 
 if TYPE_CHECKING:
     from fdbqueue.spark import Verdict
@@ -40,8 +40,8 @@ def check(
     db = context.connect()
     queues = [context.queue(name) for name in dict.fromkeys(names)]
     for queue in queues:
-        history.check_kept(db, queue)
-    with session.job("check", "steps") as (spark, run):
+        queue_history.check_kept(db, queue)
+    with spark_session.job("check", "steps") as (spark, run):
         verdict = spark.check(db, queues, max_attempts=max_attempts, **run)
     if as_json:
         terminal.print_json(verdict.to_json())

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from .. import context, terminal
 from ..parameters import AsJson, QueueName
-from . import session
+from . import spark_session
 from .columns import HeaderColumns, Schema
 
 
@@ -64,7 +64,7 @@ def drain(
     """
     db, queue = context.open_queue(name)
     queue.options(db)
-    with session.job("drain", "messages") as (spark, run):
+    with spark_session.job("drain", "messages") as (spark, run):
         done = spark.drain(
             db,
             queue,
@@ -94,7 +94,7 @@ def drain(
         )
     else:
         print(
-            f"drained {session.rate(done.rows, 'message', done.size, done.seconds)} "
+            f"drained {spark_session.rate(done.rows, 'message', done.size, done.seconds)} "
             f"to {terminal.visible(path)}"
         )
         if done.left.why:

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from .. import context, durations, terminal
 from ..parameters import AsJson, QueueName, pair
-from . import session
+from . import spark_session
 
 
 def load(
@@ -85,7 +85,7 @@ def load(
     options = dict(pair("--option", each) for each in option or [])
     db, queue = context.open_queue(name)
     queue.options(db)
-    with session.job("load", "rows") as (spark, run):
+    with spark_session.job("load", "rows") as (spark, run):
         done = spark.load(
             db,
             queue,
@@ -120,7 +120,7 @@ def load(
     else:
         known = done.rows - done.new
         print(
-            f"loaded {session.rate(done.rows, 'row', done.size, done.seconds)}"
+            f"loaded {spark_session.rate(done.rows, 'row', done.size, done.seconds)}"
             + (f"; {terminal.count(known, 'row')} existed already" if known else "")
             + (f"; {terminal.count(done.rejected, 'row')} skipped" if done.rejected else "")
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import context, terminal
 from ..parameters import Change
-from . import session
+from . import spark_session
 
 
 def replay(
@@ -15,7 +15,7 @@ def replay(
     found = queue.depth(db).dead
     if not change.dry_run:
         change.confirm(f"Retry the matching of {found:,} dead letters of queue {name!r}?")
-    with session.job("replay", "dead letters") as (spark, run):
+    with spark_session.job("replay", "dead letters") as (spark, run):
         done = spark.replay(
             db,
             queue,

@@ -11,8 +11,8 @@ from typer import Option
 from ...values.text import duration
 from .. import context, durations, terminal
 from ..parameters import AsJson, QueueNames
-from ..queues import history
-from . import session
+from ..queues import queue_history
+from . import spark_session
 
 if TYPE_CHECKING:
     from fdbqueue.spark.reports.figures import LevelFigures, QueueReport
@@ -50,8 +50,8 @@ def report(
     db = context.connect()
     queues = [context.queue(name) for name in dict.fromkeys(names)]
     for queue in queues:
-        history.check_kept(db, queue)
-    with session.job("report", "steps") as (spark, run):
+        queue_history.check_kept(db, queue)
+    with spark_session.job("report", "steps") as (spark, run):
         found = spark.report(db, queues, since=since, until=until, width=span, **run)
     if html is not None:
         html.write_text(found.to_html(), "utf-8")

@@ -17,7 +17,7 @@ from ...store import world
 from ...store.binding import FAILURES
 from ..line import Ticket
 from ..supply import CLOSED
-from . import attempt, returning_leader
+from . import returning_leader, try_receive
 from .access import Access, Call, Outcome
 from .waiting import withdraw
 
@@ -124,13 +124,15 @@ def _ask_together(access: Access, group: Sequence[Call]) -> bool:
     while not operation.done:
         claims = _claims(group)
         asked = [
-            attempt.Asked(claim, one.demand, one.waits)
+            try_receive.Asked(claim, one.demand, one.waits)
             for claim, one in zip(claims, group, strict=True)
         ]
         ack = [delivery for one in group for delivery in one.ack]
         try:
             try:
-                found = attempt.attempt_all(operation.tr, access, asked, ack, crowded=failed > 1)
+                found = try_receive.attempt_all(
+                    operation.tr, access, asked, ack, crowded=failed > 1
+                )
             except QueueError:
                 found = None
             if found is None:
@@ -180,4 +182,4 @@ def _give_up(access: Access, call: Call) -> None:
             found = call.outcome
             if isinstance(found, Ticket):
                 found = withdraw(call.db, access, found)
-            attempt.give_back(call.db, access, found or ())
+            try_receive.give_back(call.db, access, found or ())

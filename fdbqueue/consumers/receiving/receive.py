@@ -1,7 +1,7 @@
 """Receiving: take messages at once, or through the line if the queue is crowded.
 
 The first reads of a common receive, one round trip, show that there is no line and that nothing is
-due, and bring the messages. Any other receive goes through ``attempt``.
+due, and bring the messages. Any other receive goes through ``try_receive``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .. import queue_supply
 from ..line import Demand, Ticket
 from ..line import join as join_line
 from ..supply import CLOSED
-from . import attempt, gathering, returning_leader, sharing
+from . import gathering, returning_leader, shared_request, try_receive
 from .access import Access, Call, Outcome
 from .waiting import collect
 
@@ -46,7 +46,7 @@ def receive(
         if ack and (answer := receive(db, access, demand, 0.0, ack)):
             return answer
         ask = partial(receive, db, access, demand, alone=True)
-        return sharing.receive(task, db, access, demand, wait, ask, asked=bool(ack))
+        return shared_request.receive(task, db, access, demand, wait, ask, asked=bool(ack))
     deadline = world.monotonic() + wait if wait else 0.0
     while True:
         settles, ack = ack, ()
@@ -93,10 +93,10 @@ def _ask(
         try:
             claim, tr = new_claim(demand.holder), operation.tr
             if not failed and (access.common or returning_leader.alone(access)):
-                take = _attempt if access.plain else attempt.take_alone
+                take = _attempt if access.plain else try_receive.take_alone
                 found = take(tr, access, demand, claim, ack, lined=True, waits=waits)
             else:
-                found = attempt.attempt(
+                found = try_receive.attempt(
                     tr,
                     access,
                     demand,
@@ -187,11 +187,11 @@ def _attempt(
     if not common:
         if not lined:
             return queue_supply.take(tr, scope, demand, claim, len(ack))
-        return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
+        return try_receive.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
     look = queue_supply.Look(ready, None)
     found = queue_supply.take(tr, scope, demand, claim, len(ack), look, relies=not leads)
     if leads and not found:
-        return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
+        return try_receive.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
     if waits and not found:
         return join_line(tr, scope, access.line, None, demand, waits)
     return found

@@ -29,7 +29,7 @@ from ..leader import Step
 from ..line import Ticket
 from ..supply import CLOSED
 from .access import Access
-from .attempt import give_back
+from .try_receive import give_back
 
 R = TypeVar("R")
 

@@ -7,7 +7,7 @@ from functools import partial
 from ...schema import due
 from ...schema.codec import pack_time
 from ...schema.keys import AgendaKeys
-from .audit import Audit
+from .verification import Audit
 
 
 def earliest(audit: Audit, keys: AgendaKeys) -> None:

@@ -12,8 +12,8 @@ from ...schema.codec import pack_counters, unpack_counters
 from ...schema.keys import TIDYING, SlotKeys
 from ...schema.records import Backlog, Paced, unpack_limits
 from ...values.limits import Gate
-from ..slots import backlog, gates, hand_over, limits, permits, rates
-from .audit import Audit
+from ..slots import backlog, gates, hand_over, key_limits, permits, rates
+from .verification import Audit
 
 
 def named(gate: Gate) -> str:
@@ -76,7 +76,7 @@ def _stuck(audit: Audit, gate: Gate, known: Backlog, owed: Set[Gate]) -> None:
     """Whether messages wait for nothing, since one could become ready."""
     keys, snapshot = gates.keys(audit.scope, gate), audit.tr.snapshot
     own = snapshot.get(keys.limits(gate)).value
-    allowed = limits.effective(audit.scope, gate, own).allowed
+    allowed = key_limits.effective(audit.scope, gate, own).allowed
     held = [sum(1 for _ in audit.whole(rows.under(gate))) for rows in permits.kinds(keys)]
     # After a change of the limits, the next end of a message that is out counts what is held.
     if any(held) and known.settled != allowed:

@@ -10,16 +10,16 @@ from ...errors import CorruptData
 from ...schema import due
 from ...schema.codec import unpack_counters
 from ...schema.envelope import Envelope
+from ...schema.key_kinds import elements
 from ...schema.keys import WORK, What
 from ...schema.records import GroupRecord, Tally
-from ...schema.rows import elements
 from ...schema.scope import StoredMessage
 from ...values.limits import Gate
 from ...values.model import Position
 from ...values.states import PURGE_READY, SCHEDULE
 from .. import transitions
 from ..groups import callbacks, members
-from .audit import Audit
+from .verification import Audit
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Checks of plans, page by page; see ``audit``."""
+"""Checks of plans, page by page; see ``verification``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...store import world
 from .. import run
 from ..run import Claim, One
 from ..streams import plans
-from .audit import Audit
+from .verification import Audit
 
 
 def leases(audit: Audit, begin: bytes) -> bytes:

@@ -13,7 +13,7 @@ from ...values.limits import Gate
 from ..slots import gates
 from ..slots.hand_over import OWED_MS
 from . import backlogs
-from .audit import Audit
+from .verification import Audit
 
 
 def check(audit: Audit, keys: SlotKeys) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from ...schema import due
 from ...schema.keys import QueueKeys, What
 from ...schema.records import Kept
-from .audit import Audit
+from .verification import Audit
 
 
 def results(audit: Audit, begin: bytes) -> bytes:

@@ -11,7 +11,7 @@ from ...schema.keys import QueueKeys
 from ...schema.records import Delayed, Progress, ScheduleRecord
 from .. import lookup
 from ..schedules import ticks
-from .audit import Audit
+from .verification import Audit
 
 
 def schedules(audit: Audit, begin: bytes) -> bytes:

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TypeVarTuple
 
 from ...errors import CorruptData
+from ...schema.key_kinds import KindKeys
 from ...schema.records import Delayed, Limited
-from ...schema.rows import KindKeys
 from ...values.limits import Gate
 from . import agenda, backlogs, rates
-from .audit import Audit
+from .verification import Audit
 
 Ts = TypeVarTuple("Ts")
 

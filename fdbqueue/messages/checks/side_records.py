@@ -13,10 +13,10 @@ from typing import Any
 
 from ...errors import CorruptData, InvalidArgument
 from ...schema import due
+from ...schema.key_kinds import Kind, KindKeys
 from ...schema.keys import TIDYING, QueueKeys, What
 from ...schema.leases import Lease
 from ...schema.records import Place
-from ...schema.rows import Kind, KindKeys
 from ...values.limits import Gate
 from ...values.model import parse_id
 from .. import lookup as places
@@ -24,7 +24,7 @@ from .. import run
 from ..run import AnyRow
 from ..slots import permits
 from . import agenda, backlogs, groups, rates, shared_limits
-from .audit import HOLDERS, Audit
+from .verification import HOLDERS, Audit
 
 _LIVING = (QueueKeys.ready, QueueKeys.waiting, QueueKeys.lease, QueueKeys.delayed)
 

@@ -1,4 +1,4 @@
-"""Checks of staged rows, page by page; see ``audit``."""
+"""Checks of staged rows, page by page; see ``verification``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...schema.keys import QueueKeys
 from ...schema.streams import SinkState, StagedAttempt
 from ...store.binding import fdb
 from ..streams import staging
-from .audit import Audit
+from .verification import Audit
 
 PAGE_ATTEMPTS = 100
 

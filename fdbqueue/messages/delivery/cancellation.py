@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ...schema import catalogue
-from ...schema.changes import ONE
+from ...schema.change_counters import ONE
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.model import Delivery

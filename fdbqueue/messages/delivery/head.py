@@ -13,7 +13,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from .. import run, settle, time_to_live
 from ..transaction_budget import PAGE_BYTES, weight
-from . import limits, scan
+from . import queue_limits, scan
 from .shares import Shares
 
 MAX_DISPOSED = 1_000
@@ -107,7 +107,7 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     taken, so the order is serializable; with no enqueue behind it, unless there is nothing to
     take. Raises ``ExpiredBacklog``.
     """
-    limit = limits.room(tr, scope, limit, leases=False)
+    limit = queue_limits.room(tr, scope, limit, leases=False)
     if not limit:
         return []
     shares = Shares([_Removal(limit)], scan.BATCH_BYTES, scope.keys.lease_bytes, apart=False)

@@ -17,7 +17,7 @@ from ...store.client import pack_bytes, pack_int
 from ...values.states import LEASE
 from .. import payloads, run, transitions
 from ..run import Claim, Piece, Row
-from . import lease, limits
+from . import lease, queue_limits
 from .batch import Taken
 from .lease import Terms
 
@@ -50,7 +50,7 @@ def take(
             numbers[level] = numbers.get(level, 0) + len(envelopes)
             sizes[level] = sizes.get(level, 0) + sum([each.size for each in envelopes])
     if pieces:
-        limits.count(tr, scope, len(others) + sum(numbers.values()))
+        queue_limits.count(tr, scope, len(others) + sum(numbers.values()))
         run.remove(tr, scope.keys, pieces, cut=True, all_until=all_until)
     transitions.record(tr, scope, LEASE, others, numbers, sizes)
     each = zip(given, packed, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from ...schema import changes
+from ...schema import change_counters
 from ...schema.envelope import Envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
@@ -99,7 +99,7 @@ def append(
         return added
     transitions.record(tr, scope, transition, list(alone.values()), counts, sizes)
     if placed:
-        changes.announce(tr, scope, added.messages())
+        change_counters.announce(tr, scope, added.messages())
     return added
 
 

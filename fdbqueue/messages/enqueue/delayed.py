@@ -6,7 +6,7 @@ cursor misses it. A message that was delivered before returns to its position.
 
 from __future__ import annotations
 
-from ...schema import changes, due
+from ...schema import change_counters, due
 from ...schema.records import Delayed
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
@@ -21,9 +21,9 @@ def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) 
     key = keys.delayed(position.level, due_ms, position.random)
     value = Delayed(position, message.envelope.pack()).pack()
     due.add(tr, keys, key, value)
-    if due_ms < scope.now_ms(tr) + changes.SOON_MS:
+    if due_ms < scope.now_ms(tr) + change_counters.SOON_MS:
         # Sleepers would not look before it is due.
-        changes.announce(tr, scope, [message])
+        change_counters.announce(tr, scope, [message])
 
 
 def put_off(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...schema import changes, due, once
+from ...schema import change_counters, due, once
 from ...schema.codec import pack_counters
 from ...schema.keys import HASHES, WORK, What
 from ...schema.records import GroupRecord, Tally
@@ -94,7 +94,7 @@ def note(
                 ended += 1
             else:
                 due.add(tr, keys, keys.entry(WORK, scope.now_ms(tr), What.GROUP, name))
-                changes.ring(tr, scope)
+                change_counters.ring(tr, scope)
     return found
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...errors import QueueNotFound
-from ...schema import catalogue, changes, once
+from ...schema import catalogue, change_counters, once
 from ...schema.due import Entry
 from ...schema.envelope import Envelope
 from ...schema.keys import WORK, RootKeys, SlotKeys
@@ -27,7 +27,7 @@ from ...values.limits import Allowed, Gate, Limit
 from ...values.model import Position
 from .. import place
 from ..transaction_budget import Done, weight
-from . import backlog, gates, limits, next_gate, permits, rates
+from . import backlog, gates, key_limits, next_gate, permits, rates
 from .next_gate import Passed
 from .permits import Permit, Permits
 from .rates import Pace
@@ -202,7 +202,7 @@ def _owe(tr: fdb.Transaction, scope: Scope, gate: Gate, level: int, known: Backl
     gates.look_later(tr, scope, gate, WORK + level, OWED_MS)
     if known.settled is not None:  # There may be free slots now: all have to be counted.
         tr[gates.keys(scope, gate).backlog(gate)] = Backlog(known.since_ms, None).pack()
-    changes.ring(tr, scope)
+    change_counters.ring(tr, scope)
 
 
 @dataclass(slots=True)
@@ -269,7 +269,7 @@ def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> 
     """Let what waits pass; returns it. All of it is read."""
     following = [each.following for each in found if each.following]
     allowed = [
-        limits.effective(scope, each.gate, next_.own.value).allowed
+        key_limits.effective(scope, each.gate, next_.own.value).allowed
         for each, next_ in zip(found, following, strict=True)
     ]
     counts = [max(map(len, each.freed)) for each in found]
@@ -414,7 +414,7 @@ def _refill(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, begin: bytes) -> 
         if not count
     ]
     for row, gate, known, own in found:
-        if known.settled != limits.effective(scope, gate, own.value).allowed:
+        if known.settled != key_limits.effective(scope, gate, own.value).allowed:
             filled = fill(tr, scope, gate)
             # Again, until no slot is free.
             return filled, row if filled else row + b"\x00"
@@ -463,7 +463,7 @@ def _filled(
     entry: of the agenda, with which somebody looks at it.
     """
     keys, stored = gates.keys(scope, gate), reads.backlog
-    allowed = limits.effective(scope, gate, reads.own.value).allowed
+    allowed = key_limits.effective(scope, gate, reads.own.value).allowed
     pace = None if reads.rate is None else Pace(tr, scope, gate, allowed.rate, reads.rate)
     timed = entry is not None and entry.due_ms != OWED_MS
     if entry is not None and timed and (pace is None or not pace.fire(entry)):

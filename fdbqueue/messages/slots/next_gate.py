@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...schema import changes, counters
+from ...schema import change_counters, counters
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate
@@ -78,4 +78,4 @@ def make_ready(
         messages = [*map(StoredMessage, positions, envelopes)]
         for message in messages:
             lookup.point(tr, of.keys, message, message.position)
-        changes.announce(tr, of, messages)
+        change_counters.announce(tr, of, messages)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from ...schema.key_kinds import KindKeys
 from ...schema.keys import SlotKeys
-from ...schema.rows import KindKeys
 from ...schema.scope import Scope
 from ...store import world
 from ...store.binding import fdb

@@ -20,7 +20,7 @@ from typing import final
 
 from msgspec.structs import replace
 
-from ...schema import changes
+from ...schema import change_counters
 from ...schema.due import Entry
 from ...schema.keys import TIDYING, WORK
 from ...schema.records import Paced, Reached, Timer
@@ -129,9 +129,9 @@ class Pace:
     def rely(self, scope: Scope, level: int) -> None:
         """Have somebody look when the next message may come, which is one of a level of a queue."""
         self._write(Timer(WORK + level, _ms(self._next)))
-        if self._next < self._now + changes.SOON_MS * 1_000:
+        if self._next < self._now + change_counters.SOON_MS * 1_000:
             # Sleepers would not look before that.
-            changes.ring(self._tr, scope)
+            change_counters.ring(self._tr, scope)
 
     def fire(self, entry: Entry) -> bool:
         """Use up an entry that was due, already removed; returns whether it is that of the key."""

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from ...schema import due
 from ...schema.envelope import Envelope
-from ...schema.rows import KindKeys
+from ...schema.key_kinds import KindKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate
-from . import backlog, gates, limits, permits, rates
+from . import backlog, gates, key_limits, permits, rates
 from .permits import Numbers, Permit, Permits
 from .rates import Pace
 
@@ -144,7 +144,7 @@ class Taking:
         scope.waited.discard(gate)
         tr.add_read_conflict_key(self._keys.limits(gate))
         own, held, paced = reads.limits or _limits(tr, scope, gate)
-        self._allowed = limits.effective(scope, gate, own.value).allowed
+        self._allowed = key_limits.effective(scope, gate, own.value).allowed
         each = zip(permits.kinds(self._keys), self._allowed.numbers, held, strict=True)
         self._permits: list[Permit] = [self._look(*one) for one in each]
         if paced is not None:

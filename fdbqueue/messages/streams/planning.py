@@ -18,7 +18,7 @@ from ...schema.streams import Claimed, Planned, Stage
 from ...store.binding import fdb, transactional
 from ...values.states import LEASE, State
 from .. import lookup, place, run, settle, transitions
-from ..delivery import limits as queue_limits
+from ..delivery import queue_limits
 from ..run import Run
 from ..settle import Leaving
 from ..slots import backlog

@@ -11,7 +11,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from .. import run
 from ..run import Run
-from ..slots import limits
+from ..slots import key_limits
 
 LOOK_AHEAD = 20
 """How many messages with side records to read ahead, with the lines of their ordering keys."""
@@ -99,4 +99,4 @@ def run_of(tr: fdb.Transaction, scope: Scope, key: str) -> Iterator[fdb.KeyValue
     every = scope.keys.waiting.under(key)
     own = tr.snapshot.get(scope.keys.limits(key))
     rows = tr.snapshot.get_range(every.start, every.stop)
-    return (kv for kv in rows if limits.one_at_a_time(scope, own.value))
+    return (kv for kv in rows if key_limits.one_at_a_time(scope, own.value))

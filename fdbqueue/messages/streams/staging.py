@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import BatchLost, CorruptData, QueueReplaced, SinkBehind
-from ...schema import changes
+from ...schema import change_counters
 from ...schema.codec import pack, unpack
 from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
@@ -410,7 +410,7 @@ def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> No
         numbers[level], sizes[level] = len(packed), sum([each.size for each in some])
     if numbers:
         transitions.record(tr, scope, ENQUEUE, (), numbers, sizes)
-        changes.announce(tr, scope, ())
+        change_counters.announce(tr, scope, ())
 
 
 def lost(sink: str, batch: int) -> BatchLost:

@@ -15,7 +15,7 @@ from ...schema.consumers import ConsumerRef
 from ...store.binding import fdb
 from ...values.content import check_count, check_place
 from ...values.model import Delivery, Depth, LeasedMessage, Swept, Verification
-from ..handle import Handle, Transactor
+from ..queue_base import Handle, Transactor
 from . import housekeeping
 
 MAX_LISTED = 10_000

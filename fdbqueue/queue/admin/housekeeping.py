@@ -11,11 +11,11 @@ from ...errors import ExpiredBacklog
 from ...messages import auto_delete, history, time_to_live
 from ...messages.slots import hand_over
 from ...messages.transaction_budget import Done
-from ...schema import changes, due
+from ...schema import change_counters, due
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Swept
-from ..handle import Handle, composed
+from ..queue_base import Handle, composed
 
 R = TypeVar("R")
 
@@ -116,5 +116,5 @@ def _pages(
 
 def look_again(tr: fdb.Transaction, scope: Scope) -> None:
     """Let sleeping consumers look again: the first through the bell, the others when woken."""
-    changes.ring(tr, scope)
+    change_counters.ring(tr, scope)
     wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, wakeups.MAX_WOKEN))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ...schema.key_kinds import Kind
 from ...schema.keys import KINDS
-from ...schema.rows import Kind
 from ...store.binding import fdb, transactional
-from ..handle import Handle
+from ..queue_base import Handle
 
 PAGE_BYTES = 4_000_000
 

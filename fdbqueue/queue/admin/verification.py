@@ -7,16 +7,16 @@ from functools import partial
 
 from ...consumers import checks as waiting
 from ...errors import CorruptData
-from ...messages.checks import audit, rates, results, side_records, sinks
 from ...messages.checks import plans as auditplans
+from ...messages.checks import rates, results, side_records, sinks, verification
 from ...messages.checks import schedules as ticking
-from ...messages.checks.audit import Audit
+from ...messages.checks.verification import Audit
+from ...schema.key_kinds import Kind
 from ...schema.keys import KINDS, QueueKeys
-from ...schema.rows import Kind
 from ...store.binding import fdb
 from ...subscriptions import cursor_checks
 from ...values.model import Deviation, Verification
-from ..handle import Handle
+from ..queue_base import Handle
 
 __all__ = ["Deviation", "Verification", "rebuild_counters", "verify"]
 
@@ -53,16 +53,16 @@ class _Verifier:
             read = kind not in (*_WHOLE, *_UNREAD) and any(
                 callable(form.value) for form in kind.forms
             )
-            if kind in audit.HOLDERS:
-                self.messages += self.pages(partial(audit.messages, kind))
+            if kind in verification.HOLDERS:
+                self.messages += self.pages(partial(verification.messages, kind))
             elif kind in _CHECKS or read:
-                rows = self.pages(_CHECKS.get(kind, partial(audit.rows, kind)))
+                rows = self.pages(_CHECKS.get(kind, partial(verification.rows, kind)))
                 self.staged += rows if kind is QueueKeys.attempt else 0
-        for check in (audit.leases, auditplans.leases, ticking.waiting_ticks):
+        for check in (verification.leases, auditplans.leases, ticking.waiting_ticks):
             self.pages(check)
         self.plans()
         self.whole("the pace of the queue", rates.pace)
-        self.whole("keys of no kind", audit.strays)
+        self.whole("keys of no kind", verification.strays)
         self.whole("owners of chunks, names, pointers and turns", side_records.check)
         self.counters()
         return self.result()
@@ -74,19 +74,19 @@ class _Verifier:
     def counters(self) -> None:
         """The states come first: the number of enqueued messages is their sum."""
         for level in range(self.queue._read(self.db, self.queue._options).levels):
-            check = partial(audit.counted, kind=QueueKeys.ready, level=level)
+            check = partial(verification.counted, kind=QueueKeys.ready, level=level)
             self.whole(f"counters of the ready messages of level {level}", check)
-        for kind in audit.COUNTED:
+        for kind in verification.COUNTED:
             if kind is not QueueKeys.ready:
-                check = partial(audit.counted, kind=kind, level=None)
+                check = partial(verification.counted, kind=kind, level=None)
                 self.whole(f"counters of kind {kind.name.lower()}", check)
-        self.whole("sums of the counters", audit.conserved)
+        self.whole("sums of the counters", verification.conserved)
 
     def plans(self) -> None:
         """Each plan with its leases at one version."""
         try:
             self.pages(auditplans.complete)
-        except audit.TooLong:
+        except verification.TooLong:
             self.unchecked.append("leases of plans")
 
     def pages(self, check: Pages) -> int:
@@ -105,7 +105,7 @@ class _Verifier:
     def whole(self, name: str, check: Check) -> None:
         try:
             self.attempt(check)
-        except audit.TooLong:
+        except verification.TooLong:
             self.unchecked.append(name)
         except CorruptData as error:
             self.unreadable(error)
@@ -136,9 +136,9 @@ def _page(check: Pages, begin: bytes, page: Audit) -> bytes:
 
 
 _CHECKS: dict[Kind, Pages] = {
-    QueueKeys.tail: audit.tails,
-    QueueKeys.expiry: audit.expiries,
-    QueueKeys.until: audit.ends,
+    QueueKeys.tail: verification.tails,
+    QueueKeys.expiry: verification.expiries,
+    QueueKeys.until: verification.ends,
     QueueKeys.attempt: sinks.attempts,
     QueueKeys.staged: sinks.pieces,
     QueueKeys.cursor: cursor_checks.cursors,

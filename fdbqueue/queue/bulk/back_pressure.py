@@ -16,7 +16,7 @@ from ...schema.keys import OnceKeys
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
 from ...values.durations import Seconds, patience
-from ..handle import Handle
+from ..queue_base import Handle
 
 R = TypeVar("R")
 

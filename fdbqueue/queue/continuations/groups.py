@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ...errors import InvalidArgument
 from ...messages.enqueue import level_order
 from ...messages.enqueue.admission import Draft
-from ...messages.groups import callbacks, inspection, members
+from ...messages.groups import callbacks, group_state, members
 from ...messages.transaction_budget import STEP_BYTES, fitting
 from ...schema.records import Callback, GroupRecord
 from ...store import world
@@ -25,7 +25,7 @@ from ...values.schedules import check_choice
 from ..bulk import back_pressure
 from ..bulk.back_pressure import ROOM_SECONDS
 from ..enqueue import MAX_BATCH, Enqueuing
-from ..handle import Handle, Transactor
+from ..queue_base import Handle, Transactor
 from ..validation import check_inline, check_several, draft
 
 STEP = 1_000
@@ -126,7 +126,7 @@ def _put(
     """Enqueue the next messages of a group, up to ``count``, or what one step takes; returns how
     many have been enqueued, and the ids of these."""
     scope = queue._scope(tr)
-    record = inspection.known(tr, scope, name)
+    record = group_state.known(tr, scope, name)
     if record is None:
         options, envelope = follows._options(tr), given.callback.envelope
         options.level(envelope.priority)
@@ -198,7 +198,7 @@ class Groups:
         """
         check_name(name)
         queue = self._queue
-        return queue._read(tr, lambda tr: inspection.one(tr, queue._scope(tr), name))
+        return queue._read(tr, lambda tr: group_state.one(tr, queue._scope(tr), name))
 
     def list(
         self,
@@ -215,7 +215,7 @@ class Groups:
         check_count("limit", limit, MAX_LISTED)
         queue = self._queue
         begin = check_behind(after)
-        return queue._read(tr, lambda tr: inspection.page(tr, queue._scope(tr), limit, begin))
+        return queue._read(tr, lambda tr: group_state.page(tr, queue._scope(tr), limit, begin))
 
     def forget(self, tr: Transactor, name: str) -> bool:
         """Forget a group; returns whether there was one. Its messages stay, and no callback comes.
@@ -224,4 +224,4 @@ class Groups:
         """
         check_name(name)
         queue = self._queue
-        return queue._run(tr, lambda tr: inspection.forget(tr, queue._scope(tr), name))
+        return queue._run(tr, lambda tr: group_state.forget(tr, queue._scope(tr), name))

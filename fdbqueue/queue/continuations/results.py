@@ -23,7 +23,7 @@ from ...values import durations, serializers
 from ...values.durations import Seconds
 from ...values.model import Delivery, Message, parse_id
 from ...values.states import State
-from ..handle import Transactor
+from ..queue_base import Transactor
 
 if TYPE_CHECKING:
     from ..enqueue import Enqueuing

@@ -21,7 +21,7 @@ from ...values.model import Headers, NewMessage
 from ...values.options import DEFAULT_PRIORITY, check_behind, check_name
 from ...values.schedules import CatchUp, Overlap, Schedule, Timing
 from ..enqueue import Enqueuing
-from ..handle import Transactor
+from ..queue_base import Transactor
 from ..validation import MIN_TTL_SECONDS, check_inline, draft
 
 R = TypeVar("R")

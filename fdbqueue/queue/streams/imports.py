@@ -15,7 +15,7 @@ from ...values.options import check_name
 from ..bulk import back_pressure
 from ..continuations.groups import enqueue_many
 from ..enqueue import Enqueuing
-from ..handle import Transactor
+from ..queue_base import Transactor
 
 MAX_PLACE_BYTES = 10_000
 

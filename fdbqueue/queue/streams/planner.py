@@ -20,7 +20,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...schema.streams import Planned, Stage
 from ...store import world
 from ...store.binding import fdb
-from ..handle import Handle
+from ..queue_base import Handle
 
 PAGE = 1_000
 """How many messages of a plan one transaction reads."""

@@ -14,7 +14,7 @@ from ...store.binding import fdb
 from ...values.content import check_count
 from ...values.model import Message, Plan, PlanConsumer
 from ...values.options import check_name
-from ..handle import Handle, Transactor
+from ..queue_base import Handle, Transactor
 from .planner import Planner, give_back
 
 MAX_SHOWN = 10_000

@@ -33,7 +33,7 @@ from ...values.durations import Seconds
 from ...values.model import BYTES, Headers, NewMessage
 from ...values.options import QueueOptions, check_name
 from ..bulk import back_pressure
-from ..handle import Handle, Transactor
+from ..queue_base import Handle, Transactor
 from ..validation import draft
 
 ROOM_SECONDS = 3600.0

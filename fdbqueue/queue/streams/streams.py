@@ -10,7 +10,7 @@ from ...messages.streams.undecided import Undecided
 from ...schema.streams import SinkState
 from ...store.binding import fdb
 from ..enqueue import Enqueuing
-from ..handle import Transactor
+from ..queue_base import Transactor
 from .imports import Import
 from .plans import Plans
 from .sinks import Sink, anonymous

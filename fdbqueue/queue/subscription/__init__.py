@@ -1,5 +1,5 @@
 """A subscription as users hold it."""
 
-from .handle import Subscription
+from .subscription_handle import Subscription
 
 __all__ = ["Subscription"]

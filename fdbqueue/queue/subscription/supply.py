@@ -8,13 +8,13 @@ from ...consumers import promotion, wakeups
 from ...consumers.line import Demand
 from ...consumers.supply import CLOSED, Offered
 from ...errors import InvalidArgument, NotFound
-from ...messages.delivery import limits, scan
+from ...messages.delivery import queue_limits, scan
 from ...messages.delivery.shares import Shares
 from ...schema.consumers import Definition, Mode
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
-from ...subscriptions import acquire, browse, exclusive, registry
+from ...subscriptions import acquire, browse, creation, exclusive
 from ...subscriptions.acquire import Found
 from ...values.model import Delivery
 
@@ -74,7 +74,7 @@ class SubscriptionSupply:
         )
         reached = found.reached if self.known(scope).timed and found.unfinished else None
         given = shares.count
-        limited = given < shares.demand and limits.room(tr, scope, given + 1) <= given
+        limited = given < shares.demand and queue_limits.room(tr, scope, given + 1) <= given
         return Offered(found.ended or shares.refused or limited, closed, reached, limited)
 
     def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> None:
@@ -145,7 +145,7 @@ class SubscriptionSupply:
         if scope.options.paused and mode is Mode.ACQUIRE:
             return Found([], True, {}), False
         if mode is Mode.ACQUIRE and limit:
-            limit = limits.room(tr, scope, limit, leases=leases)
+            limit = queue_limits.room(tr, scope, limit, leases=leases)
             if not limit:
                 return Found([], True, {}), False
         if mode is Mode.BROWSE:
@@ -170,4 +170,4 @@ class SubscriptionSupply:
     def drop(self, tr: fdb.Transaction, scope: Scope) -> None:
         """Remove the subscription, and tell its sleeping consumers."""
         wakeups.wake_all(tr, scope.keys, self.subscription)
-        registry.drop(tr, scope, self.subscription)
+        creation.drop(tr, scope, self.subscription)

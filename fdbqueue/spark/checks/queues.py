@@ -14,7 +14,7 @@ from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
 from ...values.states import ENDS, TRANSITIONS, State
-from .. import session
+from .. import spark_session
 from ..jobs.events import BORN, TAKES, into, named, state_of, version, with_neighbors
 from ..jobs.events import read as read_history
 from ..jobs.steps import OnProgress, steps
@@ -56,7 +56,7 @@ def check(
     queues: Iterable[Queue],
     *,
     max_attempts: int | None = None,
-    spark: session.SessionLike = None,
+    spark: spark_session.SessionLike = None,
     progress: OnProgress | None = None,
 ) -> Verdict:
     """Verify the guarantees over the delivery history of queues, which may be in use.
@@ -67,7 +67,7 @@ def check(
     Compares each queue's counters at one version with the history up to it. Raises
     ``QueueNotFound``, ``StoreError``, ``MissingPackage``.
     """
-    session_ = session.resolve(spark)
+    session_ = spark_session.resolve(spark)
     handles = list(queues)
     snapshots = [_snapshot(db, queue, max_attempts) for queue in handles]
     with steps("reading the histories", progress) as step:

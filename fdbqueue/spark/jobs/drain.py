@@ -17,8 +17,8 @@ from ...errors import InvalidArgument
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.options import MAX_NAME_LENGTH
-from .. import session, stores
-from ..source import streams
+from .. import spark_session, stores
+from ..source import stream_offsets
 from .steps import OnProgress, Step, plain_errors
 
 FORMATS = ("parquet", "json", "orc")
@@ -71,7 +71,7 @@ def drain(
     consumer: str | None = None,
     checkpoint: str | Path | None = None,
     max_messages: int | None = None,
-    spark: session.SessionLike = None,
+    spark: spark_session.SessionLike = None,
     progress: OnProgress | None = None,
 ) -> Drained:
     """Write the messages that are ready now to files, each exactly once.
@@ -114,9 +114,9 @@ def drain(
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     # Check the options before Java starts.
-    streams.Settings.of(options).layout.schema(None)
+    stream_offsets.Settings.of(options).layout.schema(None)
     with plain_errors():
-        spark = session.resolve(spark)
+        spark = spark_session.resolve(spark)
         frame = spark.readStream.format("fdbqueue").options(**options).load()
         metrics = [F.count(F.lit(1)).alias("rows")]
         if isinstance(frame.schema["payload"].dataType, BinaryType | StringType):

@@ -19,10 +19,10 @@ from ...queue.queue import Queue
 from ...queue.streams.sinks import ROOM_SECONDS, Sink
 from ...store.binding import fdb
 from ...values.durations import Seconds, patience
-from .. import session, stores
+from .. import spark_session, stores
 from ..source import encoding, write
+from ..source.columns import TABLES
 from ..source.encoding import COLUMNS, CORRUPT
-from ..source.rows import TABLES
 from .steps import OnProgress, Step, plain_errors, reporting
 
 FORMATS = ("parquet", "json", "csv", "orc")
@@ -62,7 +62,7 @@ def load(
     id: str | None = None,
     bad_rows: str = "fail",
     room: Seconds = ROOM_SECONDS,
-    spark: session.SessionLike = None,
+    spark: spark_session.SessionLike = None,
     progress: OnProgress | None = None,
 ) -> Loaded:
     """Enqueue every row of files, each once.
@@ -105,7 +105,7 @@ def load(
         "room": str(int(patience("room", room))),
     }
     write.Settings.of(given)
-    spark = session.resolve(spark)
+    spark = spark_session.resolve(spark)
     with plain_errors(), tempfile.TemporaryDirectory(prefix="fdbqueue-") as directory:
         frame = _read(spark, names, kind, schema, options or {})
         frame = _messages(frame, columns or {}, headers or {})

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from ...queue.queue import Queue
 from ...store.binding import fdb
-from .. import session, stores
-from ..source import batch
+from .. import spark_session, stores
+from ..source import batch_read
 from .steps import OnProgress, Step, plain_errors
 
 _BATCH = 100
@@ -32,7 +32,7 @@ def replay(
     payload_schema: str | None = None,
     header_columns: str | None = None,
     dry_run: bool = False,
-    spark: session.SessionLike = None,
+    spark: spark_session.SessionLike = None,
     progress: OnProgress | None = None,
 ) -> Replayed:
     """Deliver dead letters that match a condition again.
@@ -58,10 +58,10 @@ def replay(
     if header_columns is not None:
         options["headerColumns"] = header_columns
     options |= stores.options(db, queue)
-    batch.Settings.of(options).layout.schema(None)
+    batch_read.Settings.of(options).layout.schema(None)
     matched = replayed = 0
     with plain_errors():
-        spark = session.resolve(spark)
+        spark = spark_session.resolve(spark)
         frame = spark.read.format("fdbqueue").options(**options).load()
         ids = (frame if where is None else frame.where(where)).select("id")
         rows = ids.toLocalIterator(prefetchPartitions=True)

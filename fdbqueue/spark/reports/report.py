@@ -20,7 +20,7 @@ from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.durations import Seconds, seconds
 from ...values.states import ENDS, State
-from .. import session
+from .. import spark_session
 from ..jobs import events as histories
 from ..jobs.events import BORN, TAKES, into, out_of, state_of, with_neighbors
 from ..jobs.steps import OnProgress, steps
@@ -73,7 +73,7 @@ def report(
     db: fdb.Database,
     queues: Iterable[Queue],
     *,
-    spark: session.SessionLike = None,
+    spark: spark_session.SessionLike = None,
     since: datetime | None = None,
     until: datetime | None = None,
     width: Seconds | None = None,
@@ -87,7 +87,7 @@ def report(
 
     Raises ``QueueNotFound``, ``StoreError``, ``MissingPackage``.
     """
-    session_ = session.resolve(spark)
+    session_ = spark_session.resolve(spark)
     with steps("reading the history", progress):
         history = histories.read(session_, db, queues, since=since, until=until)
         return summarize(history, width=width)

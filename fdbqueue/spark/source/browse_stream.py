@@ -28,7 +28,7 @@ from . import browsed, tables
 from .browsed import Ready
 from .leading import leading
 from .places import Places
-from .streams import Offset, Progress, StreamReader, other_checkpoint
+from .stream_offsets import Offset, Progress, StreamReader, other_checkpoint
 from .tables import HISTORY, Ranges, Scan
 
 Levels = dict[int, Stretch]

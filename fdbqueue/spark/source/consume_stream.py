@@ -18,7 +18,7 @@ from ...queue.queue import Queue
 from ...queue.streams.planner import Mark, Planner
 from ...store.binding import fdb
 from .leading import leading
-from .streams import Offset, Progress, StreamReader
+from .stream_offsets import Offset, Progress, StreamReader
 from .tables import Scan
 
 

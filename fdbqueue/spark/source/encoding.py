@@ -28,7 +28,7 @@ from ...queue.streams.sinks import Stager
 from ...values.model import BYTES, NewMessage
 from ...values.options import DEFAULT_PRIORITY
 from ...values.serializers import JSON, Declared
-from . import payloads
+from . import payload_columns
 
 CORRUPT = "_corrupt_record"
 """The column of Spark's JSON and CSV readers for lines that they could not read."""
@@ -144,7 +144,7 @@ def check(schema: StructType) -> None:
                 column=name, problem=f"it is {expected}, not {type_.simpleString().upper()}"
             )
         if name == "payload" and isinstance(type_, _NESTED):
-            payloads.writer(type_)
+            payload_columns.writer(type_)
     if "payload" not in names:
         raise InvalidSchema(column="payload", problem=f"it is missing; the columns are {_KNOWN}")
 
@@ -215,7 +215,7 @@ def _payload(type_: DataType, given: str | None) -> Callable[[pa.Array], list[An
         return _list
     if isinstance(type_, StringType) and given:
         return lambda column: _list(column.cast(pa.binary()))
-    write = payloads.writer(type_)
+    write = payload_columns.writer(type_)
     return lambda column: [None if each is None else write(each) for each in _list(column)]
 
 

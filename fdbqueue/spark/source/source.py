@@ -17,17 +17,17 @@ from pyspark.sql.types import StructType
 
 from ...errors import InvalidInput, InvalidOptions, QueueError
 from ..stores import SharedQueue
-from . import batch, browse_stream, consume_stream, streams, write
+from . import batch_read, browse_stream, consume_stream, stream_offsets, write
+from .columns import Decoder, Layout
 from .leading import leading
-from .rows import Decoder, Layout
 from .settings import BATCH, SPARKS, STREAM, WRITE, Location, Option, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SETTINGS: tuple[tuple[Mapping[str, Option], Callable[[Mapping[str, str]], object]], ...] = (
-    (BATCH, batch.Settings.of),
-    (STREAM, streams.Settings.of),
+    (BATCH, batch_read.Settings.of),
+    (STREAM, stream_offsets.Settings.of),
     ({**WRITE, **SPARKS}, write.Settings.of),
 )
 
@@ -95,7 +95,7 @@ class FdbQueueSource(DataSource):
     @leading()
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        return batch.reader(self.options, schema, self.pushdown)
+        return batch_read.reader(self.options, schema, self.pushdown)
 
     @leading()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -110,8 +110,8 @@ class FdbQueueSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
         try:
-            taking = streams.Settings.of(self.options).mode == streams.CONSUME
+            taking = stream_offsets.Settings.of(self.options).mode == stream_offsets.CONSUME
             kind = consume_stream.ConsumeReader if taking else browse_stream.BrowseReader
             return kind.of(self.options, schema, self.parallelism)
         except QueueError as error:
-            return streams.Refused(error)
+            return stream_offsets.Refused(error)

@@ -35,8 +35,8 @@ from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.selector import Selector
 from ..stores import SharedQueue
+from .columns import Decoder, Layout, Rows, decoding, enqueued_at, values
 from .leading import all_leading
-from .rows import Decoder, Layout, Rows, decoding, enqueued_at, values
 
 HISTORY = "history"
 TIMES = {"delayed": "due_at", "dead": "died_at", HISTORY: "at"}
@@ -62,7 +62,7 @@ class RowFilter(Struct, frozen=True):
     """Which rows of a table to read.
 
     since, until: the range of the table's own time, in milliseconds, without ``until`` itself.
-    conditions: of ``COMPARE``, on columns that ``rows.values`` knows.
+    conditions: of ``COMPARE``, on columns that ``columns.values`` knows.
     """
 
     levels: frozenset[int] | None = None

@@ -16,8 +16,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import errors
-from .errors import (
+from . import store_errors
+from .open_stores import first_bytes
+from .store_errors import (
     EngineError,
     NoDirectory,
     NotAStore,
@@ -29,7 +30,6 @@ from .errors import (
     StoreFull,
     StoreMisplaced,
 )
-from .open_stores import first_bytes
 
 if TYPE_CHECKING:
     from . import faults
@@ -56,13 +56,13 @@ __all__ = [
     "check",
     "close_store",
     "damages",
-    "errors",
     "faults",
     "first_bytes",
     "install",
     "installed",
     "lock_holder",
     "open_store",
+    "store_errors",
 ]
 
 _LAZY = {

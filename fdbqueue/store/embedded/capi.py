@@ -17,11 +17,11 @@ from types import ModuleType
 from typing import Any
 
 from .. import world
-from . import codes, results
+from . import codes, future_results
 from .codes import Fault
 from .futures import Future, failed, reported
-from .options import KNOWN_TRANSACTION_OPTIONS
 from .storage.database import Database, open_store
+from .transaction_options import KNOWN_TRANSACTION_OPTIONS
 from .transactions import lifecycle, read_view, reads, writes
 from .transactions.transaction import Handle, Transaction, live
 
@@ -29,7 +29,7 @@ LATEST_API_VERSION = 730
 _LATEST_BINDINGS = 800
 """The latest API version of bindings that the engine can stand below."""
 _OLDEST_API_VERSION = 13
-_PARTS: tuple[ModuleType, ...] = (lifecycle, read_view, reads, writes, results)
+_PARTS: tuple[ModuleType, ...] = (lifecycle, read_view, reads, writes, future_results)
 """Where the other functions are."""
 
 _numbers = itertools.count(1)

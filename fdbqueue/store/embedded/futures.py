@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import world
 from .codes import FUTURE_NOT_SET, FUTURE_RELEASED, OPERATION_CANCELLED, Fault
-from .errors import EngineError
+from .store_errors import EngineError
 
 Callback = Callable[[None], object]
 RELEASED = Fault(FUTURE_RELEASED)

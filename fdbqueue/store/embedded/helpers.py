@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import world
-from .errors import EngineError
+from .store_errors import EngineError
 
 log = logging.getLogger("fdbqueue.store.embedded")
 

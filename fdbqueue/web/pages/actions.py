@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from ...queue.handle import composed
+from ...queue.queue_base import composed
 from ...schema import audit_log
 from ...schema.keys import RootKeys
 from ..actions import ACTIONS, Terms

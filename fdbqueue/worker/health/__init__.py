@@ -2,8 +2,8 @@
 
 from .loops import Loop
 from .notices import Notices
+from .probe_server import Address, Server, check_address, url
 from .probes import Probes, routes
-from .server import Address, Server, check_address, url
 from .systemd import Systemd
 
 __all__ = [

@@ -13,7 +13,7 @@ from ...schema.consumers import Work
 from ...store import world
 from ...store.connection import Connection
 from .loops import TURN_SECONDS, Loop
-from .server import Answer, text
+from .probe_server import Answer, text
 
 SCRAPE_SECONDS = 5.0
 """How long a scrape waits for another one: scrapes may read the store, and must not pile up."""

@@ -26,7 +26,7 @@ from ...store.binding import FAILURES
 from ...values.model import Delivery
 from ..health import Loop
 from ..prefetch import Buffer
-from ..state import State
+from ..shared_state import State
 
 log = logging.getLogger("fdbqueue.worker")
 

@@ -10,12 +10,12 @@ from ...errors import LeaseLost, QueueError
 from ...store import world
 from ...store.binding import FAILURES
 from ...values.model import Delivery
-from .. import state as shared
+from .. import shared_state as shared
 from ..decisions import expires_soon, extend_every
 from ..handler_threads import HandlerThreads
 from ..health import Loop
 from ..prefetch import Buffer
-from ..state import State
+from ..shared_state import State
 from .cancellations import end_cancelled
 
 log = logging.getLogger("fdbqueue.worker")

@@ -14,7 +14,7 @@ from ...errors import InvalidArgument
 from ...queue.queue import Queue
 from ..health import Address, Systemd
 from ..worker import Worker
-from .place import Place, stop_with_parent
+from .membership import Place, stop_with_parent
 
 
 def load(target: str) -> Worker:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...store import world
 from ..health import Notices, Systemd
-from .place import TEXT_BYTES, Place
+from .membership import TEXT_BYTES, Place
 
 TURN_SECONDS = 0.1
 QUICK_SECONDS = 5.0

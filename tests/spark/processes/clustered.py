@@ -19,7 +19,7 @@ from typing import Any
 import fdbqueue
 import fdbqueue.spark
 from fdbqueue import Queue
-from fdbqueue.spark.source import batch, consume_stream, source
+from fdbqueue.spark.source import batch_read, consume_stream, source
 
 DIRECTORY = Path(os.environ.get("STRUCK_DIRECTORY", "."))
 BATCH = 60
@@ -40,7 +40,7 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-class TableReader(batch.BatchReader):
+class TableReader(batch_read.BatchReader):
     def read(self, partition: Any) -> Iterator[Any]:
         for rows in super().read(partition):
             yield rows
@@ -57,7 +57,7 @@ class StreamReader(consume_stream.ConsumeReader):
 class Source(source.FdbQueueSource):
     def reader(self, schema: Any) -> Any:
         made = super().reader(schema)
-        assert isinstance(made, batch.BatchReader)
+        assert isinstance(made, batch_read.BatchReader)
         return TableReader(made._settings, made._schema, made._queue)
 
     def streamReader(self, schema: Any) -> Any:

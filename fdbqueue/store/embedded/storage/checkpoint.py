@@ -14,8 +14,8 @@ import logging
 import sqlite3
 
 from ... import world
-from ..errors import EngineError, StoreError
 from ..helpers import Helper
+from ..store_errors import EngineError, StoreError
 from ..transactions.commit_requests import CommitRequest
 from .file import PAGE_BYTES, StoreFile
 from .snapshots import Snapshots

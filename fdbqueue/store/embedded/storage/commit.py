@@ -26,8 +26,8 @@ from typing import Any
 
 from ... import world
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
-from ..errors import EngineError, StoreError, StoreMisplaced
 from ..helpers import Worker, finisher
+from ..store_errors import EngineError, StoreError, StoreMisplaced
 from ..transactions.commit_requests import CommitRequest, Turn
 from .file import StoreFile, store_error
 from .mailbox import Mailbox, Post

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from ... import world
 from .. import open_stores
 from ..codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
-from ..errors import EngineError, StoreError
 from ..helpers import closer, finisher
-from ..options import (
+from ..store_errors import EngineError, StoreError
+from ..timers import timers
+from ..transaction_options import (
     ABSOLUTE_WATCHES,
     DEFAULT_WATCHES,
     KNOWN_DATABASE_OPTIONS,
@@ -22,7 +23,6 @@ from ..options import (
     Options,
     integer,
 )
-from ..timers import timers
 from ..transactions.commit_requests import CommitRequest
 from .checkpoint import Checkpointer
 from .commit import Committer

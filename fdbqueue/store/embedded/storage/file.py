@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 
 from ... import world
-from ..errors import (
+from ..store_errors import (
     NoDirectory,
     NotAStore,
     NotWritable,

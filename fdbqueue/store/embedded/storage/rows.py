@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Iterator
 from zlib import adler32
 
-from ..errors import StoreCorrupt
+from ..store_errors import StoreCorrupt
 
 TABLE = """CREATE TABLE kv (
     k BLOB PRIMARY KEY, v BLOB NOT NULL, checksum INTEGER NOT NULL

@@ -18,7 +18,7 @@ from typing import Any
 
 from ... import world
 from ..codes import TOO_OLD, Fault
-from ..errors import EngineError
+from ..store_errors import EngineError
 from ..timers import timers
 from . import sampling
 from .file import StoreFile, store_error

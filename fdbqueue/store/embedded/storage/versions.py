@@ -37,7 +37,7 @@ from typing import TypeVar
 from zlib import crc32
 
 from ... import world
-from ..errors import NotAStore, NotWritable
+from ..store_errors import NotAStore, NotWritable
 from .futex import futex
 
 VERSIONS_PER_SECOND = 1_000_000

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from ... import world
-from ..errors import EngineError, StoreError, StoreFailed
 from ..futures import Pending
 from ..helpers import Helper
+from ..store_errors import EngineError, StoreError, StoreFailed
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import NO_RANGES, RangeSet
 from .conflicts import decode, has_ranges

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from ... import world
 from ..codes import NOT_COMMITTED, TOO_OLD, Fault
-from ..errors import StoreFailed
+from ..store_errors import StoreFailed
 from ..transactions import atomic
 from ..transactions.commit_requests import CommitRequest
 from . import rows, sampling

@@ -10,15 +10,15 @@ from typing import Any
 from ... import world
 from .. import codes, faults, futures
 from ..codes import Fault
-from ..errors import EngineError, StoreError
 from ..futures import Future, Pending, failed
 from ..storage import background
 from ..storage.conflicts import conflicting
 from ..storage.versions import ANNOUNCED
+from ..store_errors import EngineError, StoreError
 from ..timers import timers
 from . import atomic, read_view
 from .commit_requests import CommitRequest, Mutation
-from .limits import MUTATION_BYTES, RANGE_BYTES
+from .size_limits import MUTATION_BYTES, RANGE_BYTES
 from .transaction import FIRST_DELAY, NO_VERSION, NONE, Handle, Transaction, live
 
 _DELAY_GROWTH = 2.0

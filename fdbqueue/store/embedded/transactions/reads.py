@@ -8,7 +8,8 @@ from .. import codes
 from ..codes import Fault
 from ..futures import Future, failed
 from . import read_view, special_keys
-from .limits import (
+from .range_reads import Reader, Selector, key_conflict, range_conflict
+from .size_limits import (
     KEY_LIMIT,
     METADATA_VERSION,
     RANGE_BYTES,
@@ -19,7 +20,6 @@ from .limits import (
     longest,
     write_key_limit,
 )
-from .range_reads import Reader, Selector, key_conflict, range_conflict
 from .transaction import Handle, Transaction, live
 
 _ADDRESS = b"127.0.0.1:4500"

@@ -18,14 +18,14 @@ from ... import world
 from .. import codes
 from ..codes import Fault
 from ..futures import Pending
-from ..options import PERSISTENT, READ_YOUR_WRITES_DISABLE, TIMEOUT
 from ..storage.database import Database
 from ..storage.snapshots import Snapshot
 from ..storage.watches import Watch
 from ..timers import Call, timers
+from ..transaction_options import PERSISTENT, READ_YOUR_WRITES_DISABLE, TIMEOUT
 from .commit_requests import Mutation
-from .limits import RANGE_BYTES, SPECIAL, SYSTEM
 from .ranges import KeySet, Range
+from .size_limits import RANGE_BYTES, SPECIAL, SYSTEM
 from .write_map import WriteMap
 
 Handle = Any

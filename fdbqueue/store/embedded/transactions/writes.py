@@ -10,7 +10,7 @@ from ..codes import Fault
 from ..futures import Future, failed, reported
 from . import atomic, special_keys
 from .atomic import SET, VALUE_LIMIT
-from .limits import (
+from .size_limits import (
     KEY_LIMIT,
     METADATA_VERSION,
     MUTATION_BYTES,

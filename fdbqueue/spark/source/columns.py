@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
 from ...values.model import Headers
 from ...values.serializers import JSON, Declared
-from . import payloads
+from . import payload_columns
 from .ddl import SIMPLE
 from .settings import Options
 
@@ -224,7 +224,7 @@ def _payload(layout: Layout, type_: DataType) -> Column:
             problem=f"the option payload is {layout.payload!r}, but the schema says "
             f"{type_.simpleString().upper()}",
         )
-    read = payloads.reader(kind, type_, layout.bad_payloads == "fail")
+    read = payload_columns.reader(kind, type_, layout.bad_payloads == "fail")
     return lambda rows: read(rows["payload"], rows["id"])
 
 

@@ -20,7 +20,7 @@ from ...values.model import Delivery
 from ..line import Demand, Ticket
 from . import gathering
 from .access import Access, Call, Outcome
-from .attempt import give_back
+from .try_receive import give_back
 from .waiting import collect, withdraw
 
 Asks = Callable[[], Sequence[Delivery]]

@@ -16,7 +16,7 @@ from fdbqueue.values.options import QueueOptions
 from ...errors import QueueNotFound
 from .. import context, json_schema, listings, terminal, trail
 from ..parameters import Limit, ListOutput, Output, QueueName, grouped
-from . import consumers, options
+from . import queue_options, worker_list
 
 LOOKED_AT, SHOWN = 1_000, 10
 """At how many keys and limits with a backlog it looks, and how many it shows."""
@@ -173,7 +173,7 @@ def show(name: QueueName, *, output: Output) -> None:
     db, queue = context.open_queue(name)
 
     def look() -> listings.View:
-        from fdbqueue.messages.delivery import limits
+        from fdbqueue.messages.delivery import queue_limits
 
         found = of(db, queue)
         if found.unreadable is not None:
@@ -181,11 +181,11 @@ def show(name: QueueName, *, output: Output) -> None:
         staged = queue.streams.undecided(db)
         coming = None
         if found.options.rate is not None:
-            coming = queue._read(db, lambda tr: limits.next_seconds(tr, queue._scope(tr)))
+            coming = queue._read(db, lambda tr: queue_limits.next_seconds(tr, queue._scope(tr)))
         rows = sum(sink.rows for sink in staged.values())
         waits = backlogs(db, queue) if found.depth.waiting else []
         by = trail.paused_by(db, name).strip(" ,") if found.options.paused else ""
-        waiting = consumers.producing(consumers.processes(db), name, fdbqueue.Clock().wall_ms())
+        waiting = worker_list.producing(worker_list.processes(db), name, fdbqueue.Clock().wall_ms())
         return _fields(name, found, rows, coming, waits, by, waiting)
 
     listings.show(look, output)
@@ -232,7 +232,7 @@ def _backlog(
 ) -> Backlog:
     from fdbqueue.values import rates
 
-    from .limits import waits_for
+    from .limit import waits_for
 
     last_ms = None
     if rate is not None:
@@ -300,4 +300,4 @@ def _fields(
 def _changed_options(stored: QueueOptions) -> Iterator[tuple[str, str]]:
     for name, value in stored.unusual().items():
         if name not in ("levels", "max_attempts", "lease"):  # which are always shown
-            yield name if "." in name else name.replace("_", " "), options.shown(value)
+            yield name if "." in name else name.replace("_", " "), queue_options.shown(value)

@@ -2,7 +2,7 @@
 
 from typer import Typer
 
-from . import leases, listing, selection
+from . import listing, release, selection
 
 app = Typer(
     name="message",
@@ -18,6 +18,6 @@ for command in (
     selection.move,
     selection.copy,
     selection.purge,
-    leases.release,
+    release.release,
 ):
     app.command()(command)

@@ -2,7 +2,7 @@
 
 from typer import Typer
 
-from . import state
+from . import stream_list
 from .check import check
 from .drain import drain
 from .load import load
@@ -13,6 +13,6 @@ app = Typer(
     help="Spark jobs on queues, which need Java and fdbqueue[spark], and what streams have left.",
     no_args_is_help=True,
 )
-app.command("list")(state.list_)
-for command in (state.finish, state.forget, load, drain, report, check):
+app.command("list")(stream_list.list_)
+for command in (stream_list.finish, stream_list.forget, load, drain, report, check):
     app.command()(command)

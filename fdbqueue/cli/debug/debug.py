@@ -12,7 +12,7 @@ import fdbqueue
 from ...errors import QueueNotFound
 from .. import context, terminal
 from ..parameters import AnyQueueNames, AsJson, QueueName
-from . import audit
+from . import audit_log
 
 app = Typer(
     name="debug", help="Run housekeeping now, count keys, show the audit log.", no_args_is_help=True
@@ -118,4 +118,4 @@ def keys(name: QueueName, as_json: AsJson = False) -> None:
     terminal.print_table(["kind", "keys", "rows", "bytes", "what for"], rows, ["rows", "bytes"])
 
 
-app.command()(audit.audit)
+app.command()(audit_log.audit)

@@ -11,7 +11,7 @@ from fdbqueue.values.options import QueueOptions, nested
 
 from .. import context, durations, listings, terminal
 from ..parameters import AsJson, Change, QueueName, QueueNames, grouped
-from . import history, options, overview
+from . import queue_history, queue_list, queue_options
 
 app = Typer(
     name="queue",
@@ -61,7 +61,7 @@ def create(
         "lease": lease,
         "sort": sort,
         "last_value": last_value,
-        **nested(options.parse(setting or [])),
+        **nested(queue_options.parse(setting or [])),
     }
     db = context.connect(create=True)
 
@@ -108,13 +108,13 @@ def set_(
       fdbq queue set orders bounds.messages=none
       fdbq queue set orders 'backoff={"wait": "wait_exponential_jitter", "max": 60}'
     """
-    changes = options.parse(settings)
+    changes = queue_options.parse(settings)
     stored = context.queue(name).set_options(context.connect(), **nested(changes))
     if as_json:
         terminal.print_json({"queue": name, "options": stored.to_json()})
     else:
         for option in changes:
-            print(f"{option} = {options.shown(stored.flat()[option])}")
+            print(f"{option} = {queue_options.shown(stored.flat()[option])}")
 
 
 @app.command()
@@ -156,7 +156,7 @@ def delete(names: QueueNames, *, change: Change) -> None:
     db = context.connect()
     queues = [context.queue(name) for name in dict.fromkeys(names)]
     # The overview can also read a queue that is unusable.
-    held = {each.name: overview.held(overview.of(db, each).depth) for each in queues}
+    held = {each.name: queue_list.held(queue_list.of(db, each).depth) for each in queues}
     messages = terminal.count(sum(held.values()), "message")
     if change.dry_run:
         if change.as_json:
@@ -178,6 +178,6 @@ def delete(names: QueueNames, *, change: Change) -> None:
         listings.print_results([{"queue": name, "deleted": True} for name in held])
 
 
-app.command("list")(overview.list_)
-for command in (overview.show, history.history):
+app.command("list")(queue_list.list_)
+for command in (queue_list.show, queue_history.history):
     app.command()(command)

@@ -11,7 +11,7 @@ is nothing to reconcile.
 from __future__ import annotations
 
 from ...schema import counters
-from ...schema.changes import ONE
+from ...schema.change_counters import ONE
 from ...schema.records import Reached
 from ...schema.scope import Scope
 from ...store.binding import fdb

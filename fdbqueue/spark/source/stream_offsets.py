@@ -28,9 +28,9 @@ from ...messages.streams.planning import Limits
 from ...schema.keys import QueueKeys
 from ..stores import SharedQueue
 from . import browsed, places, tables
+from .columns import Decoder, Layout
 from .leading import leading
 from .places import Places
-from .rows import Decoder, Layout
 from .settings import STREAM, Location, Options
 from .tables import RowFilter
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...schema.due import Entry
+from ...schema.key_kinds import elements
 from ...schema.records import GroupRecord, Tally
-from ...schema.rows import elements
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.groups import Group

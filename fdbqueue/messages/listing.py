@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidArgument
+from ..schema.key_kinds import Kind
 from ..schema.keys import QueueKeys
-from ..schema.rows import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import MessageState, parse_id

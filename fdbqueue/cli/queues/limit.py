@@ -29,8 +29,8 @@ from ..parameters import (
 )
 
 if TYPE_CHECKING:
-    from ...queue.keys.keys import Key
-    from ...queue.keys.limits import Limits, SharedLimit
+    from ...queue.keys.message_keys import Key
+    from ...queue.keys.shared_limits import Limits, SharedLimit
 
 LISTED = 100
 
@@ -51,7 +51,7 @@ OfQueue = Annotated[str | None, queue_option("The limits of keys of this queue."
 
 
 def _shared() -> Limits:
-    from ...queue.keys.limits import Limits  # help and completion need no store
+    from ...queue.keys.shared_limits import Limits  # help and completion need no store
 
     return Limits(context.subspace())
 
@@ -370,7 +370,7 @@ def delete(name: Name, queue: OfQueue = None, *, change: Change) -> None:
       fdbq limit delete api=stripe --yes
       fdbq limit delete tenant-17 --queue orders --yes
     """
-    from ...queue.keys.keys import Key
+    from ...queue.keys.message_keys import Key
 
     db, limit = _opened(name, queue)
     state = limit.state(db)

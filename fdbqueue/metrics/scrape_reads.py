@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..consumers import registry, sessions
-from ..consumers.states import ConsumerState
+from ..consumers.consumer_states import ConsumerState
 from ..errors import CorruptData
 from ..messages.delivery import age
-from ..messages.slots import inspection as keys
+from ..messages.slots import usage as keys
 from ..queue.queue import Queue
 from ..schema import catalogue, counters, due
 from ..schema.keys import QueueKeys

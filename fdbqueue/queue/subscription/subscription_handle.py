@@ -12,13 +12,13 @@ from ...consumers.line import Demand
 from ...consumers.receiving import Access, Accesses
 from ...consumers.registry import new_id
 from ...messages.run import Held
-from ...schema import changes
+from ...schema import change_counters
 from ...schema.consumers import ConsumerRef, Definition, Mode
 from ...schema.leases import CLAIM_BYTES, new_claim
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
-from ...subscriptions import acquire, cursors, exclusive, registry
+from ...subscriptions import acquire, creation, cursors, exclusive
 from ...subscriptions.acquire import Found
 from ...subscriptions.start_position import StartPosition
 from ...values.content import check_count
@@ -28,8 +28,8 @@ from ...values.options import check_name
 from ...values.selector import Selector
 from ..admin.housekeeping import past_backlog
 from ..consume import Leasing, asked
-from ..handle import Handle, Transactor, check_leaseless, composed, patience_of
 from ..matching import Use, take
+from ..queue_base import Handle, Transactor, check_leaseless, composed, patience_of
 from .supply import SubscriptionSupply
 
 R = TypeVar("R")
@@ -236,7 +236,7 @@ class Subscription:
             place.check(self._known(scope))
             place.seek(tr, scope, self.name)
             # Who sleeps may find something there.
-            tr.add(scope.keys.changes_of(self.name), changes.ONE)
+            tr.add(scope.keys.changes_of(self.name), change_counters.ONE)
 
         self._run(tr, move)
 
@@ -252,9 +252,9 @@ class Subscription:
             scope = self._queue._scope(tr)
             known = self._known(scope)
             changed = Definition(known.name, known.mode, wanted, known.exclusive, known.auto_close)
-            registry.store(tr, scope, changed)
+            creation.store(tr, scope, changed)
             if changed.mode is Mode.ACQUIRE:
-                registry.rewind(tr, scope, self.name)
+                creation.rewind(tr, scope, self.name)
 
         self._run(tr, change)
 

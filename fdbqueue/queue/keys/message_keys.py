@@ -6,13 +6,13 @@ from typing import Unpack
 
 from ...consumers import wakeups
 from ...errors import InvalidArgument
-from ...messages.slots import hand_over, inspection, limits
+from ...messages.slots import hand_over, key_limits, usage
 from ...schema import catalogue
 from ...store.binding import fdb
 from ...values.content import check_count
 from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
 from ...values.options import check_behind, check_key_limit, check_name, check_rate
-from ..handle import Handle, Transactor
+from ..queue_base import Handle, Transactor
 
 MAX_LISTED = 10_000
 
@@ -41,7 +41,7 @@ class Keys:
         """
         check_count("limit", limit, MAX_LISTED)
         queue, after = self._queue, check_behind(after)
-        return queue._read(tr, lambda tr: inspection.backlogs(tr, queue._scope(tr), limit, after))
+        return queue._read(tr, lambda tr: usage.backlogs(tr, queue._scope(tr), limit, after))
 
     def limited(
         self,
@@ -53,7 +53,7 @@ class Keys:
         """The keys that have limits of their own, by name, with these limits; as ``waiting``."""
         check_count("limit", limit, MAX_LISTED)
         queue, after = self._queue, check_behind(after)
-        return queue._read(tr, lambda tr: inspection.own_limits(tr, queue._scope(tr), limit, after))
+        return queue._read(tr, lambda tr: usage.own_limits(tr, queue._scope(tr), limit, after))
 
 
 class Key:
@@ -119,7 +119,7 @@ class Key:
     def state(self, tr: Transactor) -> KeyState:
         """The limits of the key, what is out, and how much waits. Snapshot reads, no conflicts."""
         queue = self._queue
-        return queue._read(tr, lambda tr: inspection.state(tr, queue._scope(tr), self.name))
+        return queue._read(tr, lambda tr: usage.state(tr, queue._scope(tr), self.name))
 
     def _change(self, tr: Transactor, own: OwnLimits, dropped: tuple[str, ...]) -> KeyLimits:
         queue = self._queue
@@ -129,7 +129,7 @@ class Key:
                 catalogue.note(tr, queue._scope(tr), "rates")
             scope = queue._scope(tr)
             waiting = wakeups.reads(tr, queue._keys, wakeups.MAX_WOKEN)
-            changed = limits.change(tr, scope, self.name, own, dropped)
+            changed = key_limits.change(tr, scope, self.name, own, dropped)
             if hand_over.fill(tr, scope, self.name):
                 wakeups.wake(tr, queue._keys, waiting)
             return changed

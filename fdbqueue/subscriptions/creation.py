@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..messages import auto_delete
-from ..schema import catalogue, changes
+from ..schema import catalogue, change_counters
 from ..schema.consumers import Definition
 from ..schema.keys import LOWEST
 from ..schema.scope import Scope
@@ -14,7 +14,7 @@ def store(tr: fdb.Transaction, scope: Scope, definition: Definition) -> None:
     """Create or replace a subscription. Conflicts with every operation on the queue."""
     tr[scope.keys.subscription(definition.name)] = definition.pack()
     # A consumer that sleeps may want what it did not want before.
-    tr.add(scope.keys.changes_of(definition.name), changes.ONE)
+    tr.add(scope.keys.changes_of(definition.name), change_counters.ONE)
     catalogue.resubscribe(tr, scope.keys)
 
 

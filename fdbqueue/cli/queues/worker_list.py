@@ -84,7 +84,7 @@ def list_(
 def processes(db: fdbqueue.fdb.Database) -> list[fdbqueue.schema.consumers.Session]:
     """The processes that have workers or other consumers, or wait for room, by host and number."""
     from fdbqueue.consumers import sessions
-    from fdbqueue.queue.handle import composed
+    from fdbqueue.queue.queue_base import composed
     from fdbqueue.schema.keys import RootKeys
 
     root = RootKeys(context.subspace())

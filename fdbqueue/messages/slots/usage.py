@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ...schema.codec import unpack_counters
+from ...schema.key_kinds import KindKeys
 from ...schema.keys import QueueKeys, RootKeys, SlotKeys
 from ...schema.records import Backlog, Delayed, Limited, Paced, unpack_limits
-from ...schema.rows import KindKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.limits import (
@@ -21,7 +21,7 @@ from ...values.limits import (
     LimitSummary,
     OwnLimits,
 )
-from . import backlog, limits, permits, rates
+from . import backlog, key_limits, permits, rates
 
 LOOKED_AT = 1_000
 """The most messages of a limit's backlog that are looked at to say whose they are."""
@@ -39,7 +39,7 @@ def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
     paced = snapshot.get(keys.rate(key))
     first = backlog.first(tr, keys, key, 1).to_list()
     (waiting,) = unpack_counters(count.value, 1)
-    waits, effective = known.present(), limits.effective(scope, key, own.value)
+    waits, effective = known.present(), key_limits.effective(scope, key, own.value)
     now_ms, next_ms = scope.now_ms(tr), None
     if paced.present() and effective.allowed.rate:
         coming = rates.next_ms(Paced.unpack(paced.value or b""), effective.allowed.rate, now_ms)
@@ -112,7 +112,7 @@ def shared_state(tr: fdb.Transaction, root: RootKeys, limit: Limit, now_ms: int)
     out = {keys.slot.parse(kv.key)[1]: Limited.unpack(kv.value) for kv in held}
     first = [Limited.unpack(kv.value) for kv in backlog.first(tr, keys, limit, LOOKED_AT)]
     (waiting,) = unpack_counters(count.value, 1)
-    effective, next_ms = limits.shared(own.value), None
+    effective, next_ms = key_limits.shared(own.value), None
     if paced.present() and effective.allowed.rate:
         coming = rates.next_ms(Paced.unpack(paced.value or b""), effective.allowed.rate, now_ms)
         next_ms = coming if coming > now_ms else None
@@ -144,7 +144,7 @@ def shared(
         return snapshot.get_range(begin, every.stop, limit=each * limit)
 
     issued, backlogs = rows(keys.limits, 1), _backlogs(keys, rows(keys.backlog, 2))
-    own = {keys.limits.parse(kv.key)[0]: limits.shared(kv.value) for kv in issued}
+    own = {keys.limits.parse(kv.key)[0]: key_limits.shared(kv.value) for kv in issued}
     found = []
     for gate in sorted({*own, *backlogs}, key=keys.limits)[:limit]:
         assert not isinstance(gate, str), "a limit"

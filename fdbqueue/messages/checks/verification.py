@@ -23,10 +23,10 @@ from ...errors import CorruptData
 from ...schema import catalogue, counters
 from ...schema.codec import MAX_INDEX, pack_counters, unpack_index
 from ...schema.envelope import Envelope
+from ...schema.key_kinds import Kind
 from ...schema.keys import QueueKeys, sorted_by, sorted_length
 from ...schema.leases import Lease, pack_expiry, split_places, unpack_expiry, unpack_until
 from ...schema.records import DeadLetter, Delayed
-from ...schema.rows import Kind
 from ...schema.scope import Scope
 from ...store import world
 from ...store.binding import fdb

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypedDict, TypeVar, Unpack
 
 from ...errors import InvalidArgument
-from ...messages.slots import hand_over, inspection, limits
+from ...messages.slots import hand_over, key_limits, usage
 from ...schema.keys import DEFAULT_ROOT, RootKeys
 from ...store.binding import fdb
 from ...store.clocks import SYSTEM_CLOCK, Clock
@@ -15,7 +15,7 @@ from ...values.content import check_count
 from ...values.durations import Seconds
 from ...values.limits import Limit, LimitState, LimitSummary, OwnLimits
 from ...values.options import check_key_limit, check_name, check_rate
-from ..handle import Transactor, composed
+from ..queue_base import Transactor, composed
 
 MAX_LISTED = 10_000
 R = TypeVar("R")
@@ -67,7 +67,7 @@ class Limits:
         Snapshot reads, no conflicts. Raises ``InvalidArgument``.
         """
         check_count("limit", limit, MAX_LISTED)
-        return self._run(tr, lambda tr, keys: inspection.shared(tr, keys, limit, after))
+        return self._run(tr, lambda tr, keys: usage.shared(tr, keys, limit, after))
 
     def _run(
         self,
@@ -150,13 +150,13 @@ class SharedLimit:
         return self.dimension, self.name
 
     def _state(self, tr: fdb.Transaction, keys: RootKeys) -> LimitState:
-        return inspection.shared_state(tr, keys, self._name, self._limits._clock.now_ms(tr))
+        return usage.shared_state(tr, keys, self._name, self._limits._clock.now_ms(tr))
 
     def _change(self, tr: Transactor, own: OwnLimits, dropped: tuple[str, ...]) -> LimitState:
         clock = self._limits._clock
 
         def change(tr: fdb.Transaction, keys: RootKeys) -> tuple[int, LimitState]:
-            limits.change_shared(tr, keys.limits.limits(self._name), own, dropped)
+            key_limits.change_shared(tr, keys.limits.limits(self._name), own, dropped)
             return fill(tr, keys)
 
         def fill(tr: fdb.Transaction, keys: RootKeys) -> tuple[int, LimitState]:

@@ -29,9 +29,9 @@ from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
 from ..stores import SharedQueue
 from . import places, tables
+from .columns import INT, LONG, STRING, TABLES, Decoder, Layout
 from .leading import leading
 from .places import Places
-from .rows import INT, LONG, STRING, TABLES, Decoder, Layout
 from .settings import BATCH, PLACES, Location, Options
 from .tables import HISTORY, RowFilter, Scan
 

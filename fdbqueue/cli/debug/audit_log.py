@@ -34,7 +34,7 @@ def audit(
       fdbq debug audit --max 20
       fdbq debug audit --json | jq '.[] | select(.action == "purge")'
     """
-    from fdbqueue.queue.handle import composed
+    from fdbqueue.queue.queue_base import composed
     from fdbqueue.schema import audit_log
     from fdbqueue.schema.keys import RootKeys
 
