@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from ..messages.delivery import lease
 from ..messages.delivery.shares import Shares
-from ..messages.delivery.take import take
-from ..messages.run import Piece
-from ..schema.consumers import Request
+from ..messages.delivery.take import Grant, take
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import Delivery
 from . import leader, line
+from .line import Waiter
 from .supply import CLOSED, Supply
 
 MAX_SERVED = 100
@@ -34,14 +32,6 @@ MAX_BYTES = 1_000_000
 """Bytes of messages that one round moves, with their payloads and leases."""
 FIRST_READ = 4
 """Messages to read before the demand is known."""
-
-
-class Waiter(Struct, frozen=True):
-    """A consumer in line, and its request."""
-
-    index: int
-    claim: bytes
-    request: Request
 
 
 class Reads(NamedTuple):
@@ -139,7 +129,7 @@ def serve(
     if offered.closed:
         answers = {one.claim: CLOSED for one in waiting if one.claim in ours}
         return Served(answers, [], shares.demand, True, False, [], closed=True)
-    given: list[tuple[lease.Terms, list[Piece]]] = []
+    given: list[Grant] = []
     unserved: list[Waiter] = []
     returning: list[bytes] = []
     for one, pieces in zip(waiting, shares.given, strict=True):
@@ -151,18 +141,14 @@ def serve(
             line.remove(tr, supply.line, one.index, one.claim)
         # Who serves collects at once; the others may have died since they came.
         in_line = one.claim not in ours
-        terms = lease.Terms(
-            *(request.seconds, one.claim, request.consumer, request.begins),
-            in_line=in_line,
-            doubtful=in_line and not line.present(scope.version(tr), request),
-        )
-        given.append((terms, pieces))
+        doubtful = in_line and not line.present(scope.version(tr), request)
+        given.append(Grant(one.claim, request, pieces, in_line, doubtful))
         answers[one.claim] = []
         if request.returns:
             returning.append(one.claim)
-    for (terms, _), taken in zip(given, take(tr, scope, given), strict=True):
-        if not terms.in_line:
-            answers[terms.claim] = taken
+    for grant, taken in zip(given, take(tr, scope, given), strict=True):
+        if not grant.in_line:
+            answers[grant.claim] = taken
     unserved += behind
     exhausted = offered.exhausted
     if exhausted:

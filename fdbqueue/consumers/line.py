@@ -9,7 +9,7 @@ the answer. A request that changes calls its consumer to lead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from ..errors import CorruptData
 from ..messages.delivery import lease
 from ..schema.consumers import Request
 from ..schema.keys import LineKeys, QueueKeys
-from ..schema.leases import holder_of, new_claim
+from ..schema.leases import new_claim
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
@@ -35,24 +35,12 @@ _ALIVE_VERSIONS = int(ALIVE_SECONDS * VERSIONS_PER_SECOND)
 _PRESENT_VERSIONS = VERSIONS_PER_SECOND // 20
 
 
-class Demand(Struct, frozen=True):
-    """How many messages a consumer wants, leased for how many seconds, under which name.
+class Waiter(Struct, frozen=True):
+    """A request, and its place in line: that of the caller, if it is not there yet."""
 
-    begins: whether it starts at once on a message that comes alone, and handles no other meanwhile.
-    suspects: whether it accepts messages that demand this; else it is given none of them.
-    holder: the end of its claims, if it is registered.
-    priority, max_bytes, above: as in ``Request``.
-    """
-
-    max_messages: int
-    seconds: float | None
-    consumer: str = ""
-    begins: bool = True
-    suspects: bool = True
-    holder: bytes = b""
-    priority: int = 0
-    max_bytes: int | None = None
-    above: int | None = None
+    index: int
+    claim: bytes
+    request: Request
 
 
 @final
@@ -64,24 +52,17 @@ class Ticket(Struct, frozen=True):
 
     index: int
     claim: bytes
-    demand: Demand
-    waits: bool
+    request: Request
     certain_until: int
     leads: bool
     watch: Any = None
 
     def __repr__(self) -> str:
-        return f"Ticket(index={self.index}, demand={self.demand}, waits={self.waits})"
+        wanted = self.request
+        return f"Ticket(max_messages={wanted.max_messages}, wait={wanted.waits})"
 
     def __reduce__(self) -> tuple[Callable[..., Ticket], tuple[object, ...]]:
-        return Ticket, (
-            self.index,
-            self.claim,
-            self.demand,
-            self.waits,
-            self.certain_until,
-            self.leads,
-        )
+        return Ticket, (self.index, self.claim, self.request, self.certain_until, self.leads)
 
 
 class Reads(NamedTuple):
@@ -117,88 +98,71 @@ def join(
     scope: Scope,
     line: LineKeys,
     led: bytes | None,
-    demand: Demand,
-    waits: bool,
-    *,
-    returns: bool = False,
-    soon: bool = False,
-) -> Ticket:
-    """Register a request behind all others; lead the line if nobody does.
+    asked: Sequence[Waiter],
+) -> list[Ticket]:
+    """Register requests of one process behind all others; the first leads the line if nobody does.
 
     led: the leader's time, from a snapshot read.
-    waits: whether the request stays in line while the queue is empty, or is answered so.
-    returns: whether the consumer may lead while it is away, since it will soon ask again.
-    soon: whether it looks for its answer at once, and so does not watch the request.
 
     The index is the read version, so a request that is registered before another begins comes
     first, and nothing is read. Conflicts only with a leader that leaves or renews its time.
     """
-    claim = new_claim(demand.holder)
-    request = make_request(tr, scope, demand, waits, returns=returns, soon=soon)
-    leads = leader.lead(tr, scope, line, led, claim)
-    return register(tr, scope, line, claim, request, leads, watched=not soon)
+    leads = leader.lead(tr, scope, line, led, asked[0].claim)
+    return [register(tr, scope, line, one, leads and one is asked[0]) for one in asked]
 
 
-def make_request(
+def claims(requests: Sequence[Request]) -> list[bytes]:
+    """A claim to answer each request. In line, these keep their order."""
+    names = sorted([new_claim() for _ in requests])
+    return [
+        name[: -len(one.holder) or None] + one.holder
+        for name, one in zip(names, requests, strict=True)
+    ]
+
+
+def asking(
     tr: fdb.Transaction,
     scope: Scope,
-    demand: Demand,
-    waits: bool,
+    requests: Sequence[Request],
+    claims: Sequence[bytes],
     *,
-    returns: bool,
+    returns: bool = False,
     soon: bool = False,
-) -> Request:
-    """The request of a consumer that is alive now: one claim answers it."""
-    return Request(
-        min(demand.max_messages, lease.MAX_TOGETHER),
-        scope.options.lease if demand.seconds is None else demand.seconds,
-        demand.consumer,
-        waits,
-        scope.version(tr) + _ALIVE_VERSIONS,
-        begins=demand.begins,
-        suspects=demand.suspects,
-        returns=returns,
-        priority=demand.priority,
-        max_bytes=demand.max_bytes,
-        above=demand.above,
-        soon=soon,
-    )
+) -> list[Waiter]:
+    """Requests of one process that is alive now, in their order, each to be answered by one claim.
+
+    returns: whether the consumer may lead while it is away, since it will soon ask again.
+    soon: whether it looks for its answer at once, and so does not watch the request.
+    """
+    version = scope.version(tr)
+    return [
+        Waiter(
+            version,
+            claim,
+            replace(
+                one,
+                max_messages=min(one.max_messages, lease.MAX_TOGETHER),
+                alive_until=version + _ALIVE_VERSIONS,
+                called=False,
+                returns=returns,
+                soon=soon,
+            ),
+        )
+        for claim, one in zip(claims, requests, strict=True)
+    ]
 
 
-def register(
-    tr: fdb.Transaction,
-    scope: Scope,
-    line: LineKeys,
-    claim: bytes,
-    request: Request,
-    leads: bool,
-    *,
-    watched: bool = True,
-) -> Ticket:
+def register(tr: fdb.Transaction, scope: Scope, line: LineKeys, one: Waiter, leads: bool) -> Ticket:
     """Write a new request behind all others. Conflicts with nothing."""
-    version, seconds = scope.version(tr), request.seconds
-    key = line.request(version, claim)
-    tr[key] = request.pack()
+    key, seconds = line.request(one.index, one.claim), lease.lasts(scope, one.request)
+    tr[key] = one.request.pack()
     return Ticket(
-        index=version,
-        claim=claim,
-        demand=Demand(
-            request.max_messages,
-            seconds,
-            request.consumer,
-            request.begins,
-            request.suspects,
-            holder_of(claim),
-            request.priority,
-            request.max_bytes,
-            request.above,
-        ),
-        waits=request.waits,
+        *(one.index, one.claim, one.request),
         # Until then nobody can have taken the consumer for dead, and no lease under the claim can
         # have expired. So a request that is gone without a lease has found the queue empty.
-        certain_until=version + min(_ALIVE_VERSIONS, int(seconds * VERSIONS_PER_SECOND)),
+        certain_until=one.index + min(_ALIVE_VERSIONS, int(seconds * VERSIONS_PER_SECOND)),
         leads=leads,
-        watch=tr.watch(key) if watched and not leads else None,
+        watch=None if leads or one.request.soon else tr.watch(key),
     )
 
 
@@ -216,9 +180,7 @@ def status(tr: fdb.Transaction, scope: Scope, line: LineKeys, ticket: Ticket) ->
 
 def collect(tr: fdb.Transaction, scope: Scope, ticket: Ticket) -> list[Delivery]:
     """The messages leased to the request of a ticket, collected; see ``lease.collect``."""
-    demand = ticket.demand
-    seconds = scope.options.lease if demand.seconds is None else demand.seconds
-    return lease.collect(tr, scope, ticket.claim, seconds, begins=demand.begins)
+    return lease.collect(tr, scope, ticket.claim, ticket.request)
 
 
 @transactional

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from ..messages.delivery.shares import Shares
+from ..messages.delivery.take import Grant, take
+from ..schema.consumers import Request
 from ..schema.keys import LineKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.model import Delivery
-from .line import Demand
+from . import promotion
 
 CLOSED: list[Delivery] = []
 """The answer of a subscription that has closed itself, because nothing is left for it. This very
@@ -48,7 +50,7 @@ class Supply(Protocol):
         transaction that takes messages, or stands in line for them."""
 
     def issue(self, tr: fdb.Transaction, limit: int) -> Any:
-        """Issue the reads of a round that hands out so many messages."""
+        """Issue the reads of ``offer`` or ``take`` for so many messages."""
 
     def offer(
         self,
@@ -64,23 +66,23 @@ class Supply(Protocol):
         resume: what ``reached`` was in the round before.
         """
 
-    def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> Any:
-        """Issue the reads of ``take``."""
-
     def take(
         self,
         tr: fdb.Transaction,
         scope: Scope,
-        demand: Demand,
-        claim: bytes,
-        settled: int,
+        requests: Sequence[Request],
+        claims: Sequence[bytes],
         issued: Any,
+        due: promotion.Reads | None,
         *,
-        strict: bool,
-    ) -> Sequence[Delivery] | None:
-        """Lease the first messages to one consumer, without a line; None if there are none so far,
-        and it has not come to the end.
+        settled: int = 0,
+        strict: bool = True,
+    ) -> list[Sequence[Delivery] | None]:
+        """Lease the first messages to the consumers of one process, in their order, without a line.
+        Returns what each has: nothing if there is no more, or None if it is not known whether there
+        is.
 
+        issued: what ``issue`` gave. due: the reads of what is due, to do first; None if nothing is.
         settled: how many leases the same transaction settles. strict: whether the order is
         serializable, or that at the start of the transaction.
         """
@@ -90,3 +92,23 @@ class Supply(Protocol):
 
     def rely_on_emptiness(self, tr: fdb.Transaction, scope: Scope) -> None:
         """The caller relies on there being no message for it, at one instant at least."""
+
+
+def take_shares(
+    tr: fdb.Transaction,
+    scope: Scope,
+    requests: Sequence[Request],
+    claims: Sequence[bytes],
+    shares: Shares,
+    *,
+    ended: bool,
+    all_until: bytes = b"",
+) -> list[Sequence[Delivery] | None]:
+    """Lease what requests were given: the last step of ``Supply.take``.
+
+    ended: whether the others get nothing because there is no more. all_until: as for ``take``.
+    """
+    given = zip(claims, requests, shares.given, strict=True)
+    grants = [Grant(claim, request, pieces) for claim, request, pieces in given if pieces]
+    taken = iter(take(tr, scope, grants, all_until) if grants else ())
+    return [next(taken) if pieces else [] if ended else None for pieces in shares.given]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal, TypedDict, TypeVar, Unpack, overload
 
-from ..consumers import line, promotion, receiving
+from ..consumers import promotion, receiving
 from ..errors import (
     ExpiredBacklog,
     LeaseLost,
@@ -16,7 +16,7 @@ from ..errors import (
 )
 from ..messages.delivery import head
 from ..messages.run import Held
-from ..schema.leases import new_claim
+from ..schema.consumers import Request
 from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
@@ -41,7 +41,7 @@ from .validation import check_terms
 R = TypeVar("R")
 T = TypeVar("T")
 
-_ONE = line.Demand(1, None)
+_ONE = Request(1)
 
 
 class Leasing(TypedDict, total=False):
@@ -160,13 +160,13 @@ def receive_many(
 
 def asked(
     tr: Transactor, max_messages: int, terms: Leasing, known: type = Receiving
-) -> tuple[line.Demand, float, Sequence[Held]]:
+) -> tuple[Request, float, Sequence[Held]]:
     """What is wanted, for how many seconds to wait, and what to acknowledge: as ``Leasing`` says.
     Raises ``InvalidArgument``, ``InvalidOptions``, and ``TypeError`` for one that there is not."""
     check_terms(terms, known)
     seconds, done = patience_of(tr, terms.get("wait", 0.0)), checked(terms.get("ack", ()))
     lease, consumer = terms.get("lease"), terms.get("consumer", "")
-    return receiving.checked_demand(max_messages, lease, consumer, seconds), seconds, done
+    return receiving.checked_request(max_messages, lease, consumer, seconds), seconds, done
 
 
 def _lease(
@@ -177,15 +177,15 @@ def _lease(
     match: Selector | str | None = None,
     **terms: Unpack[Leasing],
 ) -> Sequence[Delivery]:
-    demand, wait, done = asked(tr, max_messages, terms)
+    request, wait, done = asked(tr, max_messages, terms)
     if match is not None:
-        grant = partial(
-            acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=demand.consumer
-        )
+        grant = partial(acquire.grant, request=request)
         return matching.first(queue, tr, match, max_messages, grant, wait=wait, ack=done)
     if isinstance(tr, fdb.Transaction):
-        return receiving.receive_in(tr, queue._access, demand, done)
-    return past_backlog(queue, tr, lambda: receiving.receive(tr, queue._access, demand, wait, done))
+        return receiving.receive_in(tr, queue._access, request, done)
+    return past_backlog(
+        queue, tr, lambda: receiving.receive(tr, queue._access, request, wait, done)
+    )
 
 
 @overload
@@ -300,8 +300,8 @@ def _remove(
     **terms: Unpack[Leasing],
 ) -> list[Message]:
     """Remove messages, without a lease."""
-    demand, wait, done = asked(tr, max_messages, terms)
-    check_leaseless(demand.seconds, done)
+    request, wait, done = asked(tr, max_messages, terms)
+    check_leaseless(request.seconds, done)
     if match is not None:
         return list(matching.first(queue, tr, match, max_messages, acquire.remove, wait=wait))
     if isinstance(tr, fdb.Transaction):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from msgspec.structs import replace
+
 from ..consumers import line, receiving
 from ..consumers.line import Ticket
 from ..errors import InvalidArgument
+from ..schema.consumers import Request
 from ..store.binding import fdb
 from ..values.durations import Seconds, patience
 from ..values.model import Delivery
@@ -42,10 +45,10 @@ class Line:
         result, the first request may be answered too; the lease of that answer expires. Raises
         ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``.
         """
-        demand = receiving.checked_demand(max_messages, lease, consumer, 0)
+        request = receiving.checked_request(max_messages, lease, consumer, 0)
         if type(wait) is not bool:
             raise InvalidArgument(argument="wait", value=wait, problem="must be True or False")
-        return _join(self._queue, tr, demand, wait)
+        return _join(self._queue, tr, replace(request, waits=wait))
 
     def collect(
         self,
@@ -68,9 +71,9 @@ class Line:
         )
         if found is not None:
             return list(found)
-        if ticket.waits and wait is None:
-            return self.collect(db, _join(self._queue, db, ticket.demand, ticket.waits))
-        again = partial(receiving.receive, db, self._queue._access, ticket.demand, wait or 0.0)
+        if ticket.request.waits and wait is None:
+            return self.collect(db, _join(self._queue, db, ticket.request))
+        again = partial(receiving.receive, db, self._queue._access, ticket.request, wait or 0.0)
         return list(past_backlog(self._queue, db, again))
 
     def withdraw(self, tr: Transactor, ticket: Ticket) -> list[Delivery]:
@@ -82,10 +85,12 @@ class Line:
         return list(receiving.withdraw(tr, self._queue._access, ticket))
 
 
-def _join(queue: Handle, tr: Transactor, demand: line.Demand, waits: bool) -> Ticket:
+def _join(queue: Handle, tr: Transactor, request: Request) -> Ticket:
     def join(tr: fdb.Transaction) -> Ticket:
-        keys = queue._keys.line
+        keys, scope = queue._keys.line, queue._scope(tr)
         led = tr.snapshot.get(keys.led)
-        return line.join(tr, queue._scope(tr), keys, led.value, demand, waits)
+        asked = line.asking(tr, scope, [request], line.claims([request]))
+        (ticket,) = line.join(tr, scope, keys, led.value, asked)
+        return ticket
 
     return queue._run(tr, join)

@@ -115,33 +115,38 @@ class Listed(Stored, frozen=True):
 
 
 class Request(Stored, frozen=True):
-    """The request of a consumer in the line.
+    """What a consumer asks for: the same from its call to its row in the line.
 
+    seconds: how long it wants its leases to last; None for the queue's own lease time.
+    consumer: its name in listings. holder: the end of its claims, if it is registered.
     waits: whether it stays in line while the queue is empty; otherwise it gets an empty answer.
-    alive_until: the version after which it counts as dead, unless it extends that.
-    called: whether it is asked to lead; its own watch sees the change.
     begins, suspects: whether it handles at once, beside no other, a message that comes alone; and
     a suspect message.
-    returns: whether it may lead while it is away, as it will soon ask again.
     priority: of the consumer; who has a higher one is served first.
     max_bytes: of payloads, in all; None for no limit. above: a single message of more bytes than
     this is accepted all the same; None if none is.
+
+    The others are set when it joins the line.
+    alive_until: the version after which it counts as dead, unless it extends that.
+    called: whether it is asked to lead; its own watch sees the change.
+    returns: whether it may lead while it is away, as it will soon ask again.
     soon: whether it has asked within milliseconds of its last message, and looks for its answer at
     once.
     """
 
     max_messages: int
-    seconds: float
-    consumer: str
-    waits: bool
-    alive_until: int
-    called: bool = False
+    seconds: float | None = None
+    consumer: str = ""
+    waits: bool = False
     begins: bool = True
     suspects: bool = True
-    returns: bool = False
+    holder: bytes = b""
     priority: int = 0
     max_bytes: int | None = None
     above: int | None = None
+    alive_until: int = 0
+    called: bool = False
+    returns: bool = False
     soon: bool = False
 
 

@@ -532,16 +532,17 @@ class LineKeys:
     """The keys of the line of a subscription's consumers; of those of the queue itself for "".
 
     led: until when its leader leads. leader: who that is. requests: all requests, in their order.
-    all: all of these.
+    all: all of these. first: selects the first key at or behind its beginning.
     """
 
-    __slots__ = ("_name", "_requests", "all", "leader", "led", "requests")
+    __slots__ = ("_name", "_requests", "all", "first", "leader", "led", "requests")
 
     def __init__(self, keys: QueueKeys, subscription: str = "") -> None:
         self._requests, self._name = keys.request, subscription
         self.led, self.leader = keys.led(subscription), keys.leader(subscription, 0)
         self.requests = slice(self.leader + b"\x00", self.led + b"\xff")
         self.all = slice(self.led, self.requests.stop)
+        self.first = fdb.KeySelector.first_greater_or_equal(self.led)
 
     def request(self, index: int, claim: bytes) -> bytes:
         """The key of a request."""

@@ -10,9 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..messages import payloads, run, settle, time_to_live
-from ..messages.delivery import lease
-from ..messages.delivery.take import take
-from ..schema.consumers import Definition
+from ..messages.delivery.take import Grant, take
+from ..schema.consumers import Definition, Request
+from ..schema.leases import new_claim
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery, Message
@@ -146,15 +146,11 @@ def grant(
     scope: Scope,
     messages: Sequence[StoredMessage],
     *,
-    seconds: float | None,
-    claim: bytes,
-    consumer: str,
-    begins: bool = True,
+    request: Request,
 ) -> Sequence[Delivery]:
-    """Lease them for ``seconds``, or the queue's lease time; ``begins`` as in ``lease.Terms``."""
-    lasts = scope.options.lease if seconds is None else seconds
-    terms = lease.Terms(lasts, claim, consumer, begins)
-    (taken,) = take(tr, scope, [(terms, run.pieces(scope.keys, messages))])
+    """Lease them to whoever asked."""
+    claim = new_claim(request.holder)
+    (taken,) = take(tr, scope, [Grant(claim, request, run.pieces(scope.keys, messages))])
     return taken
 
 

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from ..consumers import receiving, registry, wakeups, watching
 from ..consumers.consumer_states import ConsumerState
 from ..consumers.credit import Credit
-from ..consumers.line import Demand
 from ..consumers.receiving import Access
 from ..errors import ExpiredBacklog, LeaseLost, QueueError
 from ..messages import agenda, run, settle
@@ -24,7 +23,7 @@ from ..queue.admin.housekeeping import past_backlog
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
-from ..schema.consumers import ConsumerRef
+from ..schema.consumers import ConsumerRef, Request
 from ..schema.leases import holder_of
 from ..schema.scope import Scope, StoredMessage
 from ..store import world
@@ -215,8 +214,8 @@ class QueueConsumer:
         first: list[Delivery] = []
         found = past_backlog(self.queue, self.db, lambda: self._run(take, wrote=_wrote))
         if found is None:
-            demand = self._demand(room, begins, credit)
-            lined = partial(receiving.receive, self.db, self._access, demand, 0.0)
+            request = self._request(room, begins, credit)
+            lined = partial(receiving.receive, self.db, self._access, request, 0.0)
             first = [*past_backlog(self.queue, self.db, lined)]
             left = credit.taken(*(len(each.payload) for each in first))
             try:
@@ -374,8 +373,8 @@ class QueueConsumer:
         fitting = self._fitting(tr, credit, room)
         found: Sequence[Delivery] = []
         if fitting:
-            demand = self._demand(fitting, begins)
-            found = receiving.receive_in(tr, self._access, demand, finished)
+            request = self._request(fitting, begins)
+            found = receiving.receive_in(tr, self._access, request, finished)
         else:
             settle.ack(tr, self.queue._entry, finished)
         full = len(found) == fitting
@@ -411,9 +410,10 @@ class QueueConsumer:
         fitting = credit.admits(sizes())
         return fitting if fitting < inspected else room
 
-    def _demand(self, most: int, begins: bool, credit: Credit | None = None) -> Demand:
+    def _request(self, most: int, begins: bool, credit: Credit | None = None) -> Request:
         begun = begins and self.handlers == 1
-        return Demand(most, self.lease, self.name, begun, begins, holder_of(self.ref.id))
+        holder = holder_of(self.ref.id)
+        return Request(most, self.lease, self.name, begins=begun, suspects=begins, holder=holder)
 
     def _run(
         self, body: Callable[[fdb.Transaction], R], *, wrote: Callable[[R], bool] = lambda _: False
@@ -463,10 +463,10 @@ class SubscriptionConsumer(QueueConsumer):
         """Always: the line of a subscription counts bytes."""
         return True
 
-    def _demand(self, most: int, begins: bool, credit: Credit | None = None) -> Demand:
+    def _request(self, most: int, begins: bool, credit: Credit | None = None) -> Request:
         left = Credit() if credit is None else credit
         return replace(
-            super()._demand(most, begins),
+            super()._request(most, begins),
             priority=self.priority,
             max_bytes=left.room_bytes,
             above=left.admits_above,
@@ -494,9 +494,9 @@ class SubscriptionConsumer(QueueConsumer):
             left = left.taken(size)
             return not short
 
-        demand = self._demand(room, begins)
+        request = self._request(room, begins)
         taken, found, closed = self.subscription._look(
-            tr, demand, strict=strict, resume=self._resume, admits=admits
+            tr, request, strict=strict, resume=self._resume, admits=admits
         )
         unfinished = found.unfinished and room > 0 and found.following is None
         self._resume = found.reached if unfinished else {}

@@ -11,10 +11,10 @@ from typing import TypeVar, cast
 import pytest
 
 from fdbqueue import Delivery, Queue
-from fdbqueue.consumers.line import Demand
 from fdbqueue.consumers.receiving import Access, gathering
 from fdbqueue.consumers.receiving.access import Call
 from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
+from fdbqueue.schema.consumers import Request
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, PLANS, FlakyDatabase
@@ -154,7 +154,7 @@ def test_an_interrupted_thread_leaves_nothing_behind(
     queue.enqueue_many(db, [b"0", b"1"])
     together = Together(db, queue)
     together.receives()
-    event, interrupted = type(Call(db, Demand(1, None), (), waits=False).turn), threading.Event()
+    event, interrupted = type(Call(db, Request(1)).turn), threading.Event()
     wait = event.wait
 
     def interrupt(turn: tasks.Event, seconds: float | None = None) -> bool:

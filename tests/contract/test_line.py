@@ -13,6 +13,7 @@ from fdbqueue import Delivery, Depth, Queue, Ticket
 from fdbqueue.consumers import fulfilment, line
 from fdbqueue.consumers.receiving import returning_leader, waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
+from fdbqueue.schema.consumers import Request
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -322,10 +323,10 @@ def looking(db: Database, queue: Queue) -> Ticket:
     @fdb.transactional
     def ask(tr: fdb.Transaction) -> Ticket:
         access = queue._access
-        led = tr[access.line.led].value
-        return line.join(
-            tr, queue._scope(tr), access.line, led, line.Demand(1, None), True, soon=True
-        )
+        led, scope = tr[access.line.led].value, queue._scope(tr)
+        requests = [Request(1, waits=True)]
+        asked = line.asking(tr, scope, requests, line.claims(requests), soon=True)
+        return line.join(tr, scope, access.line, led, asked)[0]
 
     return ask(db)
 
@@ -498,7 +499,6 @@ def test_a_consumer_whose_answer_is_late_is_woken(
     monkeypatch.setattr(line, "stay", watching)
 
     def take() -> None:
-        queue._access.common = False
         assert payloads(queue.receive_many(db, 1, wait=DEADLINE)) == [b"late"]
 
     other = threading.Thread(target=take)

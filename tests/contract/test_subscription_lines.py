@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fdbqueue import Credit, Delivery, NewMessage, Queue, Ticket
 from fdbqueue.consumers import line, receiving
-from fdbqueue.consumers.line import Demand
 from fdbqueue.consumers.receiving import waiting
 from fdbqueue.errors import Held, LeaseLost, NotFound
 from fdbqueue.queue.subscription import Subscription
 from fdbqueue.schema import once
+from fdbqueue.schema.consumers import Request
 from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
@@ -47,7 +48,7 @@ def texts(found: Sequence[Delivery] | None) -> list[str]:
 
 
 def ask(
-    db: Database, one: Subscription, demand: Demand | None = None, *, waits: bool = True
+    db: Database, one: Subscription, wanted: Request | None = None, *, waits: bool = True
 ) -> Ticket:
     """Stand in the line of a subscription."""
     access = one._access
@@ -55,7 +56,9 @@ def ask(
     def join(tr: fdb.Transaction) -> Ticket:
         led, scope = tr.snapshot.get(access.line.led), access.scope(tr)
         access.supply.enter(tr, scope)
-        return line.join(tr, scope, access.line, led.value, demand or Demand(1, None), waits)
+        requests = [replace(wanted or Request(1), waits=waits)]
+        asked = line.asking(tr, scope, requests, line.claims(requests))
+        return line.join(tr, scope, access.line, led.value, asked)[0]
 
     return once.run(db, access.once, join)
 
@@ -160,9 +163,9 @@ def test_nothing_that_a_request_refuses_keeps_its_consumer(
 ) -> None:
     # Given a match for which no credit is left, and one that wants no suspects at another
     put(db, queue, "eu123456")
-    asked = ask(db, europe, Demand(5, None, max_bytes=3), waits=False)
+    asked = ask(db, europe, Request(5, max_bytes=3), waits=False)
     assert answer(db, europe, asked) == []
-    larger = ask(db, europe, Demand(5, None, max_bytes=3, above=3), waits=False)
+    larger = ask(db, europe, Request(5, max_bytes=3, above=3), waits=False)
     assert answer(db, europe, larger) == ["eu123456"]
 
 
@@ -174,27 +177,28 @@ def test_a_consumer_that_refuses_suspects_does_not_wait_for_one_to_go(
     access = europe._access if subscribed else queue._access
     put(db, queue, "eu1")
 
-    def ask_and_wait(demand: Demand) -> list[str]:
+    def ask_and_wait(request: Request) -> list[str]:
         def join(tr: fdb.Transaction) -> Ticket:
-            led = tr.snapshot.get(access.line.led)
-            return line.join(tr, access.scope(tr), access.line, led.value, demand, False)
+            led, scope = tr.snapshot.get(access.line.led), access.scope(tr)
+            asked = line.asking(tr, scope, [request], line.claims([request]))
+            return line.join(tr, scope, access.line, led.value, asked)[0]
 
         ticket = once.run(db, access.once, join)
         return texts(receiving.collect(db, access, ticket, None))
 
     for _ in range(2):
-        assert ask_and_wait(Demand(2, None, begins=False)) == ["eu1"]
+        assert ask_and_wait(Request(2, begins=False)) == ["eu1"]
         clock.seconds += 1_000
     # Then one that has no room for such a message is told so at once
-    assert ask_and_wait(Demand(1, None, suspects=False)) == []
-    assert ask_and_wait(Demand(1, None)) == ["eu1"]
+    assert ask_and_wait(Request(1, suspects=False)) == []
+    assert ask_and_wait(Request(1)) == ["eu1"]
 
 
 def test_a_higher_priority_is_served_before_those_that_came_earlier(
     db: Database, queue: Queue, europe: Subscription
 ) -> None:
-    low = ask(db, europe, Demand(1, None, priority=0))
-    high = ask(db, europe, Demand(1, None, priority=7))
+    low = ask(db, europe, Request(1, priority=0))
+    high = ask(db, europe, Request(1, priority=7))
     put(db, queue, "eu1")
     assert answer(db, europe, low) == []
     assert answer(db, europe, high) == ["eu1"]
@@ -306,8 +310,8 @@ def test_a_paused_queue_gives_its_subscriptions_nothing(
 def test_those_in_line_are_listed_and_evicted(
     db: Database, queue: Queue, europe: Subscription, clock: ManualClock
 ) -> None:
-    ask(db, europe, Demand(1, None, "billing", priority=3))
-    ask(db, europe, Demand(1, None, "stock"))
+    ask(db, europe, Request(1, None, "billing", priority=3))
+    ask(db, europe, Request(1, None, "stock"))
     queue.line.request(db, consumer="any")
     listed = [(one.name, one.subscription, one.priority) for one in queue.admin.consumers(db)]
     assert sorted(listed) == [("any", "", 0), ("billing", "europe", 3), ("stock", "europe", 0)]
@@ -341,11 +345,11 @@ def test_a_worker_stands_in_line_with_its_credit_in_messages_and_bytes(
     db: Database, queue: Queue, europe: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(db, queue, "us1", "eu1", "eu2", "eu3", "eu1234567890")
-    asked: list[Demand] = []
+    asked: list[Request] = []
     join = line.join
 
     def noted(*terms: Any, **others: Any) -> Any:
-        asked.extend(one for one in terms if isinstance(one, Demand))
+        asked.extend(each.request for each in terms[-1])
         return join(*terms, **others)
 
     monkeypatch.setattr(line, "join", noted)

@@ -292,7 +292,7 @@ def sleeper_astray(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def dead_request(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.line.request(1, b"gone" * 4)] = Request(1, 30.0, "", True, 1).pack()
+    db[keys.line.request(1, b"gone" * 4)] = Request(1, waits=True, alive_until=1).pack()
 
 
 def counters(**deltas: int) -> bytes:

@@ -157,7 +157,7 @@ LEASE = Lease(
 NAMED = [TOKEN[16:], QUEUE.token(b"", QUEUE.ready_key(Position(0, 7, bytes(8))))]
 PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
 DELAYED = Delayed(Position(5, 0, POSITION.random), PACKED)
-REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
+REQUEST = Request(10, 30.0, "billing", waits=True, alive_until=95_000_000)
 ASKED = replace(REQUEST, priority=2, max_bytes=10_000, above=65_536)
 EUROPE = QUEUE.line_of("europe")
 RECORD = ConsumerRecord("billing", 1, 1_700_000_000_000)

@@ -191,7 +191,7 @@ def test_what_it_writes_of_records_is_read(at: Position, packed: bytes, flag: bo
     )
     lease: list[Any] = [place, 7, 8, "c", packed, flag, bytes(16), flag, 3, 4]
     assert Lease.unpack(written_list(lease)) == Lease(at, *lease[1:])
-    request: list[Any] = [1, 30.0, "c", flag, 9, flag, flag, flag, flag, 0, None, 5]
+    request: list[Any] = [1, 30.0, "c", flag, flag, flag, packed, 0, None, 5, 9, flag, flag, flag]
     assert Request.unpack(written_list(request)) == Request(*request)
 
 

@@ -366,6 +366,7 @@ def swaps_the_first_two() -> None:
     lease = take.take
 
     def swapped(tr: Any, scope: Any, given: Any, all_until: bytes = b"") -> Any:
-        return lease(tr, scope, [(terms, [*some[1::-1], *some[2:]]) for terms, some in given])
+        swaps = [one._replace(pieces=[*one.pieces[1::-1], *one.pieces[2:]]) for one in given]
+        return lease(tr, scope, swaps)
 
     vars(take)["take"] = swapped

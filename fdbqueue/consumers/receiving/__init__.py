@@ -2,7 +2,7 @@
 
 from .access import Access, Accesses
 from .receive import receive, receive_in
-from .try_receive import checked_demand
+from .try_receive import checked_request
 from .waiting import collect, withdraw
 
-__all__ = ["Access", "Accesses", "checked_demand", "collect", "receive", "receive_in", "withdraw"]
+__all__ = ["Access", "Accesses", "checked_request", "collect", "receive", "receive_in", "withdraw"]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-from ...messages import run
 from ...messages.run import Held
 from ...schema.catalogue import Entry
+from ...schema.consumers import Request
 from ...schema.keys import OnceKeys
 from ...store import tasks, world
 from ...store.binding import fdb
 from ...values.model import Delivery
-from ..line import Demand, Ticket
+from ..line import Ticket
 from ..queue_supply import QueueSupply
 from ..supply import Supply
 
@@ -31,15 +30,12 @@ class Call:
     asks, for itself and others.
     """
 
-    __slots__ = ("ack", "db", "demand", "done", "error", "leads", "outcome", "turn", "waits")
+    __slots__ = ("ack", "db", "done", "error", "leads", "outcome", "request", "turn")
 
-    def __init__(
-        self, db: fdb.Database, demand: Demand, ack: Sequence[Held], *, waits: bool
-    ) -> None:
+    def __init__(self, db: fdb.Database, request: Request, ack: Sequence[Held] = ()) -> None:
         self.db = db
-        self.demand = demand
+        self.request = request
         self.ack = ack
-        self.waits = waits
         self.turn = tasks.Event()
         self.leads = self.done = False
         self.outcome: Outcome = []
@@ -53,13 +49,11 @@ class Access:
     Threads that share a queue share this. The one that has the turn uses it: taken says whether
     one has, and calls those that wait for it.
 
-    supply, line: where its messages come from, and through which line. plain: whether these are the
-    queue's own, whatever they are. once: where its commits are recorded. crowded: whether there was
-    a line. lined: whether the queue's mode has lines. common: whether it takes the queue's own
-    messages, and only ready ones are likely. agenda: whether there was an agenda or a line. lead:
-    the claim under which it leads the line while it is away. rounds, alone: how often it has served
-    the line since, and nobody but itself. served: when it did so last. expected: how many messages
-    its next round may need. returned: when the last receive from a line returned.
+    supply, line: where its messages come from, and through which line. once: where its commits are
+    recorded. crowded: whether there was a line. busy: whether there was an agenda, or what is left
+    of a line. lead: the claim under which it leads the line while it is away. rounds, alone: how
+    often it has served the line since, and nobody but itself. served: when it did so last.
+    expected: how many messages its next round may need. returned: when the last receive returned.
     returns: whether it is expected to ask again soon. rests: for how many requests it leaves the
     lead to others, since it has led. answered: after how many seconds its request in line is likely
     to be answered. shared: tasks that wait together, by their loop and what they want. Times are
@@ -68,21 +62,18 @@ class Access:
 
     __slots__ = (
         "__weakref__",
-        "agenda",
         "alone",
         "answered",
+        "busy",
         "calls",
-        "common",
         "crowded",
         "entry",
         "expected",
         "keys",
         "lead",
         "line",
-        "lined",
         "mutex",
         "once",
-        "plain",
         "rests",
         "returned",
         "returns",
@@ -92,7 +83,6 @@ class Access:
         "shared",
         "supply",
         "taken",
-        "witness",
     )
 
     def __init__(
@@ -104,11 +94,8 @@ class Access:
         self.supply = supply or QueueSupply(entry.keys)
         self.line = self.supply.line
         self.scope = entry.scope
-        self.witness = partial(run.witness, entry.keys)
         self.crowded = False
-        self.lined = True
-        self.common = self.plain = supply is None
-        self.agenda = False
+        self.busy = False
         self.rounds = 0
         self.alone = 0
         self.expected = 0

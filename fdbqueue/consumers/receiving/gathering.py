@@ -8,16 +8,13 @@ messages for each, in their order. So threads of a process never take each other
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...errors import OperationTimedOut, QueueError
-from ...schema import once
-from ...schema.leases import new_claim
 from ...store import world
 from ...store.binding import FAILURES
 from ..line import Ticket
-from ..supply import CLOSED
-from . import returning_leader, try_receive
+from . import try_receive
 from .access import Access, Call, Outcome
 from .waiting import withdraw
 
@@ -25,11 +22,8 @@ MAX_GATHERED = 100
 """Messages that calls may want together."""
 
 
-def ask(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> Outcome:
-    """What a call is given, whose thread has found that another one had the turn.
-
-    alone: asks for one call.
-    """
+def ask(access: Access, call: Call) -> Outcome:
+    """What a call is given, whose thread has found that another one had the turn."""
     with access.mutex:
         access.calls.append(call)
     try:
@@ -40,7 +34,7 @@ def ask(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> Outcome
         else:
             call.turn.wait()
         if not call.done:
-            _lead(access, call, alone)
+            _lead(access, call)
     except BaseException:
         if not call.leads and not _leave(access, call):
             _give_up(access, call)
@@ -71,7 +65,7 @@ def pass_on(access: Access) -> None:
             access.calls.pop(0).turn.set()
 
 
-def _lead(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> None:
+def _lead(access: Access, call: Call) -> None:
     group = [call]
     try:
         call.leads = True
@@ -80,7 +74,7 @@ def _lead(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> None:
             group += _gather(access, call)
         if len(group) == 1 or not _ask_together(access, group):
             for one in group:
-                _ask_alone(one, alone)
+                _ask_alone(access, one)
     except BaseException as error:
         for one in group:
             if not one.done:
@@ -97,19 +91,19 @@ def _lead(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> None:
 
 def _gather(access: Access, call: Call) -> list[Call]:
     """The calls behind one that fit in its transaction."""
-    room, found = MAX_GATHERED - call.demand.max_messages, list[Call]()
+    room, found = MAX_GATHERED - call.request.max_messages, list[Call]()
     with access.mutex:
         while access.calls and access.calls[0].db is call.db:
-            room -= access.calls[0].demand.max_messages
+            room -= access.calls[0].request.max_messages
             if room < 0:
                 break
             found.append(access.calls.pop(0))
     return found
 
 
-def _ask_alone(call: Call, alone: Callable[[Call], Outcome]) -> None:
+def _ask_alone(access: Access, call: Call) -> None:
     try:
-        call.outcome = alone(call)
+        (call.outcome,) = try_receive.ask(call.db, access, [call.request], call.ack) or [None]
     except (QueueError, *FAILURES) as error:
         call.error = error
     call.done = True
@@ -117,49 +111,19 @@ def _ask_alone(call: Call, alone: Callable[[Call], Outcome]) -> None:
 
 def _ask_together(access: Access, group: Sequence[Call]) -> bool:
     """Ask for several calls; False if one of them cannot be answered together with the others."""
-    operation: once.Operation[list[Outcome]] = once.Operation(group[0].db, access.once)
-    if not access.common:
-        returning_leader.asks(access)
-    failed, lead = 0, access.lead
-    while not operation.done:
-        claims = _claims(group)
-        asked = [
-            try_receive.Asked(claim, one.demand, one.waits)
-            for claim, one in zip(claims, group, strict=True)
-        ]
-        ack = [delivery for one in group for delivery in one.ack]
-        try:
-            try:
-                found = try_receive.attempt_all(
-                    operation.tr, access, asked, ack, crowded=failed > 1
-                )
-            except QueueError:
-                found = None
-            if found is None:
-                access.lead = lead or access.lead
-                return False  # Nothing was written: earlier attempts are known to have failed.
-            operation.commit(found, bool(ack) or any(one or one is CLOSED for one in found))
-        except FAILURES as error:
-            try:
-                operation.recover(error)
-            except (QueueError, *FAILURES) as final:
-                access.lead = lead or access.lead
-                for one in group:
-                    one.error, one.done = final, True
-                return True
-            if not operation.done:
-                access.lead = lead or access.lead
-            failed += 1
-    for one, outcome in zip(group, operation.result, strict=True):
+    requests = [one.request for one in group]
+    ack = [delivery for one in group for delivery in one.ack]
+    try:
+        found = try_receive.ask(group[0].db, access, requests, ack)
+    except (QueueError, *FAILURES) as error:
+        for one in group:
+            one.error, one.done = error, True
+        return True
+    if found is None:
+        return False
+    for one, outcome in zip(group, found, strict=True):
         one.outcome, one.done = outcome, True
     return True
-
-
-def _claims(group: Sequence[Call]) -> list[bytes]:
-    """A claim for each call. In line, they keep their order."""
-    holders = [call.demand.holder for call in group]
-    names = sorted(new_claim() for _ in group)
-    return [name[: -len(own) or None] + own for name, own in zip(names, holders, strict=True)]
 
 
 def _leave(access: Access, call: Call) -> bool:

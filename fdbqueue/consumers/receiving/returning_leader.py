@@ -9,7 +9,7 @@ from ...schema.scope import Scope
 from ...store import world
 from ...store.binding import fdb
 from .. import fulfilment, leader, line, promotion
-from ..fulfilment import Waiter
+from ..line import Waiter
 from .access import Access, Outcome
 
 RETURN_SECONDS = 0.02
@@ -32,13 +32,14 @@ class Reads(NamedTuple):
 
 
 def asks(access: Access) -> None:
-    """Note that a consumer asks again which may have met a line."""
+    """Note that a consumer asks again."""
     access.returns = world.monotonic() - access.returned < RETURN_SECONDS
     access.rests -= access.rests > 0
 
 
-def alone(access: Access) -> bool:
-    """Whether the caller leads, and may take a message without serving the line."""
+def spares(access: Access) -> bool:
+    """Whether the caller leads, and may take a message without serving the line: it has just done
+    so."""
     return (
         access.lead is not None
         and access.returns
@@ -46,15 +47,17 @@ def alone(access: Access) -> bool:
     )
 
 
-def reads(tr: fdb.Transaction, access: Access) -> Reads | None:
+def reads(tr: fdb.Transaction, access: Access, wanted: int) -> Reads | None:
     """Issue the reads of a round, with a conflict on the lead; None if the caller does not lead.
+
+    wanted: how many messages it wants itself.
 
     The lead is taken out of ``access``: set it back if the transaction fails.
     """
     lead, access.lead = access.lead, None
     if lead is None:
         return None
-    line = access.line
+    line, access.expected = access.line, max(access.expected, wanted)
     round_ = fulfilment.reads(tr, access.supply, access.expected)
     return Reads(lead, tr.snapshot.get(line.led), tr.get(line.leader), round_)
 
@@ -116,7 +119,7 @@ def answers(
     for one in own:
         answer = served.answers.get(one.claim)
         if answer is None:
-            found.append(line.register(tr, scope, access.line, one.claim, one.request, leads))
+            found.append(line.register(tr, scope, access.line, one, leads))
             leads = False
         else:
             found.append(answer)

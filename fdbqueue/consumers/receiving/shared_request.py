@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...errors import QueueError
+from ...schema.consumers import Request
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
-from ..line import Demand, Ticket
+from ..line import Ticket
 from . import gathering
 from .access import Access, Call, Outcome
 from .try_receive import give_back
@@ -44,12 +45,12 @@ class Shared:
     """
 
     def __init__(
-        self, place: object, db: fdb.Database, access: Access, demand: Demand, ask: Asks
+        self, place: object, db: fdb.Database, access: Access, request: Request, ask: Asks
     ) -> None:
         self._place = place
         self._db = db
         self._access = access
-        self._demand = demand
+        self._request = request
         self._ask = ask
         self._waiters: deque[_Waiter] = deque()
         self._stop: Callable[[], object] | None = None
@@ -122,7 +123,7 @@ class Shared:
 
     def _ask_for(self, count: int) -> int:
         """Ask for so many tasks at once; returns how many were given a message."""
-        calls = [Call(self._db, self._demand, (), waits=False) for _ in range(count)]
+        calls = [Call(self._db, self._request) for _ in range(count)]
         if not gathering.ask_together(self._access, calls):
             return self._give(self._ask())
         if calls[0].error is not None:
@@ -164,7 +165,7 @@ def receive(
     task: tasks.Task,
     db: fdb.Database,
     access: Access,
-    demand: Demand,
+    request: Request,
     wait: float,
     ask: Callable[[float], Sequence[Delivery]],
     *,
@@ -176,11 +177,11 @@ def receive(
 
     If the time is over, it looks once more: so the answer is a message, or that there was none.
     """
-    deadline, place = world.monotonic() + wait, (task.group, id(db), demand)
+    deadline, place = world.monotonic() + wait, (task.group, id(db), request)
     if not asked and place not in access.shared and (found := ask(0.0)):
         return found
     shared = access.shared.get(place)
     if shared is None:
-        shared = Shared(place, db, access, demand, partial(ask, float("inf")))
+        shared = Shared(place, db, access, request, partial(ask, float("inf")))
         access.shared[place] = shared
     return shared.receive(task, deadline) or ask(0.0)

@@ -18,7 +18,6 @@ from ...messages import agenda
 from ...messages.delivery import lease
 from ...schema import once
 from ...schema.consumers import ConsumerRef, Request
-from ...schema.leases import new_claim
 from ...schema.scope import Scope
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
@@ -235,7 +234,7 @@ class _Waiter:
         self.supply.enter(tr, scope)
         if status.request is None:
             # Gone without a lease: the queue was empty, or the consumer was taken for dead.
-            if self.ticket.waits or scope.version(tr) > self.ticket.certain_until:
+            if self.ticket.request.waits or scope.version(tr) > self.ticket.certain_until:
                 raise _TakenForDead
             return []
         self.leads, left, self.watch = line.stay(
@@ -399,9 +398,9 @@ class _Waiter:
         resume = None
         if status.request is None:
             if not found:
-                demand = self.ticket.demand
-                claim, look = new_claim(demand.holder), supply.look(tr, scope, demand)
-                found = supply.take(tr, scope, demand, claim, 0, look, strict=False)
+                mine = [self.ticket.request]
+                claims, first = line.claims(mine), supply.issue(tr, mine[0].max_messages)
+                (found,) = supply.take(tr, scope, mine, claims, first, None, strict=False)
                 if found is None:
                     raise _TakenForDead
             unserved = [] if found is CLOSED else fulfilment.others(tr, scope, supply, issued, me)

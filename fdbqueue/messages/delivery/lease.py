@@ -32,6 +32,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import CorruptData
+from ...schema.consumers import Request
 from ...schema.keys import QueueKeys
 from ...schema.leases import (
     CLAIM_BYTES,
@@ -53,23 +54,6 @@ sleeps."""
 
 MAX_TOGETHER = 1_000
 """The most leases of one claim, so that their places fit into one value."""
-
-
-class Terms(Struct, frozen=True):
-    """The terms of leases: their length in seconds, their claim, the name of the consumer.
-
-    A claim is 16 bytes, the first ones of each token.
-    begins: whether the consumer handles a message that comes alone at once, beside no other.
-    in_line: whether the consumer waits in line, and is to find its leases by their claim: see
-        ``collect``. doubtful: whether it may have died since it asked.
-    """
-
-    seconds: float
-    claim: bytes
-    consumer: str
-    begins: bool = True
-    in_line: bool = False
-    doubtful: bool = False
 
 
 class _Given(Struct, frozen=True):
@@ -131,14 +115,12 @@ def answered(
     return None if given.doubtful(clock.version(tr)) else given.deliveries(tr, keys)
 
 
-def collect(
-    tr: fdb.Transaction, scope: Scope, claim: bytes, seconds: float, *, begins: bool
-) -> list[Delivery]:
+def collect(tr: fdb.Transaction, scope: Scope, claim: bytes, request: Request) -> list[Delivery]:
     """The deliveries under a claim that was given in line, from now on in the hands of their
     consumer.
 
     Who stood in line for long may have died: so a lease that is granted there is short, and
-    handling has not begun. Once its consumer looks, the lease lasts ``seconds``, and a message that
+    handling has not begun. Once its consumer looks, the lease lasts as it asked, and a message that
     comes alone is begun. Looking again changes nothing, nor does it where the lease was granted
     whole.
 
@@ -151,10 +133,10 @@ def collect(
         return given.deliveries(tr, keys)
     for each in given.old:
         del tr[keys.expiry(each.version, claim)]
-    until, places = ending(tr, scope, seconds), list(given.ends)
+    until, places = ending(tr, scope, lasts(scope, request)), list(given.ends)
     end_at(tr, keys, claim, {}, places, until)
     _, first = given.there[0]
-    begun = len(places) == 1 and (begins or first.message.envelope.suspect)
+    begun = len(places) == 1 and (request.begins or first.message.envelope.suspect)
     if begun:
         run.rewrite(tr, first, replace(first.lease, begun=True))
     return given.deliveries(tr, keys, until, begun)
@@ -270,6 +252,11 @@ def _delivery(message: StoredMessage, token: bytes, wall_ms: int, begun: bool) -
         begun=begun,
         cancelled=message.envelope.cancelled,
     )
+
+
+def lasts(scope: Scope, request: Request) -> float:
+    """For how many seconds its leases last."""
+    return scope.options.lease if request.seconds is None else request.seconds
 
 
 def ending(tr: fdb.Transaction, scope: Scope, seconds: float) -> Moment:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ...schema.consumers import Request
 from ...schema.leases import holder_of, new_claim, pack_expiry, pack_until
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
@@ -19,13 +20,26 @@ from .. import payloads, run, transitions
 from ..run import Claim, Piece, Row
 from . import lease, queue_limits
 from .batch import Taken
-from .lease import Terms
+
+
+class Grant(NamedTuple):
+    """What a request is given, under its claim: 16 bytes, the first ones of each token.
+
+    in_line: whether its consumer waits in line, and is to find its leases by their claim: see
+        ``lease.collect``. doubtful: whether it may have died since it asked.
+    """
+
+    claim: bytes
+    request: Request
+    pieces: Sequence[Piece]
+    in_line: bool = False
+    doubtful: bool = False
 
 
 def take(
     tr: fdb.Transaction,
     scope: Scope,
-    given: Sequence[tuple[Terms, Sequence[Piece]]],
+    given: Sequence[Grant],
     all_until: bytes = b"",
 ) -> list[Taken]:
     """Lease pieces of rows of READY to consumers; returns what each has.
@@ -34,17 +48,17 @@ def take(
     not for those in line, who collect them. Another if the queue has a rate, or messages leave the
     windows of their keys.
     """
-    packed = [None if terms.in_line else _packed(tr, scope, some) for terms, some in given]
+    packed = [None if one.in_line else _packed(tr, scope, one.pieces) for one in given]
     keeps_history = scope.options.history_seconds is not None
     numbers: dict[int, int] = {}
     sizes: dict[int, int] = {}
     pieces: list[Piece] = []
     others: list[StoredMessage] = []
-    for terms, some in given:
-        pieces += some
-        for piece in some:
+    for one in given:
+        pieces += one.pieces
+        for piece in one.pieces:
             if keeps_history or not piece.plain:
-                others += piece.messages(terms.consumer)
+                others += piece.messages(one.request.consumer)
                 continue
             level, envelopes = piece.row.position.level, piece.envelopes
             numbers[level] = numbers.get(level, 0) + len(envelopes)
@@ -53,8 +67,7 @@ def take(
         queue_limits.count(tr, scope, len(others) + sum(numbers.values()))
         run.remove(tr, scope.keys, pieces, cut=True, all_until=all_until)
     transitions.record(tr, scope, LEASE, others, numbers, sizes)
-    each = zip(given, packed, strict=True)
-    return [_hold(tr, scope, terms, some, read) for (terms, some), read in each]
+    return [_hold(tr, scope, one, read) for one, read in zip(given, packed, strict=True)]
 
 
 class _Packed(NamedTuple):
@@ -82,22 +95,18 @@ def _packed(tr: fdb.Transaction, scope: Scope, pieces: Sequence[Piece]) -> _Pack
     return _Packed(found, payloads.reads(tr, scope.keys, [*found.values()])) if found else None
 
 
-def _hold(
-    tr: fdb.Transaction,
-    scope: Scope,
-    terms: Terms,
-    pieces: Sequence[Piece],
-    packed: _Packed | None,
-) -> Taken:
+def _hold(tr: fdb.Transaction, scope: Scope, given: Grant, packed: _Packed | None) -> Taken:
     """Write the leases of messages that were removed, in as many claims as it takes."""
-    keys, begin, name = scope.keys, scope.keys.place_begin, terms.claim
-    seconds = min(terms.seconds, lease.GRANT_SECONDS) if terms.doubtful else terms.seconds
+    keys, begin, name = scope.keys, scope.keys.place_begin, given.claim
+    request, pieces, seconds = given.request, given.pieces, lease.lasts(scope, given.request)
+    if given.doubtful:
+        seconds = min(seconds, lease.GRANT_SECONDS)
     until = lease.ending(tr, scope, seconds)
     version, wall_ms = until
     envelopes = [each for piece in pieces for each in piece.envelopes]
     left = len(envelopes)
-    alone = left == 1 and not terms.doubtful
-    begun = alone and (terms.begins or envelopes[0].suspect)
+    alone = left == 1 and not given.doubtful
+    begun = alone and (request.begins or envelopes[0].suspect)
     rows: list[Row] = []
     places: list[tuple[bytes, list[bytes]]] = []
     for some in [pieces] if 0 < left <= lease.MAX_TOGETHER else _claims(pieces):
@@ -106,7 +115,7 @@ def _hold(
         together = min(left, lease.MAX_TOGETHER)
         left -= together
         lasts_ms = int(seconds * 1000)
-        claim = Claim(name, version, wall_ms, terms.consumer, begun, together, lasts_ms)
+        claim = Claim(name, version, wall_ms, request.consumer, begun, together, lasts_ms)
         names: list[bytes] = []
         for piece in some:
             row = piece.run
@@ -115,7 +124,7 @@ def _hold(
         tr.set(
             keys.expiry.prefix + pack_int(version) + pack_bytes(name), pack_expiry(wall_ms, names)
         )
-        if terms.in_line:
+        if given.in_line:
             tr.set(keys.until(name), pack_until(dict.fromkeys(names, until)))
         places.append((name, names))
     return Taken(rows, places, envelopes, packed.load() if packed else {}, wall_ms, begun)

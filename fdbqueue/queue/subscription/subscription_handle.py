@@ -8,13 +8,12 @@ from itertools import islice
 from typing import Literal, TypeVar, Unpack, overload
 
 from ...consumers import promotion, receiving
-from ...consumers.line import Demand
 from ...consumers.receiving import Access, Accesses
 from ...consumers.registry import new_id
 from ...messages.run import Held
 from ...schema import change_counters
-from ...schema.consumers import ConsumerRef, Definition, Mode
-from ...schema.leases import CLAIM_BYTES, new_claim
+from ...schema.consumers import ConsumerRef, Definition, Mode, Request
+from ...schema.leases import CLAIM_BYTES
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
@@ -151,48 +150,38 @@ class Subscription:
     def _lease(
         self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]
     ) -> Sequence[Delivery]:
-        demand, wait, done = asked(tr, max_messages, terms, Leasing)
+        request, wait, done = asked(tr, max_messages, terms, Leasing)
         if not isinstance(tr, fdb.Transaction):
-            take = partial(receiving.receive, tr, self._access, demand, wait, done)
+            take = partial(receiving.receive, tr, self._access, request, wait, done)
             return past_backlog(self._queue, tr, take)
-        grant = partial(
-            acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=demand.consumer
-        )
+        grant = partial(acquire.grant, request=request)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant, done)
 
     def _remove(self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]) -> list[Message]:
-        demand, wait, done = asked(tr, max_messages, terms, Leasing)
-        check_leaseless(demand.seconds, done)
+        request, wait, done = asked(tr, max_messages, terms, Leasing)
+        check_leaseless(request.seconds, done)
         return list(self._consume(tr, Mode.ACQUIRE, max_messages, wait, acquire.remove))
 
     def _look(
         self,
         tr: fdb.Transaction,
-        demand: Demand,
+        request: Request,
         *,
         strict: bool,
         resume: Mapping[int, bytes],
         admits: Callable[[StoredMessage], bool],
     ) -> tuple[Sequence[Delivery], Found, bool]:
-        """Lease what a registered consumer demands, and look for the match behind that. Returns
+        """Lease what a registered consumer asks for, and look for the match behind that. Returns
         also whether the subscription has closed itself."""
         scope, found, closed = self._find(
             tr,
             strict,
             resume,
-            limit=demand.max_messages,
+            limit=request.max_messages,
             admits=admits,
             looks_on=True,
         )
-        taken = acquire.grant(
-            tr,
-            scope,
-            found.messages,
-            seconds=demand.seconds,
-            claim=new_claim(demand.holder),
-            consumer=demand.consumer,
-            begins=demand.begins,
-        )
+        taken = acquire.grant(tr, scope, found.messages, request=request)
         return taken, found, closed
 
     def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:

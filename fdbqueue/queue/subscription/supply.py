@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ...consumers import promotion, wakeups
-from ...consumers.line import Demand
-from ...consumers.supply import CLOSED, Offered
+from ...consumers.supply import CLOSED, Offered, take_shares
 from ...errors import InvalidArgument, NotFound
 from ...messages.delivery import queue_limits, scan
 from ...messages.delivery.shares import Shares
-from ...schema.consumers import Definition, Mode
+from ...schema.consumers import Definition, Mode, Request
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
@@ -77,41 +76,32 @@ class SubscriptionSupply:
         limited = given < shares.demand and queue_limits.room(tr, scope, given + 1) <= given
         return Offered(found.ended or shares.refused or limited, closed, reached, limited)
 
-    def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> None:
-        """As ``issue``."""
-
     def take(
         self,
         tr: fdb.Transaction,
         scope: Scope,
-        demand: Demand,
-        claim: bytes,
-        settled: int,
+        requests: Sequence[Request],
+        claims: Sequence[bytes],
         issued: None,
+        due: promotion.Reads | None,
         *,
-        strict: bool,
-    ) -> Sequence[Delivery] | None:
-        """As ``Supply.take``: returns what has become due first."""
-        promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
-        shares = Shares([demand], scan.BATCH_BYTES, scope.keys.lease_bytes)
+        settled: int = 0,
+        strict: bool = True,
+    ) -> list[Sequence[Delivery] | None]:
+        """See ``Supply.take``."""
+        if due is not None:
+            promotion.promote_all(tr, scope, due, every=True)
+        shares = Shares(requests, scan.BATCH_BYTES, scope.keys.lease_bytes)
         found, closed = self.first(
-            *(tr, scope, demand.max_messages),
+            *(tr, scope, shares.demand),
             strict=strict,
             admits=shares.offer_message,
             apart=False,
         )
         if closed:
-            return CLOSED
-        taken = acquire.grant(
-            tr,
-            scope,
-            found.messages,
-            seconds=demand.seconds,
-            claim=claim,
-            consumer=demand.consumer,
-            begins=demand.begins,
-        )
-        return None if found.unfinished and not shares.refused else taken
+            return [CLOSED for _ in requests]
+        ended = found.ended or shares.refused
+        return take_shares(tr, scope, requests, claims, shares, ended=ended)
 
     def stores_place(self, scope: Scope) -> bool:
         """The cursors have it, unless the selector reads the age."""
