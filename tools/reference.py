@@ -19,7 +19,7 @@ from fdbqueue import Fail, Producer, Run, Take, Worker
 from fdbqueue.consumers.consumer_states import MOVES
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.spark.source import settings
-from fdbqueue.values.states import TRANSITIONS, State
+from fdbqueue.values.states import TRANSITIONS
 
 ROOT = Path(__file__).parent.parent
 
@@ -73,9 +73,8 @@ def states() -> str:
     """The states and transitions as a diagram and a table."""
     lines = ["```mermaid", "stateDiagram-v2"]
     lines += _arrows(TRANSITIONS, lambda state: str(state.value))
-    ends = sorted(
-        {state.value for state in State} - {e.source.value for e in TRANSITIONS if e.source}
-    )
+    sources, targets = ({getattr(e, end) for e in TRANSITIONS} for end in ("source", "target"))
+    ends = sorted(state.value for state in targets - sources)
     lines += [f"    {state} --> [*]" for state in ends]
     lines += ["```", "", "| transition | from | to | when |", "|---|---|---|---|"]
     for edge in TRANSITIONS:

@@ -16,3 +16,12 @@ def place(tr: fdb.Transaction, /, number: int, tea: str, **options: Any) -> str:
     order = {"number": number, "tea": tea}
     tr[book.pack(("ordered", number))] = tea.encode()
     return orders.enqueue(tr, order, **options)
+
+
+def start_over() -> None:
+    """Empty the book and the queue, whatever an earlier try has left there."""
+    orders.admin.sweep(db)  # forgets workers that were killed
+    assert not orders.admin.consumers(db), "a worker takes the orders: stop it with Ctrl-C"
+    del db[book.range()]
+    orders.delete(db)
+    Queue.open(db, "tea-orders")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,10 +36,9 @@ class Drain:
         self.raised: list[BaseException] = []
         """What the handler has raised, verdicts included."""
         call = Handler.of(handler, queue, transactional=transactional, batch=batch)
-        self._function = call.function
         self._batch = batch or 1
         self._policy = Policy(
-            handler=replace(call, function=self._call),
+            handler=replace(call, function=self._keeping(call.function)),
             lease=0,
             window=0,
             run=0,
@@ -71,12 +71,18 @@ class Drain:
         """What the handler has raised, without verdicts."""
         return [each for each in self.raised if not isinstance(each, (Reject, Retry, Snooze))]
 
-    def _call(self, *arguments: Any) -> Any:
-        try:
-            return self._function(*arguments)
-        except BaseException as error:
-            self.raised.append(error)
-            raise
+    def _keeping(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which also keeps what it raises; logs name it as it is."""
+
+        @wraps(function)
+        def called(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except BaseException as error:
+                self.raised.append(error)
+                raise
+
+        return called
 
 
 def drain(

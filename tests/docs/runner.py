@@ -1,6 +1,6 @@
-"""Runs the blocks of one page, given as JSON, in their order, as many times as its argument says.
+"""Runs pages, given as JSON: of each the blocks, in their order.
 
-Blocks of Python share their names. A console block has commands after ``$``, and below each what it
+Blocks of Python of one page share their names. A console block has commands after ``$``, and below each what it
 prints; an ellipsis there stands for anything, and at the end of a line for more lines, too.
 """
 
@@ -45,8 +45,7 @@ def run_blocks(blocks: Iterable[Sequence[str]]) -> None:
 def main() -> None:
     # No page may use what is there for old programs only.
     warnings.filterwarnings("error", category=DeprecationWarning, module="page")
-    blocks = json.load(sys.stdin)
-    for _ in range(int(sys.argv[1])):
+    for blocks in json.load(sys.stdin):
         run_blocks(blocks)
 
 

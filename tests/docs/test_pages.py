@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -42,13 +43,18 @@ def needs_spark(page: Path) -> bool:
     return any("fdbqueue.spark" in code for _, code in runnable(page))
 
 
-def run(page: Path, place: Path, times: int) -> None:
-    """Run the blocks of a page in a directory with a store, as many times."""
+def run(pages: Sequence[Path], place: Path) -> None:
+    """Run the blocks of pages, in one process and in a directory with a store."""
+    run_blocks_of(map(runnable, pages), place, any(map(needs_spark, pages)))
+
+
+def run_blocks_of(pages: Iterable[list[tuple[str, str]]], place: Path, with_spark: bool) -> None:
+    """Run pages, given as blocks, in one process and in a directory with a store."""
     places, spark = [Path(sys.executable).parent], {}
     ready = DEFAULT.engine is Engine.EMBEDDED  # Else what is prepared has the cluster's bindings.
     if ready:
         places.insert(0, prepared().directory)
-        if needs_spark(page):
+        if with_spark:
             spark = prepared_for_spark.environment()
     imported = filter(None, [os.environ.get("PYTHONPATH")])
     environment = {
@@ -60,9 +66,9 @@ def run(page: Path, place: Path, times: int) -> None:
         "PYTHONPATH": os.pathsep.join([*imported, str(ROOT), str(EXAMPLES)]),
     }
     with TemporaryFile() as given, TemporaryFile() as told:
-        given.write(json.dumps(runnable(page)).encode())
+        given.write(json.dumps(list(pages)).encode())
         given.seek(0)
-        runner, streams = ["-m", "tests.docs.runner", str(times)], (given, told, told)
+        runner, streams = ["-m", "tests.docs.runner"], (given, told, told)
         if ready:
             code = prepared().run(runner, environment, streams, place)
         else:
@@ -85,14 +91,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_the_blocks_of_a_page_run(page: Path, place: Path) -> None:
     """Those of pages on Spark run beside the other tests of it, in ``tests/spark``."""
-    run(page, place, times=1)
+    run([page], place)
 
 
 @pytest.mark.slow
 def test_all_pages_run_in_order_on_one_store_and_again(tmp_path: Path) -> None:
     require_spark()
     for page in [*PAGES, *PAGES]:
-        run(page, tmp_path, times=1)
+        run([page], tmp_path)
 
 
 def test_every_page_has_queues_of_its_own() -> None:
