@@ -22,14 +22,23 @@ from fdbqueue.spark.source import settings
 from fdbqueue.values.states import TRANSITIONS
 
 ROOT = Path(__file__).parent.parent
+SPARK = {
+    "spark": ["location"],
+    "spark/tables": ["layout", "rows"],
+    "spark/streams": ["limits", "places"],
+    "spark/writing": ["writing"],
+}
+"""Pages on Spark, and which options each of them has."""
 
 
 def pages() -> dict[Path, str]:
     """Every page with generated text, as it should be."""
     docs = ROOT / "docs"
     spark = {
-        f"spark {each}": option_tables.spark(getattr(settings, each.upper()))
-        for each in ("location", "layout", "rows", "places", "limits", "writing")
+        f"{page}.md": {
+            f"spark {each}": option_tables.spark(getattr(settings, each.upper())) for each in parts
+        }
+        for page, parts in SPARK.items()
     }
     options = {
         "queue": option_tables.queue(),
@@ -43,7 +52,7 @@ def pages() -> dict[Path, str]:
         "api/options.md": options,
         "guarantees.md": {"states": states()},
         "storage.md": {"keys": keys()},
-        "spark.md": spark,
+        **spark,
         "workers.md": {"moves": moves()},
     }
     return {

@@ -30,7 +30,7 @@ def check(
     The queues may be in use. A queue keeps a
     history for as long as its option history_seconds says. For each kind of violation, fdbq prints
     the first one with the history that shows it. The exit code is 1 if there is any violation.
-    docs/spark.md lists what is checked.
+    docs/spark/jobs.md lists what is checked.
 
     \b
     Examples:

@@ -39,7 +39,7 @@ def report(
     """Report on the delivery history of queues.
 
     The report has waiting and service times, redeliveries, throughput and balance. A queue keeps a
-    history for as long as its option history_seconds says. docs/spark.md defines every figure.
+    history for as long as its option history_seconds says. docs/spark/jobs.md defines every figure.
 
     \b
     Examples:

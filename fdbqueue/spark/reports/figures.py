@@ -1,4 +1,4 @@
-"""The figures of a report, as plain values and as text; docs/spark.md defines each.
+"""The figures of a report, as plain values and as text; docs/spark/jobs.md defines each.
 
 Times are in milliseconds; points in time, since the epoch.
 """

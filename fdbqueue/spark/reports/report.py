@@ -1,6 +1,6 @@
 """The report on delivery history: waiting times, redeliveries, and how work is shared.
 
-docs/spark.md defines every figure. The history stays in Spark: only one row for each level,
+docs/spark/jobs.md defines every figure. The history stays in Spark: only one row for each level,
 consumer, state and span of time reaches the driver.
 """
 
