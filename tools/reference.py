@@ -53,7 +53,7 @@ def pages() -> dict[Path, str]:
         "guarantees.md": {"states": states()},
         "storage.md": {"keys": keys()},
         **spark,
-        "workers.md": {"moves": moves()},
+        "waiting.md": {"moves": moves()},
     }
     return {
         **{docs / name: _with(docs / name, texts) for name, texts in parts.items()},
