@@ -1,7 +1,7 @@
 """The report of a history: how many messages came and went, how long they waited, and were held.
 
-It has the figures of ``fdbq stream report``, for as many events as fit on a page. docs/spark/jobs.md
-defines them.
+It has the figures of ``fdbq stream report``, for as many events as fit on a page.
+docs/spark/jobs.md defines them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Runs pages, given as JSON: of each the blocks, in their order.
 
-Blocks of Python of one page share their names. A console block has commands after ``$``, and below each what it
-prints; an ellipsis there stands for anything, and at the end of a line for more lines, too.
+Blocks of Python of one page share their names. A console block has commands after ``$``, and
+below each what it prints; an ellipsis there stands for anything, and at the end of a line for
+more lines, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tutorial: its files are those that the pages tell the reader to save, and mistakes do no harm."""
+"""The tutorial: its files are those that pages tell the reader to save; mistakes do no harm."""
 
 from __future__ import annotations
 
