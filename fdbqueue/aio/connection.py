@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..store import connection, tasks
 from ..store.connection import ConnectionState, Listener
 from ..values.durations import Seconds
-from .driver import Running, run
+from .driver import GreenletRun, run
 from .transactions import Database
 from .twins import Twin, to_original
 
@@ -23,7 +23,7 @@ Call: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 def call(coroutine: Coroutine[Any, Any, None]) -> None:
     """Call a coroutine in an operation that a task runs."""
     mine = tasks.current.get()
-    assert isinstance(mine, Running)
+    assert isinstance(mine, GreenletRun)
     mine.call(coroutine)
 
 

@@ -129,7 +129,7 @@ class _Called:
             raise
 
 
-class Running:
+class GreenletRun:
     """An operation that runs in a greenlet, for one task.
 
     cancelled: the error with which the task was cancelled. told: whether the operation knows.
@@ -282,7 +282,7 @@ class Running:
             self._called.task.cancel()
 
 
-def _run_each(running: Running) -> None:
+def _run_each(running: GreenletRun) -> None:
     """What a greenlet does: it runs one operation after another."""
     while True:
         task = running.perform()
@@ -299,5 +299,5 @@ async def run(operation: Callable[[], R], undo: Callable[[R], object] | None = N
     A task that is cancelled ends what can end, such as waiting for a message, and waits for what
     cannot, such as a commit.
     """
-    result: R = await Running(asyncio.get_running_loop(), operation, undo).run()
+    result: R = await GreenletRun(asyncio.get_running_loop(), operation, undo).run()
     return result

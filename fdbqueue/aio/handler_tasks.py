@@ -18,8 +18,8 @@ from ..worker.handler_threads import HandlerThreads, too_late
 from ..worker.handlers import Jobs
 from ..worker.health import Loop
 from ..worker.health.loops import TURN_SECONDS
-from ..worker.shared_state import Job, Look, State
-from .driver import Running
+from ..worker.shared_state import Assignment, SharedState, UrgentCheck
+from .driver import GreenletRun
 from .transactions import Transaction
 
 R = TypeVar("R")
@@ -40,7 +40,7 @@ class Handled:
         given = [Transaction(each) if isinstance(each, fdb.Transaction) else each for each in args]
         coroutine = _result(self._function(*given))
         running = tasks.current.get()
-        call = running.call if isinstance(running, Running) else self._begin
+        call = running.call if isinstance(running, GreenletRun) else self._begin
         result, error = call(coroutine)
         if error is not None:
             raise error
@@ -61,13 +61,15 @@ class HandlerTasks(HandlerThreads):
     One thread of the worker feeds both; a thread for plain functions is started when it is needed.
     """
 
-    def __init__(self, state: State, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+    def __init__(
+        self, state: SharedState, loop: asyncio.AbstractEventLoop, context: Context
+    ) -> None:
         super().__init__(state)
         self._loop = loop
         self._context = context
-        self._running: dict[Job | Look, Running] = {}
+        self._running: dict[Assignment | UrgentCheck, GreenletRun] = {}
         """What runs in tasks. Of the loop's thread, and read by others."""
-        self._interrupted: dict[Job, float] = {}
+        self._interrupted: dict[Assignment, float] = {}
         """When each handler was interrupted, by ``world.monotonic``."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._called: set[asyncio.Task[Any]] = set()
@@ -138,7 +140,9 @@ class HandlerTasks(HandlerThreads):
             with state.lock:
                 while not (found := self._ready()) and not state.stopping:
                     state.work.wait()
-                plain = [each for each in found if isinstance(each, Job) and not _suspends(each)]
+                plain = [
+                    each for each in found if isinstance(each, Assignment) and not _suspends(each)
+                ]
                 started = max(0, len(plain) - self._free)
                 self._free += started - len(plain)
                 self._threads += started
@@ -150,9 +154,9 @@ class HandlerTasks(HandlerThreads):
                 state.spawn(self._serve, "handler")
             self._schedule([each for each in found if each not in plain])
 
-    def _ready(self) -> list[Job | Look]:
+    def _ready(self) -> list[Assignment | UrgentCheck]:
         """All that can be begun now. The lock is held."""
-        found: list[Job | Look] = []
+        found: list[Assignment | UrgentCheck] = []
         while (each := self.state.next_job()) is not None:
             found.append(each)
         return found
@@ -167,24 +171,24 @@ class HandlerTasks(HandlerThreads):
             if not free:
                 return
 
-    def _schedule(self, found: Sequence[Job | Look], *, again: bool = False) -> None:
+    def _schedule(self, found: Sequence[Assignment | UrgentCheck], *, again: bool = False) -> None:
         """Begin tasks, in one step of the loop."""
         if found:
             self._loop.call_soon_threadsafe(
                 partial(self._create, found, again), context=self._context.copy()
             )
 
-    def _create(self, found: Sequence[Job | Look], again: bool) -> None:
+    def _create(self, found: Sequence[Assignment | UrgentCheck], again: bool) -> None:
         for each in found:
             task = self._loop.create_task(self._do(each, again))
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
-    async def _do(self, found: Job | Look, again: bool) -> None:
-        if isinstance(found, Job):
-            running = Running(self._loop, partial(self.do, found, again=again))
+    async def _do(self, found: Assignment | UrgentCheck, again: bool) -> None:
+        if isinstance(found, Assignment):
+            running = GreenletRun(self._loop, partial(self.do, found, again=again))
         else:
-            running = Running(self._loop, partial(self.look, found))
+            running = GreenletRun(self._loop, partial(self.look, found))
         self._running[found] = running
         if self._abandoned:
             running.interrupt(Abandoned(), for_good=True)
@@ -192,7 +196,7 @@ class HandlerTasks(HandlerThreads):
             await running.run()
         finally:
             del self._running[found]
-            if isinstance(found, Job):
+            if isinstance(found, Assignment):
                 with self.state.lock:
                     self._interrupted.pop(found, None)
 
@@ -212,7 +216,7 @@ class HandlerTasks(HandlerThreads):
 
     # -- handlers that take too long ---------------------------------------------------------
 
-    def _interrupts(self, job: Job, limit: float) -> bool:
+    def _interrupts(self, job: Assignment, limit: float) -> bool:
         """Cancel a coroutine that takes longer than it may. The lock is held."""
         if not _suspends(job):
             return False
@@ -225,12 +229,12 @@ class HandlerTasks(HandlerThreads):
             return self._interrupts(job, limit)
         return now - self._interrupted[job] < INTERRUPTED_SECONDS
 
-    def _interrupt(self, job: Job, began: float, limit: float) -> None:
+    def _interrupt(self, job: Assignment, began: float, limit: float) -> None:
         running = self._running.get(job)
         if running is not None and job.began == began:
             running.interrupt(too_late(limit), for_good=False)
 
-    def _replace(self, job: Job) -> None:
+    def _replace(self, job: Assignment) -> None:
         """Go on with a job that another task, or thread, is stuck in."""
         if _suspends(job):
             self._schedule([job], again=True)
@@ -241,7 +245,7 @@ class HandlerTasks(HandlerThreads):
         self.state.spawn(self._serve, "handler-again")
 
 
-def _suspends(job: Job) -> bool:
+def _suspends(job: Assignment) -> bool:
     function = job.buffer.policy.handler.function
     if isinstance(function, Jobs):
         try:

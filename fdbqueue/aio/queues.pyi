@@ -38,8 +38,8 @@ from ..queue.streams.sinks import Sink as _Sink
 from ..queue.streams.streams import Streams as _Streams
 from ..queue.subscription.subscription_handle import Subscription as _Subscription
 from ..queue.subscriptions import Subscriptions as _Subscriptions
-from ..queue.subscriptions import Terms
-from ..schema.streams import Attempt
+from ..queue.subscriptions import SubscriptionTerms
+from ..schema.streams import StagingAttempt
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import backoff as backoffs
@@ -321,7 +321,7 @@ class Subscriptions(Twin):
 
     list = _both(_Subscriptions.list)
     async def open(
-        self, tr: Transactor, name: str, *, create: bool = ..., **terms: Unpack[Terms]
+        self, tr: Transactor, name: str, *, create: bool = ..., **terms: Unpack[SubscriptionTerms]
     ) -> Subscription: ...
     remove = _both(_Subscriptions.remove)
 
@@ -466,7 +466,7 @@ class Stager(Twin):
     """One attempt to stage rows of a batch, see ``Sink.stage``."""
     async def add(self, message: NewMessage) -> None: ...
     async def discard(self) -> None: ...
-    async def finish(self) -> Attempt: ...
+    async def finish(self) -> StagingAttempt: ...
     async def plain(self, payload: bytes, priority: int, headers: Headers | None = ...) -> None: ...
 
 class Producer(Twin, Generic[T]):

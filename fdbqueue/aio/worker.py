@@ -21,7 +21,7 @@ from ..worker.channel import Channel as BlockingChannel
 from ..worker.handler_threads import HandlerThreads
 from ..worker.handlers import suspends
 from ..worker.health import Address
-from ..worker.shared_state import State
+from ..worker.shared_state import SharedState
 from ..worker.terms import FAIL, RUN, TAKE, Fail, Run, Take
 from . import driver
 from .channel import Channel
@@ -262,7 +262,7 @@ class _Blocking(worker.Worker):
     def _called(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return Handled(handler, self._run_coroutine) if suspends(handler) else handler
 
-    def _handlers(self, state: State) -> HandlerThreads:
+    def _handlers(self, state: SharedState) -> HandlerThreads:
         if self._loop is None:
             raise InvalidArgument(
                 argument="worker", value=self.name, problem="runs only in an event loop"

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..values.text import visible
 from . import terminal
-from .parameters import ListOutput, Output, Page
+from .parameters import ListOutput, Output, PageOptions
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def first(found: Iterable[T], limit: int | None) -> tuple[list[T], bool]:
 
 
 def page(
-    found: Sequence[T], name: Callable[[T], str], noun: str, wanted: Page
+    found: Sequence[T], name: Callable[[T], str], noun: str, wanted: PageOptions
 ) -> tuple[list[T], str | None]:
     """The elements on a page, and a note if there are more."""
     if wanted.after is not None:

@@ -185,7 +185,7 @@ class ListOutput(Output):
 
 
 @dataclass
-class Page:
+class PageOptions:
     """Which part of a listing is shown."""
 
     limit: Limit = None
@@ -196,7 +196,7 @@ class Page:
 
 
 @dataclass
-class Change:
+class ChangeOptions:
     """Options of a command that removes or moves something."""
 
     dry_run: DryRun = False

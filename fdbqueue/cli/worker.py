@@ -18,7 +18,7 @@ from .queues import worker_list
 
 if TYPE_CHECKING:
     from ..worker.health import Address
-    from ..worker.processes.membership import Place
+    from ..worker.processes.membership import Membership
 
 
 LogFormat = Literal["text", "json"]
@@ -170,7 +170,7 @@ def run(
         raise Exit(code)
 
 
-def _process(work: Callable[[Place], None], place: Place) -> None:
+def _process(work: Callable[[Membership], None], place: Membership) -> None:
     """Work in a process of several, with the errors and exit codes of a command."""
     from .main import run as command
 
@@ -183,7 +183,7 @@ def _work(
     verbose: bool,
     log_format: str,
     addresses: Sequence[Address | None],
-    place: Place | None,
+    place: Membership | None,
 ) -> None:
     from ..store import binding  # --store must be known
     from ..worker.processes import runner

@@ -31,7 +31,7 @@ MAX_EVICTED = 100
 """Dead consumers that one transaction removes."""
 
 
-class Leaving(Struct, frozen=True):
+class LeavingConsumers(Struct, frozen=True):
     """Consumers of one queue that are being evicted: when their leases end, and which have been
     looked at."""
 
@@ -47,17 +47,19 @@ class Evicted(NamedTuple):
 
     consumers: list[tuple[str, bytes]]
     more: bool
-    leaving: Leaving | None = None
+    leaving: LeavingConsumers | None = None
 
 
-def leaving_now(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef) -> Leaving:
+def leaving_now(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef) -> LeavingConsumers:
     """One consumer whose leases are to end now, by every clock that is believed."""
     at = Moment(scope.version(tr), scope.now_ms(tr) - OVERDUE_MS)
-    return Leaving(scope.name, [consumer], {holder_of(consumer.id): at})
+    return LeavingConsumers(scope.name, [consumer], {holder_of(consumer.id): at})
 
 
 @transactional
-def evict(tr: fdb.Transaction, keys: QueueKeys, leaving: Leaving) -> Leaving | None:
+def evict(
+    tr: fdb.Transaction, keys: QueueKeys, leaving: LeavingConsumers
+) -> LeavingConsumers | None:
     """Let the leases of consumers end, and then remove these and their requests in line; returns
     what is left to do. Conflicts as ``lease_shortening.shorten``, and with changes of the guard."""
     left, _ = _evict(tr, keys, leaving, MAX_READ)
@@ -68,7 +70,9 @@ def evict(tr: fdb.Transaction, keys: QueueKeys, leaving: Leaving) -> Leaving | N
 
 
 @transactional
-def evict_dead(tr: fdb.Transaction, scope: Scope, leaving: Leaving | None = None) -> Evicted:
+def evict_dead(
+    tr: fdb.Transaction, scope: Scope, leaving: LeavingConsumers | None = None
+) -> Evicted:
     """Evict dead consumers as ``evict_expired``, those of this queue first, and remove requests of
     dead consumers, whose claims are returned as consumers of this queue.
 
@@ -89,7 +93,7 @@ def evict_expired(
     root: RootKeys,
     clock: Clock,
     first: str | None = None,
-    leaving: Leaving | None = None,
+    leaving: LeavingConsumers | None = None,
 ) -> Evicted:
     """Evict consumers of dead processes from all queues, up to ``MAX_EVICTED``, and remove each
     session with its last consumer. Their leases end as ``sessions.leases_end`` says.
@@ -109,7 +113,9 @@ def evict_expired(
     for queue, members in _queues(tr, root, dead, first).items():
         keys = root.queue(queue)
         found = _members(tr, keys, members, at, most)
-        leaving = Leaving(queue, [*found], {holder_of(one.id): end for one, end in found.items()})
+        leaving = LeavingConsumers(
+            queue, [*found], {holder_of(one.id): end for one, end in found.items()}
+        )
         left, read = _evict(tr, keys, leaving, reads)
         if left is not None:
             return Evicted(gone, True, left)
@@ -165,8 +171,8 @@ def _members(
 
 
 def _evict(
-    tr: fdb.Transaction, keys: QueueKeys, leaving: Leaving, limit: int
-) -> tuple[Leaving | None, int]:
+    tr: fdb.Transaction, keys: QueueKeys, leaving: LeavingConsumers, limit: int
+) -> tuple[LeavingConsumers | None, int]:
     """Look for leases of consumers, and remove these if all are found; returns what is left to do,
     and how many claims were read."""
     if not leaving.consumers:
@@ -181,5 +187,5 @@ def _evict(
     return None, done.read
 
 
-def _named(leaving: Leaving) -> list[tuple[str, bytes]]:
+def _named(leaving: LeavingConsumers) -> list[tuple[str, bytes]]:
     return [(leaving.queue, each.id) for each in leaving.consumers]

@@ -34,7 +34,7 @@ FIRST_READ = 4
 """Messages to read before the demand is known."""
 
 
-class Reads(NamedTuple):
+class RoundReads(NamedTuple):
     """The reads of a round, issued and not awaited."""
 
     requests: fdb.FDBRange
@@ -77,11 +77,11 @@ NOTHING = Served({}, [], 0, False, False, [])
 """What a round did that was not made."""
 
 
-def reads(tr: fdb.Transaction, supply: Supply, expected: int = 0) -> Reads:
+def reads(tr: fdb.Transaction, supply: Supply, expected: int = 0) -> RoundReads:
     """Issue snapshot reads of the first requests, and of as many messages as they are expected to
     demand."""
     issued = supply.issue(tr, max(expected, FIRST_READ))
-    return Reads(line.read_requests(tr, supply.line, MAX_SERVED), issued)
+    return RoundReads(line.read_requests(tr, supply.line, MAX_SERVED), issued)
 
 
 @transactional
@@ -89,7 +89,7 @@ def serve(
     tr: fdb.Transaction,
     scope: Scope,
     supply: Supply,
-    reads: Reads,
+    reads: RoundReads,
     me: bytes,
     *,
     own: Sequence[Waiter] = (),
@@ -187,7 +187,7 @@ def _rank(one: Waiter) -> int:
 
 
 def others(
-    tr: fdb.Transaction, scope: Scope, supply: Supply, reads: Reads, me: bytes
+    tr: fdb.Transaction, scope: Scope, supply: Supply, reads: RoundReads, me: bytes
 ) -> list[Waiter]:
     """The living consumers in line without the caller, the oldest first."""
     return [one for one in _split(tr, scope, supply, reads, me)[0] if one.claim != me]
@@ -213,7 +213,7 @@ def stop_leading(
 
 
 def _split(
-    tr: fdb.Transaction, scope: Scope, supply: Supply, reads: Reads, me: bytes
+    tr: fdb.Transaction, scope: Scope, supply: Supply, reads: RoundReads, me: bytes
 ) -> tuple[list[Waiter], list[tuple[int, bytes]]]:
     """The living consumers in line, which include the caller, and the requests, by index and claim,
     of the dead. So is one that cannot be read: its consumer asks again."""

@@ -37,7 +37,7 @@ _LEADS_VERSIONS = int(LEADS_SECONDS * VERSIONS_PER_SECOND)
 _ASLEEP_VERSIONS = int(ASLEEP_SECONDS * VERSIONS_PER_SECOND)
 
 
-class Step(Enum):
+class AfterRound(Enum):
     """What a leader does after a round."""
 
     GO_ON = "another round"
@@ -49,7 +49,7 @@ class Step(Enum):
 
 def decide(
     *, answered: bool, done: bool, unserved: int, served: int, crowd: int, exhausted: bool
-) -> Step:
+) -> AfterRound:
     """The next step of a leader.
 
     answered: whether its own request is answered, so that its message grows old.
@@ -62,12 +62,12 @@ def decide(
     until it can hand over.
     """
     if not answered:
-        return Step.WAIT if exhausted else Step.GO_ON
+        return AfterRound.WAIT if exhausted else AfterRound.GO_ON
     if unserved and (done or exhausted):
-        return Step.HAND_OVER
+        return AfterRound.HAND_OVER
     if served or unserved:
-        return Step.LEAVE if done else Step.GO_ON
-    return Step.LINGER if crowd >= CROWD else Step.LEAVE
+        return AfterRound.LEAVE if done else AfterRound.GO_ON
+    return AfterRound.LINGER if crowd >= CROWD else AfterRound.LEAVE
 
 
 def versions_left(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> int:

@@ -65,7 +65,7 @@ class Ticket(Struct, frozen=True):
         return Ticket, (self.index, self.claim, self.request, self.certain_until, self.leads)
 
 
-class Reads(NamedTuple):
+class LineReads(NamedTuple):
     """The reads that tell whether there is a line, issued and not awaited."""
 
     led: fdb.Value
@@ -79,12 +79,12 @@ class Status(NamedTuple):
     held: list[Delivery]
 
 
-def reads(tr: fdb.Transaction, line: LineKeys, *, first: bool) -> Reads:
+def reads(tr: fdb.Transaction, line: LineKeys, *, first: bool) -> LineReads:
     """Issue snapshot reads of the leader's time and, if wanted, of the first request."""
-    return Reads(tr.snapshot.get(line.led), read_requests(tr, line, 1) if first else None)
+    return LineReads(tr.snapshot.get(line.led), read_requests(tr, line, 1) if first else None)
 
 
-def formed(tr: fdb.Transaction, scope: Scope, line: LineKeys, issued: Reads) -> bool:
+def formed(tr: fdb.Transaction, scope: Scope, line: LineKeys, issued: LineReads) -> bool:
     """Whether the line has a leader or a request."""
     if leader.versions_left(tr, scope, issued.led.value):
         return True

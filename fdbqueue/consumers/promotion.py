@@ -13,27 +13,27 @@ from ..store.binding import fdb, transactional
 from . import wakeups
 
 
-class Reads(NamedTuple):
+class DueReads(NamedTuple):
     """The reads of what may be due, issued and not awaited."""
 
-    expired: lease_expiry.Reads
-    agenda: agenda.Reads
+    expired: lease_expiry.ExpiryReads
+    agenda: agenda.AgendaReads
 
 
 MAX_STEPS = 10
 """How often one transaction promotes what is due, before it leaves the rest to others."""
 
 
-def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
+def reads(tr: fdb.Transaction, scope: Scope) -> DueReads:
     """Issue snapshot reads of what may be due. Awaits the read version: issue other reads first."""
-    return Reads(
+    return DueReads(
         lease_expiry.reads(tr, scope),
-        agenda.Reads(tr, scope),
+        agenda.AgendaReads(tr, scope),
     )
 
 
 @transactional
-def promote(tr: fdb.Transaction, scope: Scope, reads: Reads, *, shared: bool = True) -> Done:
+def promote(tr: fdb.Transaction, scope: Scope, reads: DueReads, *, shared: bool = True) -> Done:
     """Make ready what is due, and wake consumers for it. A second round trip if anything is due.
 
     Callbacks of groups that were blocked are tried again, and those of this queue made ready.
@@ -50,7 +50,7 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads, *, shared: bool = T
 def promote_all(
     tr: fdb.Transaction,
     scope: Scope,
-    issued: Reads,
+    issued: DueReads,
     *,
     every: bool = False,
     shared: bool = True,

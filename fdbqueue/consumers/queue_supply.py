@@ -76,7 +76,7 @@ class QueueSupply:
         requests: Sequence[Request],
         claims: Sequence[bytes],
         issued: tuple[fdb.FDBRange, int],
-        due: promotion.Reads | None,
+        due: promotion.DueReads | None,
         *,
         settled: int = 0,
         strict: bool = True,

@@ -73,7 +73,7 @@ class Supply(Protocol):
         requests: Sequence[Request],
         claims: Sequence[bytes],
         issued: Any,
-        due: promotion.Reads | None,
+        due: promotion.DueReads | None,
         *,
         settled: int = 0,
         strict: bool = True,

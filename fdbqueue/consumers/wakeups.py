@@ -59,7 +59,7 @@ class Sleeper(NamedTuple):
         return keys.sleeper(of.subscription, of.priority, self.since, of.id)
 
 
-class Reads(NamedTuple):
+class SleeperReads(NamedTuple):
     """The reads of whom to wake, issued and not awaited; None if only the guard wakes."""
 
     others: int
@@ -67,17 +67,19 @@ class Reads(NamedTuple):
     guard: fdb.Value | None = None
 
 
-def reads(tr: fdb.Transaction, keys: QueueKeys, count: int) -> Reads:
+def reads(tr: fdb.Transaction, keys: QueueKeys, count: int) -> SleeperReads:
     """Issue snapshot reads of whom to wake besides the guard for ``count`` messages; nothing for
     one message, for which the guard wakes by itself."""
     others = min(count - 1, MAX_WOKEN)
     if others < 1:
-        return Reads(0)
-    return Reads(others, _first(tr.snapshot, keys, "", others + 1), tr.snapshot.get(keys.guard("")))
+        return SleeperReads(0)
+    return SleeperReads(
+        others, _first(tr.snapshot, keys, "", others + 1), tr.snapshot.get(keys.guard(""))
+    )
 
 
 @transactional
-def wake(tr: fdb.Transaction, keys: QueueKeys, reads: Reads) -> int:
+def wake(tr: fdb.Transaction, keys: QueueKeys, reads: SleeperReads) -> int:
     """Wake the sleepers that were read; returns how many. Writes blindly."""
     if reads.sleepers is None or reads.guard is None:
         return 0

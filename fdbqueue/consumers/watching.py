@@ -26,10 +26,10 @@ Signal: TypeAlias = tuple[Watched, ...]
 """What a sleeper waits for: a change of one of these keys. ``arm`` sets the watches."""
 
 
-class Watch(Protocol):
+class ArmedWatch(Protocol):
     """An armed watch: a future of the bindings, or a change that has happened already."""
 
-    def on_ready(self, callback: Callable[[Watch], object]) -> object:
+    def on_ready(self, callback: Callable[[ArmedWatch], object]) -> object:
         """Call back once the key has changed."""
 
     def cancel(self) -> object:
@@ -39,14 +39,14 @@ class Watch(Protocol):
 class _Fired:
     """A watch of a key that changed before it was armed."""
 
-    def on_ready(self, callback: Callable[[Watch], object]) -> object:
+    def on_ready(self, callback: Callable[[ArmedWatch], object]) -> object:
         return callback(self)
 
     def cancel(self) -> object:
         return None
 
 
-def arm(db: fdb.Database, signal: Signal, timeout: float | None = None) -> list[Watch]:
+def arm(db: fdb.Database, signal: Signal, timeout: float | None = None) -> list[ArmedWatch]:
     """Watch what a sleeper waits for, in a transaction of its own. A key that has changed counts as
     fired. Raises ``OperationTimedOut`` after ``timeout`` seconds."""
     if not signal:
@@ -55,10 +55,10 @@ def arm(db: fdb.Database, signal: Signal, timeout: float | None = None) -> list[
     return once.run(db, unrecorded, lambda tr: _watch(tr, signal), wrote=lambda _: False)
 
 
-def watch(db: fdb.Database, key: bytes, timeout: float) -> Watch:
+def watch(db: fdb.Database, key: bytes, timeout: float) -> ArmedWatch:
     """Watch a key as it is now. Raises ``OperationTimedOut`` after ``timeout`` seconds."""
     unrecorded = OnceKeys.unrecorded(timeout)
-    armed: Watch = once.run(db, unrecorded, lambda tr: tr.watch(key), wrote=lambda _: False)
+    armed: ArmedWatch = once.run(db, unrecorded, lambda tr: tr.watch(key), wrote=lambda _: False)
     return armed
 
 
@@ -72,7 +72,7 @@ def has_failed(watch: object) -> bool:
     return False
 
 
-def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
+def _watch(tr: fdb.Transaction, signal: Signal) -> list[ArmedWatch]:
     values = [tr.snapshot.get(key) for key, _ in signal]
     return [
         tr.watch(key) if value.value == seen else _Fired()
@@ -81,7 +81,7 @@ def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
 
 
 def wait(
-    watches: Sequence[Watch],
+    watches: Sequence[ArmedWatch],
     seconds: float,
     beat: Callable[[], bool] = lambda: True,
     every: float = math.inf,
@@ -93,7 +93,7 @@ def wait(
     """
     ended, fired = tasks.Event(), tasks.Event()
 
-    def end(watch: Watch) -> None:
+    def end(watch: ArmedWatch) -> None:
         if not has_failed(watch):
             fired.set()
         ended.set()

@@ -39,10 +39,10 @@ class _Issued(NamedTuple):
     seen: due.Rank
     over: fdb.FDBRange
     later: fdb.FDBRange
-    end: place.Reads | None
+    end: place.LevelEndReads | None
 
 
-class Reads:
+class AgendaReads:
     """Snapshot reads of when to look at what, in the queue and, if its messages count in limits,
     below the root: issued and not awaited. Another round trip if that is not known yet.
 
@@ -87,7 +87,7 @@ class Reads:
 
 
 @transactional
-def step(tr: fdb.Transaction, scope: Scope, issued: Reads, *, shared: bool = True) -> Done:
+def step(tr: fdb.Transaction, scope: Scope, issued: AgendaReads, *, shared: bool = True) -> Done:
     """Do what is due, as far as one transaction does. Two round trips if there may be any, and one
     or two for what only tidies.
 
@@ -111,7 +111,7 @@ def _step(tr: fdb.Transaction, scope: Scope, keys: AgendaKeys, ranks: Sequence[d
     over = [each for each in ranks if each.from_ms <= now_ms]
     share = max(1, MAX_ENTRIES // max(1, len(over[:MAX_RANKS])))
     found = [_issue(tr, scope, keys, each, now_ms, share) for each in over[:MAX_RANKS]]
-    messages: list[promotion.Row] = []
+    messages: list[promotion.DelayedRow] = []
     entries: defaultdict[What, list[due.Entry]] = defaultdict(list)
     room, taken, looked = SIDE_BYTES, Counter[bool](), 0
     for each in found:
@@ -174,7 +174,9 @@ def _issue(
     )
 
 
-def _opened(scope: Scope, keys: AgendaKeys, issued: _Issued) -> Iterator[promotion.Row | due.Entry]:
+def _opened(
+    scope: Scope, keys: AgendaKeys, issued: _Issued
+) -> Iterator[promotion.DelayedRow | due.Entry]:
     for kv in issued.over:
         if issued.seen.rank < WORK:
             yield promotion.opened(scope, kv)
@@ -204,21 +206,21 @@ _SORTS = {
 # -- what is next -----------------------------------------------------------------------------
 
 
-class Coming(NamedTuple):
+class NextEventReads(NamedTuple):
     """The reads of what happens next, issued and not awaited."""
 
-    agenda: Reads
+    agenda: AgendaReads
     expiry: fdb.FDBRange
 
 
-def coming(tr: fdb.Transaction, scope: Scope) -> Coming:
+def coming(tr: fdb.Transaction, scope: Scope) -> NextEventReads:
     """Issue snapshot reads of when to look at what, and of the first lease to expire."""
     expiry, mode = scope.keys.expiry.rows, fdb.StreamingMode.exact
     first = tr.snapshot.get_range(expiry.start, expiry.stop, limit=1, streaming_mode=mode)
-    return Coming(Reads(tr, scope), first)
+    return NextEventReads(AgendaReads(tr, scope), first)
 
 
-def next_seconds(tr: fdb.Transaction, scope: Scope, reads: Coming) -> float | None:
+def next_seconds(tr: fdb.Transaction, scope: Scope, reads: NextEventReads) -> float | None:
     """Seconds until something is due, the next lease may expire, or the queue's rate lets somebody
     take the next message; None if none.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..schema import catalogue, counters
 from ..schema.keys import QueueKeys
-from ..schema.records import Drained
+from ..schema.records import EmptySince
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 
@@ -58,9 +58,9 @@ def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
             del tr[scope.keys.idle]
         return False
     now_ms = scope.now_ms(tr)
-    seen = Drained(-1, now_ms) if mark is None else Drained.unpack(mark)
+    seen = EmptySince(-1, now_ms) if mark is None else EmptySince.unpack(mark)
     if seen.enqueued != total:
-        seen = Drained(total, now_ms)
+        seen = EmptySince(total, now_ms)
         tr[scope.keys.idle] = seen.pack()
     if now_ms - seen.since_ms < options.auto_delete * 1000:
         return False

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ..schema import counters
 from ..schema.envelope import Envelope
-from ..schema.records import Delayed, Turn
+from ..schema.records import BacklogPlace, Delayed
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
@@ -16,7 +16,7 @@ from ..values.states import PROMOTE, PUT_OFF, State
 from . import lookup, place, run, transitions
 from .delivery import promotion
 from .enqueue import delayed
-from .lookup import Found
+from .lookup import FoundMessage
 from .slots import backlog, hand_over
 
 
@@ -24,7 +24,7 @@ from .slots import backlog, hand_over
 def edit(
     tr: fdb.Transaction,
     scope: Scope,
-    found: Sequence[Found],
+    found: Sequence[FoundMessage],
     priority: int | None,
     due_ms: int | None,
 ) -> None:
@@ -44,7 +44,7 @@ def edit(
 def change(
     tr: fdb.Transaction,
     scope: Scope,
-    changes: Sequence[tuple[Found, Envelope]],
+    changes: Sequence[tuple[FoundMessage, Envelope]],
     due_ms: int | None,
 ) -> None:
     """``edit`` with envelopes of the same keys, limits and slots in place of those that wait.
@@ -56,7 +56,7 @@ def change(
     ready = [found.message for found, _ in changes if isinstance(found.place, Position)]
     run.remove(tr, scope.keys, run.pieces(scope.keys, ready))
     for found, _ in changes:
-        if isinstance(found.place, Turn) and due_ms:
+        if isinstance(found.place, BacklogPlace) and due_ms:
             backlog.take_out(tr, scope, found.place)
         elif not isinstance(found.place, Position):
             del tr[lookup.key(scope.keys, found.place)]
@@ -67,17 +67,17 @@ def change(
 
 
 def _change(
-    tr: fdb.Transaction, scope: Scope, found: Found, envelope: Envelope, due_ms: int | None
+    tr: fdb.Transaction, scope: Scope, found: FoundMessage, envelope: Envelope, due_ms: int | None
 ) -> StoredMessage | None:
     """``change`` of one, which has left its place; returns it if it was delayed and comes now."""
     old, stands = found.message, found.place
     level = scope.level(envelope.priority)
-    waits = isinstance(stands, Turn)  # Else it leaves the window of its key.
+    waits = isinstance(stands, BacklogPlace)  # Else it leaves the window of its key.
     envelope = replace(envelope, id=old.id, window=envelope.window if waits else None)
     new = StoredMessage(replace(old.position, level=level), envelope, turn=old.turn)
     if due_ms and old.envelope.gates and old.position.index:
         return _put_outside(tr, scope, found, replace(new, envelope=envelope.outside()), due_ms)
-    if isinstance(stands, Turn):
+    if isinstance(stands, BacklogPlace):
         tr[lookup.key(scope.keys, stands)] = Delayed(new.position, envelope.pack()).pack()
         counters.shift(tr, scope.keys, State.READY, old, new)
         return None
@@ -100,7 +100,7 @@ def _change(
 
 
 def _put_outside(
-    tr: fdb.Transaction, scope: Scope, found: Found, new: StoredMessage, due_ms: int
+    tr: fdb.Transaction, scope: Scope, found: FoundMessage, new: StoredMessage, due_ms: int
 ) -> StoredMessage | None:
     """Keep a message with a key or limits until it is due, outside its gates: its slots are for
     others meanwhile. When it is due it comes in behind all others."""
@@ -123,10 +123,10 @@ def _put(
     return None
 
 
-def editable(found: Found | None) -> bool:
+def editable(found: FoundMessage | None) -> bool:
     """Whether a message waits, and can be read."""
     return (
         found is not None
         and found.message.envelope.readable
-        and isinstance(found.place, Position | Due | Turn)
+        and isinstance(found.place, Position | Due | BacklogPlace)
     )

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from ..schema.keys import QueueKeys
-from ..schema.records import Line, Moved
+from ..schema.records import HistoryLine, Moved
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..store.clocks import BELIEVED_MS, VERSIONS_PER_SECOND
@@ -43,7 +43,7 @@ def record(
     now_ms = scope.now_ms(tr)
     for consumer, some in _lines_of(messages):
         number = next(_lines) * MAX_EVENTS + len(some) - 1
-        line = Line(transition.name, consumer, now_ms, [_moved(each) for each in some])
+        line = HistoryLine(transition.name, consumer, now_ms, [_moved(each) for each in some])
         tr.set_versionstamped_key(scope.keys.event.new(number), line.pack())
 
 
@@ -77,7 +77,7 @@ def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Ev
     mode = fdb.StreamingMode.want_all
     found: list[Event] = []
     for kv in tr.snapshot.get_range(lines.start, lines.stop, limit=limit, streaming_mode=mode):
-        events = Line.unpack(kv.value).events
+        events = HistoryLine.unpack(kv.value).events
         stamps = scope.keys.event.stamps(kv.key, len(events))
         each = zip(stamps, events, strict=True)
         found += [Event(stamp, *fields) for stamp, fields in each if stamp > after]
@@ -102,7 +102,7 @@ def newest(
     found: list[Event] = []
     rows = tr.snapshot.get_range(lines.start, stop, limit, reverse=True, streaming_mode=mode)
     for kv in rows:
-        events = Line.unpack(kv.value).events
+        events = HistoryLine.unpack(kv.value).events
         each = zip(event.stamps(kv.key, len(events)), events, strict=True)
         found += reversed([Event(stamp, *fields) for stamp, fields in each])
         if len(found) >= limit:
@@ -144,7 +144,9 @@ def are_kept(tr: fdb.Transaction, keys: QueueKeys, begin: bytes, since_ms: int |
     """
     rows = keys.event.rows
     for kv in tr.snapshot.get_range(rows.start, rows.stop, limit=1):
-        earlier = since_ms is not None and Line.unpack(kv.value).at_ms + BELIEVED_MS < since_ms
+        earlier = (
+            since_ms is not None and HistoryLine.unpack(kv.value).at_ms + BELIEVED_MS < since_ms
+        )
         return earlier or kv.key <= begin
     return False
 

@@ -13,7 +13,7 @@ from ..values.model import MessageState, parse_id
 from . import lookup, payloads, run
 from .delivery import scan
 from .delivery.scan import BATCH_BYTES
-from .lookup import Found
+from .lookup import FoundMessage
 
 KINDS = {
     "ready": QueueKeys.ready,
@@ -40,7 +40,7 @@ def page(
     begin = begin or every.start
     mixed = KINDS[state] is QueueKeys.delayed
     most = max(limit, LOOKED_AT) if mixed else limit + 1
-    found: list[Found] = []
+    found: list[FoundMessage] = []
     room, following = BATCH_BYTES, b""
     rows = tr.snapshot.get_range(begin, every.stop, limit=most, streaming_mode=scan.mode(most))
     for looked, (size, one) in enumerate(opened(scope, KINDS[state], rows, begin), 1):
@@ -60,12 +60,12 @@ def page(
 
 def opened(
     scope: Scope, kind: Kind, rows: Iterable[fdb.KeyValue], begin: bytes
-) -> Iterator[tuple[int, Found]]:
+) -> Iterator[tuple[int, FoundMessage]]:
     """The messages in rows of a kind that is not leased, from the key ``begin`` on, each with the
     size of its stored form."""
     if kind is QueueKeys.ready:
         for one in run.ready(scope.keys, rows, begin):
-            yield len(one.value), Found(one.position, one.message)
+            yield len(one.value), FoundMessage(one.position, one.message)
         return
     for kv in rows:
         found = lookup.parse(scope, lookup.place_of(scope.keys, kv.key), kv.value)

@@ -17,7 +17,7 @@ from ..errors import CorruptData
 from ..schema.envelope import open_envelope
 from ..schema.keys import QueueKeys
 from ..schema.leases import unpack_until
-from ..schema.records import DeadLetter, DeadRecord, Delayed, Place, PlannedPlace, Turn
+from ..schema.records import BacklogPlace, DeadLetter, DeadRecord, Delayed, Place, PlannedPlace
 from ..schema.scope import Scope, StoredMessage
 from ..schema.streams import Claimed, Planned
 from ..store.binding import fdb
@@ -30,7 +30,7 @@ _CLAIMS_AT_ONCE = 50
 """Claims of plans that are searched at once."""
 
 
-class Found(Struct, frozen=True):
+class FoundMessage(Struct, frozen=True):
     """A message that is not leased, and its place."""
 
     place: Place
@@ -50,7 +50,7 @@ class Found(Struct, frozen=True):
     @property
     def state(self) -> State:
         """The state it is in."""
-        waits, failed = isinstance(self.place, Turn), self.message.envelope.has_failed
+        waits, failed = isinstance(self.place, BacklogPlace), self.message.envelope.has_failed
         return exactly(self.source, waits=waits, failed=failed)
 
 
@@ -63,7 +63,7 @@ def key(keys: QueueKeys, place: Place) -> bytes:
             return keys.delayed(*place)
         case DeadRecord():
             return keys.dead(place.version, place.random)
-        case Turn():
+        case BacklogPlace():
             return keys.waiting(*place)
         case PlannedPlace():
             return bytes(run.plan_row(keys, place.claim, place.n).start)
@@ -71,7 +71,7 @@ def key(keys: QueueKeys, place: Place) -> bytes:
 
 def place_of(keys: QueueKeys, key: bytes) -> Place:
     """The place of a message, from its key. Raises ``CorruptData``."""
-    for rows, place in (keys.delayed, Due), (keys.dead, DeadRecord), (keys.waiting, Turn):
+    for rows, place in (keys.delayed, Due), (keys.dead, DeadRecord), (keys.waiting, BacklogPlace):
         if key.startswith(rows.prefix):
             return place(*rows.parse(key))
     if key.startswith(keys.lease.prefix):
@@ -89,12 +89,12 @@ def pointed(keys: QueueKeys, pointer: bytes) -> Place:
     return place_of(keys, keys.prefix + pointer)
 
 
-Read = Callable[[Scope], Found | None]
+Read = Callable[[Scope], FoundMessage | None]
 """An issued read of a place: awaits it, and returns the message there, unless it is gone or leased
 by a plan."""
 
 
-class Reads(Struct, frozen=True):
+class IdReads(Struct, frozen=True):
     """The reads for an id, issued and not awaited."""
 
     id: str
@@ -103,13 +103,13 @@ class Reads(Struct, frozen=True):
     moved: fdb.Value
 
 
-def reads(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> Reads:
+def reads(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> IdReads:
     """Issue the reads for an id. Raises ``InvalidArgument`` if it is not an id."""
     named = parse_id(message_id)
-    return Reads(message_id, named, read(tr, keys, named), tr.get(keys.moved(message_id)))
+    return IdReads(message_id, named, read(tr, keys, named), tr.get(keys.moved(message_id)))
 
 
-def find(tr: fdb.TransactionRead, scope: Scope, reads: Reads) -> Found | None:
+def find(tr: fdb.TransactionRead, scope: Scope, reads: IdReads) -> FoundMessage | None:
     """The message, unless it is leased or gone. A second round trip if it has moved.
 
     On a transaction, conflicts with whatever moves the message; on its snapshot, never.
@@ -133,12 +133,12 @@ def read(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> Read:
 
 def _ready(
     found: Callable[[], StoredMessage | None], place: Position, scope: Scope
-) -> Found | None:
+) -> FoundMessage | None:
     message = found()
-    return None if message is None else Found(place, message)
+    return None if message is None else FoundMessage(place, message)
 
 
-def _alone(found: fdb.Value, place: Place, scope: Scope) -> Found | None:
+def _alone(found: fdb.Value, place: Place, scope: Scope) -> FoundMessage | None:
     value = found.value
     return None if value is None else parse(scope, place, value)
 
@@ -176,7 +176,7 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
     return None
 
 
-def held(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[run.One, StoredMessage] | None:
+def held(tr: fdb.Transaction, scope: Scope, reads: IdReads) -> tuple[run.One, StoredMessage] | None:
     """The lease of a message, and its message; None if there is none, or a plan has the message.
 
     reads: those of ``find``, which found nothing. One more round trip. Conflicts with whatever
@@ -265,7 +265,7 @@ def _row(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, n: int) -> fdb.
     return tr.get_range(within.start, within.stop, limit=1)
 
 
-def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
+def state(tr: fdb.Transaction, scope: Scope, found: FoundMessage) -> MessageState:
     """What is known about a message that was found. One more round trip if it has chunks, or failed
     attempts."""
     (failed,) = failures.reads(tr, scope.keys, [found.message])
@@ -273,7 +273,7 @@ def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
     return replace(described(found, message), failures=failures.opened(failed))
 
 
-def described(found: Found, message: StoredMessage) -> MessageState:
+def described(found: FoundMessage, message: StoredMessage) -> MessageState:
     """What is known about a message that was found, and whose payload was read, without its failed
     attempts."""
     return MessageState(
@@ -281,7 +281,7 @@ def described(found: Found, message: StoredMessage) -> MessageState:
         state=found.state,
         due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
         death=found.death,
-        waits_for=found.place.gate if isinstance(found.place, Turn) else None,
+        waits_for=found.place.gate if isinstance(found.place, BacklogPlace) else None,
         group=message.envelope.group,
     )
 
@@ -299,20 +299,22 @@ def _loaded(tr: fdb.Transaction, scope: Scope, message: StoredMessage) -> list[S
     return payloads.load([message], payloads.reads(tr, scope.keys, [message]))
 
 
-def parse(scope: Scope, place: Place, value: bytes) -> Found | None:
+def parse(scope: Scope, place: Place, value: bytes) -> FoundMessage | None:
     """The message in a value; None if it is leased by a plan."""
     match place:
         case Position():
-            return Found(place, StoredMessage(place, open_envelope(value)))
+            return FoundMessage(place, StoredMessage(place, open_envelope(value)))
         case Due():
             delayed = Delayed.opened(value, scope.lost(place.random))
-            return Found(place, StoredMessage(delayed.position, delayed.envelope))
-        case Turn():
+            return FoundMessage(place, StoredMessage(delayed.position, delayed.envelope))
+        case BacklogPlace():
             delayed = Delayed.opened(value, scope.lost(place.random))
-            return Found(place, StoredMessage(delayed.position, delayed.envelope, turn=place))
+            return FoundMessage(
+                place, StoredMessage(delayed.position, delayed.envelope, turn=place)
+            )
         case DeadRecord():
             letter = DeadLetter.opened(value, scope.lost(place.random))
             message = StoredMessage(letter.position, letter.envelope)
-            return Found(place, message, letter.death(scope.name, message.id))
+            return FoundMessage(place, message, letter.death(scope.name, message.id))
         case PlannedPlace():
             return None

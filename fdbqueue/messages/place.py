@@ -45,17 +45,17 @@ MAX_REMEMBERED = 1_000
 """Levels of queues whose last leap a process remembers."""
 
 
-class Reads(NamedTuple):
+class LevelEndReads(NamedTuple):
     """The reads of the end of a level, issued and not awaited."""
 
     last: fdb.Key
     tail: fdb.Value
 
 
-def reads(tr: fdb.Transaction, keys: QueueKeys, level: int) -> Reads:
+def reads(tr: fdb.Transaction, keys: QueueKeys, level: int) -> LevelEndReads:
     """Issue snapshot reads of the end of a level, without waiting for them."""
     prepared, snapshot = keys.levels[level], tr.snapshot
-    return Reads(snapshot.get_key(prepared.last), snapshot.get(prepared.tail))
+    return LevelEndReads(snapshot.get_key(prepared.last), snapshot.get(prepared.tail))
 
 
 def _behind(tail: fdb.Value) -> int:
@@ -132,7 +132,7 @@ def _ahead(tr: fdb.Transaction, tail: bytes, following: int) -> int:
     return begin
 
 
-def end(scope: Scope, level: int, found: Reads) -> bytes:
+def end(scope: Scope, level: int, found: LevelEndReads) -> bytes:
     """Where the READY keys of a level end now: later messages come behind, unless it is sorted."""
     keys = scope.keys
     if scope.options.sort is None:
@@ -146,7 +146,7 @@ def assign(
     level: int,
     count: int,
     envelopes: Sequence[Envelope],
-    end: Reads | None = None,
+    end: LevelEndReads | None = None,
 ) -> list[Position]:
     """Give ``count`` messages of a level new positions, in their order; writes none of them.
 
@@ -172,7 +172,7 @@ def assign(
 
 
 def behind(
-    tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: Reads
+    tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: LevelEndReads
 ) -> list[Position]:
     """``count`` positions behind all others of a level, at consecutive indexes; as ``assign`` in
     the order of arrival."""
@@ -196,7 +196,9 @@ def behind(
     ]
 
 
-def _arrive(tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: Reads) -> range:
+def _arrive(
+    tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: LevelEndReads
+) -> range:
     """The numbers of the next arrivals of a sorted level: TAIL has the last of them."""
     prepared = keys.levels[level]
     begin = _behind(end.tail)

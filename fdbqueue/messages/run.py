@@ -329,7 +329,7 @@ def places(keys: QueueKeys, found: Iterable[Run]) -> tuple[list[int | None], lis
 # -- ready messages ---------------------------------------------------------------------------
 
 
-class Ready(NamedTuple):
+class ReadyMessage(NamedTuple):
     """A ready message as it is stored: its own key, its envelope, its position and its row."""
 
     key: bytes
@@ -356,18 +356,18 @@ def rows(keys: QueueKeys, found: Iterable[AnyRow]) -> Iterator[Run]:
     return (row(keys, kv) for kv in found)
 
 
-def ready(keys: QueueKeys, found: Iterable[AnyRow], begin: bytes = b"") -> Iterator[Ready]:
+def ready(keys: QueueKeys, found: Iterable[AnyRow], begin: bytes = b"") -> Iterator[ReadyMessage]:
     """The messages of rows of READY, in order, without those of a run before the key ``begin``.
 
     Whoever reads from a place within a run reads its row, which stands behind that.
     """
     for row in rows(keys, found):
         if len(row.values) == 1:
-            yield Ready(row.key, row.values[0], row.position, row)
+            yield ReadyMessage(row.key, row.values[0], row.position, row)
             continue
         for each in zip(row.keys, row.values, row.positions, strict=True):
             if each[0] >= begin:
-                yield Ready(*each, row)
+                yield ReadyMessage(*each, row)
 
 
 def find(
@@ -390,7 +390,7 @@ def find(
     return await_it
 
 
-class Piece(Struct, eq=False):
+class ReadyPiece(Struct, eq=False):
     """Ready messages that follow each other in a row, opened. All of them have side records, or
     none has: that is ``plain``. begin: which of the row the first of them is."""
 
@@ -412,9 +412,9 @@ class Piece(Struct, eq=False):
         """The same, as a row of their own."""
         return self.row.part(self.begin, self.end)
 
-    def part(self, begin: int, end: int) -> Piece:
+    def part(self, begin: int, end: int) -> ReadyPiece:
         """Some of them."""
-        return Piece(self.row, self.begin + begin, self.envelopes[begin:end], self.plain)
+        return ReadyPiece(self.row, self.begin + begin, self.envelopes[begin:end], self.plain)
 
     def messages(self, consumer: str = "") -> list[StoredMessage]:
         """The messages, in the hands of a consumer."""
@@ -422,7 +422,7 @@ class Piece(Struct, eq=False):
         return [StoredMessage(at, envelope, consumer, row=self.row) for at, envelope in each]
 
 
-def piece(pieces: list[Piece], row: Run, n: int, envelope: Envelope) -> None:
+def piece(pieces: list[ReadyPiece], row: Run, n: int, envelope: Envelope) -> None:
     """Add message ``n`` of a row to the last of some pieces, or as a piece of its own."""
     plain = envelope.plain
     if pieces:
@@ -430,13 +430,13 @@ def piece(pieces: list[Piece], row: Run, n: int, envelope: Envelope) -> None:
         if last.row is row and last.end == n and last.plain == plain:
             last.envelopes.append(envelope)
             return
-    pieces.append(Piece(row, n, [envelope], plain))
+    pieces.append(ReadyPiece(row, n, [envelope], plain))
 
 
-def pieces(keys: QueueKeys, messages: Iterable[StoredMessage]) -> list[Piece]:
+def pieces(keys: QueueKeys, messages: Iterable[StoredMessage]) -> list[ReadyPiece]:
     """The pieces of rows that ready messages are. One that this transaction has made ready may have
     no row yet: it stands alone."""
-    found: list[Piece] = []
+    found: list[ReadyPiece] = []
     for message in messages:
         position = message.position
         if message.row is None:
@@ -454,7 +454,7 @@ def row_of(message: StoredMessage) -> Run:
     return cast("Run", message.row)
 
 
-def watch(tr: fdb.Transaction, ready: Iterable[StoredMessage | Piece]) -> None:
+def watch(tr: fdb.Transaction, ready: Iterable[StoredMessage | ReadyPiece]) -> None:
     """Conflict with others that take, change or remove these ready messages, or share a row."""
     for each in ready:
         span = cast("Run", each.row).span
@@ -478,9 +478,9 @@ def append(
     tr: fdb.Transaction,
     scope: Scope,
     level: int,
-    rows: Sequence[Coming],
+    rows: Sequence[NewRow],
     firsts: Sequence[Envelope],
-    end: place.Reads,
+    end: place.LevelEndReads,
 ) -> list[Position]:
     """Make messages of a level ready, in their order, behind all others; in a sorted level, among
     them. Returns the places of the first of each row. One that may have to wait at a gate is only
@@ -506,7 +506,7 @@ def ids(first: Position, count: int) -> list[str]:
     return _ids(first, range(count)) if count > 1 else [first.to_id()]
 
 
-class Coming(NamedTuple):
+class NewRow(NamedTuple):
     """Messages that come in together, in one row.
 
     numbers: of the messages, among all that come. packed: their envelopes; none for one that may
@@ -517,10 +517,10 @@ class Coming(NamedTuple):
     packed: Sequence[bytes]
 
 
-def divide(numbers: Sequence[int], envelopes: Sequence[Envelope], alike: bool) -> list[Coming]:
+def divide(numbers: Sequence[int], envelopes: Sequence[Envelope], alike: bool) -> list[NewRow]:
     """The rows of messages of one level, as few as these may be. alike: whether those that stand
     behind each other may share a row."""
-    found: list[Coming] = []
+    found: list[NewRow] = []
     together: list[int] = []
     packed: list[bytes] = []
     for n, envelope in zip(numbers, envelopes, strict=True):
@@ -531,15 +531,15 @@ def divide(numbers: Sequence[int], envelopes: Sequence[Envelope], alike: bool) -
         if together:
             found += fill(together, packed)
             together, packed = [], []
-        found.append(Coming([n], [envelope.pack()] if envelope.shareable else []))
+        found.append(NewRow([n], [envelope.pack()] if envelope.shareable else []))
     return found + fill(together, packed)
 
 
-def fill(numbers: Sequence[int], packed: Sequence[bytes]) -> list[Coming]:
+def fill(numbers: Sequence[int], packed: Sequence[bytes]) -> list[NewRow]:
     """The rows of messages that stand behind each other and may share them."""
     if len(numbers) < MIN_MESSAGES:
-        return [Coming([n], [each]) for n, each in zip(numbers, packed, strict=True)]
-    found: list[Coming] = []
+        return [NewRow([n], [each]) for n, each in zip(numbers, packed, strict=True)]
+    found: list[NewRow] = []
     ends = [0, *accumulate([len(each) + LENGTH_BYTES for each in packed])]
     begin = 0
     while begin < len(numbers):
@@ -548,7 +548,7 @@ def fill(numbers: Sequence[int], packed: Sequence[bytes]) -> list[Coming]:
         if end - begin < MIN_MESSAGES:
             found += fill(numbers[begin:end], packed[begin:end])
         else:
-            found.append(Coming(numbers[begin:end], packed[begin:end]))
+            found.append(NewRow(numbers[begin:end], packed[begin:end]))
         begin = end
     return found
 
@@ -578,7 +578,7 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage
 def remove(
     tr: fdb.Transaction,
     keys: QueueKeys,
-    pieces: Iterable[Piece],
+    pieces: Iterable[ReadyPiece],
     *,
     cut: bool = False,
     all_until: bytes = b"",
@@ -769,7 +769,7 @@ class Claim(Struct, frozen=True):
     lasts_ms: int = 0
 
 
-class Row(Struct, frozen=True, eq=False):
+class LeaseRow(Struct, frozen=True, eq=False):
     """A row of LEASE as it was written: its key and value, the piece of a row of READY that it has,
     and whether none of its messages has side records."""
 
@@ -788,7 +788,7 @@ class WholeRow(Struct, frozen=True, eq=False):
     own, from begin to end.
     """
 
-    row: Row
+    row: LeaseRow
     expires_at_ms: int
     of: Sequence[Delivery]
     begin: int
@@ -813,7 +813,7 @@ Held: TypeAlias = Delivery | WholeRow
 """What is settled at once: a delivery, or all of a row."""
 
 
-def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain: bool) -> Row:
+def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain: bool) -> LeaseRow:
     """Write the leases of a piece of a row of READY, which are one row.
 
     Blindly: whoever takes the piece has read the row with a conflict, and clears its key.
@@ -832,7 +832,7 @@ def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain:
         claim.lasts_ms,
     ).pack()
     tr.set(key, value)
-    return Row(key, value, claim, piece, plain)
+    return LeaseRow(key, value, claim, piece, plain)
 
 
 def plan(

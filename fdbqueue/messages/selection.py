@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..errors import CorruptData, InvalidArgument
 from ..schema.key_kinds import Kind
 from ..schema.keys import QueueKeys
-from ..schema.records import DeadRecord, Place, Turn, unpack_id
+from ..schema.records import BacklogPlace, DeadRecord, Place, unpack_id
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.limits import Gate
@@ -34,7 +34,7 @@ from . import (
 from .delivery import cancellation, failures, lease
 from .enqueue import admission
 from .enqueue.admission import Draft
-from .lookup import Found
+from .lookup import FoundMessage
 from .transaction_budget import PAGE_BYTES, weight
 
 PAGE_ROWS = 200
@@ -55,14 +55,14 @@ KINDS: dict[Kind, tuple[State, ...]] = {
 heads: so each message of a key keeps its place behind the others until it leaves."""
 
 
-class Page(NamedTuple):
+class SelectedPage(NamedTuple):
     """What one transaction has chosen.
 
     rows: those that are not leased. leased: the ids of those that are. looked: how many it has
     read. following: the key to continue from, empty at the end.
     """
 
-    rows: list[Found]
+    rows: list[FoundMessage]
     leased: list[str]
     looked: int
     following: bytes = b""
@@ -102,7 +102,7 @@ def page(
     *,
     most: int,
     leaves: bool,
-) -> Page:
+) -> SelectedPage:
     """Choose messages of a kind that are in one of the states, from the key ``begin`` on, but no
     next ticks of schedules.
 
@@ -112,7 +112,7 @@ def page(
     if kind is QueueKeys.lease:
         return _leased(tr, scope, wanted, begin, most)
     left, room, count, following = PAGE_BYTES, PAGE_BYTES, 0, b""
-    found: list[Found] = []
+    found: list[FoundMessage] = []
     keys = scope.keys
     read = tr.snapshot.get_range(begin, end, limit=most)
     for size, one in listing.opened(scope, kind, read, begin):
@@ -121,7 +121,7 @@ def page(
         if room < 0 or len(found) == most:
             break
     ahead_of = _ahead(tr, scope, found) if leaves else {}
-    rows: list[Found] = []
+    rows: list[FoundMessage] = []
     taken: set[Place] = set()
     for row in found:
         turn = row.message.turn
@@ -142,10 +142,10 @@ def page(
         count += 1
     if not following and (room < 0 or len(found) == most):
         following = lookup.key(keys, found[-1].place) + b"\x00"
-    return Page(rows, [], count, following)
+    return SelectedPage(rows, [], count, following)
 
 
-def _wants(states: Sequence[State], wanted: Callable[[Message], bool], found: Found) -> bool:
+def _wants(states: Sequence[State], wanted: Callable[[Message], bool], found: FoundMessage) -> bool:
     if found.message.envelope.schedule is not None or found.state not in states:
         return False
     message = found.message.envelope.properties(found.message.position)
@@ -154,20 +154,22 @@ def _wants(states: Sequence[State], wanted: Callable[[Message], bool], found: Fo
 
 def _leased(
     tr: fdb.Transaction, scope: Scope, wanted: Callable[[Message], bool], begin: bytes, most: int
-) -> Page:
+) -> SelectedPage:
     listed, following = lease.listed(tr, scope, most, begin, PAGE_BYTES)
     chosen = [one.delivery.id for one in listed if not one.planned and wanted(one.delivery.message)]
-    return Page([], chosen, len(listed), following)
+    return SelectedPage([], chosen, len(listed), following)
 
 
 @transactional
-def named(tr: fdb.Transaction, scope: Scope, ids: Sequence[str], states: Sequence[State]) -> Page:
+def named(
+    tr: fdb.Transaction, scope: Scope, ids: Sequence[str], states: Sequence[State]
+) -> SelectedPage:
     """The messages with these ids that are in one of the states, as many as a transaction takes.
 
     Those of plans are in none. Two round trips. Conflicts with whatever moves one of them. Raises
     ``InvalidArgument`` for what is no id, or that of a schedule's next tick.
     """
-    rows: list[Found] = []
+    rows: list[FoundMessage] = []
     leased: list[str] = []
     left, looked = PAGE_BYTES, 0
     for issued in [lookup.reads(tr, scope.keys, each) for each in ids]:
@@ -182,10 +184,10 @@ def named(tr: fdb.Transaction, scope: Scope, ids: Sequence[str], states: Sequenc
                     break
                 rows.append(found)
         looked += 1
-    return Page(rows, leased, looked)
+    return SelectedPage(rows, leased, looked)
 
 
-def _check_no_tick(found: Found) -> None:
+def _check_no_tick(found: FoundMessage) -> None:
     name = found.message.envelope.schedule
     if name is not None:
         raise InvalidArgument(
@@ -198,13 +200,15 @@ def _check_no_tick(found: Found) -> None:
 # -- what becomes of them --------------------------------------------------------------------
 
 
-def leave(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> None:
+def leave(tr: fdb.Transaction, scope: Scope, rows: Sequence[FoundMessage]) -> None:
     """Remove messages from the queue. Conflicts with other takers of them."""
     _watch(tr, scope, rows)
     settle.end(tr, scope, rows, End.PURGE)
 
 
-def move(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Found]) -> list[str]:
+def move(
+    tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[FoundMessage]
+) -> list[str]:
     """Move messages into another queue; returns their ids there. Conflicts as ``leave``. Raises
     ``QueueFull``."""
     _watch(tr, scope, rows)
@@ -213,15 +217,15 @@ def move(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Found]
     to = f"{MOVED_TO}{target.name}"
     rows = [replace(row, message=replace(row.message, consumer=to)) for row in rows]
     # What ends there to make room may free what one of these waits for: then it is ready by now.
-    waited = [row.message.id for row in rows if isinstance(row.place, Turn)]
+    waited = [row.message.id for row in rows if isinstance(row.place, BacklogPlace)]
     issued = [lookup.reads(tr, scope.keys, message_id) for message_id in waited]
     now = [lookup.find(tr, scope, each) for each in issued]
-    stand = [row for row in rows if not isinstance(row.place, Turn)]
+    stand = [row for row in rows if not isinstance(row.place, BacklogPlace)]
     settle.end(tr, scope, [*stand, *(each for each in now if each is not None)], End.FORWARD)
     return ids
 
 
-def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> int:
+def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[FoundMessage]) -> int:
     """Make dead letters ready, and delayed messages due; returns how many."""
     _watch(tr, scope, rows)
     records = [(row.place, row.message) for row in rows if isinstance(row.place, DeadRecord)]
@@ -233,7 +237,7 @@ def redrive(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> int:
 def edit(
     tr: fdb.Transaction,
     scope: Scope,
-    rows: Sequence[Found],
+    rows: Sequence[FoundMessage],
     priority: int | None,
     due_ms: int | None,
 ) -> int:
@@ -250,7 +254,7 @@ def cancel(tr: fdb.Transaction, scope: Scope, ids: Sequence[str]) -> int:
     return sum(cancellation.request(tr, scope, each) for each in issued)
 
 
-def _watch(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> None:
+def _watch(tr: fdb.Transaction, scope: Scope, rows: Sequence[FoundMessage]) -> None:
     """Conflict with others that take, change or remove them."""
     ready = [row.message for row in rows if isinstance(row.place, Position)]
     run.watch(tr, ready)
@@ -259,7 +263,9 @@ def _watch(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> None:
             tr.add_read_conflict_key(lookup.key(scope.keys, row.place))
 
 
-def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> dict[Gate, list[Found]]:
+def _ahead(
+    tr: fdb.Transaction, scope: Scope, rows: Sequence[FoundMessage]
+) -> dict[Gate, list[FoundMessage]]:
     """By key or limit, the messages that the waiting ones follow: these hold the slots and are
     ready, or wait for another slot: they leave before them."""
     keys = scope.keys
@@ -268,17 +274,19 @@ def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> dict[Gat
     for gate in dict.fromkeys(turn.gate for turn in turns if turn):
         every = keys.slot.under(gate)
         slots[gate] = tr.snapshot.get_range(every.start, every.stop)
-    reads: dict[Gate, list[lookup.Reads]] = {gate: [] for gate in slots}
+    reads: dict[Gate, list[lookup.IdReads]] = {gate: [] for gate in slots}
     for gate, held in slots.items():
         for kv in held:
             with suppress(CorruptData):  # verify shows it
                 reads[gate].append(lookup.reads(tr.snapshot, keys, unpack_id(kv.value)))
-    ahead: dict[Gate, list[Found]] = {}
+    ahead: dict[Gate, list[FoundMessage]] = {}
     for gate, issued in reads.items():
         holders = (lookup.find(tr.snapshot, scope, each) for each in issued)
-        there = [each for each in holders if each and isinstance(each.place, Position | Turn)]
+        there = [
+            each for each in holders if each and isinstance(each.place, Position | BacklogPlace)
+        ]
         # One with slots of more gates was there before.
-        rows_of = [(isinstance(each.place, Turn), each) for each in there]
+        rows_of = [(isinstance(each.place, BacklogPlace), each) for each in there]
         ahead[gate] = [
             each
             for _, each in sorted(rows_of, key=lambda one: (one[0], lookup.key(keys, one[1].place)))
@@ -286,7 +294,9 @@ def _ahead(tr: fdb.Transaction, scope: Scope, rows: Sequence[Found]) -> dict[Gat
     return ahead
 
 
-def arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Found]) -> list[str]:
+def arrive(
+    tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[FoundMessage]
+) -> list[str]:
     """Put messages, which still are in this queue, into another one; returns their ids there.
 
     Raises ``QueueFull``.

@@ -18,11 +18,11 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..schema.catalogue import Entry
+from ..schema.catalogue import CachedScope
 from ..schema.envelope import UNREADABLE
 from ..schema.keys import QueueKeys
 from ..schema.leases import unpack_until
-from ..schema.records import Turn
+from ..schema.records import BacklogPlace
 from ..schema.scope import Scope, StoredMessage
 from ..store import world
 from ..store.binding import fdb
@@ -34,7 +34,7 @@ from . import dead_letters, lookup, payloads, run, transitions
 from .delivery import failures, queue_limits
 from .delivery.failures import Failed
 from .enqueue import delayed, last_values
-from .lookup import Found
+from .lookup import FoundMessage
 from .run import Held, One, WholeRow
 from .slots import backlog
 
@@ -223,7 +223,7 @@ def _put_back(
     return ready + backlog.put_first(tr, scope, waits) if waits else ready
 
 
-def end(tr: fdb.Transaction, scope: Scope, found: Iterable[Found], how: End) -> int:
+def end(tr: fdb.Transaction, scope: Scope, found: Iterable[FoundMessage], how: End) -> int:
     """Let messages leave the queue that wait or are dead, read with a conflict; returns how many
     others became ready."""
     ready: list[StoredMessage] = []
@@ -233,7 +233,7 @@ def end(tr: fdb.Transaction, scope: Scope, found: Iterable[Found], how: End) -> 
         match one.place:
             case Position():
                 ready.append(one.message)
-            case Turn():
+            case BacklogPlace():
                 backlog.take_out(tr, scope, one.place)
             case _:
                 del tr[lookup.key(scope.keys, one.place)]
@@ -332,7 +332,7 @@ class Ending:
         return found, rows
 
 
-def ack(tr: fdb.Transaction, entry: Entry, held: Sequence[Held]) -> None:
+def ack(tr: fdb.Transaction, entry: CachedScope, held: Sequence[Held]) -> None:
     """Acknowledge deliveries."""
     ending = Ending(tr, entry.keys, held)
     settle(tr, entry.scope(tr, ending.last), ending)

@@ -58,7 +58,7 @@ def end_expired(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], roo
 
     Up to three round trips for every ten. Conflicts with whatever moves these messages.
     """
-    expired: dict[str, lookup.Found] = {}
+    expired: dict[str, lookup.FoundMessage] = {}
     now_ms, n, size = scope.now_ms(tr), 0, 0
     while n < len(entries) and size < room:
         some = entries[n : n + STEP_ROWS]

@@ -24,7 +24,7 @@ from ..values.content import check_count
 from ..values.durations import Seconds
 from ..values.states import ENDS, State
 from . import scrape_reads
-from .scrape_reads import MOST_KEYS, Snapshot
+from .scrape_reads import MOST_KEYS, ScrapedQueue
 
 MOST_QUEUES = 1_000
 TIMEOUT_SECONDS = 10.0
@@ -167,7 +167,7 @@ class _Families:
         """All of them."""
         return [each for each in vars(self).values() if isinstance(each, Metric)]
 
-    def add(self, found: Snapshot, running_ms: int | None) -> None:
+    def add(self, found: ScrapedQueue, running_ms: int | None) -> None:
         """Add a queue. running_ms: since when its oldest running message is handled."""
         name, total = found.queue, found.total
 

@@ -29,7 +29,7 @@ MOST_KEYS = 1_000
 """How many keys of which messages wait are read of a queue."""
 
 
-class Snapshot(Struct, frozen=True):
+class ScrapedQueue(Struct, frozen=True):
     """One queue, as one transaction reads it; times are wall clocks in milliseconds.
 
     oldest_ms: when the oldest of the first ready messages was enqueued. due_ms: since when the
@@ -64,7 +64,7 @@ class Snapshot(Struct, frozen=True):
         return total.ready + total.leased + (self.due_ms is not None)
 
 
-class _Reads(NamedTuple):
+class _QueueReads(NamedTuple):
     meta: fdb.Value
     counts: fdb.FDBRange
     earliest: fdb.FDBRange
@@ -73,7 +73,7 @@ class _Reads(NamedTuple):
     subscriptions: fdb.FDBRange
 
 
-def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[Snapshot | None]:
+def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[ScrapedQueue | None]:
     """Snapshots of queues, None for each that cannot be read; without those that are
     gone. Two round trips for all together, at snapshot isolation: no conflicts."""
     issued = [(queue, _reads(tr, queue._keys)) for queue in queues]
@@ -93,9 +93,9 @@ def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[Snapshot | None]:
     ]
 
 
-def _reads(tr: fdb.Transaction, of: QueueKeys) -> _Reads:
+def _reads(tr: fdb.Transaction, of: QueueKeys) -> _QueueReads:
     named = of.subscription.rows
-    return _Reads(
+    return _QueueReads(
         tr.snapshot.get(of.meta),
         counters.reads(tr, of),
         due.reads(tr, of),
@@ -120,14 +120,14 @@ def _first_due(of: QueueKeys, firsts: Sequence[fdb.FDBRange]) -> int | None:
     return min(dues, default=None)
 
 
-def _opened(tr: fdb.Transaction, queue: Queue, reads: _Reads) -> Snapshot | None:
+def _opened(tr: fdb.Transaction, queue: Queue, reads: _QueueReads) -> ScrapedQueue | None:
     """All but the age of messages; None if the queue cannot be read."""
     of, now_ms = queue._keys, queue._clock.now_ms(tr)
     try:
         options = catalogue.parsed(reads.meta.value or b"", queue.name)
     except CorruptData:
         return None
-    return Snapshot(
+    return ScrapedQueue(
         queue.name,
         now_ms,
         options,

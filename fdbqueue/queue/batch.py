@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from ..errors import InvalidArgument, LeaseLost
-from ..messages.delivery.batch import Taken, Together
+from ..messages.delivery.batch import TakenTogether, Together
 from ..messages.delivery.lease_extension import Extended
 from ..messages.run import Held
 from ..store.binding import fdb
@@ -76,7 +76,9 @@ class Batch(Together, Generic[T]):
     def payloads(self) -> list[bytes]:
         """The payloads of the messages."""
         found = self._deliveries
-        return found.payloads if isinstance(found, Taken) else [each.payload for each in found]
+        return (
+            found.payloads if isinstance(found, TakenTogether) else [each.payload for each in found]
+        )
 
     @property
     def values(self) -> list[T]:
@@ -89,7 +91,7 @@ class Batch(Together, Generic[T]):
         """When the first of the leases ends, in milliseconds of the receiver's wall clock; None if
         the batch is empty."""
         found = self._deliveries
-        one = isinstance(found, Taken) and bool(found)
+        one = isinstance(found, TakenTogether) and bool(found)
         return min((each.expires_at_ms for each in (found[:1] if one else found)), default=None)
 
     @property
@@ -105,7 +107,7 @@ class Batch(Together, Generic[T]):
     def _extended(self, extended: Extended) -> Self:
         """The same batch after an extension of all of it."""
         found = self._deliveries
-        if isinstance(found, Taken) and not extended.cancelled:
+        if isinstance(found, TakenTogether) and not extended.cancelled:
             return self._of(found.until(extended.until_ms))
         return self._of([extended.of(each) for each in found])
 

@@ -20,7 +20,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
-from ..subscriptions.acquire import Found
+from ..subscriptions.acquire import ScanResult
 from ..subscriptions.cursors import MAX_SCANNED
 from ..values.selector import Selector
 from .admin.housekeeping import past_backlog
@@ -31,18 +31,18 @@ R = TypeVar("R")
 POLL_SECONDS = 5.0
 """How often a waiting consumer looks on its own, for expired leases and the like."""
 
-Find = Callable[[fdb.Transaction, bool, Mapping[int, bytes]], tuple[Scope, Found, bool]]
+Find = Callable[[fdb.Transaction, bool, Mapping[int, bytes]], tuple[Scope, ScanResult, bool]]
 """Looks for messages in one transaction, given whether strictly, and from where, as in
 ``acquire.first``. Returns also whether the subscription has closed itself."""
 Use = Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], Sequence[R]]
 """What becomes of the messages that were found: ``acquire.grant``, ``remove`` or ``load``."""
 
 
-class _Step(NamedTuple, Generic[R]):
+class _MatchStep(NamedTuple, Generic[R]):
     """What one transaction of a call has found, and what the call waits for, if it does."""
 
     results: Sequence[R]
-    found: Found
+    found: ScanResult
     closed: bool
     signal: watching.Signal
     patience: float
@@ -124,17 +124,17 @@ class _Taking(Generic[R]):
                 with contextlib.suppress(*FAILURES, QueueError):
                     once.run(db, self._once, self._withdraw)
 
-    def _once_more(self, db: fdb.Database, waits: bool) -> _Step[R]:
+    def _once_more(self, db: fdb.Database, waits: bool) -> _MatchStep[R]:
         # Retries are not strict: arrivals that do not even match could make them fail for ever.
         first = iter((True,))
         acks = bool(self._ack)
 
-        def wrote(taken: _Step[R]) -> bool:
+        def wrote(taken: _MatchStep[R]) -> bool:
             return acks or bool(taken.results or taken.closed)
 
         return once.run(db, self._once, self._step, first, waits, wrote=wrote)
 
-    def _step(self, tr: fdb.Transaction, first: Iterator[bool], waits: bool) -> _Step[R]:
+    def _step(self, tr: fdb.Transaction, first: Iterator[bool], waits: bool) -> _MatchStep[R]:
         if self._ack:
             settle.ack(tr, self._queue._entry, self._ack)
         scope, found, closed = self._find(tr, next(first, False), self._resume)
@@ -145,7 +145,7 @@ class _Taking(Generic[R]):
             patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
         elif self._listed and (found.messages or closed):
             self._withdraw(tr)
-        return _Step(self._use(tr, scope, found.messages), found, closed, signal, patience)
+        return _MatchStep(self._use(tr, scope, found.messages), found, closed, signal, patience)
 
     def _withdraw(self, tr: fdb.Transaction) -> None:
         wakeups.withdraw(tr, self._queue._keys, self._waiter)
@@ -168,12 +168,12 @@ def first(
 
     def find(
         tr: fdb.Transaction, strict: bool, resume: Mapping[int, bytes]
-    ) -> tuple[Scope, Found, bool]:
+    ) -> tuple[Scope, ScanResult, bool]:
         scope = queue._scope(tr)
         promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
         room = 0 if scope.options.paused else queue_limits.room(tr, scope, limit, leases=leases)
         if not room:
-            return scope, Found([], True, {}), False
+            return scope, ScanResult([], True, {}), False
         return scope, acquire.first(tr, scope, wanted, room, strict=strict, resume=resume), False
 
     return take(queue, tr, queue._keys.once, find, use, wait=wait, ack=ack)

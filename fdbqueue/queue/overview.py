@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..consumers import registry, sessions
 from ..consumers.consumer_states import ConsumerState
-from ..consumers.watching import Watch
+from ..consumers.watching import ArmedWatch
 from ..errors import CorruptData
 from ..messages.delivery import age
 from ..schema import catalogue, counters, once
@@ -35,7 +35,7 @@ PREPARED = 2_000
 NON_ACQUIRING = ConsumerState.NON_ACQUIRING
 
 Found: TypeAlias = "dict[str, Surveyed]"
-Watches: TypeAlias = dict[str, list[Watch]]
+Watches: TypeAlias = dict[str, list[ArmedWatch]]
 
 
 class Surveyed(Struct, frozen=True):

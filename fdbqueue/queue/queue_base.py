@@ -36,7 +36,7 @@ class Handle:
         self._root_keys = RootKeys(root)
         self._keys: QueueKeys = self._root_keys.queue(name)
         self._clock = clock
-        self._entry = catalogue.Entry(name, self._root_keys, self._keys, clock)
+        self._entry = catalogue.CachedScope(name, self._root_keys, self._keys, clock)
 
     def _only(self, identity: str) -> Self:
         """The same handle, bound to this very queue: its operations raise ``QueueReplaced`` once
@@ -59,7 +59,9 @@ class Handle:
         handle = self._copy()
         handle._root_keys = RootKeys(self._root, limit)
         handle._keys = handle._root_keys.queue(self.name)
-        handle._entry = catalogue.Entry(self.name, handle._root_keys, handle._keys, self._clock)
+        handle._entry = catalogue.CachedScope(
+            self.name, handle._root_keys, handle._keys, self._clock
+        )
         handle._entry.identity, handle._entry.scheme = self._entry.identity, self._entry.scheme
         return handle
 

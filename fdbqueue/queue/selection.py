@@ -15,7 +15,7 @@ from typing import NamedTuple, TypedDict, Unpack
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages import selection
-from ..messages.selection import Page
+from ..messages.selection import SelectedPage
 from ..schema.key_kinds import Kind
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope
@@ -73,7 +73,7 @@ class Verb(NamedTuple):
     was changed may come again, further back. target: where they go.
     """
 
-    act: Callable[[fdb.Transaction, Scope, Page], tuple[int, Sequence[str]]]
+    act: Callable[[fdb.Transaction, Scope, SelectedPage], tuple[int, Sequence[str]]]
     of: Sequence[State]
     usual: Sequence[State] = COMING
     all: bool = True
@@ -100,7 +100,7 @@ def cancel(
     on the queue. Raises ``InvalidArgument`` for the id of a schedule's next tick.
     """
 
-    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+    def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
         selection.leave(tr, scope, page.rows)
         return len(page.rows) + selection.cancel(tr, scope, page.leased), ()
 
@@ -130,7 +130,7 @@ def retry(
     if at_once is not None:
         check_count("at_once", at_once, selection.PAGE_ROWS)
 
-    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+    def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
         waiting = wakeups.reads(tr, scope.keys, max(1, len(page.rows)))
         count = selection.redrive(tr, scope, page.rows)
         if count:
@@ -168,7 +168,7 @@ def edit(
             argument="priority", value=None, problem="give what changes: priority, delay or at"
         )
 
-    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+    def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
         if priority is not None:
             scope.level(priority)
         due_ms = None
@@ -231,7 +231,7 @@ def purge(
     states: all but "leased"; usual are "ready" and "waiting". Conflicts as ``move``.
     """
 
-    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+    def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
         selection.leave(tr, scope, page.rows)
         return len(page.rows), ()
 
@@ -251,7 +251,7 @@ def count(
     states: any; usual are "ready" and "waiting".
     """
 
-    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+    def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
         return len(page.rows) + len(page.leased), ()
 
     verb = Verb(act, (LEASED, *LATER, *COMING, DEAD), leaves=False)
@@ -261,7 +261,7 @@ def count(
 def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
     there = queue._other(target)
 
-    def act(tr: fdb.Transaction, scope: Scope, page: Page) -> tuple[int, Sequence[str]]:
+    def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
         if not page.rows:
             return 0, ()
         other = there._scope(tr)
@@ -419,7 +419,7 @@ def _page(
     begin: bytes,
     end: bytes,
     tr: fdb.Transaction,
-) -> tuple[Page, int, Sequence[str]]:
+) -> tuple[SelectedPage, int, Sequence[str]]:
     scope = queue._scope(tr)
     terms = kind, states, wanted, begin, end
     page = selection.page(tr, scope, *terms, most=most, leaves=verb.leaves)

@@ -23,7 +23,7 @@ from .validation import check_terms
 _Page = tuple[list[Message], bytes | None]
 
 
-class Terms(TypedDict, total=False):
+class SubscriptionTerms(TypedDict, total=False):
     """What ``Subscriptions.open`` takes besides a name."""
 
     mode: str | None
@@ -44,7 +44,7 @@ class Subscriptions:
         return self._queue._read(tr, lambda tr: [*self._queue._scope(tr).subscriptions])
 
     def open(
-        self, tr: Transactor, name: str, *, create: bool = True, **terms: Unpack[Terms]
+        self, tr: Transactor, name: str, *, create: bool = True, **terms: Unpack[SubscriptionTerms]
     ) -> Subscription:
         """Open a subscription, and create it if it does not exist.
 
@@ -60,7 +60,7 @@ class Subscriptions:
         conflicts with every operation in flight on the queue. Raises ``OptionsMismatch``,
         ``InvalidSelector``, ``InvalidArgument``, ``QueueNotFound``, ``NotFound``.
         """
-        check_terms(terms, Terms)
+        check_terms(terms, SubscriptionTerms)
         start = StartPosition.of("start", terms.pop("start", FIRST))
         given: dict[str, Any] = {term: each for term, each in terms.items() if each is not None}
         if "mode" in given:

@@ -129,7 +129,7 @@ def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class CachedScope:
     """A handle's view of one queue, with the last scope it has read.
 
     identity: that of the only queue to accept; None for any with the name. known: the scope as it
@@ -147,9 +147,9 @@ class Entry:
     known: Scope | None = None
     _read: tuple[bytes | None, Scope] | None = None
 
-    def only(self, identity: str) -> Entry:
+    def only(self, identity: str) -> CachedScope:
         """The same queue, accepting no other with its name."""
-        return Entry(self.name, self.root, self.keys, self.clock, identity, self.scheme)
+        return CachedScope(self.name, self.root, self.keys, self.clock, identity, self.scheme)
 
     def force(self, scheme: Scheme) -> None:
         """Receive by one scheme from now on: a hint for benchmarks and tests."""
@@ -213,17 +213,17 @@ class Entry:
 
 
 def other(tr: fdb.Transaction, scope: Scope, name: str) -> Scope:
-    """The scope of a queue of the same root, as ``Entry.scope``."""
+    """The scope of a queue of the same root, as ``CachedScope.scope``."""
     return scope if name == scope.name else found(tr, scope.root, name, scope.clock)
 
 
 def found(tr: fdb.Transaction, root: RootKeys, name: str, clock: Clock) -> Scope:
-    """The scope of a queue of which no handle is there, as ``Entry.scope``."""
+    """The scope of a queue of which no handle is there, as ``CachedScope.scope``."""
     entry = root.known.get(name)
-    if not isinstance(entry, Entry) or entry.clock is not clock:
+    if not isinstance(entry, CachedScope) or entry.clock is not clock:
         if len(root.known) >= MAX_KNOWN:
             root.known.clear()
-        entry = root.known[name] = Entry(name, root, root.queue(name), clock)
+        entry = root.known[name] = CachedScope(name, root, root.queue(name), clock)
     return entry.scope(tr)
 
 

@@ -17,7 +17,7 @@ Ts = TypeVarTuple("Ts")
 Value = str | type[Stored] | Callable[[bytes], object]
 
 
-class Keys:
+class KeyTable:
     """Keys below a prefix: those of the rows in the class, each made when it is first asked for."""
 
     def __init__(self, prefix: bytes) -> None:
@@ -56,7 +56,7 @@ class Kind:
     def __init__(self, number: int, value: Value, use: str, name: str = "") -> None:
         self.number, self.value, self.use, self.name = number, value, use, name
 
-    def __set_name__(self, owner: type[Keys], attribute: str) -> None:
+    def __set_name__(self, owner: type[KeyTable], attribute: str) -> None:
         self.attribute = attribute
 
     @property
@@ -95,12 +95,12 @@ class Single(Kind):
             self.parts = ((str(constant), (int,)),)
 
     @overload
-    def __get__(self, keys: None, owner: type[Keys]) -> Self: ...
+    def __get__(self, keys: None, owner: type[KeyTable]) -> Self: ...
 
     @overload
-    def __get__(self, keys: Keys, owner: type[Keys]) -> bytes: ...
+    def __get__(self, keys: KeyTable, owner: type[KeyTable]) -> bytes: ...
 
-    def __get__(self, keys: Keys | None, owner: type[Keys]) -> Self | bytes:
+    def __get__(self, keys: KeyTable | None, owner: type[KeyTable]) -> Self | bytes:
         if keys is None:
             return self
         key = keys.__dict__[self.attribute] = keys.prefix + self._packed
@@ -121,14 +121,14 @@ class KindKeys(Kind, Generic[*Ts]):
     _negative: bool
     _packers: list[Callable[[Any], bytes]]
 
-    def __set_name__(self, owner: type[Keys], attribute: str) -> None:
+    def __set_name__(self, owner: type[KeyTable], attribute: str) -> None:
         super().__set_name__(owner, attribute)
         hints = getattr(self, "__orig_class__", None) or type(self).__orig_bases__[0]  # type: ignore[attr-defined]
         self.parts = tuple(map(_part, get_args(hints)))
         self._negative = any(name[0] == "-" for name, _ in self.parts)
         self._packers = [_packer(*part) for part in self.parts]
 
-    def __get__(self, keys: Keys | None, owner: type[Keys]) -> Self:
+    def __get__(self, keys: KeyTable | None, owner: type[KeyTable]) -> Self:
         if keys is None:
             return self
         bound = copy(self)

@@ -22,7 +22,7 @@ from ..values.limits import Gate as _Gate
 from ..values.model import RANDOM_BYTES, HeaderValue, Position
 from . import consumers, leases, records, streams
 from .codec import unpack_index, unpack_time
-from .key_kinds import Keys, Kind, KindKeys, Single, elements, unpacked, within
+from .key_kinds import KeyTable, Kind, KindKeys, Single, elements, unpacked, within
 
 DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
 TOKEN_BYTES = 12
@@ -190,7 +190,7 @@ class What(IntEnum):
     """What is known of the rate of a key or a limit has no meaning any more."""
 
 
-class AgendaKeys(Keys):
+class AgendaKeys(KeyTable):
     """The keys of an agenda: all that falls due by the wall clock, by rank and time.
 
     A rank says how urgent it is. The delayed messages of a level have its number, what may bring
@@ -260,7 +260,7 @@ class SlotKeys(AgendaKeys):
         return slice(begin, begin + b"\xff")
 
 
-class GroupKeys(Keys):
+class GroupKeys(KeyTable):
     """The keys of the groups of a queue: which messages of each are left, and how many ended in
     which way."""
 
@@ -328,7 +328,7 @@ class QueueKeys(SlotKeys, GroupKeys):
         16, consumers.ConsumerRef, "the sleeper that watches CHANGE, and wakes others"
     )
     dedup = KindKeys[Window, DedupId](
-        17, records.Known, "what was enqueued under an id in a window"
+        17, records.DedupRecord, "what was enqueued under an id in a window"
     )
     dead = KindKeys[Version, Random](18, records.DeadLetter, "dead letters, by their deaths")
     chunk = KindKeys[Chunks, N](
@@ -345,7 +345,7 @@ class QueueKeys(SlotKeys, GroupKeys):
         24, leases.unpack_expiry, "of the leases of a claim that end then"
     )
     unique = KindKeys[Unique](25, "id", "of the message that has the key, as long as it lives")
-    idle = Single(27, records.Drained, "since when a queue that deletes itself has been drained")
+    idle = Single(27, records.EmptySince, "since when a queue that deletes itself has been drained")
     imported = KindKeys[Name](31, "bytes", "how far an import has come, in the importer's terms")
     planner = KindKeys[Name](36, streams.PlannerState, "of the plans of a consumer")
     plan = KindKeys[Name, Batch](37, streams.Planned, "of the leases of a batch")
@@ -365,8 +365,8 @@ class QueueKeys(SlotKeys, GroupKeys):
         44, "nothing", "a message that one of the same value replaces"
     )
     schedule = KindKeys[Name](46, records.ScheduleRecord, "by who sets a schedule")
-    progress = KindKeys[Name, Zero](46, records.Progress, "its next, and its last")
-    event = LogKeys(48, records.Line, "the delivery history, a line for each transaction")
+    progress = KindKeys[Name, Zero](46, records.ScheduleProgress, "its next, and its last")
+    event = LogKeys(48, records.HistoryLine, "the delivery history, a line for each transaction")
     in_flight = Single(49, unpack_index, "leases that ended, by ADD")
     taking = Single(49, "never written", "who takes messages in turns conflicts there", 0)
     pace = Single(50, records.Reached, "when the next message may be taken, by the queue's rate")
@@ -561,7 +561,7 @@ KINDS = tuple(each for each in QueueKeys.table() if each is each.forms[0])
 # -- beside the queues ----------------------------------------------------------------------------
 
 
-class RootKeys(Keys):
+class RootKeys(KeyTable):
     """All keys of a root.
 
     limits: the limits that the queues share, with their slots and lines. known: what is remembered

@@ -82,7 +82,7 @@ def on_retry(listener: Callable[[int], object]) -> None:
     _listeners[:] = [known for known in _listeners if known() is not None] + [held(listener)]
 
 
-class Attempt(Struct, eq=False):
+class TransactionAttempt(Struct, eq=False):
     """One attempt at a transaction.
 
     version: its read version; 0 until ``version`` reads it. asked: that read, if it was issued.
@@ -150,28 +150,28 @@ class Attempt(Struct, eq=False):
 
 
 _KNOWN = "_fdbqueue_attempt"
-"""The attribute of a transaction that holds its ``Attempt``."""
+"""The attribute of a transaction that holds its ``TransactionAttempt``."""
 
 
-def attempt(tr: fdb.Transaction) -> Attempt:
+def attempt(tr: fdb.Transaction) -> TransactionAttempt:
     """The current attempt of a transaction. No round trip after a read."""
-    known: Attempt | None = tr.__dict__.get(_KNOWN)
+    known: TransactionAttempt | None = tr.__dict__.get(_KNOWN)
     if known is not None and known.ours:
         return known
     version = int(tr.get_read_version().wait())
     if known is None:
-        known = Attempt(version)
+        known = TransactionAttempt(version)
     elif known.version == version:
         return known
     else:
-        known = Attempt(version, known.retries + 1, known.version)
+        known = TransactionAttempt(version, known.retries + 1, known.version)
     tr.__dict__[_KNOWN] = known
     return known
 
 
 def is_ours(tr: fdb.Transaction) -> bool:
     """Whether an ``Operation`` runs a transaction, and the caller has no part in it."""
-    known: Attempt | None = tr.__dict__.get(_KNOWN)
+    known: TransactionAttempt | None = tr.__dict__.get(_KNOWN)
     return known is not None and known.ours
 
 
@@ -205,7 +205,7 @@ def _insist(tr: fdb.Transaction, keys: QueueKeys) -> None:
 
 def version(tr: fdb.Transaction) -> int:
     """The version at which a transaction reads. No round trip after a read."""
-    known: Attempt | None = tr.__dict__.get(_KNOWN)
+    known: TransactionAttempt | None = tr.__dict__.get(_KNOWN)
     if known is None or not known.ours:
         known = attempt(tr)
     if not known.version:
@@ -215,7 +215,7 @@ def version(tr: fdb.Transaction) -> int:
 
 def ask_version(tr: fdb.Transaction) -> None:
     """Issue the read of the version, so that ``version`` does not wait after any other read."""
-    known: Attempt | None = tr.__dict__.get(_KNOWN)
+    known: TransactionAttempt | None = tr.__dict__.get(_KNOWN)
     if known is not None and known.ours:
         known.asked = tr.get_read_version()
 
@@ -280,7 +280,7 @@ class Operation(Generic[R]):
         self.done = False
         self.tr = tr = transaction(db, keys.timeout)
         _see(tr)
-        tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
+        tr.__dict__[_KNOWN] = TransactionAttempt(ours=True, brief=brief)
         self._committing = False
         self._too_old = 0
         # Taken before the transaction reads: it would conflict with a later end of the one before.
@@ -385,9 +385,9 @@ class Operation(Generic[R]):
 
     def _begin_again(self) -> None:
         _see(self.tr)
-        last: Attempt = self.tr.__dict__[_KNOWN]
+        last: TransactionAttempt = self.tr.__dict__[_KNOWN]
         retries, brief = last.retries + 1, last.brief
-        self.tr.__dict__[_KNOWN] = Attempt(0, retries, last.version, True, brief)
+        self.tr.__dict__[_KNOWN] = TransactionAttempt(0, retries, last.version, True, brief)
 
     def _give_up(self, last: Exception) -> None:
         """Done if an attempt has committed; raises if none has."""

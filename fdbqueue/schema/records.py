@@ -25,7 +25,7 @@ class DeadRecord(NamedTuple):
     random: bytes
 
 
-class Turn(NamedTuple):
+class BacklogPlace(NamedTuple):
     """The place of a message that waits for a slot of its key or its limit: its number in the
     backlog of that, and random bytes, as in a position."""
 
@@ -41,10 +41,10 @@ class PlannedPlace(NamedTuple):
     n: int
 
 
-Place = Position | Due | DeadRecord | Turn | PlannedPlace
+Place = Position | Due | DeadRecord | BacklogPlace | PlannedPlace
 
 
-class Known(Stored, frozen=True):
+class DedupRecord(Stored, frozen=True):
     """Of which message a dedup id is, and until when that is remembered."""
 
     id: str
@@ -55,7 +55,7 @@ class Known(Stored, frozen=True):
         parse_id(self.id)
 
 
-class Drained(Stored, frozen=True):
+class EmptySince(Stored, frozen=True):
     """Since when a queue has no message, and how many it ever had."""
 
     enqueued: int
@@ -148,7 +148,7 @@ EventFields = tuple[str, str, int, int, str, int, str]
 """An event without its stamp: transition, id, level, attempt, consumer, at ms, place."""
 
 
-class Line(Stored, frozen=True):
+class HistoryLine(Stored, frozen=True):
     """A transition that messages made together, in the history."""
 
     transition: str
@@ -282,7 +282,7 @@ class Tally(NamedTuple):
         return Tally(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-class End(Part, frozen=True):
+class GroupEnd(Part, frozen=True):
     """How a group ended. message_id: that of the callback; empty where there is none (yet).
 
     at_ms: when. Where it is blocked, a minute before the callback is tried again.
@@ -302,7 +302,7 @@ class GroupRecord(Stored, frozen=True):
     sealed: bool
     created_ms: int
     callback: Callback
-    end: End | None = None
+    end: GroupEnd | None = None
 
     def left(self, counted: Tally) -> int:
         """For how many members the callback waits, where others have been counted."""
@@ -332,7 +332,7 @@ class ScheduleRecord(Stored, frozen=True):
     envelope: Envelope
 
 
-class Progress(Stored, frozen=True):
+class ScheduleProgress(Stored, frozen=True):
     """How far a schedule has come.
 
     next_ms, next_id: the tick that waits, and its message; None, and empty, if none does. last_ms,

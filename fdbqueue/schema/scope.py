@@ -20,7 +20,7 @@ from . import once
 from .consumers import Definition, SubscriptionIndex
 from .envelope import PLAIN_INLINE_LIMIT, Envelope
 from .keys import QueueKeys, RootKeys
-from .records import Turn
+from .records import BacklogPlace
 
 MAX_WAITED = 1_000
 """Of how many keys and limits a process remembers that they had a backlog."""
@@ -139,13 +139,13 @@ class StoredMessage(Struct, frozen=True, gc=False):
     position: Position
     envelope: Envelope
     consumer: str = ""
-    turn: Turn | None = None
+    turn: BacklogPlace | None = None
     row: object | None = None
     payload: bytes | None = None
     since_ms: int = 0
 
     @property
-    def place(self) -> Position | Turn:
+    def place(self) -> Position | BacklogPlace:
         """Where it stands if it is ready, or waits for a slot."""
         return self.turn or self.position
 

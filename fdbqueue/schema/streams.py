@@ -109,7 +109,7 @@ class StagedAttempt(Stored, frozen=True):
     changed_at_ms: int
 
 
-class Attempt(Part, frozen=True):
+class StagingAttempt(Part, frozen=True):
     """An attempt to stage rows: its random name, how many pieces, rows and bytes of payloads it
     has staged, and the identity of the queue."""
 

@@ -199,7 +199,7 @@ class _Done(_Waiting, fdb.impl.FutureVoid):
         self.capi.fdb_future_get_error(self.fpointer)
 
 
-class _Reads(fdb.impl.TransactionRead):
+class _ReadMethods(fdb.impl.TransactionRead):
     """The reads of ``Transaction``."""
 
     def get_read_version(self) -> fdb.Future[int]:
@@ -267,7 +267,7 @@ def _mutation(name: str) -> Any:
     return mutate
 
 
-class Transaction(_Reads, fdb.Transaction):
+class Transaction(_ReadMethods, fdb.Transaction):
     """The bindings' transaction, without the conversion of each key and value to bytes.
 
     That takes most of the bindings' time. What is not bytes still goes through them.
@@ -275,7 +275,7 @@ class Transaction(_Reads, fdb.Transaction):
 
     def __init__(self, pointer: object, db: fdb.Database) -> None:
         self.tpointer, self.db, self._snapshot = pointer, db, False
-        self.snapshot = _Reads(pointer, db, True)  # It destroys the transaction at its end.
+        self.snapshot = _ReadMethods(pointer, db, True)  # It destroys the transaction at its end.
 
     @cached_property
     def options(self) -> Any:  # type: ignore[override]

@@ -43,7 +43,7 @@ class Moment(NamedTuple):
     wall_ms: int
 
 
-class Told(NamedTuple):
+class DatabaseTime(NamedTuple):
     """The database's time, between two bounds, in milliseconds since the epoch.
 
     at: the moment of the read, in seconds of the monotonic clock.
@@ -58,17 +58,17 @@ class Told(NamedTuple):
         """Whether the note was new, so that both bounds are the same."""
         return self.least_ms == self.most_ms
 
-    def later(self, at: float, ahead_ms: int = 0) -> Told:
+    def later(self, at: float, ahead_ms: int = 0) -> DatabaseTime:
         """The same at a later moment; ``ahead_ms``: how far versions may have jumped."""
         ms = int((at - self.at) * 1000)
-        return Told(self.least_ms + ms, self.most_ms + ms + ahead_ms, at)
+        return DatabaseTime(self.least_ms + ms, self.most_ms + ms + ahead_ms, at)
 
     def believes(self, wall_ms: int) -> bool:
         """Whether a wall clock is close enough."""
         return self.least_ms - BELIEVED_MS <= wall_ms <= self.most_ms + BELIEVED_MS
 
 
-def told(notes: Sequence[tuple[int, int]], version: int, at: float) -> Told | None:
+def told(notes: Sequence[tuple[int, int]], version: int, at: float) -> DatabaseTime | None:
     """The time at a version, by notes of (wall clock in seconds, version); None without notes.
 
     The newest note is that with the highest version: a time keeper whose clock was ahead left notes
@@ -80,14 +80,14 @@ def told(notes: Sequence[tuple[int, int]], version: int, at: float) -> Told | No
     noted, seconds = max(known)
     most_ms = seconds * 1000 + (version - noted) // 1000
     fresh = most_ms - seconds * 1000 <= _FRESH_MS
-    return Told(most_ms if fresh else seconds * 1000, most_ms, at)
+    return DatabaseTime(most_ms if fresh else seconds * 1000, most_ms, at)
 
 
 class TimeKeeper:
     """The time of one database, as this process knows it."""
 
     def __init__(self) -> None:
-        self.told: Told | None = None
+        self.told: DatabaseTime | None = None
         self.asked_at = -ASKED_SECONDS
         self._mutex = world.Lock()
         self._answered: tasks.Event | None = None
@@ -138,7 +138,7 @@ class TimeKeeper:
                 mine.set()
 
 
-def _read(tr: fdb.Transaction, wall_ms: int) -> Told | None:
+def _read(tr: fdb.Transaction, wall_ms: int) -> DatabaseTime | None:
     """Read two notes at once: the last one, and the last one before this machine's time."""
     try:
         tr.options.set_read_system_keys()
@@ -205,7 +205,7 @@ class Clock:
         keeper: TimeKeeper = getattr(db, _KEEPER, None) or _keeper(db)
         known, wall_ms, at = keeper.told, self.wall_ms(), world.monotonic()
         if known is not None and at - keeper.asked_at < ASKED_SECONDS:
-            # As ``Told.believes``.
+            # As ``DatabaseTime.believes``.
             ms = wall_ms - (at - known.at) * 1000
             if known.least_ms - BELIEVED_MS <= ms <= known.most_ms + BELIEVED_MS:
                 return wall_ms

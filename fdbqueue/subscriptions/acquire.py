@@ -24,7 +24,7 @@ with other consumers of the subscription; reading a few messages again costs les
 MIN_SKIPPED_BYTES = 50_000
 
 
-class Found(Struct, frozen=True):
+class ScanResult(Struct, frozen=True):
     """What a scan found, whether it saw the end of the queue, and how far it came.
 
     following: the first match that it left, if it looked for one. more: whether there is, or may
@@ -65,7 +65,7 @@ def first(
     admits: Callable[[StoredMessage], bool] = lambda _: True,
     apart: bool = True,
     looks_on: bool = False,
-) -> Found:
+) -> ScanResult:
     """The first matching messages, each read with a conflict, and not yet removed.
 
     strict: conflict with the arrival of a more urgent message, and of any if fewer than ``limit``
@@ -113,7 +113,7 @@ def first(
             skipped[message.position.level] += 1
             weight[message.position.level] += len(message.envelope.payload)
     time_to_live.remove_undeliverable(tr, scope, expired)
-    found = Found(taken, messages.ended, messages.reached)
+    found = ScanResult(taken, messages.ended, messages.reached)
     if moves:
         for level, count in skipped.items():
             if found.unfinished or count >= MIN_SKIPPED or weight[level] >= MIN_SKIPPED_BYTES:

@@ -13,14 +13,14 @@ from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Position
-from .acquire import Found, enough
+from .acquire import ScanResult, enough
 from .cursors import CursorScan, behind, put
 
 PAGE = 100
 """How many messages one transaction reads without a subscription."""
 
 
-def advance(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int) -> Found:
+def advance(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int) -> ScanResult:
     """The next matching messages; moves the cursors behind them.
 
     Each message is matched once. Round trips as in ``acquire.first``. Conflicts with other moves of
@@ -30,7 +30,7 @@ def advance(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: in
     messages, seen = _seen(tr, scope, definition, limit)
     for level in messages.passed:
         messages.move(level)
-    found = Found(seen, messages.ended, messages.reached)
+    found = ScanResult(seen, messages.ended, messages.reached)
     if definition.auto_close and found.empty:
         messages.rely_on_ends()
     return found
@@ -46,7 +46,7 @@ class Passage(Struct, frozen=True):
 
 def look(
     tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
-) -> tuple[Found, Passage]:
+) -> tuple[ScanResult, Passage]:
     """The next matching messages, which stay in front of the cursors until ``pass_by``.
 
     Nothing is enqueued in front of them any more once this has committed. A message that returns
@@ -59,7 +59,7 @@ def look(
             fence(tr, scope.keys, level, index)
         else:
             messages.move(level)
-    found = Found(seen, messages.ended, messages.reached)
+    found = ScanResult(seen, messages.ended, messages.reached)
     if definition.auto_close and found.empty:
         messages.rely_on_ends()
     return found, Passage(last, {level: messages.places[level] for level in last})

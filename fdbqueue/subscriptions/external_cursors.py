@@ -15,7 +15,7 @@ from itertools import chain
 from ..errors import InvalidArgument
 from ..messages import run
 from ..messages.place import fence
-from ..messages.streams.planning import Limits
+from ..messages.streams.planning import BatchLimits
 from ..schema.envelope import open_envelope
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope
@@ -44,7 +44,7 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Passed:
+class PassedMessages:
     """How far a transaction has come, by level, and what it passed, in order.
 
     size: the bytes of all. ended: whether there are no more, or the limits allow no more.
@@ -65,10 +65,10 @@ def advance(
     tr: fdb.Transaction,
     scope: Scope,
     places: Mapping[int, bytes],
-    limits: Limits,
+    limits: BatchLimits,
     *,
     more: bool = False,
-) -> Passed:
+) -> PassedMessages:
     """Move behind ready messages, the most urgent first, and let no more appear among them.
 
     places: where to start, by level; the lowest by default. more: whether the batch has messages
@@ -78,7 +78,7 @@ def advance(
     passed indexes. Raises ``InvalidArgument`` for a sorted queue.
     """
     _check(scope)
-    passed = Passed(dict(places))
+    passed = PassedMessages(dict(places))
     count = 0
     stretch, end = Stretch(-1, b"", b""), Position(0, 0, b"")
     for position, value in _ready(tr, scope, places, limits):
@@ -108,7 +108,7 @@ def advance(
     return passed
 
 
-def _close(keys: QueueKeys, passed: Passed, end: Position) -> None:
+def _close(keys: QueueKeys, passed: PassedMessages, end: Position) -> None:
     """End the last stretch behind a position."""
     for stretch in passed.stretches[-1:]:
         stretch.end = passed.places[stretch.level] = cursors.behind(keys, end)
@@ -140,7 +140,7 @@ def _check(scope: Scope) -> None:
 
 
 def _ready(
-    tr: fdb.Transaction, scope: Scope, places: Mapping[int, bytes], limits: Limits
+    tr: fdb.Transaction, scope: Scope, places: Mapping[int, bytes], limits: BatchLimits
 ) -> Iterator[tuple[Position, bytes]]:
     keys = scope.keys
     levels = {level: _within(keys, level, places, limits) for level in range(scope.options.levels)}
@@ -161,7 +161,7 @@ def _ready(
             yield one.position, one.value
 
 
-def _within(keys: QueueKeys, level: int, places: Mapping[int, bytes], limits: Limits) -> slice:
+def _within(keys: QueueKeys, level: int, places: Mapping[int, bytes], limits: BatchLimits) -> slice:
     within = keys.ready_from(level, places.get(level, LOWEST))
     if limits.ends is None:
         return within

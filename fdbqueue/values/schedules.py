@@ -111,14 +111,14 @@ def _change(begin: datetime, end: datetime) -> tuple[int, int]:
     return high, high + -(60 * wall.minute + wall.second) % 3600
 
 
-class Step(NamedTuple):
+class TickStep(NamedTuple):
     """What becomes of a tick that is due: which tick comes now, if any, and which is the next."""
 
     now_ms: int | None
     next_ms: int | None
 
 
-def step(timing: Timing, catch_up: CatchUp, due_ms: int, now_ms: int) -> Step:
+def step(timing: Timing, catch_up: CatchUp, due_ms: int, now_ms: int) -> TickStep:
     """What becomes of the tick ``due_ms``, which is not in the future.
 
     Ticks that are less than ``LATE_MS`` late come one by one: they may only seem late. Of those
@@ -126,14 +126,14 @@ def step(timing: Timing, catch_up: CatchUp, due_ms: int, now_ms: int) -> Step:
     """
     missed_until = now_ms - LATE_MS
     if catch_up == "all" or due_ms >= missed_until:
-        return Step(due_ms, timing.following(due_ms))
+        return TickStep(due_ms, timing.following(due_ms))
     last_ms = timing.last(due_ms, missed_until - 1)
     next_ms = timing.following(last_ms)
     if catch_up == "last":
-        return Step(last_ms, next_ms)
+        return TickStep(last_ms, next_ms)
     if next_ms is None or next_ms > now_ms:
-        return Step(None, next_ms)
-    return Step(next_ms, timing.following(next_ms))
+        return TickStep(None, next_ms)
+    return TickStep(next_ms, timing.following(next_ms))
 
 
 def timing(

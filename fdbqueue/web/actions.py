@@ -27,7 +27,7 @@ OF_THE_ROOT = ("pause-limit", "resume-limit")
 GIVEN = ("target", "message", "consumer", "schedule", "group", "dimension", "limit")
 
 
-class Terms(Struct, frozen=True):
+class ActionTerms(Struct, frozen=True):
     """What an action is about.
 
     state: of which messages; empty for other actions. target: the queue to move
@@ -50,7 +50,7 @@ class Terms(Struct, frozen=True):
     until_ms: int | None = None
 
     @classmethod
-    def of(cls, query: Query) -> Terms:
+    def of(cls, query: Query) -> ActionTerms:
         """The terms in a query or a form; raises ``InvalidArgument``, ``InvalidSelector``."""
         given: dict[str, Any] = {name: query.get(name, "") for name in GIVEN}
         state = query.get("state", "ready") if query.get("action") in OF_A_STATE else ""
@@ -83,8 +83,8 @@ class Action(Struct, frozen=True):
     question: str
     done: str
     unit: str
-    count: Callable[[Site, Terms], Counted]
-    run: Callable[[Site, Terms, Told], int]
+    count: Callable[[Site, ActionTerms], Counted]
+    run: Callable[[Site, ActionTerms, Told], int]
     lost: bool = False
     takes: bool = False
 
@@ -96,7 +96,7 @@ class Action(Struct, frozen=True):
 # -- how many ----------------------------------------------------------------------------------
 
 
-def _dead(site: Site, terms: Terms) -> Counted:
+def _dead(site: Site, terms: ActionTerms) -> Counted:
     queue = site.queue(terms.queue)
     if terms.message:
         return int(queue.dead.show(site.db, terms.message) is not None), True
@@ -109,7 +109,7 @@ def _dead(site: Site, terms: Terms) -> Counted:
     )
 
 
-def _waiting(site: Site, terms: Terms) -> Counted:
+def _waiting(site: Site, terms: ActionTerms) -> Counted:
     queue = site.queue(terms.queue)
     if _selector(terms) is None:
         return int(getattr(queue.depth(site.db), terms.state)), True
@@ -120,56 +120,56 @@ def _waiting(site: Site, terms: Terms) -> Counted:
     )
 
 
-def _later(site: Site, terms: Terms) -> Counted:
+def _later(site: Site, terms: ActionTerms) -> Counted:
     if terms.state not in LATER:
         problem = f"must be one of {', '.join(LATER)}"
         raise InvalidArgument(argument="state", value=terms.state, problem=problem)
     return _message(site, terms) if terms.message else _waiting(site, terms)
 
 
-def _moved(site: Site, terms: Terms) -> Counted:
+def _moved(site: Site, terms: ActionTerms) -> Counted:
     _target(site, terms)
     return _waiting(site, terms)
 
 
-def _moved_dead(site: Site, terms: Terms) -> Counted:
+def _moved_dead(site: Site, terms: ActionTerms) -> Counted:
     _target(site, terms)
     return _dead(site, terms)
 
 
-def _message(site: Site, terms: Terms) -> Counted:
+def _message(site: Site, terms: ActionTerms) -> Counted:
     found = site.queue(terms.queue).get(site.db, terms.message)
     return int(found is not None and found.state.value in STATES), True
 
 
-def _running(site: Site, terms: Terms) -> Counted:
+def _running(site: Site, terms: ActionTerms) -> Counted:
     """A message that is leased, and not by a plan, unless it was cancelled already."""
     found = site.queue(terms.queue).get(site.db, terms.message)
     leased = found is not None and found.lease_expires_at_ms is not None
     return int(leased and found is not None and not found.cancelled), True
 
 
-def _consumer(site: Site, terms: Terms) -> Counted:
+def _consumer(site: Site, terms: ActionTerms) -> Counted:
     return len(_consumers(site, terms)), True
 
 
-def _whole(site: Site, terms: Terms) -> Counted:
+def _whole(site: Site, terms: ActionTerms) -> Counted:
     return site.queue(terms.queue).depth(site.db).unsettled, True
 
 
-def _schedule(site: Site, terms: Terms) -> Counted:
+def _schedule(site: Site, terms: ActionTerms) -> Counted:
     if site.queue(terms.queue).schedules.get(site.db, terms.schedule) is None:
         raise NotFound(kind="schedule", queue=terms.queue, name=terms.schedule)
     return 1, True
 
 
-def _group(site: Site, terms: Terms) -> Counted:
+def _group(site: Site, terms: ActionTerms) -> Counted:
     if site.queue(terms.queue).groups.get(site.db, terms.group) is None:
         raise NotFound(kind="group", queue=terms.queue, name=terms.group)
     return 1, True
 
 
-def _limited(site: Site, terms: Terms) -> Counted:
+def _limited(site: Site, terms: ActionTerms) -> Counted:
     """How many messages wait for a limit."""
     return _limit(site, terms).state(site.db).waiting, True
 
@@ -177,39 +177,39 @@ def _limited(site: Site, terms: Terms) -> Counted:
 # -- how ---------------------------------------------------------------------------------------
 
 
-def _redrive(site: Site, terms: Terms, told: Told) -> int:
+def _redrive(site: Site, terms: ActionTerms, told: Told) -> int:
     return site.queue(terms.queue).retry(site.db, **_which(terms, "dead", told)).taken
 
 
-def _purge_dead(site: Site, terms: Terms, told: Told) -> int:
+def _purge_dead(site: Site, terms: ActionTerms, told: Told) -> int:
     return site.queue(terms.queue).purge(site.db, **_which(terms, "dead", told)).taken
 
 
-def _move_dead(site: Site, terms: Terms, told: Told) -> int:
+def _move_dead(site: Site, terms: ActionTerms, told: Told) -> int:
     return _move_all(site, terms, "dead", told)
 
 
-def _move(site: Site, terms: Terms, told: Told) -> int:
+def _move(site: Site, terms: ActionTerms, told: Told) -> int:
     _selector(terms)
     return _move_all(site, terms, terms.state, told)
 
 
-def _move_all(site: Site, terms: Terms, state: str, told: Told) -> int:
+def _move_all(site: Site, terms: ActionTerms, state: str, told: Told) -> int:
     queue, target = site.queue(terms.queue), _target(site, terms)
     return queue.move(site.db, target, **_which(terms, state, told)).taken
 
 
-def _purge(site: Site, terms: Terms, told: Told) -> int:
+def _purge(site: Site, terms: ActionTerms, told: Told) -> int:
     _selector(terms)
     return site.queue(terms.queue).purge(site.db, **_which(terms, terms.state, told)).taken
 
 
-def _retry(site: Site, terms: Terms, told: Told) -> int:
+def _retry(site: Site, terms: ActionTerms, told: Told) -> int:
     _selector(terms)
     return site.queue(terms.queue).retry(site.db, **_which(terms, terms.state, told)).taken
 
 
-def _which(terms: Terms, state: str, told: Told) -> dict[str, Any]:
+def _which(terms: ActionTerms, state: str, told: Told) -> dict[str, Any]:
     """The messages of an action, as the verbs of a queue take them."""
     if terms.message:
         return {"ids": terms.message, "states": state}
@@ -220,58 +220,58 @@ def _which(terms: Terms, state: str, told: Told) -> dict[str, Any]:
     }
 
 
-def _cancel(site: Site, terms: Terms, _: Told) -> int:
+def _cancel(site: Site, terms: ActionTerms, _: Told) -> int:
     return site.queue(terms.queue).cancel(site.db, terms.message, states=STATES).taken
 
 
-def _cancel_running(site: Site, terms: Terms, _: Told) -> int:
+def _cancel_running(site: Site, terms: ActionTerms, _: Told) -> int:
     queue = site.queue(terms.queue)
     taken = queue.cancel(site.db, terms.message).taken
     found = queue.get(site.db, terms.message)
     return int(taken > 0 or (found is not None and found.cancelled))
 
 
-def _evict(site: Site, terms: Terms, _: Told) -> int:
+def _evict(site: Site, terms: ActionTerms, _: Told) -> int:
     queue = site.queue(terms.queue)
     return sum(len(queue.admin.evict(site.db, each)) for each in _consumers(site, terms))
 
 
-def _pause(site: Site, terms: Terms, _: Told) -> int:
+def _pause(site: Site, terms: ActionTerms, _: Told) -> int:
     ready, _all = _whole(site, terms)
     site.queue(terms.queue).admin.pause(site.db)
     return ready
 
 
-def _resume(site: Site, terms: Terms, _: Told) -> int:
+def _resume(site: Site, terms: ActionTerms, _: Told) -> int:
     ready, _all = _whole(site, terms)
     site.queue(terms.queue).admin.resume(site.db)
     return ready
 
 
-def _pause_schedule(site: Site, terms: Terms, _: Told) -> int:
+def _pause_schedule(site: Site, terms: ActionTerms, _: Told) -> int:
     site.queue(terms.queue).schedules.pause(site.db, terms.schedule)
     return 1
 
 
-def _resume_schedule(site: Site, terms: Terms, _: Told) -> int:
+def _resume_schedule(site: Site, terms: ActionTerms, _: Told) -> int:
     site.queue(terms.queue).schedules.resume(site.db, terms.schedule)
     return 1
 
 
-def _run_schedule(site: Site, terms: Terms, _: Told) -> int:
+def _run_schedule(site: Site, terms: ActionTerms, _: Told) -> int:
     site.queue(terms.queue).schedules.run(site.db, terms.schedule)
     return 1
 
 
-def _forget_group(site: Site, terms: Terms, _: Told) -> int:
+def _forget_group(site: Site, terms: ActionTerms, _: Told) -> int:
     return int(site.queue(terms.queue).groups.forget(site.db, terms.group))
 
 
-def _pause_limit(site: Site, terms: Terms, _: Told) -> int:
+def _pause_limit(site: Site, terms: ActionTerms, _: Told) -> int:
     return _limit(site, terms).pause(site.db).waiting
 
 
-def _resume_limit(site: Site, terms: Terms, _: Told) -> int:
+def _resume_limit(site: Site, terms: ActionTerms, _: Told) -> int:
     before, _all = _limited(site, terms)
     return before - min(before, _limit(site, terms).resume(site.db).waiting)
 
@@ -279,7 +279,7 @@ def _resume_limit(site: Site, terms: Terms, _: Told) -> int:
 # -- parts -------------------------------------------------------------------------------------
 
 
-def _wanted(terms: Terms) -> Callable[[Message], bool]:
+def _wanted(terms: ActionTerms) -> Callable[[Message], bool]:
     """Whether an action takes a message."""
     matches, until_ms = terms.filter.predicate(), terms.until_ms
 
@@ -290,7 +290,7 @@ def _wanted(terms: Terms) -> Callable[[Message], bool]:
     return wanted
 
 
-def _selector(terms: Terms) -> Selector | None:
+def _selector(terms: ActionTerms) -> Selector | None:
     if terms.filter.reason or terms.filter.error:
         raise InvalidArgument(
             argument="filter",
@@ -300,18 +300,18 @@ def _selector(terms: Terms) -> Selector | None:
     return Selector(terms.filter.selector) if terms.filter.selector else None
 
 
-def _target(site: Site, terms: Terms) -> str:
+def _target(site: Site, terms: ActionTerms) -> str:
     if terms.target == terms.queue:
         raise InvalidArgument(argument="target", value=terms.target, problem="name another queue")
     site.queue(terms.target).options(site.db)  # raises QueueNotFound
     return terms.target
 
 
-def _limit(site: Site, terms: Terms) -> SharedLimit:
+def _limit(site: Site, terms: ActionTerms) -> SharedLimit:
     return site.limits()[terms.dimension, terms.limit]
 
 
-def _consumers(site: Site, terms: Terms) -> list[Consumer]:
+def _consumers(site: Site, terms: ActionTerms) -> list[Consumer]:
     found = site.queue(terms.queue).admin.consumers(site.db)
     return [each for each in found if each.id.hex() == terms.consumer]
 

@@ -68,7 +68,7 @@ class Filter(Struct, frozen=True):
         return matches
 
 
-class Page(Struct, Generic[T], frozen=True):
+class ListingPage(Struct, Generic[T], frozen=True):
     """One page of a listing.
 
     after: the id of the last message that was checked, to continue behind it; None at the end.
@@ -85,7 +85,7 @@ def page(
     matches: Callable[[T], bool] | None,
     limit: int,
     after: str | None,
-) -> Page[T]:
+) -> ListingPage[T]:
     """A page of what ``read`` lists, and ``matches`` wants; bounded even if nothing matches.
 
     read: lists up to so many behind an id.
@@ -96,15 +96,15 @@ def page(
         some = read(limit + 1 if matches is None else STEP, after)
         for each in some:
             if len(found) == limit or (matches and checked and time.monotonic() > until):
-                return Page(found, after, checked)
+                return ListingPage(found, after, checked)
             after = each.id
             checked += 1
             if matches is None or matches(each):
                 found.append(each)
         if not some:
-            return Page(found, None, checked)
+            return ListingPage(found, None, checked)
         if checked >= MAX_CHECKED:
-            return Page(found, after, checked)
+            return ListingPage(found, after, checked)
 
 
 def count(

@@ -20,7 +20,7 @@ _TAKES = {LEASE.name, DEQUEUE.name}
 
 
 @dataclass(slots=True)
-class Figures:
+class Summary:
     """Those of one level, or of all. Times are in milliseconds."""
 
     enqueued: int = 0
@@ -32,12 +32,12 @@ class Figures:
     service: list[int] = field(default_factory=list)
 
 
-class Report:
+class HistoryReport:
     """The figures of a queue's events, which are added in their order."""
 
     def __init__(self) -> None:
-        self.whole = Figures()
-        self.levels: dict[int, Figures] = {}
+        self.whole = Summary()
+        self.levels: dict[int, Summary] = {}
         self.done_ms: list[int] = []
         """When messages were done."""
         # The last transition of each message that changed its state, and when.
@@ -48,7 +48,7 @@ class Report:
         """Add events that come after those that are known."""
         for event in events:
             edge = _EDGES[event.transition]
-            for figures in (self.whole, self.levels.setdefault(event.level, Figures())):
+            for figures in (self.whole, self.levels.setdefault(event.level, Summary())):
                 self._count(figures, event, edge)
             if edge.target is State.DONE:
                 self.done_ms.append(event.at_ms)
@@ -57,7 +57,7 @@ class Report:
             if edge.source is not edge.target:
                 self._last[event.id] = edge, event.at_ms
 
-    def _count(self, figures: Figures, event: Event, edge: Transition) -> None:
+    def _count(self, figures: Summary, event: Event, edge: Transition) -> None:
         figures.enqueued += edge.source is None
         figures.done += edge.target is State.DONE
         figures.dead += edge.target is State.DEAD
@@ -72,9 +72,9 @@ class Report:
         elif edge == ACK and before == LEASE:
             figures.service.append(passed)
 
-    def rows(self) -> list[tuple[int | None, Figures]]:
+    def rows(self) -> list[tuple[int | None, Summary]]:
         """The figures of each level, and those of all (None) if there are several."""
-        rows: list[tuple[int | None, Figures]] = [*sorted(self.levels.items())]
+        rows: list[tuple[int | None, Summary]] = [*sorted(self.levels.items())]
         return rows if len(rows) < 2 else [(None, self.whole), *rows]
 
 

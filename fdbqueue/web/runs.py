@@ -14,7 +14,7 @@ from ..schema import audit_log
 from ..schema.keys import RootKeys
 from ..schema.records import AuditLine
 from ..store.binding import FAILURES
-from .actions import ACTIONS, Terms
+from .actions import ACTIONS, ActionTerms
 from .filters import Filter
 from .site import Site
 from .users import User
@@ -44,7 +44,7 @@ def asked_ms(id: str) -> int | None:
     return moment if fits else None
 
 
-class Run:
+class ActionRun:
     """One run: its state is "begun", "done" or "failed".
 
     id: of the confirmation, which is good for one run. most: how many it takes at most, if that was
@@ -54,7 +54,13 @@ class Run:
     here = True
 
     def __init__(
-        self, id: str, name: str, terms: Terms, user: User, expected: int, most: int | None = None
+        self,
+        id: str,
+        name: str,
+        terms: ActionTerms,
+        user: User,
+        expected: int,
+        most: int | None = None,
     ) -> None:
         self.id = id
         self.most = most
@@ -95,26 +101,28 @@ class Runs:
         self._site = site
         self._keys = RootKeys(site.root, TIMEOUT_SECONDS)
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Run] = OrderedDict()
+        self._known: OrderedDict[str, ActionRun] = OrderedDict()
 
-    def find(self, id: str) -> Run | None:
+    def find(self, id: str) -> ActionRun | None:
         """A run of this process; of others, what the audit log still says."""
         return self._known.get(id) or self._logged(id)
 
-    def _logged(self, id: str) -> Run | None:
+    def _logged(self, id: str) -> ActionRun | None:
         db, keys = self._site.db, self._keys
         lines = composed(db, keys.once, audit_log.read, keys, audit_log.SEEN, wrote=lambda _: False)
         found = [each for each in lines if each.run == id and each.action in ACTIONS]
         if not found:
             return None
         last, first = found[0], found[-1]
-        run = Run(id, last.action, Terms(last.queue, Filter()), User(last.who), first.count)
+        run = ActionRun(
+            id, last.action, ActionTerms(last.queue, Filter()), User(last.who), first.count
+        )
         run.here = False
         run.state, run.error = last.state, last.what.get("error", "")
         run.count = 0 if last.state == "begun" else last.count
         return run
 
-    def start(self, run: Run) -> bool:
+    def start(self, run: ActionRun) -> bool:
         """Begin a run, and note that in the audit log first; False if too many are under way. One
         that was begun before, by whatever process, is not begun again."""
         with self._lock:
@@ -139,7 +147,7 @@ class Runs:
         threading.Thread(target=self._run, args=(run,), name="fdbqueue-web-run").start()
         return True
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: ActionRun) -> None:
         state = "failed"
         try:
             run.count = run.action.run(self._site, run.terms, run.told)
@@ -156,5 +164,5 @@ class Runs:
             except (*FAILURES, QueueError):
                 log.exception("the end of %s is not in the audit log", run.id)
 
-    def _note(self, run: Run) -> None:
+    def _note(self, run: ActionRun) -> None:
         composed(self._site.db, self._keys.once, audit_log.write, self._keys, run.line())

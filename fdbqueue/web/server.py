@@ -56,7 +56,7 @@ def configuration(app: ASGIApp, root_path: str = "") -> uvicorn.Config:
     return uvicorn.Config(
         app,
         root_path=root_path,
-        http=Connection,
+        http=HttpConnection,
         ws="none",
         log_level="warning",
         access_log=False,
@@ -67,7 +67,7 @@ def configuration(app: ASGIApp, root_path: str = "") -> uvicorn.Config:
     )
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection. It waits while no request is under way, for one that is whole.
 
     A head has a deadline here, and what follows it, as a form, from who reads it.
@@ -82,7 +82,7 @@ class Connection(H11Protocol):
         self._wait()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if len(self.connections) > min(MAX_CONNECTIONS, files // 2):
-            waiting = [each for each in self.connections if isinstance(each, Connection)]
+            waiting = [each for each in self.connections if isinstance(each, HttpConnection)]
             waiting = [each for each in waiting if each.waits_since is not None]
             min(waiting, key=lambda each: each.waits_since or 0.0).cut()
 

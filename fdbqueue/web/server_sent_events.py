@@ -21,7 +21,7 @@ from ..errors import QueueError
 from ..store.binding import FAILURES
 from .pages.overview import Overview, selection
 from .site import Site, link, user_of
-from .watcher import Change, Watcher
+from .watcher import QueueChange, Watcher
 
 BEAT_SECONDS = 15.0
 """A sign of life, so that neither side keeps a connection that the other has lost."""
@@ -183,7 +183,7 @@ class Feed:
         for viewer in self._viewers:
             _give(viewer, END)
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: QueueChange) -> None:
         names = change.names if self._queue is None else change.names & {self._queue}
         self._moved |= names
         self._everything = self._everything or change.everything

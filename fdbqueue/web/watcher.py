@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from ..consumers.watching import Watch
+from ..consumers.watching import ArmedWatch
 from ..errors import QueueError
 from ..queue import overview
 from ..queue.overview import Surveyed
@@ -57,7 +57,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class QueueView:
     """A queue as viewers see it; rates are in messages per second."""
 
     name: str
@@ -68,27 +68,27 @@ class View:
     samples: tuple[Sample, ...] = field(default=(), compare=False, repr=False)
 
 
-class Look(Struct, frozen=True):
+class QueueViews(Struct, frozen=True):
     """All queues in the order of their names, as they were last seen.
 
     at: when, in seconds of the monotonic clock. conflicts: of the whole cluster, per second.
     failed: why the store cannot be read; then the rest is from before.
     """
 
-    views: Mapping[str, View]
+    views: Mapping[str, QueueView]
     at: float = float("-inf")
     conflicts: float | None = None
     failed: str | None = None
 
 
-class Change(Struct, frozen=True):
+class QueueChange(Struct, frozen=True):
     """What is new. everything: perhaps other queues than before."""
 
     names: frozenset[str]
     everything: bool = False
 
 
-Notify: TypeAlias = Callable[[Change], object]
+Notify: TypeAlias = Callable[[QueueChange], object]
 
 
 class Watcher:
@@ -103,26 +103,26 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._stirred = threading.Event()
         self._moved: set[str] = set()
-        self._watches: dict[str, list[Watch]] = {}
+        self._watches: dict[str, list[ArmedWatch]] = {}
         self._history: dict[str, deque[Sample]] = {}
         self._falling: set[str] = set()
         self._fell_at = float("-inf")
         self._ages: dict[str, tuple[Surveyed, int | None]] = {}
-        self._look = Look({})
+        self._look = QueueViews({})
         self._full_at = self._status_at = float("-inf")
         self._full_took = 0.0
         self._stamp: bytes | None = None
 
     # -- for viewers -------------------------------------------------------------------------
 
-    def look(self) -> Look:
+    def look(self) -> QueueViews:
         """All queues as they are now, give or take a second."""
         with self._looking:
             if self._thread is None and time.monotonic() - self._look.at > TICK_SECONDS:
                 self._all(watch=False)
             return self._look
 
-    def ages(self, views: Iterable[View]) -> dict[str, int]:
+    def ages(self, views: Iterable[QueueView]) -> dict[str, int]:
         """Since when the oldest ready message of each queue waits, in wall clock milliseconds."""
         held = {view.name: view.seen for view in views if view.depth.ready}
         known = self._ages
@@ -178,13 +178,13 @@ class Watcher:
         _cancel(watches)
         return False
 
-    def _take_watches(self) -> list[Watch]:
+    def _take_watches(self) -> list[ArmedWatch]:
         """All watches, to cancel; the next look is at everything, and watches it anew."""
         watches, self._watches = self._watches, {}
         self._full_at = float("-inf")
         return [each for some in watches.values() for each in some]
 
-    def _next(self) -> Change:
+    def _next(self) -> QueueChange:
         """Look at what has changed."""
         before = self._look
         names: frozenset[str] = frozenset()
@@ -200,13 +200,13 @@ class Watcher:
                 names = self._all(watch=True)
             else:
                 names = self._some(self._take_moved())
-            self._look = Look(self._look.views, self._look.at, conflicts)
+            self._look = QueueViews(self._look.views, self._look.at, conflicts)
         except (*FAILURES, QueueError) as error:
             log.warning("the store cannot be read: %s", error)
-            self._look = Look(before.views, before.at, before.conflicts, str(error))
+            self._look = QueueViews(before.views, before.at, before.conflicts, str(error))
             _cancel(self._take_watches())
         other = self._look.views.keys() != before.views.keys() or self._look.failed != before.failed
-        return Change(names, other)
+        return QueueChange(names, other)
 
     def _full_due(self, now: float, stamp: bytes | None) -> bool:
         passed = now - self._full_at
@@ -279,7 +279,7 @@ class Watcher:
                 each.on_ready(partial(self._fired, name, some))
         return found
 
-    def _fired(self, name: str, watches: list[Watch], _: object) -> None:
+    def _fired(self, name: str, watches: list[ArmedWatch], _: object) -> None:
         """Called back when a watch has fired, and when it was cancelled."""
         if self._watches.get(name) is watches:
             with self._lock:
@@ -308,10 +308,10 @@ class Watcher:
         if names is not None:
             views = {name: views[name] for name in names}
             self._falling &= views.keys()
-        self._look = Look(views, at, self._look.conflicts)
+        self._look = QueueViews(views, at, self._look.conflicts)
         return changed
 
-    def _view(self, name: str, seen: Surveyed, at: float) -> View:
+    def _view(self, name: str, seen: Surveyed, at: float) -> QueueView:
         samples = self._history.setdefault(name, deque(maxlen=SAMPLES))
         depth = seen.depth
         now = Sample(at, depth.enqueued, depth.done, depth.ready)
@@ -324,7 +324,7 @@ class Watcher:
             _as_shown(max(0, new - old) / passed) if passed > 0 else 0.0
             for old, new in ((base.enqueued, now.enqueued), (base.done, now.done))
         )
-        return View(name, seen, depth, rate_in, rate_out, tuple(samples))
+        return QueueView(name, seen, depth, rate_in, rate_out, tuple(samples))
 
 
 def _as_shown(rate: float) -> float:
@@ -332,6 +332,6 @@ def _as_shown(rate: float) -> float:
     return round(rate, 1) if rate < 10 else float(round(rate))
 
 
-def _cancel(watches: Iterable[Watch]) -> None:
+def _cancel(watches: Iterable[ArmedWatch]) -> None:
     for each in watches:
         each.cancel()

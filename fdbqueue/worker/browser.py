@@ -37,7 +37,7 @@ from .consumer import QueueConsumer
 from .fetcher import AFTER_FAILURE, POLL_SECONDS, RETRY_SECONDS, SOON_SECONDS
 from .handlers import Handler
 from .health import Loop
-from .shared_state import State
+from .shared_state import SharedState
 
 R = TypeVar("R")
 
@@ -57,7 +57,7 @@ class Browsed(Struct, frozen=True):
     backoff: backoff.Stored | None
 
 
-class _Looked(Struct, frozen=True):
+class _Browsed(Struct, frozen=True):
     """What one transaction found. over: whether the subscription has closed itself."""
 
     messages: list[Message]
@@ -101,7 +101,7 @@ class Browser:
     """Hands over the messages of one browsing subscription, from ``run`` until the worker stops or
     the subscription ends."""
 
-    def __init__(self, state: State, browsed: Browsed) -> None:
+    def __init__(self, state: SharedState, browsed: Browsed) -> None:
         worker = state.worker
         self.state = state
         self.queue, self.subscription = browsed.queue, browsed.subscription
@@ -163,17 +163,17 @@ class Browser:
             self._sleep(looked)
         return looked.over
 
-    def _next(self) -> _Looked:
+    def _next(self) -> _Browsed:
         """Move behind what was handled, and find the next messages. Both may be done twice."""
         looked = self._run(lambda tr: self._look(tr, self._handled), lambda _: False)
         self._handled = None
         return looked
 
-    def _transaction(self) -> _Looked:
+    def _transaction(self) -> _Browsed:
         """Find messages, handle them, and move behind them, in one transaction, exactly once."""
         slow = 0
 
-        def body(tr: fdb.Transaction) -> _Looked:
+        def body(tr: fdb.Transaction) -> _Browsed:
             nonlocal slow
             began, looked = world.monotonic(), self._look(tr, self._handled)
             if looked.messages:
@@ -195,7 +195,7 @@ class Browser:
         self._handled = None
         return looked
 
-    def _look(self, tr: fdb.Transaction, handled: browse.Passage | None) -> _Looked:
+    def _look(self, tr: fdb.Transaction, handled: browse.Passage | None) -> _Browsed:
         scope, name = self.queue._scope(tr), self.subscription.name
         definition = self.subscription._known(scope)
         due, coming = promotion.reads(tr, scope), agenda.coming(tr, scope)
@@ -212,7 +212,7 @@ class Browser:
         elif found.empty:
             signal = wakeups.browse(tr, scope, self.consumer.ref)
             seconds = agenda.next_seconds(tr, scope, coming)
-        return _Looked(
+        return _Browsed(
             acquire.load(tr, scope, found.messages),
             passage,
             found.unfinished,
@@ -225,7 +225,7 @@ class Browser:
         name = self.subscription.name
         exclusive.hold(tr, scope, name, self._token, exclusive.read(tr, scope, name))
 
-    def _call(self, looked: _Looked, *tr: fdb.Transaction) -> None:
+    def _call(self, looked: _Browsed, *tr: fdb.Transaction) -> None:
         messages = looked.messages
         self._loop.turn(math.inf)  # However long the handler takes.
         try:
@@ -284,7 +284,7 @@ class Browser:
         with self.state.lock:
             self.changed.wait_for(lambda: self.state.stopping, seconds)
 
-    def _sleep(self, looked: _Looked) -> None:
+    def _sleep(self, looked: _Browsed) -> None:
         """Wait until there may be something to hand over."""
         self._woken = self._unwatched = False
         watches = watching.arm(self.state.worker.db, looked.signal, self.subscription._once.timeout)

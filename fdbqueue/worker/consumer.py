@@ -63,7 +63,7 @@ class Fetched(Struct, frozen=True):
 
     deliveries: list[Delivery]
     taken: Sequence[Delivery] = ()
-    signal: Sequence[watching.Watch] = ()
+    signal: Sequence[watching.ArmedWatch] = ()
     asleep: bool = True
     returned: Sequence[Delivery] = ()
     first: int | None = None
@@ -75,7 +75,7 @@ class Fetched(Struct, frozen=True):
 _Unarmed: TypeAlias = tuple[Fetched, watching.Signal]
 
 
-class _Looked(Struct, frozen=True):
+class _Fetched(Struct, frozen=True):
     """What a look took, and left.
 
     head: the first message that is left. full: whether there was no room for more. short: whether
@@ -258,7 +258,7 @@ class QueueConsumer:
         deliveries = [*first, *fetched.taken]
         return replace(fetched, deliveries=deliveries, signal=self._armed(signal))
 
-    def _armed(self, signal: watching.Signal) -> Sequence[watching.Watch]:
+    def _armed(self, signal: watching.Signal) -> Sequence[watching.ArmedWatch]:
         """Watches; none where that fails: what was taken must not be lost for it."""
         try:
             return watching.arm(self.db, signal, self.keys.once.timeout)
@@ -368,7 +368,7 @@ class QueueConsumer:
         begins: bool,
         finished: Sequence[Held],
         strict: bool,
-    ) -> _Looked:
+    ) -> _Fetched:
         """Acknowledge, and take up to ``room`` messages that the credit admits."""
         fitting = self._fitting(tr, credit, room)
         found: Sequence[Delivery] = []
@@ -378,7 +378,7 @@ class QueueConsumer:
         else:
             settle.ack(tr, self.queue._entry, finished)
         full = len(found) == fitting
-        return _Looked(found, self._head(tr), full, short=full and fitting < room)
+        return _Fetched(found, self._head(tr), full, short=full and fitting < room)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages to their places at once and without a failed attempt, as far as their
@@ -481,7 +481,7 @@ class SubscriptionConsumer(QueueConsumer):
         begins: bool,
         finished: Sequence[Held],
         strict: bool,
-    ) -> _Looked:
+    ) -> _Fetched:
         settle.ack(tr, self.queue._entry, finished)
         left, short = credit, False
 
@@ -502,4 +502,4 @@ class SubscriptionConsumer(QueueConsumer):
         self._resume = found.reached if unfinished else {}
         full = short or len(taken) == room
         more = unfinished or (full and found.more)
-        return _Looked(taken, found.following, full, short, more, closed)
+        return _Fetched(taken, found.following, full, short, more, closed)

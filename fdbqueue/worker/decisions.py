@@ -18,14 +18,14 @@ MAX_AHEAD = 100
 ahead of fast handlers."""
 
 
-class Turn(Struct, frozen=True):
+class QueueTurn(Struct, frozen=True):
     """Whose turn it is: the number of a queue, and how many messages are left of its run."""
 
     queue: int = 0
     left: int = 0
 
 
-def next_turn(turn: Turn, waiting: Sequence[bool], runs: Sequence[int]) -> Turn | None:
+def next_turn(turn: QueueTurn, waiting: Sequence[bool], runs: Sequence[int]) -> QueueTurn | None:
     """The turn after which one message of ``turn.queue`` is handled; None if nothing waits.
 
     waiting: which queues have prefetched messages. runs: the bounded run of each queue.
@@ -33,13 +33,13 @@ def next_turn(turn: Turn, waiting: Sequence[bool], runs: Sequence[int]) -> Turn 
     Round robin: a queue keeps its turn until its run is over, or it has nothing prefetched.
     """
     if turn.left > 0 and waiting[turn.queue]:
-        return Turn(turn.queue, turn.left - 1)
+        return QueueTurn(turn.queue, turn.left - 1)
     count = len(waiting)
     start = turn.queue + 1 if turn.left <= 0 or not waiting[turn.queue] else turn.queue
     for offset in range(count):
         queue = (start + offset) % count
         if waiting[queue]:
-            return Turn(queue, runs[queue] - 1)
+            return QueueTurn(queue, runs[queue] - 1)
     return None
 
 

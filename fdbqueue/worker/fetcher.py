@@ -20,7 +20,7 @@ from .health import Loop
 from .leases.cancellations import Cancellations
 from .leases.lease_extender import extend
 from .prefetch import Buffer, Finished
-from .shared_state import State
+from .shared_state import SharedState
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -43,7 +43,7 @@ class Fetcher:
     milliseconds of each other share a commit, and that commit brings the next messages.
     """
 
-    def __init__(self, state: State, buffer: Buffer, cancellations: Cancellations) -> None:
+    def __init__(self, state: SharedState, buffer: Buffer, cancellations: Cancellations) -> None:
         self.state = state
         self.buffer = buffer
         self._cancellations = cancellations

@@ -13,7 +13,7 @@ from ..store.binding import FAILURES
 from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended, acknowledge, attempt, failed, handle_settled
-from .shared_state import Job, Look, State
+from .shared_state import Assignment, SharedState, UrgentCheck
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -21,7 +21,7 @@ log = logging.getLogger("fdbqueue.worker")
 class HandlerThreads:
     """Calls handlers, each in a thread, and replaces threads whose handler takes too long."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SharedState) -> None:
         self.state = state
         self.db = state.worker.db
 
@@ -50,29 +50,29 @@ class HandlerThreads:
                     state.jobs.discard(job)
                     state.stuck.add(job)
                     held = [each for each in job.deliveries if job.buffer.holds(each)]
-                    late.append(Job(job.buffer, held, job.began, job.current))
+                    late.append(Assignment(job.buffer, held, job.began, job.current))
             state.jobs.update(late)
         for job in late:
             log.error("%s: a handler is stuck; it is replaced", job.buffer.queue.name)
             job.began = now
             self._replace(job)
 
-    def _interrupts(self, job: Job, limit: float) -> bool:
+    def _interrupts(self, job: Assignment, limit: float) -> bool:
         """Whether a handler that takes too long is interrupted, so that nothing has to replace it.
         The lock is held."""
         return False
 
-    def _replace(self, job: Job) -> None:
+    def _replace(self, job: Assignment) -> None:
         """Go on with a job that another thread is stuck in."""
         self.state.spawn(partial(self._run, job), "handler-again")
 
-    def _run(self, first: Job | None = None) -> None:
+    def _run(self, first: Assignment | None = None) -> None:
         """Handle messages until it is time to go; ``first`` is a job another thread is stuck in."""
         job = first or self._wait()
         while job is not None and self.do(job, again=job is first):
             job = self._wait()
 
-    def do(self, job: Job, *, again: bool = False) -> bool:
+    def do(self, job: Assignment, *, again: bool = False) -> bool:
         """Do a job to its end; returns whether its place is free then, or another thread has it.
 
         again: whether another thread is stuck in it.
@@ -94,18 +94,18 @@ class HandlerThreads:
             state.end(job)
         return True
 
-    def _wait(self) -> Job | None:
+    def _wait(self) -> Assignment | None:
         """Wait for something to handle; None when it is time to go."""
         state = self.state
         while True:
             with state.lock:
                 while (found := state.next_job()) is None and not state.stopping:
                     state.work.wait()
-            if not isinstance(found, Look):
+            if not isinstance(found, UrgentCheck):
                 return found
             self.look(found)
 
-    def look(self, look: Look) -> None:
+    def look(self, look: UrgentCheck) -> None:
         """Look for a more urgent message; if the store does not answer, go on without."""
         buffer, found = look.buffer, False
         try:
@@ -119,7 +119,7 @@ class HandlerThreads:
             buffer.looked(found)
             self.state.work.notify_all()
 
-    def _handle(self, job: Job) -> None:
+    def _handle(self, job: Assignment) -> None:
         buffer = job.buffer
         if buffer.policy.settles_before:
             self._settle_and_handle(job)
@@ -140,7 +140,7 @@ class HandlerThreads:
         elif ended:
             self._report(job, ended)
 
-    def _settle_and_handle(self, job: Job) -> None:
+    def _settle_and_handle(self, job: Assignment) -> None:
         """Acknowledge messages, and then handle those whose leases held."""
         buffer = job.buffer
         settled = acknowledge(self.db, buffer.queue, job.deliveries)
@@ -152,11 +152,11 @@ class HandlerThreads:
         if held:
             self._report(job, handle_settled(buffer.queue, buffer.policy, held))
 
-    def _finish(self, job: Job, successors: Successors) -> bool:
+    def _finish(self, job: Assignment, successors: Successors) -> bool:
         with self.state.lock:
             return self.state.finish(job, successors)
 
-    def _one_by_one(self, job: Job, deliveries: Sequence[Delivery]) -> None:
+    def _one_by_one(self, job: Assignment, deliveries: Sequence[Delivery]) -> None:
         """Handle the messages of a batch by themselves, as far as they are still held."""
         buffer, state = job.buffer, self.state
         for n, delivery in enumerate(deliveries):
@@ -179,7 +179,7 @@ class HandlerThreads:
                     if not job.overdue:
                         state.settled(buffer, [delivery])
 
-    def _continue(self, job: Job) -> None:
+    def _continue(self, job: Assignment) -> None:
         """Continue with a job that another thread is stuck in."""
         buffer, late = job.buffer, list(job.current)
         rest = [each for each in job.deliveries if each not in late]
@@ -190,13 +190,13 @@ class HandlerThreads:
             self._report(job, failed(self.db, buffer.queue, buffer.policy, late, error, job.began))
         self._one_by_one(job, rest)
 
-    def _begin(self, job: Job, deliveries: Sequence[Delivery]) -> bool:
+    def _begin(self, job: Assignment, deliveries: Sequence[Delivery]) -> bool:
         """Note that a handler is called; false if what it is called with is not held any more."""
         with self.state.lock:
             job.began, job.current = world.monotonic(), deliveries
             return not job.overdue and all(job.buffer.holds(each) for each in deliveries)
 
-    def _report(self, job: Job, ended: Ended) -> None:
+    def _report(self, job: Assignment, ended: Ended) -> None:
         self.state.report(job.buffer, ended, world.monotonic() - job.began)
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..consumers.credit import Credit
-from ..messages.delivery.batch import Rows
+from ..messages.delivery.batch import LeasedRows
 from ..queue.continuations.successors import Successors
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
@@ -136,7 +136,7 @@ class Buffer:
     """Whether the next message must be handled beside no other."""
     suspects: bool = False
     """Whether there may be such a message among the prefetched ones."""
-    rows: Rows = field(default_factory=Rows)
+    rows: LeasedRows = field(default_factory=LeasedRows)
     """The rows of leases of what it holds."""
     pace: float | None = None
     """How many seconds a handler takes for a message, by a moving average."""

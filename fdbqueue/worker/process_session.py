@@ -43,7 +43,7 @@ class ProcessSession:
         self._left_behind: dict[ConsumerRef, QueueKeys] = {}
         """Consumers that could not be unregistered when they left."""
         self._beat_at = 0.0
-        self._leaving: eviction.Leaving | None = None
+        self._leaving: eviction.LeavingConsumers | None = None
         """Dead consumers whose leases have not all been found."""
 
     @staticmethod

@@ -17,7 +17,7 @@ from .handler_threads import HandlerThreads
 from .leases.cancellations import Cancellations
 from .leases.lease_extender import LeaseExtender
 from .prefetch import Buffer
-from .shared_state import Settings, State
+from .shared_state import OwningWorker, SharedState
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -31,13 +31,13 @@ class Runtime:
 
     def __init__(
         self,
-        worker: Settings,
+        worker: OwningWorker,
         buffers: Sequence[Buffer],
         browsed: Sequence[Browsed],
-        handlers: Callable[[State], HandlerThreads],
+        handlers: Callable[[SharedState], HandlerThreads],
     ) -> None:
         self.connection = worker.connection
-        self.state = State(worker, buffers)
+        self.state = SharedState(worker, buffers)
         self.browsers = [Browser(self.state, each) for each in browsed]
         self.state.serve(self.browsers)
         self.handlers = handlers(self.state)

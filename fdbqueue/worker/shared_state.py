@@ -16,7 +16,7 @@ from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended
 from .consumer import QueueConsumer
-from .decisions import Turn, next_turn
+from .decisions import QueueTurn, next_turn
 from .handlers import named
 from .health import Loop, logs
 from .prefetch import Buffer
@@ -30,7 +30,7 @@ AHEAD_WAITS_SECONDS = 1.0
 
 
 @dataclass(eq=False)
-class Job:
+class Assignment:
     """What one thread or task handles: a message, a batch, or the messages of one, one by one."""
 
     buffer: Buffer
@@ -45,7 +45,7 @@ class Job:
     """Whether its messages are only to be acknowledged, by another thread."""
 
 
-class Look(NamedTuple):
+class UrgentCheck(NamedTuple):
     """Whether a message more urgent than a level is ready: to be found out before one of that level
     is begun."""
 
@@ -53,7 +53,7 @@ class Look(NamedTuple):
     level: int
 
 
-class Settings(Protocol):
+class OwningWorker(Protocol):
     """The worker whose threads these are."""
 
     db: fdb.Database
@@ -81,10 +81,10 @@ class Beside(Protocol):
         """Give a sign of life."""
 
 
-class State:
+class SharedState:
     """What is fetched and handled. Methods are called with the lock held, unless they say so."""
 
-    def __init__(self, worker: Settings, buffers: Iterable[Buffer]) -> None:
+    def __init__(self, worker: OwningWorker, buffers: Iterable[Buffer]) -> None:
         self.worker = worker
         self.buffers = list(buffers)
         self.lock = world.Lock()
@@ -98,14 +98,14 @@ class State:
         self.browsers: list[Beside] = []
         """What hands over messages in threads of their own."""
         self._left = len(self.buffers)
-        self.jobs: set[Job] = set()
+        self.jobs: set[Assignment] = set()
         """What the handlers do."""
-        self.stuck: set[Job] = set()
+        self.stuck: set[Assignment] = set()
         """What handlers do whose place another thread has taken."""
         self.threads: list[world.Thread] = []
         self.loops: list[Loop] = []
         """What the threads do, for probes."""
-        self._turn = Turn()
+        self._turn = QueueTurn()
         self._waits_since: float | None = None
         """Since when a message waits to be handled beside no other; by ``world.monotonic``."""
         self._hasty = False
@@ -150,7 +150,7 @@ class State:
         if not left:
             self.worker.over()
 
-    def next_job(self) -> Job | Look | None:
+    def next_job(self) -> Assignment | UrgentCheck | None:
         """Begin what a handler is to do next; None if nothing waits, or the worker stops."""
         runs = [buffer.policy.run for buffer in self.buffers]
         full = len(self.jobs) >= self.worker.concurrency
@@ -160,9 +160,9 @@ class State:
         buffer = self.buffers[turn.queue]
         if buffer.stale(world.monotonic()) and self.worker.connection.usable:
             buffer.looking = True
-            return Look(buffer, buffer.prefetched[0].message.level)
+            return UrgentCheck(buffer, buffer.prefetched[0].message.level)
         self._turn = turn
-        job = Job(buffer, buffer.begin(), world.monotonic())
+        job = Assignment(buffer, buffer.begin(), world.monotonic())
         self.jobs.add(job)
         if log.isEnabledFor(logging.INFO):
             for each in job.deliveries:
@@ -171,7 +171,7 @@ class State:
             self.worker.tells(self.doing())  # It may have killed another process before.
         return job
 
-    def finish(self, job: Job, successors: Successors) -> bool:
+    def finish(self, job: Assignment, successors: Successors) -> bool:
         """Leave what a job has handled to be acknowledged by the fetcher; whether it will."""
         seconds, buffer = world.monotonic() - job.began, job.buffer
         if self.stopping or job.overdue or not buffer.finish(job.deliveries, seconds, successors):
@@ -186,7 +186,7 @@ class State:
                 other.changed.notify()
         return True
 
-    def end(self, job: Job) -> None:
+    def end(self, job: Assignment) -> None:
         """A job is done, and its messages are settled, or will be by the fetcher."""
         self.jobs.discard(job)
         if job.deliveries:

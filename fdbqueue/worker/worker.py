@@ -43,7 +43,7 @@ from .handlers import Handler
 from .health import Address, Notices, Probes, Server, Systemd, check_address, routes, url
 from .prefetch import Buffer, Policy
 from .runtime import Runtime
-from .shared_state import State
+from .shared_state import SharedState
 from .terms import FAIL, RUN, TAKE, Fail, Run, Take
 
 T = TypeVar("T")
@@ -275,7 +275,7 @@ class Worker:
     def _called(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return handler
 
-    def _handlers(self, state: State) -> HandlerThreads:
+    def _handlers(self, state: SharedState) -> HandlerThreads:
         """What calls the handlers."""
         return HandlerThreads(state)
 
@@ -408,7 +408,7 @@ class Worker:
         self.stop()
 
 
-def _doing(state: State) -> list[Work]:
+def _doing(state: SharedState) -> list[Work]:
     with state.lock:
         return state.doing()
 

@@ -263,7 +263,7 @@ async def first_that_comes(queue: aio.Queue, db: aio.Database) -> Sequence[fdbqu
     return []
 
 
-WAIT = driver.Running._wait_for
+WAIT = driver.GreenletRun._wait_for
 TAKES = [one, several, several_by_name, several_together, asked_for, first_of_a_loop]
 
 
@@ -292,7 +292,7 @@ async def _ended_at(
     task, waits = asyncio.current_task(), 0
     assert task is not None
 
-    async def wait(running: driver.Running, waking: Any) -> None:
+    async def wait(running: driver.GreenletRun, waking: Any) -> None:
         nonlocal waits
         if asyncio.current_task() is task:
             waits += 1
@@ -303,7 +303,7 @@ async def _ended_at(
         await WAIT(running, waking)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver.Running, "_wait_for", wait)
+        patch.setattr(driver.GreenletRun, "_wait_for", wait)
         found = None
         with contextlib.suppress(TimeoutError if in_time else asyncio.CancelledError):
             async with asyncio.timeout(None) as limit:

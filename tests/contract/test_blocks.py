@@ -9,7 +9,7 @@ import pytest
 from fdbqueue import NewMessage, Queue
 from fdbqueue.messages import run
 from fdbqueue.messages.streams import table_scan
-from fdbqueue.messages.streams.planning import Limits
+from fdbqueue.messages.streams.planning import BatchLimits
 from fdbqueue.schema import once
 from fdbqueue.schema.envelope import UNREADABLE, Envelope
 from fdbqueue.schema.key_kinds import Kind
@@ -225,8 +225,8 @@ def test_a_browser_stops_among_them_and_goes_on(db: Database, queue: Queue) -> N
 
 def advance(
     tr: fdb.Transaction, queue: Queue, places: dict[int, bytes], most: int
-) -> external_cursors.Passed:
-    return external_cursors.advance(tr, queue._scope(tr), places, Limits(messages=most))
+) -> external_cursors.PassedMessages:
+    return external_cursors.advance(tr, queue._scope(tr), places, BatchLimits(messages=most))
 
 
 def test_a_place_kept_elsewhere_may_lie_among_them(db: Database, queue: Queue) -> None:

@@ -52,7 +52,7 @@ def armed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     armed: list[Any] = []
     watch = watching.watch
 
-    def kept(db: Database, key: bytes, timeout: float) -> watching.Watch:
+    def kept(db: Database, key: bytes, timeout: float) -> watching.ArmedWatch:
         found = watch(db, key, timeout)
         armed.append(found)
         return found

@@ -52,7 +52,7 @@ def exported(db: fdb.Database, queue: Queue, ids: list[str]) -> list[dict[str, A
 
 def imported(db: fdb.Database, queue: Queue, text: str) -> list[str]:
     lines = json_lines.arriving(io.BytesIO(text.encode()))
-    reader = json_lines.Reader(queue.options(db), NewMessage(b""), lines, digest=False)
+    reader = json_lines.LineReader(queue.options(db), NewMessage(b""), lines, digest=False)
     return [each for batch in reader.batches() for each in queue.enqueue_many(db, batch.messages)]
 
 
@@ -93,7 +93,7 @@ def test_a_line_that_says_when_does_not_take_it_from_the_command_line(
 
     lines = json_lines.arriving(io.BytesIO(text.encode()))
     given = NewMessage(b"", delay=60, ttl=90)
-    (batch,) = json_lines.Reader(queue.options(db), given, lines, digest=False).batches()
+    (batch,) = json_lines.LineReader(queue.options(db), given, lines, digest=False).batches()
     (message_id,) = queue.enqueue_many(db, batch.messages)
 
     (found,) = exported(db, queue, [message_id])
@@ -141,7 +141,7 @@ def test_rows_of_csv_that_arrive_together_are_enqueued_together() -> None:
     text = "payload\n" + "".join(f"{n}\n" for n in range(1_000))
     lines = csv_lines.converted(json_lines.arriving(io.BytesIO(text.encode())))
 
-    reader = json_lines.Reader(QueueOptions(), NewMessage(b""), lines, digest=False, typed=True)
+    reader = json_lines.LineReader(QueueOptions(), NewMessage(b""), lines, digest=False, typed=True)
     (batch,) = reader.batches()
 
     assert [int(message.payload) for message in batch.messages] == [*range(1_000)]

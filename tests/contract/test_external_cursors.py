@@ -6,22 +6,24 @@ import pytest
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.messages.streams.planning import Limits
+from fdbqueue.messages.streams.planning import BatchLimits
 from fdbqueue.schema import once
 from fdbqueue.schema.envelope import Envelope
 from fdbqueue.schema.keys import LOWEST
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
-from fdbqueue.subscriptions.external_cursors import Passed
+from fdbqueue.subscriptions.external_cursors import PassedMessages
 from fdbqueue.subscriptions.start_position import StartPosition
 
 Database = fdb.Database
 Places = dict[int, bytes]
 
-EVERYTHING = Limits()
+EVERYTHING = BatchLimits()
 
 
-def advance(db: Database, queue: Queue, places: Places, limits: Limits = EVERYTHING) -> Passed:
+def advance(
+    db: Database, queue: Queue, places: Places, limits: BatchLimits = EVERYTHING
+) -> PassedMessages:
     return once.run(
         db,
         queue._keys.once,
@@ -51,7 +53,7 @@ def between(db: Database, queue: Queue, since: Places, until: Places) -> list[by
 
 def test_messages_are_passed_in_order_as_far_as_the_limits_go(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n) for n in range(10)])
-    first = advance(db, queue, {}, Limits(messages=4))
+    first = advance(db, queue, {}, BatchLimits(messages=4))
     assert (first.messages, first.ended) == (4, True)
     assert between(db, queue, {}, first.places) == [b"9", b"8", b"7", b"6"]
     second = advance(db, queue, first.places)
@@ -64,9 +66,9 @@ def test_messages_are_passed_in_order_as_far_as_the_limits_go(db: Database, queu
 
 def test_bytes_limit_it_but_one_message_goes_in_any_case(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [bytes(200_000), bytes(1_000), bytes(1_000), bytes(1_000)])
-    first = advance(db, queue, {}, Limits(size=2_500))
+    first = advance(db, queue, {}, BatchLimits(size=2_500))
     assert first.messages == 1
-    second = advance(db, queue, first.places, Limits(size=2_500))
+    second = advance(db, queue, first.places, BatchLimits(size=2_500))
     assert second.messages == 2
     assert second.size < 2_500
 
@@ -75,7 +77,7 @@ def test_what_came_after_the_ends_were_taken_is_not_passed(db: Database, queue: 
     queue.enqueue(db, b"a")
     ends = queue.streams.plans.planner("any").ends(db)
     queue.enqueue_many(db, [b"b", NewMessage(b"urgent", priority=9)])
-    passed = advance(db, queue, {}, Limits(ends=ends))
+    passed = advance(db, queue, {}, BatchLimits(ends=ends))
     assert between(db, queue, {}, passed.places) == [b"a"]
     later = advance(db, queue, passed.places)
     assert between(db, queue, passed.places, later.places) == [b"urgent", b"b"]

@@ -189,7 +189,7 @@ LINES = st.one_of(
 
 def fuzz_lines(data: list[bytes]) -> None:
     lines = json_lines.arriving(io.BytesIO(b"\n".join(data)))
-    reader = json_lines.Reader(QueueOptions(), NewMessage(b""), lines, digest=True)
+    reader = json_lines.LineReader(QueueOptions(), NewMessage(b""), lines, digest=True)
     with contextlib.suppress(QueueError):
         for batch in reader.batches():
             reader.blame(batch)

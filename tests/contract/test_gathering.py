@@ -12,7 +12,7 @@ import pytest
 
 from fdbqueue import Delivery, Queue
 from fdbqueue.consumers.receiving import Access, gathering
-from fdbqueue.consumers.receiving.access import Call
+from fdbqueue.consumers.receiving.access import ReceiveCall
 from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
 from fdbqueue.schema.consumers import Request
 from fdbqueue.store import tasks
@@ -154,7 +154,7 @@ def test_an_interrupted_thread_leaves_nothing_behind(
     queue.enqueue_many(db, [b"0", b"1"])
     together = Together(db, queue)
     together.receives()
-    event, interrupted = type(Call(db, Request(1)).turn), threading.Event()
+    event, interrupted = type(ReceiveCall(db, Request(1)).turn), threading.Event()
     wait = event.wait
 
     def interrupt(turn: tasks.Event, seconds: float | None = None) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from fdbqueue import Queue
 from fdbqueue.messages import place
-from fdbqueue.messages.streams.planning import Limits
+from fdbqueue.messages.streams.planning import BatchLimits
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
 from fdbqueue.values.model import Position
@@ -40,7 +40,7 @@ def pass_all(
     def advance() -> object:
         # What a stream that keeps its places in its checkpoint does.
         return queue._read(
-            db, lambda tr: external_cursors.advance(tr, queue._scope(tr), {}, Limits())
+            db, lambda tr: external_cursors.advance(tr, queue._scope(tr), {}, BatchLimits())
         )
 
     return advance

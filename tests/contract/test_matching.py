@@ -101,10 +101,10 @@ def test_a_match_far_behind_is_found_in_several_transactions(
     with pytest.raises(TransactionTooLarge, match="call it with a database"):
         queue.receive(db.create_transaction(), match=EUROPE, at_most_once=True)
     # With a database, it goes on
-    looks: list[acquire.Found] = []
+    looks: list[acquire.ScanResult] = []
     first = acquire.first
 
-    def counted(*given: Any, **terms: Any) -> acquire.Found:
+    def counted(*given: Any, **terms: Any) -> acquire.ScanResult:
         looks.append(first(*given, **terms))
         return looks[-1]
 

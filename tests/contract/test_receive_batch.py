@@ -9,7 +9,7 @@ import pytest
 
 from fdbqueue import Batch, Delivery, NewMessage, Queue, Reject, Retry, Snooze, State
 from fdbqueue.errors import InvalidArgument, LeaseLost
-from fdbqueue.messages.delivery.batch import Rows
+from fdbqueue.messages.delivery.batch import LeasedRows
 from fdbqueue.messages.run import WholeRow
 from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
@@ -360,7 +360,7 @@ def test_a_row_is_settled_whole_where_its_messages_follow_each_other(
     for some in (HUNDRED[:9], HUNDRED[9:18]):
         queue.enqueue_many(db, some)
     taken = queue.receive_batch(db, 18)._deliveries
-    each, known = list(taken), Rows()
+    each, known = list(taken), LeasedRows()
     known.add(taken, each)
     whole = known.joined(each).held
     assert [type(one) is WholeRow for one in whole] == [True, True]

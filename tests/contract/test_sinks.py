@@ -23,7 +23,7 @@ from fdbqueue.messages.streams import staging
 from fdbqueue.messages.streams.undecided import KEPT_DAYS
 from fdbqueue.queue.streams.sinks import ANONYMOUS_DAYS, Sink, anonymous
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.streams import Attempt
+from fdbqueue.schema.streams import StagingAttempt
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
@@ -47,7 +47,7 @@ def sink(queue: Queue) -> Sink:
     return queue.streams.sink("a")
 
 
-def staged(db: Database, sink: Sink, batch: int, rows: Sequence[bytes]) -> Attempt:
+def staged(db: Database, sink: Sink, batch: int, rows: Sequence[bytes]) -> StagingAttempt:
     """An attempt that brings plain rows."""
     stager = sink.stage(db, batch)
     for row in rows:
@@ -55,7 +55,7 @@ def staged(db: Database, sink: Sink, batch: int, rows: Sequence[bytes]) -> Attem
     return stager.finish()
 
 
-def publish(db: Database, sink: Sink, batch: int, *attempts: Attempt) -> None:
+def publish(db: Database, sink: Sink, batch: int, *attempts: StagingAttempt) -> None:
     sink.publish(db, batch, attempts, room=0)
 
 
@@ -273,7 +273,7 @@ def test_transactions_that_take_too_long_become_smaller(
 
 def test_what_is_staged_together_becomes_blocks(db: Database, queue: Queue, sink: Sink) -> None:
     # Given two tasks that bring rows of two levels in turn, and one that brings a few
-    def brought(count: int, before: int) -> Attempt:
+    def brought(count: int, before: int) -> StagingAttempt:
         stager = sink.stage(db, 0)
         for n in range(before, before + count):
             stager.plain(b"%d" % n, n % 2)

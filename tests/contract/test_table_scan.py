@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fdbqueue import NewMessage, Queue
 from fdbqueue.messages.streams import table_scan
-from fdbqueue.messages.streams.table_scan import Page
+from fdbqueue.messages.streams.table_scan import ScanPage
 from fdbqueue.schema.envelope import Envelope
 from fdbqueue.store.binding import fdb
 
@@ -23,8 +23,8 @@ def fill(db: fdb.Database, queue: Queue, count: int = 30) -> list[str]:
     return [queue.enqueue(db, bytes(PAYLOAD)) for _ in range(count)]
 
 
-def ids(queue: Queue) -> Callable[[fdb.Transaction, Page], tuple[list[str | None], int]]:
-    def read(tr: fdb.Transaction, page: Page) -> tuple[list[str | None], int]:
+def ids(queue: Queue) -> Callable[[fdb.Transaction, ScanPage], tuple[list[str | None], int]]:
+    def read(tr: fdb.Transaction, page: ScanPage) -> tuple[list[str | None], int]:
         return page.places()[1], len(page)
 
     return read
@@ -50,7 +50,7 @@ def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_
     failing = iter([False, True])
     look = ids(queue)
 
-    def read(tr: fdb.Transaction, page: Page) -> tuple[list[str | None], int]:
+    def read(tr: fdb.Transaction, page: ScanPage) -> tuple[list[str | None], int]:
         if next(failing, False):
             raise fdb.FDBError(TOO_OLD)
         return look(tr, page)
@@ -66,7 +66,7 @@ def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_
 def test_a_reader_may_take_fewer_rows_than_it_is_given(db: fdb.Database, queue: Queue) -> None:
     enqueued = fill(db, queue, 7)
 
-    def two(tr: fdb.Transaction, page: Page) -> tuple[list[str | None], int]:
+    def two(tr: fdb.Transaction, page: ScanPage) -> tuple[list[str | None], int]:
         return page.places()[1][:2], min(2, len(page))
 
     pages = list(table_scan.pages(db, queue._keys, queue._keys.ready.rows, two))
@@ -79,7 +79,7 @@ def test_a_page_may_end_within_a_block(db: fdb.Database, queue: Queue) -> None:
     enqueued += queue.enqueue_many(db, [b"%d" % n for n in range(50)])
 
     def seven(
-        tr: fdb.Transaction, page: Page
+        tr: fdb.Transaction, page: ScanPage
     ) -> tuple[list[tuple[int | None, str | None, bytes]], int]:
         levels, ids = page.places()
         count = min(7, len(page))
@@ -177,10 +177,10 @@ def test_leases_of_rows_of_all_kinds_are_each_in_one_part(
 
 def held(
     queue: Queue,
-) -> Callable[[fdb.Transaction, Page], tuple[list[tuple[str | None, str]], int]]:
+) -> Callable[[fdb.Transaction, ScanPage], tuple[list[tuple[str | None, str]], int]]:
     """Messages and who holds them, of a page at most five."""
 
-    def read(tr: fdb.Transaction, page: Page) -> tuple[list[tuple[str | None, str]], int]:
+    def read(tr: fdb.Transaction, page: ScanPage) -> tuple[list[tuple[str | None, str]], int]:
         named = [
             Envelope.unpack(value).id or place
             for value, place in zip(page.values, page.places()[1], strict=True)

@@ -18,10 +18,10 @@ import pytest
 from fdbqueue.store import embedded, world
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage import sampling
-from fdbqueue.store.embedded.storage.database import Database
+from fdbqueue.store.embedded.storage.database import EmbeddedDatabase
 from fdbqueue.store.embedded.storage.snapshots import Snapshot
 from fdbqueue.store.embedded.transactions import lifecycle, reads, writes
-from fdbqueue.store.embedded.transactions.transaction import Transaction, live
+from fdbqueue.store.embedded.transactions.transaction import EmbeddedTransaction, live
 from tests.patience import DEADLINE
 
 tenant_management: Any = importlib.import_module("fdb.tenant_management")
@@ -130,9 +130,9 @@ def test_commits_grow_old_beside_a_process_whose_clock_was_ahead_when_it_began(
 ) -> None:
     with monkeypatch.context() as ahead:
         ahead.setattr(world, "time", lambda: 3600 + time.time())
-        other = Database(embedded.OpenStore(store, "normal"))
+        other = EmbeddedDatabase(embedded.OpenStore(store, "normal"))
     theirs = -1
-    live[theirs] = Transaction(other)
+    live[theirs] = EmbeddedTransaction(other)
     writes.fdb_transaction_set(theirs, b"ahead", 5, b"", 0)
     assert lifecycle.fdb_transaction_commit(theirs).error is None
     lifecycle.fdb_transaction_destroy(theirs)

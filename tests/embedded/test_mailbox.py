@@ -22,13 +22,13 @@ from msgspec.msgpack import encode as packb
 from fdbqueue.store import embedded
 from fdbqueue.store.embedded.codes import Fault
 from fdbqueue.store.embedded.storage import mailbox, versions
-from fdbqueue.store.embedded.storage.database import Database, OpenStore
+from fdbqueue.store.embedded.storage.database import EmbeddedDatabase, OpenStore
 from fdbqueue.store.embedded.storage.futex import Futex
 from fdbqueue.store.embedded.storage.mailbox import _DATA, AVAILABLE, Mailbox, Post
-from fdbqueue.store.embedded.storage.versions import FIRST_BOX, Clock, Shared
+from fdbqueue.store.embedded.storage.versions import FIRST_BOX, Sidecar, VersionClock
 from fdbqueue.store.embedded.transactions import lifecycle, reads, writes
 from fdbqueue.store.embedded.transactions.commit_requests import CommitRequest
-from fdbqueue.store.embedded.transactions.transaction import Transaction, live
+from fdbqueue.store.embedded.transactions.transaction import EmbeddedTransaction, live
 from tests.embedded.commit_lock import held
 from tests.patience import DEADLINE
 
@@ -48,7 +48,7 @@ class Attempt(threading.Thread):
         super().__init__(daemon=True)
         self.error: BaseException | None = None
         self.handle = next(self.numbers)
-        self.transaction = live[self.handle] = Transaction(Database(store))
+        self.transaction = live[self.handle] = EmbeddedTransaction(EmbeddedDatabase(store))
         if read is not None:
             assert reads.fdb_transaction_get(self.handle, read, len(read), 0).error is None
         writes.fdb_transaction_atomic_op(self.handle, b"sum", 3, ONE, len(ONE), ADD)
@@ -157,7 +157,7 @@ def test_what_a_holder_noted_and_did_not_commit_is_committed_once(
 
     monkeypatch.setattr(Mailbox, "note", note)
     # No time passes, so the next commit gets the version that was noted in vain.
-    monkeypatch.setattr(Clock, "now", lambda self: 0)
+    monkeypatch.setattr(VersionClock, "now", lambda self: 0)
 
     commit_together(path, monkeypatch, attempts)
 
@@ -278,7 +278,7 @@ def test_who_waits_sleeps_until_it_is_woken(path: str, monkeypatch: Patch) -> No
     # Given a process that posts while the lock is taken, and would sleep for long
     monkeypatch.setattr(mailbox, "_PAUSE_SECONDS", 10 * DEADLINE)
     asleep = sleeping(monkeypatch)
-    holder, other = Mailbox(Shared(path + "-lock"), False), OpenStore(path, "normal")
+    holder, other = Mailbox(Sidecar(path + "-lock"), False), OpenStore(path, "normal")
     attempt = Attempt(OpenStore(path, "normal"), b"key")
     with held(path):
         attempt.start()
@@ -315,7 +315,7 @@ def sleeping(monkeypatch: Patch) -> threading.Event:
 def test_who_waits_finds_out_that_the_holder_of_the_lock_has_died(
     path: str, monkeypatch: Patch
 ) -> None:
-    dying = Shared(path + "-lock")
+    dying = Sidecar(path + "-lock")
     attempt = Attempt(OpenStore(path, "normal"), b"key")
     asleep = sleeping(monkeypatch)
     flock(dying.descriptor, LOCK_EX)
@@ -330,7 +330,7 @@ def test_who_waits_finds_out_that_the_holder_of_the_lock_has_died(
 def test_the_holder_of_the_lock_waits_until_the_last_has_posted(
     path: str, monkeypatch: Patch
 ) -> None:
-    shared = Shared(path + "-lock")
+    shared = Sidecar(path + "-lock")
     holder = Mailbox(shared, False)
     attempts = [Attempt(OpenStore(path, "normal"), b"%d" % number) for number in range(2)]
     flock(shared.descriptor, LOCK_EX)

@@ -14,7 +14,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage.snapshots import Snapshot, Snapshots
 from fdbqueue.store.embedded.transactions import atomic, range_reads, reads
 from fdbqueue.store.embedded.transactions.ranges import NO_RANGES
-from fdbqueue.store.embedded.transactions.transaction import Transaction
+from fdbqueue.store.embedded.transactions.transaction import EmbeddedTransaction
 from fdbqueue.store.embedded.transactions.write_map import WriteMap
 from tests.programs import golden, running
 
@@ -47,34 +47,34 @@ def no_value_is_zero_to_min(patch: Patch) -> None:
 
 
 def no_off_end(patch: Patch) -> None:
-    original = range_reads.Reader.range
+    original = range_reads.SnapshotReader.range
 
-    def range_(self: range_reads.Reader, *arguments: Any) -> range_reads.RangeResult:
+    def range_(self: range_reads.SnapshotReader, *arguments: Any) -> range_reads.RangeResult:
         return original(self, *arguments)._replace(off_end=False)
 
-    patch.setattr(range_reads.Reader, "range", range_)
+    patch.setattr(range_reads.SnapshotReader, "range", range_)
 
 
 def no_off_begin(patch: Patch) -> None:
-    original = range_reads.Reader.range
+    original = range_reads.SnapshotReader.range
 
-    def range_(self: range_reads.Reader, *arguments: Any) -> range_reads.RangeResult:
+    def range_(self: range_reads.SnapshotReader, *arguments: Any) -> range_reads.RangeResult:
         return original(self, *arguments)._replace(off_begin=False)
 
-    patch.setattr(range_reads.Reader, "range", range_)
+    patch.setattr(range_reads.SnapshotReader, "range", range_)
 
 
 def own_clears_are_not_read(patch: Patch) -> None:
-    original = range_reads.Reader._uncleared
+    original = range_reads.SnapshotReader._uncleared
 
-    def uncleared(self: range_reads.Reader, writes: WriteMap, *arguments: Any) -> Any:
+    def uncleared(self: range_reads.SnapshotReader, writes: WriteMap, *arguments: Any) -> Any:
         cleared, writes.cleared = writes.cleared, NO_RANGES
         try:
             yield from original(self, writes, *arguments)
         finally:
             writes.cleared = cleared
 
-    patch.setattr(range_reads.Reader, "_uncleared", uncleared)
+    patch.setattr(range_reads.SnapshotReader, "_uncleared", uncleared)
 
 
 def own_writes_conflict(patch: Patch) -> None:
@@ -110,7 +110,7 @@ def later_read_versions(patch: Patch) -> None:
 def snapshot_reads_conflict(patch: Patch) -> None:
     original = reads._get_range
 
-    def get_range(tr: Transaction, *arguments: Any) -> Any:
+    def get_range(tr: EmbeddedTransaction, *arguments: Any) -> Any:
         begin_key, begin, end_key, end, limit, size, _, reverse = arguments
         return original(tr, begin_key, begin, end_key, end, limit, size, 0, reverse)
 
@@ -150,13 +150,13 @@ def next_write_conflicts_all_the_same(patch: Patch) -> None:
 
 
 def limits_are_forgotten_in_reverse(patch: Patch) -> None:
-    original = range_reads.Reader.range
+    original = range_reads.SnapshotReader.range
 
-    def range_(self: range_reads.Reader, *arguments: Any) -> range_reads.RangeResult:
+    def range_(self: range_reads.SnapshotReader, *arguments: Any) -> range_reads.RangeResult:
         begin, end, limit, size, reverse = arguments
         return original(self, begin, end, -1 if reverse else limit, size, reverse)
 
-    patch.setattr(range_reads.Reader, "range", range_)
+    patch.setattr(range_reads.SnapshotReader, "range", range_)
 
 
 MUTANTS: list[Callable[[Patch], None]] = [

@@ -9,7 +9,7 @@ import pytest
 
 from fdbqueue.store.embedded.codes import Fault
 from fdbqueue.store.embedded.transactions import atomic
-from fdbqueue.store.embedded.transactions.range_reads import Reader, Selector
+from fdbqueue.store.embedded.transactions.range_reads import KeySelector, SnapshotReader
 from fdbqueue.store.embedded.transactions.write_map import WriteMap
 
 LIMIT = b"\xff"
@@ -39,12 +39,12 @@ class Rows:
 def test_a_far_selector_is_resolved_no_further_than_the_limit(reverse: bool) -> None:
     own = WriteMap()
     own.make_unreadable(*((KEYS[0], KEYS[2]) if reverse else (KEYS[8], KEYS[9])))
-    begin, end = Selector(KEYS[4], 1), Selector(KEYS[6], 6)
+    begin, end = KeySelector(KEYS[4], 1), KeySelector(KEYS[6], 6)
     if reverse:
-        begin, end = Selector(KEYS[4], -5), Selector(KEYS[6], 1)
+        begin, end = KeySelector(KEYS[4], -5), KeySelector(KEYS[6], 1)
 
     def read(limit: int) -> list[bytes]:
-        reader = Reader(Rows(set(KEYS)).open, own, LIMIT, False)
+        reader = SnapshotReader(Rows(set(KEYS)).open, own, LIMIT, False)
         return [key for key, _ in reader.range(begin, end, limit, -1, reverse).rows]
 
     assert read(2) == (KEYS[5:3:-1] if reverse else KEYS[4:6])
@@ -58,8 +58,8 @@ def test_a_range_that_own_writes_cover_opens_no_snapshot() -> None:
     own.mutate(atomic.SET, KEYS[4], b"\2", True)
     own.mutate(atomic.ADD, KEYS[6], b"\1", True)
 
-    result = Reader(rows.open, own, LIMIT, False).range(
-        Selector(KEYS[2], 1), Selector(KEYS[9], 1), -1, -1, False
+    result = SnapshotReader(rows.open, own, LIMIT, False).range(
+        KeySelector(KEYS[2], 1), KeySelector(KEYS[9], 1), -1, -1, False
     )
 
     assert [key for key, _ in result.rows] == [KEYS[4], KEYS[6]]

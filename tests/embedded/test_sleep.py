@@ -11,7 +11,7 @@ import pytest
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded import open_stores
 from fdbqueue.store.embedded.storage import versions, watches
-from fdbqueue.store.embedded.storage.versions import SLEEPERS, TOUCHED, Shared
+from fdbqueue.store.embedded.storage.versions import SLEEPERS, TOUCHED, Sidecar
 from tests.embedded.test_processes import Worker
 from tests.patience import DEADLINE, eventually
 
@@ -19,14 +19,14 @@ FOREVER = 3600.0
 
 
 @pytest.fixture
-def shared(path: str) -> Shared:
-    found = Shared(path)
+def shared(path: str) -> Sidecar:
+    found = Sidecar(path)
     if found.made is None:
         pytest.skip("this system has no futex")
     return found
 
 
-def sleeper(shared: Shared, touched: int) -> threading.Thread:
+def sleeper(shared: Sidecar, touched: int) -> threading.Thread:
     thread = threading.Thread(target=shared.sleep, args=(touched, FOREVER), daemon=True)
     thread.start()
     return thread
@@ -37,13 +37,13 @@ def ends(thread: threading.Thread) -> bool:
     return not thread.is_alive()
 
 
-def test_nobody_falls_asleep_on_a_number_that_has_moved(shared: Shared) -> None:
+def test_nobody_falls_asleep_on_a_number_that_has_moved(shared: Sidecar) -> None:
     shared.words[TOUCHED] = 2
     eventually(lambda: ends(sleeper(shared, 1)))
 
 
-def test_a_commit_wakes_sleepers_also_where_the_file_is_mapped_again(shared: Shared) -> None:
-    other = Shared(shared.path)
+def test_a_commit_wakes_sleepers_also_where_the_file_is_mapped_again(shared: Sidecar) -> None:
+    other = Sidecar(shared.path)
     threads = [sleeper(each, 0) for each in (shared, other, shared)]
     eventually(lambda: shared.words[SLEEPERS])
 

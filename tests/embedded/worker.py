@@ -147,7 +147,7 @@ def change_slowly(db: Any, name: str) -> None:
 
 def change_unheard(db: Any, name: str) -> None:
     """The same, but commits wake nobody, as in releases before those that do."""
-    setattr(versions.Shared, "wake", lambda _: None)  # noqa: B010
+    setattr(versions.Sidecar, "wake", lambda _: None)  # noqa: B010
     change(db, name)
 
 

@@ -21,7 +21,7 @@ from fdbqueue.errors import (
 from fdbqueue.spark import stores
 from fdbqueue.spark.source import batch_read
 from fdbqueue.spark.source.columns import TABLES
-from fdbqueue.spark.source.settings import BATCH, LAYOUT, Location, Options
+from fdbqueue.spark.source.settings import BATCH, LAYOUT, Location, UserOptions
 from fdbqueue.spark.source.source import FdbQueueSource
 
 from .columns import read, schema
@@ -136,7 +136,7 @@ def test_a_store_that_is_not_there_is_never_made(
 
 
 def test_options_may_be_spelled_in_any_case_and_the_path_names_the_queue() -> None:
-    given = Options({"partitionbytes": "2 MB", "path": "orders"}, BATCH)
+    given = UserOptions({"partitionbytes": "2 MB", "path": "orders"}, BATCH)
     assert given["partitionBytes"] == 2_000_000
     assert Location.of(given).queue == "orders"
 
@@ -146,7 +146,7 @@ def test_options_may_be_spelled_in_any_case_and_the_path_names_the_queue() -> No
 
 @pytest.fixture
 def seen(queue: Queue, source: dict[str, str]) -> stores.SharedQueue:
-    return stores.SharedQueue.find(Location.of(Options(source, BATCH)))
+    return stores.SharedQueue.find(Location.of(UserOptions(source, BATCH)))
 
 
 def test_an_executor_opens_the_queue_that_the_driver_saw(

@@ -49,7 +49,7 @@ def test_figures_are_the_same_in_a_table_and_on_the_web_page(spark: SparkSession
             Event(b"", one.transition, one.id, one.level, one.attempt, one.consumer, one.at_ms, "")
             for one in sorted(every[wanted.queue], key=lambda one: one.n)
         ]
-        found, step = web.Report(), (1, 7, 1000)[n % 3]
+        found, step = web.HistoryReport(), (1, 7, 1000)[n % 3]
         for begin in range(0, len(events), step):
             found.add(events[begin : begin + step])
         # Then the figures are the same
@@ -128,7 +128,7 @@ def one_of_everything(queue: str, consumer: str) -> Report:
                     ),
                 ),
                 tuple(
-                    figures.Span(
+                    figures.TimeSpan(
                         begin_ms=NOON_MS + n, **numbers, ready=n, waiting=times, longest_wait_ms=n
                     )
                     for n in range(0, 5_000, 1_000)

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from fdbqueue.store import clocks, world
-from fdbqueue.store.clocks import BELIEVED_MS, DOUBTED_SECONDS, TimeKeeper, Told, told
+from fdbqueue.store.clocks import BELIEVED_MS, DOUBTED_SECONDS, DatabaseTime, TimeKeeper, told
 
 NOTED = 1_800_000_000
 SECOND = 1_000_000
@@ -16,7 +16,7 @@ SECOND = 1_000_000
 def test_a_note_is_carried_on_by_its_version() -> None:
     found = told([(NOTED, 500 * SECOND)], 507 * SECOND, at=1.0)
 
-    assert found == Told(NOTED * 1000 + 7_000, NOTED * 1000 + 7_000, 1.0)
+    assert found == DatabaseTime(NOTED * 1000 + 7_000, NOTED * 1000 + 7_000, 1.0)
     assert found.fresh
 
 
@@ -39,7 +39,7 @@ def test_the_note_of_the_newest_version_counts_and_not_that_of_the_latest_clock(
     [(0, True), (BELIEVED_MS, True), (-BELIEVED_MS, True), (61_000, False), (-61_000, False)],
 )
 def test_a_wall_clock_is_believed_within_a_minute(off_ms: int, believed: bool) -> None:
-    assert Told(1_000_000, 1_000_000, at=0.0).believes(1_000_000 + off_ms) is believed
+    assert DatabaseTime(1_000_000, 1_000_000, at=0.0).believes(1_000_000 + off_ms) is believed
 
 
 def test_a_jump_of_versions_condemns_no_clock_that_was_right_before_it() -> None:
@@ -54,13 +54,13 @@ def test_a_jump_of_versions_condemns_no_clock_that_was_right_before_it() -> None
 
 
 def test_the_monotonic_clock_carries_on_what_was_told() -> None:
-    assert Told(5_000, 5_000, at=10.0).later(12.5) == Told(7_500, 7_500, at=12.5)
+    assert DatabaseTime(5_000, 5_000, at=10.0).later(12.5) == DatabaseTime(7_500, 7_500, at=12.5)
 
 
 def test_a_database_that_said_nothing_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new cluster has no note yet, and a busy one does not answer in time."""
     now = 100.0
-    answers = [None, None, Told(5_000_000, 5_000_000, at=now + 2 * DOUBTED_SECONDS)]
+    answers = [None, None, DatabaseTime(5_000_000, 5_000_000, at=now + 2 * DOUBTED_SECONDS)]
     monkeypatch.setattr(world, "monotonic", lambda: now)
     monkeypatch.setattr(clocks, "_read", lambda *_: answers.pop(0))
     keeper, db, wrong = TimeKeeper(), MagicMock(), 86_400_000

@@ -55,34 +55,33 @@ from fdbqueue.schema.leases import (
 )
 from fdbqueue.schema.records import (
     Backlog,
+    BacklogPlace,
     DeadLetter,
     DeadRecord,
+    DedupRecord,
     Delayed,
-    Drained,
+    EmptySince,
     EventFields,
+    GroupEnd,
     GroupRecord,
+    HistoryLine,
     Kept,
-    Known,
     Limited,
-    Line,
     Moved,
     Paced,
     Pause,
     Place,
     PlannedPlace,
-    Progress,
     Reached,
+    ScheduleProgress,
     Tally,
     Timer,
-    Turn,
     unpack_failure,
     unpack_limits,
 )
 from fdbqueue.schema.records import Callback as GroupCallback
-from fdbqueue.schema.records import End as GroupEnd
 from fdbqueue.schema.records import ScheduleRecord as ScheduleDefinition
 from fdbqueue.schema.streams import (
-    Attempt,
     Claimed,
     Planned,
     PlannerState,
@@ -91,6 +90,7 @@ from fdbqueue.schema.streams import (
     StagedAttempt,
     StagedPiece,
     StagedRun,
+    StagingAttempt,
 )
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
@@ -199,8 +199,8 @@ GROUP = GroupRecord(
     GroupCallback(b"", "wholes", 5_000, 60_000, PLAIN),
 )
 ENDED_GROUP = replace(GROUP, end=GroupEnd("complete", 1_700_000_060_000, ID, Tally(1, 1, 0)))
-TICKED = Progress(1_700_000_060_000, DUE.to_id(), 1_699_913_600_000, ID, 7, 1)
-ATTEMPTS = [Attempt(CLAIM, 2, 100, 4_000, "orders")]
+TICKED = ScheduleProgress(1_700_000_060_000, DUE.to_id(), 1_699_913_600_000, ID, 7, 1)
+ATTEMPTS = [StagingAttempt(CLAIM, 2, 100, 4_000, "orders")]
 ATTEMPT = StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
 RUNS = [
     StagedRun(5, 3, [PACKED]),
@@ -223,8 +223,8 @@ PLACES: dict[str, Place] = {
     "ready": POSITION,
     "delayed": DUE,
     "dead": DeadRecord(90_000_000, POSITION.random),
-    "turn": Turn("customer-7", 2, POSITION.random),
-    "turn of a limit": Turn(STRIPE, 2, POSITION.random),
+    "turn": BacklogPlace("customer-7", 2, POSITION.random),
+    "turn of a limit": BacklogPlace(STRIPE, 2, POSITION.random),
     "planned": PlannedPlace(CLAIM, 1),
 }
 
@@ -246,11 +246,11 @@ def line(*events: EventFields) -> bytes:
     """The stored line of events that differ in the message alone."""
     transition, _, _, _, consumer, at_ms, _ = events[0]
     moved = [Moved(*e[1:4], None if e[6] == e[1] else e[6]) for e in events]
-    return Line(transition, consumer, at_ms, moved).pack()
+    return HistoryLine(transition, consumer, at_ms, moved).pack()
 
 
 def events(value: bytes) -> list[EventFields]:
-    return Line.unpack(value).events
+    return HistoryLine.unpack(value).events
 
 
 def event_key(n: int) -> bytes:
@@ -479,9 +479,9 @@ VECTORS: dict[str, Vector] = {
     "LINE, leader away": Vector(QUEUE.line.leader, CLAIM + AWAY, None, (away, True)),
     "DEDUP": Vector(
         QUEUE.dedup(1_700_000_000_000, "d-1"),
-        Known(ID, 1_700_000_300_000).pack(),
+        DedupRecord(ID, 1_700_000_300_000).pack(),
         None,
-        (Known.unpack, Known(ID, 1_700_000_300_000)),
+        (DedupRecord.unpack, DedupRecord(ID, 1_700_000_300_000)),
     ),
     "DEAD": Vector(
         QUEUE.dead(90_000_000, POSITION.random),
@@ -514,9 +514,9 @@ VECTORS: dict[str, Vector] = {
     "UNIQUE": Vector(QUEUE.unique("order-17"), ID.encode(), (QUEUE.unique.parse, ("order-17",))),
     "IDLE": Vector(
         QUEUE.idle,
-        Drained(17, 1_700_000_000_000).pack(),
+        EmptySince(17, 1_700_000_000_000).pack(),
         None,
-        (Drained.unpack, Drained(17, 1_700_000_000_000)),
+        (EmptySince.unpack, EmptySince(17, 1_700_000_000_000)),
     ),
     "IMPORTED": Vector(QUEUE.imported("orders.csv"), b"2"),
     "WAITING": Vector(
@@ -639,7 +639,7 @@ VECTORS: dict[str, Vector] = {
         QUEUE.counting("load", 0),
         pack(ATTEMPTS),
         (QUEUE.counting.parse, ("load", 0)),
-        (lambda v: unpack(v, list[Attempt], "attempts"), ATTEMPTS),
+        (lambda v: unpack(v, list[StagingAttempt], "attempts"), ATTEMPTS),
     ),
     "STAGED": Vector(
         QUEUE.staged("load", 2, CLAIM, 0),
@@ -674,7 +674,7 @@ VECTORS: dict[str, Vector] = {
         QUEUE.progress("nightly", 0),
         TICKED.pack(),
         (QUEUE.progress.parse, ("nightly", 0)),
-        (Progress.unpack, TICKED),
+        (ScheduleProgress.unpack, TICKED),
     ),
     "ATTEMPT": Vector(
         QUEUE.attempt("load", 2, CLAIM),

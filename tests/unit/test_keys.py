@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.schema import key_kinds
-from fdbqueue.schema.key_kinds import Keys, KindKeys
+from fdbqueue.schema.key_kinds import KeyTable, KindKeys
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
 
@@ -24,7 +24,7 @@ ELEMENTS: dict[type, st.SearchStrategy[object]] = {
         fdb.tuple.Versionstamp, st.binary(min_size=10, max_size=10), st.integers(0, 2**16 - 1)
     ),
 }
-KEYS: list[Keys] = [QueueKeys(b"q"), RootKeys(fdb.Subspace(("root",)))]
+KEYS: list[KeyTable] = [QueueKeys(b"q"), RootKeys(fdb.Subspace(("root",)))]
 ROWS = [
     getattr(keys, row.attribute)
     for keys in KEYS

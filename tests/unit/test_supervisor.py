@@ -11,30 +11,30 @@ from functools import partial
 from pathlib import Path
 
 from fdbqueue.worker.health import Systemd
-from fdbqueue.worker.processes.membership import Place
+from fdbqueue.worker.processes.membership import Membership
 from fdbqueue.worker.processes.supervisor import Supervisor
 from tests.patience import eventually
 
 
-def ends(code: int, place: Place) -> None:
+def ends(code: int, place: Membership) -> None:
     sys.exit(code)
 
 
-def waits(log: Path, place: Place) -> None:
+def waits(log: Path, place: Membership) -> None:
     """Log that it has started, and wait for a signal."""
     with log.open("a") as file:
         file.write("x\n")
     signal.pause()
 
 
-def is_killed_at_first(log: Path, place: Place) -> None:
+def is_killed_at_first(log: Path, place: Membership) -> None:
     if not log.exists():
         log.write_text("x\n")
         os.kill(os.getpid(), signal.SIGKILL)
     waits(log, place)
 
 
-def is_ready(log: Path, place: Place) -> None:
+def is_ready(log: Path, place: Membership) -> None:
     place.systemd().tell("READY=1")
     waits(log, place)
 

@@ -6,13 +6,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fdbqueue import Depth, QueueOptions
-from fdbqueue.cli.monitor.top import Look, lines
+from fdbqueue.cli.monitor.top import QueuesAt, lines
 from fdbqueue.cli.terminal import columns
 from fdbqueue.queue.overview import Surveyed
 
 
-def look(at: float, /, **depths: Depth) -> Look:
-    return Look(at, {name: seen(depth) for name, depth in depths.items()}, {}, None)
+def look(at: float, /, **depths: Depth) -> QueuesAt:
+    return QueuesAt(at, {name: seen(depth) for name, depth in depths.items()}, {}, None)
 
 
 def seen(depth: Depth) -> Surveyed:

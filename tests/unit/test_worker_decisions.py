@@ -16,7 +16,7 @@ from fdbqueue.store.connection import ConnectionState, next_state
 from fdbqueue.worker.consumer import MAX_REST, rest
 from fdbqueue.worker.decisions import (
     MAX_AHEAD,
-    Turn,
+    QueueTurn,
     expires_soon,
     next_turn,
     outranked,
@@ -34,7 +34,7 @@ from fdbqueue.worker.handlers import Handler
 def test_no_queue_waits_longer_than_one_run_of_each_other(
     loads: list[int], runs: list[int]
 ) -> None:
-    left, turn = list(loads), Turn()
+    left, turn = list(loads), QueueTurn()
     order: list[int] = []
     while (after := next_turn(turn, [n > 0 for n in left], runs)) is not None:
         turn = after
@@ -50,7 +50,7 @@ def test_no_queue_waits_longer_than_one_run_of_each_other(
 
 
 def test_weights_are_runs_of_different_length() -> None:
-    turn, order = Turn(), ""
+    turn, order = QueueTurn(), ""
     for _ in range(12):
         after = next_turn(turn, [True, True], [2, 4])
         assert after is not None
@@ -59,7 +59,7 @@ def test_weights_are_runs_of_different_length() -> None:
 
 
 def test_nothing_prefetched_is_nobodys_turn() -> None:
-    assert next_turn(Turn(), [False, False], [1, 1]) is None
+    assert next_turn(QueueTurn(), [False, False], [1, 1]) is None
 
 
 @given(room=st.integers(0, 20), window=st.integers(1, 20), prefetched=st.integers(0, 20))

@@ -11,7 +11,7 @@ import pytest
 from fdbqueue.errors import OperationTimedOut
 from fdbqueue.web import server_sent_events
 from fdbqueue.web.server_sent_events import CHANGED, END, MAX_BEHIND, Feed, event
-from fdbqueue.web.watcher import Change, Notify, Watcher
+from fdbqueue.web.watcher import Notify, QueueChange, Watcher
 from tests.patience import DEADLINE
 
 
@@ -27,7 +27,7 @@ class Told:
 
     def tell(self, *names: str, everything: bool = False) -> None:
         for notify in self.followers:
-            notify(Change(frozenset(names), everything))
+            notify(QueueChange(frozenset(names), everything))
 
 
 class Site:

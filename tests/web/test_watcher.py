@@ -14,7 +14,7 @@ from fdbqueue import Queue, fdb
 from fdbqueue.queue import overview
 from fdbqueue.web import application, watcher
 from fdbqueue.web.site import rate
-from fdbqueue.web.watcher import Change, Watcher
+from fdbqueue.web.watcher import QueueChange, Watcher
 from tests.patience import DEADLINE, eventually
 from tests.web.serving import events, serving
 
@@ -23,15 +23,15 @@ class Viewer:
     """Gathers what it is told."""
 
     def __init__(self) -> None:
-        self.changes: list[Change] = []
+        self.changes: list[QueueChange] = []
         self._told = threading.Condition()
 
-    def note(self, change: Change) -> None:
+    def note(self, change: QueueChange) -> None:
         with self._told:
             self.changes.append(change)
             self._told.notify_all()
 
-    def wait(self, true: Callable[[Change], bool]) -> None:
+    def wait(self, true: Callable[[QueueChange], bool]) -> None:
         """Wait for a change, and forget those up to it."""
 
         def found() -> bool:

@@ -288,12 +288,12 @@ def passes_cursors_blindly() -> None:
 @mutant
 def knows_options_blindly() -> None:
     """What is known of a queue is not checked against a change of its options: META."""
-    known, read = catalogue.Entry.scope, catalogue.Entry._scope
+    known, read = catalogue.CachedScope.scope, catalogue.CachedScope._scope
 
-    def scope(entry: catalogue.Entry, tr: fdb.Transaction, *given: Any) -> Any:
+    def scope(entry: catalogue.CachedScope, tr: fdb.Transaction, *given: Any) -> Any:
         return _without_conflicts(lambda tr: known(entry, tr, *given))(tr)
 
-    def blind_read(entry: catalogue.Entry, tr: fdb.Transaction) -> Any:
+    def blind_read(entry: catalogue.CachedScope, tr: fdb.Transaction) -> Any:
         vars(tr)["get"] = tr.snapshot.get
         try:
             return read(entry, tr)
@@ -322,7 +322,7 @@ def ticks_twice() -> None:
     """One tick in ten comes again."""
     step = schedules.step
 
-    def again(timing: Any, catch_up: Any, due_ms: int, now_ms: int) -> schedules.Step:
+    def again(timing: Any, catch_up: Any, due_ms: int, now_ms: int) -> schedules.TickStep:
         found = step(timing, catch_up, due_ms, now_ms)
         return found._replace(next_ms=due_ms) if world.random.random() < 0.1 else found
 

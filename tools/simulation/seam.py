@@ -117,8 +117,8 @@ class Seam:
         vars(helpers)["Helper"].start = _start
         timers, scheduler = engine_timers.timers, self.scheduler
 
-        def call_at(when: float, function: Callable[[], object]) -> engine_timers.Call:
-            call = engine_timers.Call(timers, function)
+        def call_at(when: float, function: Callable[[], object]) -> engine_timers.TimedCall:
+            call = engine_timers.TimedCall(timers, function)
 
             def make() -> None:
                 wanted, call.function = call.function, None

@@ -27,14 +27,14 @@ from ...errors import InvalidInput, QueueError
 from ...store.binding import FAILURES
 from .. import terminal
 from . import csv_lines
-from .json_lines import Batch, Place, Reader, arriving
+from .json_lines import InputPlace, LineBatch, LineReader, arriving
 
 INTERRUPTED_SECONDS = 5.0
 """How long an interrupted import waits for its running transaction."""
 
 
 @dataclass(slots=True)
-class Progress:
+class ImportProgress:
     """The progress of an import."""
 
     messages: int = 0
@@ -53,14 +53,14 @@ def run(
     given: fdbqueue.NewMessage,
     resume: str | None,
     as_csv: bool,
-) -> Progress:
+) -> ImportProgress:
     """Enqueue the messages on standard input, batch by batch."""
     options = queue.options(db)
     options.level(given.priority)
     stream = sys.stdin.buffer
     size = None if as_csv else _size(stream)
     lines = csv_lines.converted(arriving(stream)) if as_csv else arriving(stream)
-    reader = Reader(
+    reader = LineReader(
         options,
         given,
         lines,
@@ -68,7 +68,7 @@ def run(
         serializer=queue._serializer,
         typed=as_csv,
     )
-    done = Progress()
+    done = ImportProgress()
     started = time.monotonic()
     if resume is None:
         _batches(reader, size, done, lambda batch: queue.enqueue_many(db, batch.messages).new)
@@ -112,7 +112,7 @@ def _state_file(path: str, queue: str) -> Iterator[tuple[BinaryIO, dict[str, Any
             try:
                 stored = json.loads(text)
                 state = {name: stored[name] for name in state}
-                Place(*(state["done"] or ()))
+                InputPlace(*(state["done"] or ()))
             except (ValueError, KeyError, TypeError):
                 raise problem("not a state file of an import") from None
         if state["queue"] != queue:
@@ -133,9 +133,9 @@ def _resume(
     queue: fdbqueue.Queue,
     file: BinaryIO,
     state: dict[str, Any],
-    reader: Reader,
+    reader: LineReader,
     size: int | None,
-    done: Progress,
+    done: ImportProgress,
 ) -> int:
     """Enqueue the rest of an import, storing the place of each batch together with it.
 
@@ -144,7 +144,7 @@ def _resume(
     source = queue.streams.importer(state["import"])
     stored = source.place(db)
     try:
-        since = Place.parse(stored) if stored else Place(*(state["done"] or ()))
+        since = InputPlace.parse(stored) if stored else InputPlace(*(state["done"] or ()))
     except ValueError:
         raise terminal.CommandError(
             f"import {state['import']} has a place that cannot be read", 1
@@ -157,7 +157,7 @@ def _resume(
         terminal.note(f"resuming after {terminal.count(since.lines, 'line')}")
     place = since
 
-    def put(batch: Batch) -> int:
+    def put(batch: LineBatch) -> int:
         nonlocal stored, place
         following = batch.until.pack()
         ids = source.enqueue(db, batch.messages, since=stored, until=following)
@@ -172,13 +172,13 @@ def _resume(
 
 
 def _batches(
-    reader: Reader,
+    reader: LineReader,
     size: int | None,
-    done: Progress,
-    put: Callable[[Batch], int],
+    done: ImportProgress,
+    put: Callable[[LineBatch], int],
 ) -> None:
     """Enqueue batch by batch, reading the next one at the same time."""
-    under_way: tuple[Batch, Future[int]] | None = None
+    under_way: tuple[LineBatch, Future[int]] | None = None
 
     def settle() -> None:
         nonlocal under_way
@@ -215,7 +215,7 @@ def _batches(
         raise terminal.CommandError(f"interrupted; at least {known} enqueued", 130) from None
 
 
-def _start(put: Callable[[Batch], int], batch: Batch) -> Future[int]:
+def _start(put: Callable[[LineBatch], int], batch: LineBatch) -> Future[int]:
     """Enqueue a batch in a daemon thread, which never delays the end of the process."""
     future: Future[int] = Future()
 

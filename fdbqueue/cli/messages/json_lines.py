@@ -56,7 +56,7 @@ class BadLine(InvalidInput):
     text = "line {number:,}: {problem}"
 
 
-class Place(Struct, frozen=True):
+class InputPlace(Struct, frozen=True):
     """A position in the input: the number, size and digest of the lines before it."""
 
     lines: int = 0
@@ -64,7 +64,7 @@ class Place(Struct, frozen=True):
     sha256: str = ""
 
     @classmethod
-    def parse(cls, stored: bytes) -> Place:
+    def parse(cls, stored: bytes) -> InputPlace:
         """Decode a place; empty bytes are the beginning. Raises ``ValueError``."""
         if not stored:
             return cls()
@@ -80,10 +80,10 @@ class Place(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Batch:
+class LineBatch:
     """Messages of consecutive lines, the number of each line, and the place after them."""
 
-    until: Place = field(default_factory=Place)
+    until: InputPlace = field(default_factory=InputPlace)
     messages: list[NewMessage] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     size: int = 0
@@ -94,7 +94,7 @@ class Batch:
         return bool(self.messages) and (large or len(self.messages) == MAX_BATCH)
 
 
-class Reader:
+class LineReader:
     """Turns lines into messages.
 
     lines: in lists of those that have arrived together, as from ``arriving``.
@@ -127,12 +127,12 @@ class Reader:
             self._digest = hashlib.sha256()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> InputPlace:
         """The place after the lines that were read."""
         digest = self._digest.hexdigest() if self._digest and self._lines else ""
-        return Place(self._lines, self._size, digest)
+        return InputPlace(self._lines, self._size, digest)
 
-    def skip(self, since: Place) -> bool:
+    def skip(self, since: InputPlace) -> bool:
         """Skip the input before a place; returns whether it is unchanged."""
         while self._size < since.size and (lines := next(self._arriving, None)):
             left = deque(lines)
@@ -141,21 +141,21 @@ class Reader:
             self._arriving = chain([[*left]], self._arriving)
         return self.place == since
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[LineBatch]:
         """Batches that fit in a transaction, as soon as their lines have arrived.
 
         Raises ``BadLine`` for a line that is not a message. If the queue rejects a message,
         ``blame`` finds its line.
         """
         for lines in self._arriving:
-            batch = Batch()
+            batch = LineBatch()
             for line in lines:
                 for n, message in enumerate(self._messages(line)):
                     # A resumable batch ends with a whole line.
                     if batch.full(message) and not (n and self._digest):
                         batch.until = self.place
                         yield batch
-                        batch = Batch()
+                        batch = LineBatch()
                     batch.messages.append(message)
                     batch.numbers.append(self._lines + 1)
                     batch.size += len(message.payload)
@@ -164,7 +164,7 @@ class Reader:
                 batch.until = self.place
                 yield batch
 
-    def blame(self, batch: Batch) -> None:
+    def blame(self, batch: LineBatch) -> None:
         """Raise ``BadLine`` for the first message of a batch that the queue rejects."""
         from fdbqueue.queue.validation import draft
 

@@ -126,7 +126,7 @@ def find(
         _print_all(kind, found(), empty)
 
 
-def _print_all(kind: Kind, messages: Iterator[Found], empty: str) -> None:
+def _print_all(kind: ListedState, messages: Iterator[Found], empty: str) -> None:
     shown = False
     while batch := [*islice(messages, BATCH)]:
         print("\n".join(_view(kind, batch, empty).lines(terminal.width())))
@@ -136,7 +136,9 @@ def _print_all(kind: Kind, messages: Iterator[Found], empty: str) -> None:
         terminal.note(empty)
 
 
-def _view(kind: Kind, found: Sequence[Found], empty: str, more: str | None = None) -> listings.View:
+def _view(
+    kind: ListedState, found: Sequence[Found], empty: str, more: str | None = None
+) -> listings.View:
     return listings.table(*kind.table(found), [*map(kind.json, found)], empty, more)
 
 
@@ -190,7 +192,7 @@ def _dead(
         after = page[-1].id
 
 
-class Kind(Struct, frozen=True):
+class ListedState(Struct, frozen=True):
     """How messages of a state are read and shown."""
 
     noun: str
@@ -304,8 +306,8 @@ def _headers(headers: fdbqueue.Headers) -> str:
     return _excerpt(text)
 
 
-def _kind_of_waiting(state: str) -> Kind:
-    return Kind(
+def _kind_of_waiting(state: str) -> ListedState:
+    return ListedState(
         f"{state} message",
         waiting,
         lambda each: each.message,
@@ -314,8 +316,8 @@ def _kind_of_waiting(state: str) -> Kind:
     )
 
 
-KINDS: dict[str | None, Kind] = {
-    None: Kind(
+KINDS: dict[str | None, ListedState] = {
+    None: ListedState(
         "message",
         _any,
         lambda each: replace(each.message, death=each.death or each.message.death),
@@ -323,7 +325,7 @@ KINDS: dict[str | None, Kind] = {
         json_schema.state_json,
     ),
     **{each: _kind_of_waiting(each) for each in ("ready", "waiting", "retrying", "scheduled")},
-    "leased": Kind(
+    "leased": ListedState(
         "leased message",
         _leased,
         lambda each: each.delivery.message,
@@ -331,7 +333,7 @@ KINDS: dict[str | None, Kind] = {
         json_schema.lease_json,
         lambda each: each.delivery.token.hex(),
     ),
-    "dead": Kind(
+    "dead": ListedState(
         "dead letter",
         _dead,
         lambda each: replace(each.message, death=each.death),

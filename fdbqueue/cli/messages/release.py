@@ -10,7 +10,7 @@ from typer import Argument, Option
 import fdbqueue
 
 from .. import context, durations, terminal
-from ..parameters import Change, QueueName, grouped
+from ..parameters import ChangeOptions, QueueName, grouped
 
 BATCH = 100
 """Deliveries settled in one transaction."""
@@ -35,7 +35,7 @@ def release(
         Option(metavar="TEXT", help="Count the attempt as failed, with this error."),
     ] = None,
     *,
-    change: Change,
+    change: ChangeOptions,
 ) -> None:
     """Return leased messages to the queue: take them away from their consumers.
 

@@ -15,7 +15,7 @@ import fdbqueue
 from fdbqueue.values.states import State
 
 from .. import context, durations, listings, terminal
-from ..parameters import Change, QueueName, complete_queue, grouped, queue_option
+from ..parameters import ChangeOptions, QueueName, complete_queue, grouped, queue_option
 from ..streams.columns import HeaderColumns, Schema
 from .filters import Filters, Wanted
 
@@ -49,7 +49,7 @@ Target = Annotated[
 
 
 @dataclass
-class Part:
+class QueuePart:
     """The messages of one queue that a command changes.
 
     ids: their states, by id; empty if they are those that are ``wanted`` in ``states``. told: is
@@ -76,7 +76,7 @@ class Part:
         return verb(self.db, match=self.wanted, states=states or self.states, progress=told).taken
 
 
-class Verb(Struct, frozen=True):
+class Command(Struct, frozen=True):
     """What a command does. states: those it may take; usual: those it takes unless told otherwise.
 
     asks: whether it asks for confirmation also where messages are given by id. told: what it has to
@@ -87,7 +87,7 @@ class Verb(Struct, frozen=True):
     done: str
     states: Sequence[str]
     usual: Sequence[str]
-    run: Callable[[Part], int]
+    run: Callable[[QueuePart], int]
     asks: bool = True
     target: str | None = None
     told: Mapping[str, list[str]] = {}
@@ -97,7 +97,7 @@ class Verb(Struct, frozen=True):
 
 
 @grouped
-def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -> None:
+def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOptions) -> None:
     """Remove messages before they are delivered, and cancel those that are being handled.
 
     A message that is being handled is never delivered again, and its handler can see that; it ends
@@ -112,7 +112,7 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) 
     """
     running: list[str] = []
 
-    def run(part: Part) -> int:
+    def run(part: QueuePart) -> int:
         queue, db = part.queue, part.db
         leased = [each for each, state in part.ids.items() if state == "leased"]
         if not part.ids and "leased" in part.states:
@@ -123,7 +123,7 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) 
         return len(running) + (part.change(queue.cancel, waiting) if waiting else 0)
 
     states = (*COMING, *LATER, "leased")
-    verb = Verb("cancel", "cancelled", states, states, run, told={"running": running})
+    verb = Command("cancel", "cancelled", states, states, run, told={"running": running})
     _change(verb, name, ids, choice, change)
     if running and not change.as_json:
         terminal.note(
@@ -149,7 +149,7 @@ def edit(
     ] = None,
     *,
     choice: Choice,
-    change: Change,
+    change: ChangeOptions,
 ) -> None:
     """Change the priority or time of waiting messages.
 
@@ -167,11 +167,11 @@ def edit(
         raise terminal.CommandError("nothing to change: give --priority, --delay or --at")
     moment = None if at is None else durations.instant(at)
 
-    def run(part: Part) -> int:
+    def run(part: QueuePart) -> int:
         return part.change(partial(part.queue.edit, priority=priority, delay=delay, at=moment))
 
     states = (*COMING, *LATER)
-    _change(Verb("edit", "edited", states, states, run, asks=False), name, ids, choice, change)
+    _change(Command("edit", "edited", states, states, run, asks=False), name, ids, choice, change)
 
 
 @grouped
@@ -189,7 +189,7 @@ def retry(
     ] = None,
     schema: Schema = None,
     header_columns: HeaderColumns = None,
-    change: Change,
+    change: ChangeOptions,
 ) -> None:
     """Deliver dead letters again, or those at once that come later.
 
@@ -224,7 +224,7 @@ def retry(
         raise terminal.CommandError("--schema and --header-columns are for --where")
     began = time.monotonic()
 
-    def run(part: Part) -> int:
+    def run(part: QueuePart) -> int:
         told = part.told
 
         def paced(retried: int) -> None:
@@ -236,12 +236,12 @@ def retry(
         at_once = None if rate is None else max(1, min(BATCH, int(rate / 10)))
         return part.change(partial(part.queue.retry, at_once=at_once))
 
-    verb = Verb("retry", "retried", ("dead", *LATER), ("dead",), run, asks=False)
+    verb = Command("retry", "retried", ("dead", *LATER), ("dead",), run, asks=False)
     _change(verb, name, ids, choice, change)
 
 
 @grouped
-def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -> None:
+def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOptions) -> None:
     """Remove messages for good; they are not delivered. Leased messages stay with their consumers.
 
     Choose by ID, with filters, or with --all; --state is any but leased, by default ready and
@@ -256,15 +256,15 @@ def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: Change) -
       fdbq message purge orders 05-000000000001-83ca4e58174f03bb --yes
     """
 
-    def run(part: Part) -> int:
+    def run(part: QueuePart) -> int:
         return part.change(part.queue.purge)
 
-    _change(Verb("purge", "purged", WHOLE, COMING, run), name, ids, choice, change)
+    _change(Command("purge", "purged", WHOLE, COMING, run), name, ids, choice, change)
 
 
 @grouped
 def move(
-    name: QueueName, target: Target, ids: Ids = None, *, choice: Choice, change: Change
+    name: QueueName, target: Target, ids: Ids = None, *, choice: Choice, change: ChangeOptions
 ) -> None:
     """Move messages to another queue.
 
@@ -280,16 +280,16 @@ def move(
       fdbq message move orders parked 05-000000000001-83ca4e58174f03bb --yes
     """
 
-    def run(part: Part) -> int:
+    def run(part: QueuePart) -> int:
         return part.change(partial(part.queue.move, target=target))
 
-    verb = Verb("move", "moved", WHOLE, COMING, run, target=target)
+    verb = Command("move", "moved", WHOLE, COMING, run, target=target)
     _change(verb, name, ids, choice, change)
 
 
 @grouped
 def copy(
-    name: QueueName, target: Target, ids: Ids = None, *, choice: Choice, change: Change
+    name: QueueName, target: Target, ids: Ids = None, *, choice: Choice, change: ChangeOptions
 ) -> None:
     """Copy messages to another queue. The originals stay as they are.
 
@@ -302,10 +302,10 @@ def copy(
       fdbq message copy orders orders-test --match "priority > 6" --yes
     """
 
-    def run(part: Part) -> int:
+    def run(part: QueuePart) -> int:
         return part.change(partial(part.queue.copy, target=target))
 
-    verb = Verb("copy", "copied", WHOLE, COMING, run, asks=False, target=target)
+    verb = Command("copy", "copied", WHOLE, COMING, run, asks=False, target=target)
     _change(verb, name, ids, choice, change)
 
 
@@ -316,7 +316,7 @@ def _leased(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> Iterable[fdbque
 
 
 def _change(
-    verb: Verb, name: str, given: Sequence[str] | None, choice: Choice, change: Change
+    verb: Command, name: str, given: Sequence[str] | None, choice: Choice, change: ChangeOptions
 ) -> None:
     """Find the messages, ask the user, change them, and print how many."""
     ids = [*dict.fromkeys(given or [])]
@@ -349,7 +349,7 @@ def _change(
             changed = dict.fromkeys(found, 0)
             for queue in queues:
                 told = partial(_further, update, sum(changed.values()))
-                part = Part(db, queue, known, wanted, states, told)
+                part = QueuePart(db, queue, known, wanted, states, told)
                 changed[queue.name] = verb.run(part)
     missed = [each for each in ids if each not in known]
     _print(verb, change, changed, missed if ids else None)
@@ -374,7 +374,7 @@ def _change(
         raise terminal.CommandError(f"no {' or '.join(states)} message of {of} matches", 1)
 
 
-def _chosen(verb: Verb, ids: Sequence[str], choice: Choice) -> Sequence[str]:
+def _chosen(verb: Command, ids: Sequence[str], choice: Choice) -> Sequence[str]:
     """The states in which messages are chosen; raises ``CommandError`` unless it is clear which."""
     if sum((bool(ids), choice.given, choice.every)) != 1:
         raise terminal.CommandError(
@@ -394,7 +394,7 @@ def _chosen(verb: Verb, ids: Sequence[str], choice: Choice) -> Sequence[str]:
 
 
 def _print(
-    verb: Verb, change: Change, changed: Mapping[str, int], missed: Sequence[str] | None
+    verb: Command, change: ChangeOptions, changed: Mapping[str, int], missed: Sequence[str] | None
 ) -> None:
     """Print how many messages of each queue are done. missed: ids that are none of theirs, if they
     were given by id."""
@@ -444,5 +444,5 @@ def _count(
         depth = queue.depth(db)
         return sum(int(getattr(depth, state)) for state in states)
     with terminal.progress("messages matched") as update:
-        part = Part(db, queue, {}, wanted, states, update)
+        part = QueuePart(db, queue, {}, wanted, states, update)
         return part.change(queue.count)

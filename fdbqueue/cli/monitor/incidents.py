@@ -17,7 +17,7 @@ from .findings import PROBLEM, WARNING, Finding
 if TYPE_CHECKING:
     from fdbqueue.schema.consumers import Running, Work
 
-    from ..queues.queue_list import Backlog
+    from ..queues.queue_list import WaitingMessages
 
 SILENT_MS, MISSED_MS = 12_000, 6_500
 """How long a process may give no sign of life, which it does every 5 s; and how long one of which
@@ -69,7 +69,7 @@ class Scene(Struct, frozen=True):
     works: Sequence[tuple[str, Work]] = ()
     errors: Sequence[tuple[str, int]] = ()
     deadly: Sequence[tuple[str, int, str]] = ()
-    held: Sequence[Backlog] = ()
+    held: Sequence[WaitingMessages] = ()
     last_ms: int | None = None
     late: Sequence[tuple[str, int]] = ()
     groups: Sequence[Group] = ()

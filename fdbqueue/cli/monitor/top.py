@@ -23,7 +23,7 @@ COLUMNS = ("queue", *STATES, "in/s", "out/s", "oldest")
 RIGHT = ("in/s", "out/s", "oldest")
 
 
-class Look(Struct, frozen=True):
+class QueuesAt(Struct, frozen=True):
     """All queues at one time, by the monotonic clock."""
 
     at: float
@@ -64,7 +64,7 @@ def top(
         return
 
 
-def _live(db: fdbqueue.fdb.Database, before: Look, interval: float) -> None:
+def _live(db: fdbqueue.fdb.Database, before: QueuesAt, interval: float) -> None:
     from rich.text import Text
 
     from ..screen import Screen
@@ -94,15 +94,15 @@ def _quits_within(seconds: float) -> bool:
     return False
 
 
-def _look(db: fdbqueue.fdb.Database) -> Look:
+def _look(db: fdbqueue.fdb.Database) -> QueuesAt:
     from fdbqueue.store import cluster_status
 
     found = [*queue_list.surveyed(db)]
     since, _ = queue_list.attended(db, found)
-    return Look(time.monotonic(), dict(found), since, cluster_status.conflicts(db))
+    return QueuesAt(time.monotonic(), dict(found), since, cluster_status.conflicts(db))
 
 
-def lines(before: Look, now: Look, store: str, width: int | None) -> list[str]:
+def lines(before: QueuesAt, now: QueuesAt, store: str, width: int | None) -> list[str]:
     """The store, totals, and a table of the queues, with the rates between two looks."""
     passed = now.at - before.at
     rows = []

@@ -10,7 +10,7 @@ import fdbqueue
 
 from ...errors import NotFound
 from .. import context, json_schema, listings, terminal
-from ..parameters import Change, ListOutput, Page, QueueName, grouped
+from ..parameters import ChangeOptions, ListOutput, PageOptions, QueueName, grouped
 
 if TYPE_CHECKING:
     from ...values.groups import Group
@@ -30,7 +30,7 @@ def list_(
     name: QueueName,
     group: Annotated[str | None, Argument(metavar="GROUP", help="Only this group.")] = None,
     *,
-    page: Page,
+    page: PageOptions,
     output: ListOutput,
 ) -> None:
     """List the groups of a queue and how far each has come, or one group.
@@ -91,7 +91,7 @@ def forget(
     name: QueueName,
     group: Annotated[str, Argument(metavar="GROUP", help="The name of the group.")],
     *,
-    change: Change,
+    change: ChangeOptions,
 ) -> None:
     """Forget a group. Its messages stay, and the message that would follow does not come.
 

@@ -19,10 +19,10 @@ from ...values.limits import (
 from .. import context, json_schema, listings, terminal
 from ..parameters import (
     AsJson,
-    Change,
+    ChangeOptions,
     ListOutput,
     Output,
-    Page,
+    PageOptions,
     grouped,
     pair,
     queue_option,
@@ -72,7 +72,7 @@ def _named(state: LimitState | KeyState, queue: str | None) -> str:
 
 @app.command("list")
 @grouped
-def list_(queue: OfQueue = None, *, page: Page, output: ListOutput) -> None:
+def list_(queue: OfQueue = None, *, page: PageOptions, output: ListOutput) -> None:
     """List the limits that are set, and those for which messages wait.
 
     With --queue, those of its keys: a key for which no message waits, and without limits of its
@@ -360,7 +360,7 @@ def resume(name: Name, queue: OfQueue = None, as_json: AsJson = False) -> None:
 
 @app.command()
 @grouped
-def delete(name: Name, queue: OfQueue = None, *, change: Change) -> None:
+def delete(name: Name, queue: OfQueue = None, *, change: ChangeOptions) -> None:
     """Delete a limit, a pause included.
 
     The messages of a shared one wait no more. For a key, the limits of its queue apply again.

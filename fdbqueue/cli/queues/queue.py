@@ -10,7 +10,7 @@ import fdbqueue
 from fdbqueue.values.options import QueueOptions, nested
 
 from .. import context, durations, listings, terminal
-from ..parameters import AsJson, Change, QueueName, QueueNames, grouped
+from ..parameters import AsJson, ChangeOptions, QueueName, QueueNames, grouped
 from . import queue_history, queue_list, queue_options
 
 app = Typer(
@@ -145,7 +145,7 @@ def resume(name: QueueName, as_json: AsJson = False) -> None:
 
 @app.command()
 @grouped
-def delete(names: QueueNames, *, change: Change) -> None:
+def delete(names: QueueNames, *, change: ChangeOptions) -> None:
     """Delete queues and everything in them.
 
     \b

@@ -191,7 +191,7 @@ def show(name: QueueName, *, output: Output) -> None:
     listings.show(look, output)
 
 
-class Backlog(Struct, frozen=True):
+class WaitingMessages(Struct, frozen=True):
     """Messages of a queue that wait for a key or a limit: for which, how many (of a limit, of its
     first thousand), and why. since_ms: for how long, without a break, in milliseconds. paused:
     whether the key or the limit is. last_ms: in how long its rate lets the last one come."""
@@ -204,7 +204,7 @@ class Backlog(Struct, frozen=True):
     last_ms: int | None = None
 
 
-def backlogs(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> list[Backlog]:
+def backlogs(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> list[WaitingMessages]:
     """What the messages of a queue wait for: the keys and limits for which the most wait."""
     now_ms = fdbqueue.Clock().wall_ms()
     keys = sorted(queue.keys.waiting(db, LOOKED_AT), key=lambda each: -each.waiting)[:SHOWN]
@@ -229,7 +229,7 @@ def _backlog(
     rate: str | None,
     paused: bool,
     now_ms: int,
-) -> Backlog:
+) -> WaitingMessages:
     from fdbqueue.values import rates
 
     from .limit import waits_for
@@ -240,7 +240,7 @@ def _backlog(
         last_ms = coming + (state.waiting - 1) * rates.parse(rate).interval_us // 1000
     since_ms = None if state.since_ms is None else now_ms - state.since_ms
     why = waits_for(state, now_ms)
-    return Backlog(json_schema.gate_text(gate), waiting, why, since_ms, paused, last_ms)
+    return WaitingMessages(json_schema.gate_text(gate), waiting, why, since_ms, paused, last_ms)
 
 
 def _fields(
@@ -248,7 +248,7 @@ def _fields(
     found: fdbqueue.queue.overview.Surveyed,
     staged: int,
     coming: float | None,
-    waits: Sequence[Backlog],
+    waits: Sequence[WaitingMessages],
     paused: str,
     producing: Sequence[str],
 ) -> listings.View:

@@ -12,10 +12,10 @@ from ...errors import NotFound
 from .. import context, durations, json_schema, listings, terminal
 from ..parameters import (
     AsJson,
-    Change,
+    ChangeOptions,
     ListOutput,
     Output,
-    Page,
+    PageOptions,
     QueueName,
     grouped,
     pair,
@@ -113,7 +113,7 @@ def set_(
 
 @app.command("list")
 @grouped
-def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
+def list_(name: QueueName, *, page: PageOptions, output: ListOutput) -> None:
     """List the schedules of a queue. Without --max, the first 100 are listed.
 
     \b
@@ -210,7 +210,7 @@ def run(name: QueueName, schedule: Name, as_json: AsJson = False) -> None:
 
 @app.command()
 @grouped
-def delete(name: QueueName, schedule: Name, *, change: Change) -> None:
+def delete(name: QueueName, schedule: Name, *, change: ChangeOptions) -> None:
     """Delete a schedule. Messages that it has enqueued stay.
 
     \b

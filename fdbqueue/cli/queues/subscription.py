@@ -10,10 +10,10 @@ from typer import Argument, Option, Typer
 from .. import context, json_schema, listings, terminal
 from ..parameters import (
     AsJson,
-    Change,
+    ChangeOptions,
     ListOutput,
     Match,
-    Page,
+    PageOptions,
     QueueName,
     SubscriptionName,
     grouped,
@@ -75,7 +75,7 @@ def create(
 
 @app.command("list")
 @grouped
-def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
+def list_(name: QueueName, *, page: PageOptions, output: ListOutput) -> None:
     """List the subscriptions of a queue, and how far each has come.
 
     That is the index of the last message that it has passed in each level.
@@ -147,7 +147,7 @@ def seek(
 
 @app.command()
 @grouped
-def delete(name: QueueName, subscription: SubscriptionName, *, change: Change) -> None:
+def delete(name: QueueName, subscription: SubscriptionName, *, change: ChangeOptions) -> None:
     """Delete a subscription and its position. Its messages and leases stay.
 
     \b

@@ -11,7 +11,7 @@ from typer import Argument
 import fdbqueue
 
 from .. import context, json_schema, listings, terminal
-from ..parameters import ListOutput, Page, complete_queue, grouped
+from ..parameters import ListOutput, PageOptions, complete_queue, grouped
 
 STALE_SECONDS = 15.0
 """A process whose last heartbeat is older than this looks dead."""
@@ -28,7 +28,7 @@ def list_(
         ),
     ] = None,
     *,
-    page: Page,
+    page: PageOptions,
     output: ListOutput,
 ) -> None:
     """List the workers, their processes and handlers, and what each handles, since when.
@@ -110,7 +110,7 @@ def producing(
     ]
 
 
-def _processes(db: fdbqueue.fdb.Database, page: Page) -> listings.View:
+def _processes(db: fdbqueue.fdb.Database, page: PageOptions) -> listings.View:
     now_ms = fdbqueue.Clock().now_ms(db)
     every = [each for each in processes(db) if each.waits is None]
     named = [(f"{each.host}:{each.process}", each) for each in every]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .. import context, terminal
-from ..parameters import Change
+from ..parameters import ChangeOptions
 from . import spark_session
 
 
 def replay(
-    name: str, where: str, schema: str | None, header_columns: str | None, change: Change
+    name: str, where: str, schema: str | None, header_columns: str | None, change: ChangeOptions
 ) -> None:
     """Deliver dead letters again that match a condition, once the user has confirmed it."""
     db, queue = context.open_queue(name)

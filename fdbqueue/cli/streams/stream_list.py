@@ -10,7 +10,7 @@ from typer import Argument, Option
 import fdbqueue
 
 from .. import context, json_schema, listings, terminal
-from ..parameters import Change, ListOutput, Page, QueueName, grouped
+from ..parameters import ChangeOptions, ListOutput, PageOptions, QueueName, grouped
 
 if TYPE_CHECKING:
     from fdbqueue.messages.streams.undecided import Undecided
@@ -23,7 +23,7 @@ StreamName = Annotated[
 ]
 
 
-class Writer(Struct, frozen=True):
+class SinkProgress(Struct, frozen=True):
     """The progress of a sink, and the rows staged beyond it."""
 
     name: str
@@ -72,7 +72,7 @@ class Writer(Struct, frozen=True):
         }
 
 
-class Reader(Struct, frozen=True):
+class StreamPlans(Struct, frozen=True):
     """The plans of a stream that takes messages."""
 
     name: str
@@ -101,17 +101,17 @@ class Reader(Struct, frozen=True):
 
 def _streams(
     db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, name: str | None = None
-) -> list[Reader | Writer]:
+) -> list[StreamPlans | SinkProgress]:
     """The streams of a queue, or those of a name; raises ``CommandError`` if there is none."""
     from fdbqueue.messages.streams.undecided import Undecided
     from fdbqueue.schema.streams import SinkState
 
     known, staged = queue.streams.sinks(db), queue.streams.undecided(db)
-    found: list[Reader | Writer] = [
-        Writer(each, known.get(each, SinkState()), staged.get(each, Undecided()))
+    found: list[StreamPlans | SinkProgress] = [
+        SinkProgress(each, known.get(each, SinkState()), staged.get(each, Undecided()))
         for each in {*known, *staged}
     ]
-    found += [Reader(each.name, each) for each in queue.streams.plans.list(db)]
+    found += [StreamPlans(each.name, each) for each in queue.streams.plans.list(db)]
     found = sorted((s for s in found if name in (None, s.name)), key=lambda s: (s.name, str(s)))
     if name is not None and not found:
         raise terminal.CommandError(f"queue {queue.name!r} has no stream {name!r}", 1)
@@ -126,7 +126,7 @@ def list_(
         Option("--unfinished", help="Only those that have rows to enqueue, or hold messages."),
     ] = False,
     *,
-    page: Page,
+    page: PageOptions,
     output: ListOutput,
 ) -> None:
     """List the streams that write to a queue or read from it, and their latest batches.
@@ -160,7 +160,7 @@ def list_(
 
 
 @grouped
-def finish(name: QueueName, stream: StreamName, *, change: Change) -> None:
+def finish(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> None:
     """Finish what a stream has left: enqueue the rest of a write, or return what a reader holds.
 
     Each row of a write is enqueued once, even if the query continues at the same time. Return the
@@ -175,31 +175,31 @@ def finish(name: QueueName, stream: StreamName, *, change: Change) -> None:
     """
     db, queue = context.open_queue(name)
     for each in _streams(db, queue, stream):
-        done, left = ("released", each.left) if isinstance(each, Reader) else _rows_left(each)
+        done, left = ("released", each.left) if isinstance(each, StreamPlans) else _rows_left(each)
         if not change.dry_run:
             left = (
                 _returned(db, queue, each, change)
-                if isinstance(each, Reader)
+                if isinstance(each, StreamPlans)
                 else _rest(db, queue, each)
             )
-        noun = "message" if isinstance(each, Reader) else "row"
-        verb = "release" if isinstance(each, Reader) else "enqueue"
+        noun = "message" if isinstance(each, StreamPlans) else "row"
+        verb = "release" if isinstance(each, StreamPlans) else "enqueue"
         change.print_result(
             {"queue": name, "stream": stream, **change.counted(done, left)},
             f"{change.verb(verb, done)} {terminal.count(left, noun)} of stream {stream}",
         )
-        if isinstance(each, Writer) and each.staged.rows:
+        if isinstance(each, SinkProgress) and each.staged.rows:
             terminal.note(
                 f"{terminal.count(each.staged.rows, 'row')} remain staged: repeat the write that "
                 "staged them, because only that write can tell which of them count"
             )
 
 
-def _rows_left(writer: Writer) -> tuple[str, int]:
+def _rows_left(writer: SinkProgress) -> tuple[str, int]:
     return "enqueued", writer.state.rows - writer.state.published
 
 
-def _rest(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, writer: Writer) -> int:
+def _rest(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, writer: SinkProgress) -> int:
     """Enqueue the rest of a batch; returns how many rows."""
     before = writer.state.published
     with terminal.progress("rows enqueued", writer.state.rows) as update:
@@ -211,7 +211,7 @@ def _rest(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, writer: Writer) -> i
 
 
 def _returned(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, reader: Reader, change: Change
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, reader: StreamPlans, change: ChangeOptions
 ) -> int:
     """Return what a reader holds, once the user has confirmed it; returns how many messages."""
     messages = f"{terminal.count(reader.left, 'message')} of queue {queue.name!r}"
@@ -221,7 +221,7 @@ def _returned(
 
 
 @grouped
-def forget(name: QueueName, stream: StreamName, *, change: Change) -> None:
+def forget(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> None:
     """Forget a stream: remove the staged rows of a write, or return what a reader holds.
 
     A write with the same name then starts from scratch and enqueues every row again; so does a
@@ -234,7 +234,7 @@ def forget(name: QueueName, stream: StreamName, *, change: Change) -> None:
     db, queue = context.open_queue(name)
     for each in _streams(db, queue, stream):
         left = each.left
-        if isinstance(each, Reader):
+        if isinstance(each, StreamPlans):
             what = {"released": left}
             told = f"{terminal.count(left, 'message')} that it holds"
             if not change.dry_run:

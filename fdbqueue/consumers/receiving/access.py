@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...messages.run import Held
-from ...schema.catalogue import Entry
+from ...schema.catalogue import CachedScope
 from ...schema.consumers import Request
 from ...schema.keys import OnceKeys
 from ...store import tasks, world
@@ -23,7 +23,7 @@ Outcome = Sequence[Delivery] | Ticket | None
 """
 
 
-class Call:
+class ReceiveCall:
     """What one thread asks for, and what it is given once that is done.
 
     turn: set once it is done, or it is the thread's turn to ask. leads: whether the thread then
@@ -86,7 +86,7 @@ class Access:
     )
 
     def __init__(
-        self, entry: Entry, supply: Supply | None = None, once: OnceKeys | None = None
+        self, entry: CachedScope, supply: Supply | None = None, once: OnceKeys | None = None
     ) -> None:
         self.entry = entry
         self.keys = entry.keys
@@ -112,7 +112,7 @@ class Access:
         self.lead: bytes | None = None
         self.mutex = world.Lock()
         self.taken = False
-        self.calls: list[Call] = []
+        self.calls: list[ReceiveCall] = []
         self.shared: dict[object, Any] = {}
 
     @staticmethod

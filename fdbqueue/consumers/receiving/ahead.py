@@ -26,7 +26,7 @@ class Ahead:
 
     def __init__(self, tr: fdb.Transaction, access: Access, *, crowded: bool) -> None:
         self._tr, self._access = tr, access
-        self._queued: line.Reads | None = None
+        self._queued: line.LineReads | None = None
         self._agenda: fdb.FDBRange | None = None
         self._line: fdb.Key | None = None
         self._expiry: fdb.Key | None = None
@@ -54,7 +54,7 @@ class Ahead:
             self._line = self._expiry = self.first
         return self._expiry
 
-    def _reads(self, *, first: bool) -> line.Reads | None:
+    def _reads(self, *, first: bool) -> line.LineReads | None:
         """Those of the line; None if there is none."""
         if self._queued is None:
             self._look()
@@ -79,10 +79,10 @@ class Ahead:
             leader.leave_expired(self._tr, self._access.line)
         return stands
 
-    def due(self, scope: Scope) -> promotion.Reads | None:
+    def due(self, scope: Scope) -> promotion.DueReads | None:
         """The reads of what is due; None if nothing is."""
         tr, keys, expiry = self._tr, scope.keys, self._look().value
-        coming = None if self._agenda is None else agenda.Reads(tr, scope, self._agenda)
+        coming = None if self._agenda is None else agenda.AgendaReads(tr, scope, self._agenda)
         self._access.busy = self._queued is not None or (coming is not None and coming.some)
         if (coming is not None and coming.over(scope.now_ms(tr))) or (
             expiry < keys.expiry.end
@@ -91,5 +91,7 @@ class Ahead:
                 or (scope.strays is not None and scope.strays.next < world.monotonic())
             )
         ):
-            return promotion.Reads(lease_expiry.reads(tr, scope), coming or agenda.Reads(tr, scope))
+            return promotion.DueReads(
+                lease_expiry.reads(tr, scope), coming or agenda.AgendaReads(tr, scope)
+            )
         return None

@@ -15,14 +15,14 @@ from ...store import world
 from ...store.binding import FAILURES
 from ..line import Ticket
 from . import try_receive
-from .access import Access, Call, Outcome
+from .access import Access, Outcome, ReceiveCall
 from .waiting import withdraw
 
 MAX_GATHERED = 100
 """Messages that calls may want together."""
 
 
-def ask(access: Access, call: Call) -> Outcome:
+def ask(access: Access, call: ReceiveCall) -> Outcome:
     """What a call is given, whose thread has found that another one had the turn."""
     with access.mutex:
         access.calls.append(call)
@@ -44,7 +44,7 @@ def ask(access: Access, call: Call) -> Outcome:
     return call.outcome
 
 
-def ask_together(access: Access, calls: Sequence[Call]) -> bool:
+def ask_together(access: Access, calls: Sequence[ReceiveCall]) -> bool:
     """Ask for several calls of one caller in one transaction; False if that is not possible now."""
     with access.mutex:
         if access.taken:
@@ -65,7 +65,7 @@ def pass_on(access: Access) -> None:
             access.calls.pop(0).turn.set()
 
 
-def _lead(access: Access, call: Call) -> None:
+def _lead(access: Access, call: ReceiveCall) -> None:
     group = [call]
     try:
         call.leads = True
@@ -89,9 +89,9 @@ def _lead(access: Access, call: Call) -> None:
         pass_on(access)
 
 
-def _gather(access: Access, call: Call) -> list[Call]:
+def _gather(access: Access, call: ReceiveCall) -> list[ReceiveCall]:
     """The calls behind one that fit in its transaction."""
-    room, found = MAX_GATHERED - call.request.max_messages, list[Call]()
+    room, found = MAX_GATHERED - call.request.max_messages, list[ReceiveCall]()
     with access.mutex:
         while access.calls and access.calls[0].db is call.db:
             room -= access.calls[0].request.max_messages
@@ -101,7 +101,7 @@ def _gather(access: Access, call: Call) -> list[Call]:
     return found
 
 
-def _ask_alone(access: Access, call: Call) -> None:
+def _ask_alone(access: Access, call: ReceiveCall) -> None:
     try:
         (call.outcome,) = try_receive.ask(call.db, access, [call.request], call.ack) or [None]
     except (QueueError, *FAILURES) as error:
@@ -109,7 +109,7 @@ def _ask_alone(access: Access, call: Call) -> None:
     call.done = True
 
 
-def _ask_together(access: Access, group: Sequence[Call]) -> bool:
+def _ask_together(access: Access, group: Sequence[ReceiveCall]) -> bool:
     """Ask for several calls; False if one of them cannot be answered together with the others."""
     requests = [one.request for one in group]
     ack = [delivery for one in group for delivery in one.ack]
@@ -126,7 +126,7 @@ def _ask_together(access: Access, group: Sequence[Call]) -> bool:
     return True
 
 
-def _leave(access: Access, call: Call) -> bool:
+def _leave(access: Access, call: ReceiveCall) -> bool:
     """Take back a call that nobody has begun."""
     with access.mutex:
         if call in access.calls:
@@ -135,7 +135,7 @@ def _leave(access: Access, call: Call) -> bool:
     return False
 
 
-def _give_up(access: Access, call: Call) -> None:
+def _give_up(access: Access, call: ReceiveCall) -> None:
     """Interrupted in the turn, or while another thread asks: leave nothing behind."""
     call.turn.wait()
     if not call.done:

@@ -14,7 +14,7 @@ from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Ticket
 from . import gathering, shared_request
-from .access import Access, Call, Outcome
+from .access import Access, Outcome, ReceiveCall
 from .try_receive import ask, attempt
 from .waiting import collect
 
@@ -51,7 +51,7 @@ def receive(
             with access.mutex:
                 another, access.taken = access.taken, True
             if another:
-                outcome = gathering.ask(access, Call(db, request, settles))
+                outcome = gathering.ask(access, ReceiveCall(db, request, settles))
             else:
                 (outcome,) = ask(db, access, [request], settles) or [None]
         finally:

@@ -22,13 +22,13 @@ MAX_ROUNDS, MAX_ALONE = 32, 8
 before the line ends."""
 
 
-class Reads(NamedTuple):
+class LeaderReads(NamedTuple):
     """The reads of a leader that was away, issued and not awaited, and the claim of its lead."""
 
     lead: bytes
     led: fdb.Value
     leader: fdb.Value
-    round: fulfilment.Reads
+    round: fulfilment.RoundReads
 
 
 def asks(access: Access) -> None:
@@ -47,7 +47,7 @@ def spares(access: Access) -> bool:
     )
 
 
-def reads(tr: fdb.Transaction, access: Access, wanted: int) -> Reads | None:
+def reads(tr: fdb.Transaction, access: Access, wanted: int) -> LeaderReads | None:
     """Issue the reads of a round, with a conflict on the lead; None if the caller does not lead.
 
     wanted: how many messages it wants itself.
@@ -59,7 +59,7 @@ def reads(tr: fdb.Transaction, access: Access, wanted: int) -> Reads | None:
         return None
     line, access.expected = access.line, max(access.expected, wanted)
     round_ = fulfilment.reads(tr, access.supply, access.expected)
-    return Reads(lead, tr.snapshot.get(line.led), tr.get(line.leader), round_)
+    return LeaderReads(lead, tr.snapshot.get(line.led), tr.get(line.leader), round_)
 
 
 def serve(
@@ -67,7 +67,7 @@ def serve(
     access: Access,
     scope: Scope,
     own: Sequence[Waiter],
-    issued: Reads,
+    issued: LeaderReads,
 ) -> list[Outcome] | None:
     """Serve the line, and the caller's own requests behind all others; pass the lead on.
 

@@ -20,14 +20,14 @@ from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ..line import Ticket
 from . import gathering
-from .access import Access, Call, Outcome
+from .access import Access, Outcome, ReceiveCall
 from .try_receive import give_back
 from .waiting import collect, withdraw
 
 Asks = Callable[[], Sequence[Delivery]]
 
 
-class _Waiter:
+class _WaitingTask:
     """A task that waits, and what it is given."""
 
     __slots__ = ("error", "found", "given")
@@ -38,7 +38,7 @@ class _Waiter:
         self.error: BaseException | None = None
 
 
-class Shared:
+class SharedRequest:
     """The tasks of one loop that want the same, in the order in which they came.
 
     ask: waits for one message, as long as it takes.
@@ -52,7 +52,7 @@ class Shared:
         self._access = access
         self._request = request
         self._ask = ask
-        self._waiters: deque[_Waiter] = deque()
+        self._waiters: deque[_WaitingTask] = deque()
         self._stop: Callable[[], object] | None = None
         """Ends the feeder, if there is one."""
         self._ended = tasks.Event()
@@ -60,7 +60,7 @@ class Shared:
 
     def receive(self, task: tasks.Task, deadline: float) -> Sequence[Delivery]:
         """What the task is given; nothing if the time is over."""
-        mine = _Waiter()
+        mine = _WaitingTask()
         self._waiters.append(mine)
         if self._stop is None:
             self._begin(task)
@@ -76,7 +76,7 @@ class Shared:
             raise mine.error
         return mine.found
 
-    def _leave(self, mine: _Waiter) -> None:
+    def _leave(self, mine: _WaitingTask) -> None:
         """Wait no longer; the last one waits until the feeder has left the line."""
         if not mine.given.is_set():
             self._waiters.remove(mine)
@@ -123,7 +123,7 @@ class Shared:
 
     def _ask_for(self, count: int) -> int:
         """Ask for so many tasks at once; returns how many were given a message."""
-        calls = [Call(self._db, self._request) for _ in range(count)]
+        calls = [ReceiveCall(self._db, self._request) for _ in range(count)]
         if not gathering.ask_together(self._access, calls):
             return self._give(self._ask())
         if calls[0].error is not None:
@@ -182,6 +182,6 @@ def receive(
         return found
     shared = access.shared.get(place)
     if shared is None:
-        shared = Shared(place, db, access, request, partial(ask, float("inf")))
+        shared = SharedRequest(place, db, access, request, partial(ask, float("inf")))
         access.shared[place] = shared
     return shared.receive(task, deadline) or ask(0.0)

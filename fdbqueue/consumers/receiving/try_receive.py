@@ -138,7 +138,7 @@ def _serve(
     scope: Scope,
     requests: Sequence[Request],
     claims: Sequence[bytes],
-    led: returning_leader.Reads,
+    led: returning_leader.LeaderReads,
 ) -> list[Outcome] | None:
     """Serve the line, and these behind all others; None if somebody else leads it now."""
     soon = access.returns

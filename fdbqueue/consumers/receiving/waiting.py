@@ -24,7 +24,7 @@ from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from .. import fulfilment, leader, line, promotion, registry, wakeups, watching
 from ..fulfilment import Resume
-from ..leader import Step
+from ..leader import AfterRound
 from ..line import Ticket
 from ..supply import CLOSED
 from .access import Access
@@ -103,7 +103,7 @@ class _Round(Struct, frozen=True):
     away: whether the leader takes the lead with it. resume: where its next round goes on.
     """
 
-    step: Step
+    step: AfterRound
     answer: Sequence[Delivery] | None = None
     dead: bool = False
     others: int = 0
@@ -270,7 +270,7 @@ class _Waiter:
             rounds += answer is not None
             if played.dead:
                 raise _TakenForDead
-            if played.step in (Step.LEAVE, Step.HAND_OVER):
+            if played.step in (AfterRound.LEAVE, AfterRound.HAND_OVER):
                 self.leads, self.watch = False, None
                 self.listed = False
                 if played.away:
@@ -279,7 +279,7 @@ class _Waiter:
             self.listed = self.listed or played.signal is not None
             if answer is None and self._left() <= 0:
                 return None
-            if played.step is Step.LINGER:
+            if played.step is AfterRound.LINGER:
                 tasks.sleep(LINGER_SECONDS)
             if played.signal is not None:
                 watches = watching.arm(self.db, played.signal, self.access.once.timeout)
@@ -312,7 +312,7 @@ class _Waiter:
         if leads.value != me:
             if self.listed:
                 self._withdraw(tr)  # As a guard it would be told of messages in the leader's place.
-            return _Round(Step.LEAVE)
+            return _Round(AfterRound.LEAVE)
         if promotion.promote_all(tr, scope, due, every=bool(supply.subscription)).changed:
             issued = fulfilment.reads(tr, supply, self.expected)
         served = fulfilment.serve(tr, scope, supply, issued, me, spare=done, resume=self.resume)
@@ -322,7 +322,7 @@ class _Waiter:
                 answer = line.status(tr, scope, self.line, self.ticket).held or CLOSED
             if self.listed:
                 self._withdraw(tr)
-            return _Round(Step.LEAVE, answer, wrote=True)
+            return _Round(AfterRound.LEAVE, answer, wrote=True)
         others = [one for one in served.unserved if one.claim != me]
         mine = next((one for one in served.unserved if one.claim == me), None)
         if not answered and answer is None and mine is None and not served.more:
@@ -337,14 +337,14 @@ class _Waiter:
             exhausted=served.exhausted,
         )
         signal, patience = None, LOOK_SECONDS
-        if step in (Step.LEAVE, Step.HAND_OVER):
+        if step in (AfterRound.LEAVE, AfterRound.HAND_OVER):
             fulfilment.stop_leading(tr, scope, supply, others, served.returning[-1:], led.value)
             self._leave_list(tr, served)
         else:
-            leader.renew(tr, scope, self.line, led.value, asleep=step is Step.WAIT)
+            leader.renew(tr, scope, self.line, led.value, asleep=step is AfterRound.WAIT)
             if mine is not None:
                 line.keep_alive(tr, scope, self.line, self.ticket, mine.request)
-            if step is Step.WAIT:
+            if step is AfterRound.WAIT:
                 # The leader sleeps for the line, so it has waited as long as the first request.
                 first = min((one.index for one in served.unserved), default=self.ticket.index)
                 registry.evict_waiters(tr, scope)
@@ -360,7 +360,7 @@ class _Waiter:
             wrote=bool(served.answers),
             signal=signal,
             patience=patience,
-            away=step is Step.LEAVE and served.returning[-1:] == [me],
+            away=step is AfterRound.LEAVE and served.returning[-1:] == [me],
             resume=self._resumes(tr, scope, served),
         )
 

@@ -23,7 +23,7 @@ from .verification import Audit
 
 
 @dataclass(slots=True)
-class _Rows:
+class _GroupRows:
     """What is stored of one group. left: the members that are; keys: all of its keys."""
 
     record: GroupRecord | None = None
@@ -72,16 +72,16 @@ def check(audit: Audit, message_ids: Set[str]) -> None:
             audit.report("group miscounted", name, detail)
 
 
-def _gather(audit: Audit) -> tuple[dict[str, _Rows], dict[bytes, Gate]]:
+def _gather(audit: Audit) -> tuple[dict[str, _GroupRows], dict[bytes, Gate]]:
     """What is stored of each group, and the entries of the agenda with the names of groups."""
     keys = audit.scope.keys
-    found: dict[str, _Rows] = {}
+    found: dict[str, _GroupRows] = {}
     every = slice(keys.entry.begin(WORK), keys.entry.end)
     each = (due.entry(keys, kv) for kv in audit.whole(every))
     entries = {entry.key: entry.name for entry in each if entry.what is What.GROUP}
     for kv in audit.whole(keys.group.rows):
         name, *rest = elements(kv.key, keys.group.prefix)
-        rows = found.setdefault(name, _Rows())
+        rows = found.setdefault(name, _GroupRows())
         rows.keys.append(kv.key)
         match rest:
             case []:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema.keys import QueueKeys
-from ...schema.records import Delayed, Progress, ScheduleRecord
+from ...schema.records import Delayed, ScheduleProgress, ScheduleRecord
 from .. import lookup
 from ..schedules import ticks
 from .verification import Audit
@@ -21,7 +21,7 @@ def schedules(audit: Audit, begin: bytes) -> bytes:
     named = [keys.progress.parse(kv.key) for kv in rows]
     names = [each[0] for each in named if len(each) == 1]
     issued = [(name, ticks.reads(audit.reads, audit.scope, name)) for name in names]
-    waiting: list[tuple[str, tuple[ScheduleRecord, Progress], lookup.Reads]] = []
+    waiting: list[tuple[str, tuple[ScheduleRecord, ScheduleProgress], lookup.IdReads]] = []
     for name, each in issued:
         try:
             known = ticks.opened(each)
@@ -39,7 +39,9 @@ def schedules(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-def _put_back(audit: Audit, name: str, definition: ScheduleRecord, progress: Progress) -> None:
+def _put_back(
+    audit: Audit, name: str, definition: ScheduleRecord, progress: ScheduleProgress
+) -> None:
     """Let the next tick of a schedule wait again."""
     next_id = ticks.arm(audit.tr, audit.scope, name, definition, progress.next_ms)
     progress = replace(progress, next_id=next_id)

@@ -14,7 +14,7 @@ from typing import overload
 from ...schema.envelope import Envelope
 from ...values.model import Delivery, Position
 from .. import run
-from ..run import Held, Row, WholeRow
+from ..run import Held, LeaseRow, WholeRow
 from .lease_extension import Extended
 
 
@@ -62,7 +62,7 @@ class Joined(Together):
         return self._held
 
 
-class Rows:
+class LeasedRows:
     """The whole rows of a consumer, which settles their messages in parts and in any order."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Rows:
     def add(self, taken: Sequence[Delivery], deliveries: Sequence[Delivery]) -> None:
         """Keep the rows of what was taken; ``deliveries`` are the same, made."""
         # Of a batch, as it was written.
-        for row in taken.rows if isinstance(taken, Taken) else ():
+        for row in taken.rows if isinstance(taken, TakenTogether) else ():
             if row.end - row.begin > 1:
                 tokens = [each.token for each in deliveries[row.begin : row.end]]
                 self._ends[tokens[-1]] = row, tokens
@@ -95,7 +95,7 @@ class Rows:
         return Joined(deliveries, held)
 
 
-class Taken(Together):
+class TakenTogether(Together):
     """The deliveries of messages that were taken together, each made when it is first asked for.
 
     rows: of LEASE. places: those of the leases under each claim. packed: the payloads, as they were
@@ -117,7 +117,7 @@ class Taken(Together):
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[LeaseRow],
         places: Sequence[tuple[bytes, list[bytes]]],
         envelopes: Sequence[Envelope],
         packed: Mapping[int, bytes],
@@ -188,7 +188,7 @@ class Taken(Together):
         few = count < run.MIN_SPAN or 4 * count <= len(self)
         return self.rows if few else list(self)  # They are read several times.
 
-    def until(self, expires_at_ms: int) -> Taken:
+    def until(self, expires_at_ms: int) -> TakenTogether:
         """The same, extended until then."""
         of_it = self._rows, self._places, self._envelopes, self._packed
-        return Taken(*of_it, expires_at_ms, self._begun)
+        return TakenTogether(*of_it, expires_at_ms, self._begun)

@@ -27,7 +27,7 @@ from .. import history, lookup, run
 
 
 @transactional
-def request(tr: fdb.Transaction, scope: Scope, reads: lookup.Reads) -> bool:
+def request(tr: fdb.Transaction, scope: Scope, reads: lookup.IdReads) -> bool:
     """Cancel a leased message; returns whether that was so, and it had not been cancelled.
 
     reads: those of ``lookup.find``, which found nothing. One round trip. Conflicts with the

@@ -34,7 +34,7 @@ MAX_PLACES = 1_000
 """How many leases one transaction looks for, but for the rest of the last claim."""
 
 
-class Reads(NamedTuple):
+class ExpiryReads(NamedTuple):
     """The reads of leases that may have expired, issued and not awaited: those past the database's
     version, and now and then the last of the others."""
 
@@ -42,7 +42,7 @@ class Reads(NamedTuple):
     strays: fdb.FDBRange | None = None
 
 
-def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
+def reads(tr: fdb.Transaction, scope: Scope) -> ExpiryReads:
     """Issue snapshot reads of the leases that may have expired."""
     strays = None
     if scope.strays is not None and scope.strays.due() and scope.clock.told(tr):
@@ -53,7 +53,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
             reverse=True,
             streaming_mode=fdb.StreamingMode.exact,
         )
-    return Reads(_page(tr, scope, scope.keys.expiry.rows.start), strays)
+    return ExpiryReads(_page(tr, scope, scope.keys.expiry.rows.start), strays)
 
 
 def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
@@ -86,7 +86,7 @@ class _Held(NamedTuple):
 
 
 @transactional
-def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Done:
+def return_expired(tr: fdb.Transaction, scope: Scope, reads: ExpiryReads) -> Done:
     """End expired leases, and return their messages to their places.
 
     These are then delivered one by one. Where handling had begun, that is a death: they rest
@@ -189,7 +189,7 @@ def _held(due: _Due, reads: run.Leases, n: int, ends: dict[bytes, Moment]) -> _H
     return _Held(one, one.message, reads, n)
 
 
-def _over(tr: fdb.Transaction, scope: Scope, reads: Reads) -> list[_Due]:
+def _over(tr: fdb.Transaction, scope: Scope, reads: ExpiryReads) -> list[_Due]:
     """The expiries that are over, as many as one transaction looks at."""
     now_ms = scope.now_ms(tr)
     over: list[_Due] = []

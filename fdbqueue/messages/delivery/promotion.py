@@ -16,7 +16,7 @@ from ..settle import Leaving
 from ..transaction_budget import weight
 
 
-class Row(NamedTuple):
+class DelayedRow(NamedTuple):
     """A delayed message, and its key. size: about how many bytes it takes to move it."""
 
     key: bytes
@@ -24,14 +24,14 @@ class Row(NamedTuple):
     size: int
 
 
-def opened(scope: Scope, kv: fdb.KeyValue) -> Row:
+def opened(scope: Scope, kv: fdb.KeyValue) -> DelayedRow:
     """The delayed message in a row."""
     _, _, random = scope.keys.delayed.parse(kv.key)
     delayed = Delayed.opened(kv.value, scope.lost(random))
     message = StoredMessage(delayed.position, delayed.envelope)
     # The next tick takes as much room as the one that comes.
     ticks = 1 if message.envelope.schedule is None else 2
-    return Row(bytes(kv.key), message, ticks * weight(message.envelope))
+    return DelayedRow(bytes(kv.key), message, ticks * weight(message.envelope))
 
 
 @transactional
@@ -39,7 +39,7 @@ def admit(
     tr: fdb.Transaction,
     scope: Scope,
     messages: Sequence[StoredMessage],
-    ends: Mapping[int, place.Reads] | None = None,
+    ends: Mapping[int, place.LevelEndReads] | None = None,
 ) -> int:
     """Make delayed messages ready, already removed from their places; returns how many became
     ready.

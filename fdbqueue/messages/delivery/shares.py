@@ -8,7 +8,7 @@ from typing import Protocol
 from ...schema.envelope import Envelope
 from ...schema.scope import StoredMessage
 from .. import run
-from ..run import Piece, Run
+from ..run import ReadyPiece, Run
 
 
 class Wants(Protocol):
@@ -43,7 +43,7 @@ class Shares:
         """room: bytes that all may have together, with ``each`` beside every message; the first
         message may have more. apart: whether a message whose lease has expired comes alone, to find
         out which message kills consumers."""
-        self.given: list[list[Piece]] = [[] for _ in requests]
+        self.given: list[list[ReadyPiece]] = [[] for _ in requests]
         self.left = self.demand = sum([request.max_messages for request in requests])
         self.count = 0
         self._requests = requests

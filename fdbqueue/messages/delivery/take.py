@@ -17,9 +17,9 @@ from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int
 from ...values.states import LEASE
 from .. import payloads, run, transitions
-from ..run import Claim, Piece, Row
+from ..run import Claim, LeaseRow, ReadyPiece
 from . import lease, queue_limits
-from .batch import Taken
+from .batch import TakenTogether
 
 
 class Grant(NamedTuple):
@@ -31,7 +31,7 @@ class Grant(NamedTuple):
 
     claim: bytes
     request: Request
-    pieces: Sequence[Piece]
+    pieces: Sequence[ReadyPiece]
     in_line: bool = False
     doubtful: bool = False
 
@@ -41,7 +41,7 @@ def take(
     scope: Scope,
     given: Sequence[Grant],
     all_until: bytes = b"",
-) -> list[Taken]:
+) -> list[TakenTogether]:
     """Lease pieces of rows of READY to consumers; returns what each has.
 
     all_until: as in ``run.remove``. Writes blindly. One round trip if payloads are in chunks, but
@@ -52,7 +52,7 @@ def take(
     keeps_history = scope.options.history_seconds is not None
     numbers: dict[int, int] = {}
     sizes: dict[int, int] = {}
-    pieces: list[Piece] = []
+    pieces: list[ReadyPiece] = []
     others: list[StoredMessage] = []
     for one in given:
         pieces += one.pieces
@@ -83,7 +83,7 @@ class _Packed(NamedTuple):
         return dict(zip(self.messages, [each.opened.payload for each in loaded], strict=True))
 
 
-def _packed(tr: fdb.Transaction, scope: Scope, pieces: Sequence[Piece]) -> _Packed | None:
+def _packed(tr: fdb.Transaction, scope: Scope, pieces: Sequence[ReadyPiece]) -> _Packed | None:
     """Issue reads of payloads."""
     found: dict[int, StoredMessage] = {}
     begin = 0
@@ -95,7 +95,7 @@ def _packed(tr: fdb.Transaction, scope: Scope, pieces: Sequence[Piece]) -> _Pack
     return _Packed(found, payloads.reads(tr, scope.keys, [*found.values()])) if found else None
 
 
-def _hold(tr: fdb.Transaction, scope: Scope, given: Grant, packed: _Packed | None) -> Taken:
+def _hold(tr: fdb.Transaction, scope: Scope, given: Grant, packed: _Packed | None) -> TakenTogether:
     """Write the leases of messages that were removed, in as many claims as it takes."""
     keys, begin, name = scope.keys, scope.keys.place_begin, given.claim
     request, pieces, seconds = given.request, given.pieces, lease.lasts(scope, given.request)
@@ -107,7 +107,7 @@ def _hold(tr: fdb.Transaction, scope: Scope, given: Grant, packed: _Packed | Non
     left = len(envelopes)
     alone = left == 1 and not given.doubtful
     begun = alone and (request.begins or envelopes[0].suspect)
-    rows: list[Row] = []
+    rows: list[LeaseRow] = []
     places: list[tuple[bytes, list[bytes]]] = []
     for some in [pieces] if 0 < left <= lease.MAX_TOGETHER else _claims(pieces):
         if places:
@@ -127,12 +127,12 @@ def _hold(tr: fdb.Transaction, scope: Scope, given: Grant, packed: _Packed | Non
         if given.in_line:
             tr.set(keys.until(name), pack_until(dict.fromkeys(names, until)))
         places.append((name, names))
-    return Taken(rows, places, envelopes, packed.load() if packed else {}, wall_ms, begun)
+    return TakenTogether(rows, places, envelopes, packed.load() if packed else {}, wall_ms, begun)
 
 
-def _claims(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _claims(pieces: Sequence[ReadyPiece]) -> Iterator[list[ReadyPiece]]:
     """What is taken at once, in as many claims as it takes."""
-    some: list[Piece] = []
+    some: list[ReadyPiece] = []
     room = lease.MAX_TOGETHER
     for piece in pieces:
         rest = piece

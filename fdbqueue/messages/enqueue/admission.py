@@ -56,7 +56,7 @@ class Admitted(Struct, frozen=True):
     replaced: int = 0
 
 
-class Reads(Struct, frozen=True):
+class EnqueueReads(Struct, frozen=True):
     """What enqueuing reads, issued and not awaited.
 
     bare: whether all messages are. later: whether any is due later. levels: of the messages, by
@@ -68,19 +68,19 @@ class Reads(Struct, frozen=True):
     bare: bool
     later: bool
     levels: Mapping[int, int]
-    ends: Mapping[int, place.Reads]
-    names: Mapping[int, dedup.Reads]
+    ends: Mapping[int, place.LevelEndReads]
+    names: Mapping[int, dedup.DedupReads]
     load: fdb.FDBRange | None
     way: taking.Way | None
 
 
 def reads(
     tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], room_made: bool = False
-) -> Reads | None:
+) -> EnqueueReads | None:
     """Issue the reads for messages: snapshot reads, but for those of dedup ids and unique keys.
     None for messages that read one after the other. Raises ``InvalidArgument``."""
     bare, later, levels = True, False, {}
-    ends: dict[int, place.Reads] = {}
+    ends: dict[int, place.LevelEndReads] = {}
     for draft in drafts:
         priority = draft.envelope.priority
         if priority not in levels:
@@ -97,11 +97,11 @@ def reads(
             ends[level] = place.reads(tr, scope.keys, level)
     load = None if room_made else bounds.reads(tr, scope)
     if bare:
-        return Reads(bare, later, levels, ends, {}, load, None)
+        return EnqueueReads(bare, later, levels, ends, {}, load, None)
     ready = [draft.envelope for draft in drafts if draft.due_ms is None]
     names = _names(tr, scope, drafts)
     way = taking.reads(tr, scope, ready)
-    return Reads(bare, later, levels, ends, names, load, way)
+    return EnqueueReads(bare, later, levels, ends, names, load, way)
 
 
 @transactional
@@ -109,7 +109,7 @@ def admit(
     tr: fdb.Transaction,
     scope: Scope,
     drafts: Sequence[Draft],
-    found: Reads | None = None,
+    found: EnqueueReads | None = None,
     resuming: bool = False,
     room_made: bool = False,
 ) -> Admitted:
@@ -267,7 +267,9 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft) -> Admitted:
     return Admitted(admit(tr, scope, [again], room_made=True).ids, 0, 1)
 
 
-def _names(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]) -> dict[int, dedup.Reads]:
+def _names(
+    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]
+) -> dict[int, dedup.DedupReads]:
     """Issue the reads of the names of messages, by their numbers."""
     now_ms = scope.now_ms(tr)
     return {
@@ -278,7 +280,10 @@ def _names(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]) -> dict[i
 
 
 def _known(
-    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], names: Mapping[int, dedup.Reads]
+    tr: fdb.Transaction,
+    scope: Scope,
+    drafts: Sequence[Draft],
+    names: Mapping[int, dedup.DedupReads],
 ) -> tuple[dict[int, str], dict[int, int], bool]:
     """The ids of messages that are there already, and an earlier one of the same call that is the
     same as another, by their numbers; and whether any has expired, and ends now."""
@@ -294,7 +299,7 @@ def _remember(
     scope: Scope,
     drafts: Sequence[Draft],
     ids: Mapping[int, str],
-    names: Mapping[int, dedup.Reads],
+    names: Mapping[int, dedup.DedupReads],
 ) -> None:
     """Keep the names of new messages."""
     now_ms = scope.now_ms(tr)
@@ -322,7 +327,7 @@ def _put(
     scope: Scope,
     drafts: Sequence[Draft],
     entries: Sequence[tuple[int, Envelope]],
-    found: Reads,
+    found: EnqueueReads,
 ) -> tuple[list[str], list[StoredMessage]]:
     """Put messages where they belong, some of which are due later; returns their ids, in their
     order, and those that have side records, or are due later, as they are stored."""

@@ -46,7 +46,7 @@ def append(
     scope: Scope,
     entries: Entries,
     transition: Transition = ENQUEUE,
-    reads: Mapping[int, place.Reads] | None = None,
+    reads: Mapping[int, place.LevelEndReads] | None = None,
     way: taking.Way | None = None,
 ) -> Appended:
     """Put messages behind all others of their level, in their order; in a sorted level, among them.

@@ -16,7 +16,7 @@ from ...errors import QueueFull
 from ...schema import counters, once
 from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
-from ...schema.records import Progress
+from ...schema.records import ScheduleProgress
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
@@ -135,7 +135,7 @@ def _load(
         return load
     ticks, every = 0, keys.schedule.rows
     for kv in tr.snapshot.get_range(every.start, every.stop, limit=MAX_SCHEDULES):
-        if len(keys.progress.parse(kv.key)) > 1 and Progress.unpack(kv.value).next_id:
+        if len(keys.progress.parse(kv.key)) > 1 and ScheduleProgress.unpack(kv.value).next_id:
             ticks += 1
         if ticks == over:
             break

@@ -19,13 +19,13 @@ from msgspec import Struct
 from ...schema import due
 from ...schema.due import Entry
 from ...schema.keys import What
-from ...schema.records import Known, unpack_id
+from ...schema.records import DedupRecord, unpack_id
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ..transaction_budget import Done
 
 
-class Reads(Struct, frozen=True):
+class DedupReads(Struct, frozen=True):
     """The reads of one message's names, issued and not awaited."""
 
     windows: Sequence[fdb.Value]
@@ -34,30 +34,30 @@ class Reads(Struct, frozen=True):
 
 def reads(
     tr: fdb.Transaction, scope: Scope, dedup_id: str | None, unique: str | None, now_ms: int
-) -> Reads:
+) -> DedupReads:
     """Issue the reads, with conflicts."""
     keys = scope.keys
     windows = () if dedup_id is None else _windows(scope, now_ms)
-    return Reads(
+    return DedupReads(
         [tr.get(keys.dedup(window, dedup_id or "")) for window in windows],
         None if unique is None else tr.get(keys.unique(unique)),
     )
 
 
-def existing(found: Reads, now_ms: int) -> str | None:
+def existing(found: DedupReads, now_ms: int) -> str | None:
     """The id of the message that is there already, if one is."""
     for value in found.windows:
         if value.present():
-            known = Known.unpack(value.value)
+            known = DedupRecord.unpack(value.value)
             if known.until_ms > now_ms:
                 return known.id
     holder = None if found.unique is None else found.unique.value
     return None if holder is None else unpack_id(holder)
 
 
-def holder(found: Reads, now_ms: int) -> str | None:
+def holder(found: DedupReads, now_ms: int) -> str | None:
     """The id of the message that holds the unique key, unless the dedup id is known."""
-    known = existing(Reads(found.windows, None), now_ms)
+    known = existing(DedupReads(found.windows, None), now_ms)
     return existing(found, now_ms) if known is None else None
 
 
@@ -74,7 +74,7 @@ def remember(
     if dedup_id is not None:
         _, window, after = _windows(scope, now_ms)
         until_ms = now_ms + after - window
-        tr[keys.dedup(window, dedup_id)] = Known(message_id, until_ms).pack()
+        tr[keys.dedup(window, dedup_id)] = DedupRecord(message_id, until_ms).pack()
         due.tidy(tr, keys, 2 * after - window, What.WINDOW, str(window))
     if unique is not None:
         tr[keys.unique(unique)] = message_id.encode()

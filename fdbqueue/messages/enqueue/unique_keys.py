@@ -26,11 +26,11 @@ from ...values.model import Due, Position
 from ...values.states import REVISE_READY, REVISE_SCHEDULED, End, State
 from .. import editing, history, lookup, payloads, run, settle
 from ..delivery import failures
-from ..lookup import Found
+from ..lookup import FoundMessage
 from . import bounds
 
 
-def waiting(tr: fdb.Transaction, scope: Scope, message_id: str) -> Found | None:
+def waiting(tr: fdb.Transaction, scope: Scope, message_id: str) -> FoundMessage | None:
     """The message that holds a unique key, if it can be replaced. Conflicts with what moves it."""
     found = lookup.find(tr, scope, lookup.reads(tr, scope.keys, message_id))
     return found if editing.editable(found) else None
@@ -70,7 +70,7 @@ def take_over(tr: fdb.Transaction, scope: Scope, message_id: str, unique: str) -
     del tr[keys.unique(unique)]
 
 
-def due(found: Found, asked_ms: int, max_delay_ms: int | None, now_ms: int) -> int | None:
+def due(found: FoundMessage, asked_ms: int, max_delay_ms: int | None, now_ms: int) -> int | None:
     """When a message that is put off is due; None if its time stays as it is.
 
     asked_ms: when it shall be due. max_delay_ms: how long after its first enqueue at most.
@@ -84,7 +84,7 @@ def due(found: Found, asked_ms: int, max_delay_ms: int | None, now_ms: int) -> i
     return max(asked_ms, place.due_ms) if found.message.position.index else asked_ms
 
 
-def stays(scope: Scope, found: Found, envelope: Envelope) -> bool:
+def stays(scope: Scope, found: FoundMessage, envelope: Envelope) -> bool:
     """Whether a message can keep its place as it gets another envelope: nobody who browses the
     queue may have passed it as it was."""
     options = scope.options
@@ -105,7 +105,7 @@ def longer(new: Envelope, old: Envelope) -> int | None:
 
 
 def put(
-    tr: fdb.Transaction, scope: Scope, found: Found, envelope: Envelope, due_ms: int | None
+    tr: fdb.Transaction, scope: Scope, found: FoundMessage, envelope: Envelope, due_ms: int | None
 ) -> None:
     """Give a message that stays another envelope, and perhaps another time. Raises
     ``QueueFull`` and ``PayloadTooLarge``, before anything is written."""
@@ -133,6 +133,6 @@ def put(
     editing.change(tr, scope, [(found, envelope)], due_ms)
 
 
-def end(tr: fdb.Transaction, scope: Scope, found: Found) -> None:
+def end(tr: fdb.Transaction, scope: Scope, found: FoundMessage) -> None:
     """End a message that another is to replace elsewhere."""
     settle.end(tr, scope, [found], End.REPLACE)

@@ -9,7 +9,7 @@ from ...schema import catalogue, once
 from ...schema import due as agenda
 from ...schema.codec import unpack_counters
 from ...schema.keys import TIDYING, WORK, RootKeys, What
-from ...schema.records import Callback, End, GroupRecord, Pause, Tally
+from ...schema.records import Callback, GroupEnd, GroupRecord, Pause, Tally
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
@@ -40,12 +40,12 @@ def opened(value: bytes | None) -> GroupRecord | None:
         return None
 
 
-def due_ms(end: End) -> int:
+def due_ms(end: GroupEnd) -> int:
     """When to look at a group that has ended: to forget it, or to try its callback again."""
     return end.at_ms + (RETRY_MS if end.outcome == "blocked" else KEPT_MS)
 
 
-def entry(scope: Scope, name: str, end: End) -> bytes:
+def entry(scope: Scope, name: str, end: GroupEnd) -> bytes:
     """The entry of the agenda of a group that has ended."""
     rank = WORK if end.outcome == "blocked" else TIDYING
     return scope.keys.entry(rank, due_ms(end), What.GROUP, name)
@@ -93,14 +93,14 @@ def end(
         counted = record.end.tally
     found: list[tuple[Scope, StoredMessage]] = []
     if record.then_on == "done" and counted.failed:
-        ended = End("failed", now_ms, "", counted)
+        ended = GroupEnd("failed", now_ms, "", counted)
     else:
         found = _enqueued(tr, scope, name, record, counted, now_ms)
         if found:
-            ended = End("complete", now_ms, found[0][1].id, counted)
+            ended = GroupEnd("complete", now_ms, found[0][1].id, counted)
         else:
             # due_ms looks at it a minute after the time that is written here.
-            ended = End("blocked", now_ms + pause_ms - RETRY_MS, "", counted)
+            ended = GroupEnd("blocked", now_ms + pause_ms - RETRY_MS, "", counted)
     tr[keys.group(name)] = replace(record, end=ended).pack()
     paused = ended.outcome == "blocked"
     agenda.add(tr, keys, entry(scope, name, ended), Pause(pause_ms).pack() if paused else b"")

@@ -39,7 +39,7 @@ def count(tr: fdb.Transaction, scope: Scope, name: str, record: GroupRecord) -> 
     tr[keys.group(name)] = record.pack()
 
 
-class _Reads(NamedTuple):
+class _MemberReads(NamedTuple):
     """The reads for members of one group, issued and not awaited.
 
     own: of their rows. left: rows of as many others, from a random point on and from the begin.
@@ -106,7 +106,7 @@ def _read(
     *,
     ends: bool,
     dies: bool,
-) -> _Reads:
+) -> _MemberReads:
     keys = scope.keys
     own = [tr.get(keys.member(name, message_id)) for message_id in message_ids]
     left: tuple[fdb.FDBRange, ...] = ()
@@ -120,7 +120,7 @@ def _read(
             tr.snapshot.get_range(point, every.stop, limit=most),
             tr.snapshot.get_range(every.start, point, limit=most),
         )
-    return _Reads(own, left, tr.snapshot.get(keys.settles(name)) if dies else None)
+    return _MemberReads(own, left, tr.snapshot.get(keys.settles(name)) if dies else None)
 
 
 def _counted(transition: Transition) -> Tally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ...errors import NotFound
-from ...schema.records import Progress, ScheduleRecord
+from ...schema.records import ScheduleProgress, ScheduleRecord
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values import schedules
@@ -40,7 +40,7 @@ def put(
     """
     now_ms = scope.now_ms(tr)
     known = ticks.opened(ticks.reads(tr, scope, name))
-    before, progress = known or (None, Progress())
+    before, progress = known or (None, ScheduleProgress())
     timing = timed.timing(now_ms, None if before is None else before.timing)
     definition = replace(given, timing=timing, paused=before is not None and before.paused)
     envelope = definition.envelope
@@ -101,7 +101,9 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
     if not issued.definition.present():
         return False
     progress = issued.progress.value
-    _disarm(tr, scope, Progress() if progress is None else Progress.unpack(progress))
+    _disarm(
+        tr, scope, ScheduleProgress() if progress is None else ScheduleProgress.unpack(progress)
+    )
     del tr[keys.schedule(name)]
     del tr[keys.progress(name, 0)]
     return True
@@ -121,11 +123,11 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
     every = keys.schedule.under()
     begin = every.start if after is None else keys.progress(after, 0) + b"\x00"
     found: dict[str, ScheduleRecord] = {}
-    progress: dict[str, Progress] = {}
+    progress: dict[str, ScheduleProgress] = {}
     for kv in tr.snapshot.get_range(begin, every.stop, limit=2 * limit):
         match keys.progress.parse(kv.key):
             case [name, _]:
-                progress[name] = Progress.unpack(kv.value)
+                progress[name] = ScheduleProgress.unpack(kv.value)
             case [name]:
                 found[name] = ScheduleRecord.unpack(kv.value)
     return [
@@ -135,7 +137,7 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
     ]
 
 
-def described(name: str, definition: ScheduleRecord, progress: Progress) -> Schedule:
+def described(name: str, definition: ScheduleRecord, progress: ScheduleProgress) -> Schedule:
     """What is known of a schedule."""
     timing, ttl_ms, envelope = definition.timing, definition.ttl_ms, definition.envelope
     return Schedule(
@@ -163,7 +165,7 @@ def described(name: str, definition: ScheduleRecord, progress: Progress) -> Sche
     )
 
 
-def _known(tr: fdb.Transaction, scope: Scope, name: str) -> tuple[ScheduleRecord, Progress]:
+def _known(tr: fdb.Transaction, scope: Scope, name: str) -> tuple[ScheduleRecord, ScheduleProgress]:
     known = ticks.opened(ticks.reads(tr, scope, name))
     if known is None:
         raise NotFound(kind="schedule", queue=scope.name, name=name)
@@ -175,9 +177,9 @@ def _armed(
     scope: Scope,
     name: str,
     definition: ScheduleRecord,
-    progress: Progress,
+    progress: ScheduleProgress,
     next_ms: int | None,
-) -> Progress:
+) -> ScheduleProgress:
     """Let the next tick wait, and keep that."""
     next_id = ticks.arm(tr, scope, name, definition, next_ms)
     progress = replace(progress, next_ms=next_ms, next_id=next_id)
@@ -185,7 +187,7 @@ def _armed(
     return progress
 
 
-def _disarm(tr: fdb.Transaction, scope: Scope, progress: Progress) -> None:
+def _disarm(tr: fdb.Transaction, scope: Scope, progress: ScheduleProgress) -> None:
     """Remove the message of the tick that waits, if one does."""
     if not progress.next_id:
         return

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from ...errors import CorruptData
 from ...schema import due as agenda
 from ...schema.keys import What
-from ...schema.records import Progress, ScheduleRecord
+from ...schema.records import ScheduleProgress, ScheduleRecord
 from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb, transactional
 from ...values import schedules
 from ...values.model import RANDOM_BYTES, Due, HeaderValue, Position
-from ...values.schedules import LATE_MS, Step
+from ...values.schedules import LATE_MS, TickStep
 from ...values.states import PURGE_SCHEDULED
 from .. import lookup, payloads, transitions
 from ..enqueue import append, delayed
@@ -30,26 +30,26 @@ MAX_SKIPPED = 1_000
 log = logging.getLogger("fdbqueue")
 
 
-class Reads(NamedTuple):
+class ScheduleReads(NamedTuple):
     """The reads of a schedule, issued and not awaited."""
 
     definition: fdb.Value
     progress: fdb.Value
 
 
-def reads(tr: fdb.TransactionRead, scope: Scope, name: str) -> Reads:
+def reads(tr: fdb.TransactionRead, scope: Scope, name: str) -> ScheduleReads:
     """Issue the reads; on a transaction they conflict with changes and ticks of the schedule."""
-    return Reads(tr.get(scope.keys.schedule(name)), tr.get(scope.keys.progress(name, 0)))
+    return ScheduleReads(tr.get(scope.keys.schedule(name)), tr.get(scope.keys.progress(name, 0)))
 
 
-def opened(reads: Reads) -> tuple[ScheduleRecord, Progress] | None:
+def opened(reads: ScheduleReads) -> tuple[ScheduleRecord, ScheduleProgress] | None:
     """A schedule; None if there is none. Raises ``CorruptData``."""
     definition, progress = reads.definition.value, reads.progress.value
     if definition is None:
         return None
     return (
         ScheduleRecord.unpack(definition),
-        Progress() if progress is None else Progress.unpack(progress),
+        ScheduleProgress() if progress is None else ScheduleProgress.unpack(progress),
     )
 
 
@@ -82,7 +82,7 @@ def arm(
 
 
 def fire(
-    tr: fdb.Transaction, scope: Scope, found: Iterable[tuple[StoredMessage, Reads]]
+    tr: fdb.Transaction, scope: Scope, found: Iterable[tuple[StoredMessage, ScheduleReads]]
 ) -> list[StoredMessage]:
     """Put the next ticks in the places of those that are due; returns the messages that come now.
 
@@ -106,7 +106,7 @@ def fire(
 
 
 def _fire(
-    tr: fdb.Transaction, scope: Scope, message: StoredMessage, issued: Reads
+    tr: fdb.Transaction, scope: Scope, message: StoredMessage, issued: ScheduleReads
 ) -> StoredMessage | None:
     name, known = message.envelope.schedule or "", opened(issued)
     due_ms = None if known is None else known[1].next_ms
@@ -120,9 +120,9 @@ def _fire(
         skipped = 1
         while step.next_ms is not None and step.next_ms <= now_ms and skipped < MAX_SKIPPED:
             due_ms = step.next_ms
-            step, skipped = Step(None, timing.following(step.next_ms)), skipped + 1
+            step, skipped = TickStep(None, timing.following(step.next_ms)), skipped + 1
         progress = replace(progress, skipped=progress.skipped + skipped)
-        step = Step(None, step.next_ms)
+        step = TickStep(None, step.next_ms)
     keys, progress = scope.keys, replace(progress, passed_ms=step.now_ms or due_ms)
     if step.now_ms is None and step.next_ms is not None:
         headers = stamped(definition, name, step.next_ms)
@@ -134,7 +134,7 @@ def _fire(
         transitions.record(tr, scope, PURGE_SCHEDULED, [message])
         tr[keys.progress(name, 0)] = replace(progress, next_ms=None, next_id="").pack()
         return None
-    tr[keys.progress(name, 0)] = Progress(
+    tr[keys.progress(name, 0)] = ScheduleProgress(
         next_ms=step.next_ms,
         next_id=arm(tr, scope, name, definition, step.next_ms),
         last_ms=step.now_ms,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ...schema.codec import pack_counters
 from ...schema.keys import SlotKeys
-from ...schema.records import Backlog, Delayed, Limited, Turn
+from ...schema.records import Backlog, BacklogPlace, Delayed, Limited
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Allowed, Gate
@@ -60,7 +60,7 @@ def put(
 ) -> StoredMessage:
     """Let a message wait under a number, with what it holds of the gates before; returns it with
     its place."""
-    turn = Turn(gate, n, message.position.random)
+    turn = BacklogPlace(gate, n, message.position.random)
     envelope = replace(message.envelope, id=message.id)
     write(tr, scope, turn, message.id, message.position, envelope.pack())
     return StoredMessage(message.position, envelope, message.consumer, turn)
@@ -69,7 +69,7 @@ def put(
 def write(
     tr: fdb.Transaction,
     scope: Scope,
-    turn: Turn,
+    turn: BacklogPlace,
     message_id: str,
     position: Position,
     packed: bytes,
@@ -82,7 +82,7 @@ def write(
     count(tr, gates.keys(scope, turn.gate), turn.gate, 1)
 
 
-def take_out(tr: fdb.Transaction, scope: Scope, turn: Turn) -> None:
+def take_out(tr: fdb.Transaction, scope: Scope, turn: BacklogPlace) -> None:
     """Remove a message that waits, from its queue and from the line of its limit at once: whoever
     lets out the next would take one without a row for one whose queue is gone, and count it out.
     The caller counts it. Blindly."""

@@ -28,7 +28,7 @@ from ...values.model import Position
 from .. import place
 from ..transaction_budget import Done, weight
 from . import backlog, gates, key_limits, next_gate, permits, rates
-from .next_gate import Passed
+from .next_gate import PassedGate
 from .permits import Permit, Permits
 from .rates import Pace
 
@@ -47,7 +47,7 @@ OWED_MS = 0
 """When what is owed is due; a rate has a time."""
 
 
-class _Waiting(NamedTuple):
+class _WaitingMessage(NamedTuple):
     """A message that waits, of any queue: where it stands in line, its row in its queue, which was
     read with a conflict, and what that has."""
 
@@ -66,7 +66,7 @@ class _Next(NamedTuple):
     rate: fdb.Value | None
 
 
-class _Reads(NamedTuple):
+class _BacklogReads(NamedTuple):
     """The reads of a key or a limit of which messages have ended or were taken, issued and not
     awaited.
 
@@ -133,7 +133,7 @@ def freed(
     for message in messages:
         _leave(of_gate, message, ends, ready)
     room = STEP_ROWS
-    reads: dict[Gate, _Reads] = {}
+    reads: dict[Gate, _BacklogReads] = {}
     for gate, left in of_gate.items():
         room -= left.most
         reads[gate] = _read(tr, scope, gate, left, following=gate in scope.waited and room >= 0)
@@ -165,10 +165,10 @@ def freed(
     return next_gate.onward(tr, scope, _let_out(tr, scope, found), behind)
 
 
-def _let_out(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[Passed]:
+def _let_out(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[PassedGate]:
     """Let what waits pass, as much as the transaction has room for; the others are owed. Returns
     what has passed. One round trip for each ``STEP_ROWS``."""
-    passed: list[Passed] = []
+    passed: list[PassedGate] = []
     attempt, left = once.attempt(tr) if found else None, list(found)
     while left and attempt and min(attempt.let_out_rows, attempt.let_out_bytes) > 0:
         room, n = STEP_ROWS, 0
@@ -244,11 +244,13 @@ def _leave(of_gate: Mapping[Gate, _Left], message: StoredMessage, ends: bool, re
                 return
 
 
-def _read(tr: fdb.Transaction, scope: Scope, gate: Gate, left: _Left, *, following: bool) -> _Reads:
+def _read(
+    tr: fdb.Transaction, scope: Scope, gate: Gate, left: _Left, *, following: bool
+) -> _BacklogReads:
     # The place of a message that was taken before is another's, who is not to be disturbed.
     reading: tuple[fdb.TransactionRead, ...] = tr, tr.snapshot
     kinds = zip(reading, permits.kinds(scope.keys), (left.slots, left.places), strict=True)
-    return _Reads(
+    return _BacklogReads(
         tr.get(gates.keys(scope, gate).backlog(gate)),
         [{n: read.get(rows(gate, n)) for n in some} for read, rows, some in kinds],
         _next(tr, scope, gate, min(left.most, STEP_ROWS)) if following else None,
@@ -265,7 +267,7 @@ def _next(tr: fdb.Transaction, scope: Scope, gate: Gate, count: int) -> _Next:
     )
 
 
-def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[Passed]:
+def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[PassedGate]:
     """Let what waits pass; returns it. All of it is read."""
     following = [each.following for each in found if each.following]
     allowed = [
@@ -315,7 +317,7 @@ def _next_in_time(
     following: _Next,
     rows: list[fdb.KeyValue],
     allowed: Allowed,
-) -> list[Passed]:
+) -> list[PassedGate]:
     """Let what waits become ready that a key's rate lets come; looks no further if nothing may come
     yet."""
     gate, paced = freed.gate, following.rate
@@ -365,7 +367,7 @@ def fire(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int)
     that use up the same entries, and with enqueues and ends of the same keys, but not with enqueues
     to a backlog that goes on.
     """
-    passed: list[Passed] = []
+    passed: list[PassedGate] = []
     size = fired = 0
     while fired < len(entries) and size <= room:
         step = _distinct(entries[fired : fired + STEP_ROWS // 2])
@@ -457,7 +459,7 @@ def _filling(
 
 def _filled(
     tr: fdb.Transaction, scope: Scope, gate: Gate, reads: _Filling, entry: Entry | None = None
-) -> list[Passed]:
+) -> list[PassedGate]:
     """Let what may of a key or a limit become ready, all of its permits counted; returns that.
 
     entry: of the agenda, with which somebody looks at it.
@@ -468,7 +470,7 @@ def _filled(
     timed = entry is not None and entry.due_ms != OWED_MS
     if entry is not None and timed and (pace is None or not pace.fire(entry)):
         return []
-    entries: list[Passed] = []
+    entries: list[PassedGate] = []
     if stored.present():
         kinds = zip(permits.kinds(keys), allowed.numbers, reads.held, strict=True)
         some: list[Permit] = [Permits(tr, rows, gate, limit, those) for rows, limit, those in kinds]
@@ -497,7 +499,7 @@ class _Line(NamedTuple):
     """The first that wait: those that may become ready, and all rows that were read, one more than
     these if there are so many. gone: how many rows led to no message, and were removed."""
 
-    first: list[_Waiting]
+    first: list[_WaitingMessage]
     rows: list[fdb.KeyValue]
     gone: int = 0
 
@@ -533,10 +535,10 @@ def _line(
         rows = backlog.first(tr, scope.root.limits, gate, count + 1).to_list()
 
 
-def _waiting(scope: Scope, in_line: bytes, row: bytes, value: bytes) -> _Waiting:
+def _waiting(scope: Scope, in_line: bytes, row: bytes, value: bytes) -> _WaitingMessage:
     _, _, random = scope.keys.waiting.parse(row)
     one = Delayed.opened(value, scope.lost(random))
-    return _Waiting(scope, in_line, row, one.position, one.envelope)
+    return _WaitingMessage(scope, in_line, row, one.position, one.envelope)
 
 
 def _issued(
@@ -559,7 +561,7 @@ def _hand_over(
     some: Sequence[Permit],
     line: _Line,
     waited: int = 0,
-) -> list[Passed]:
+) -> list[PassedGate]:
     """Let the first that wait become ready, as the permits last; returns them. One that cannot be
     read needs none: whoever is to take it makes a dead letter of it.
 
@@ -579,7 +581,7 @@ def _hand_over(
         for row in {each.in_line, each.row}:
             tr.add_read_conflict_key(row)
             del tr[row]
-        entries.append(Passed(each.scope, gate, StoredMessage(each.position, envelope)))
+        entries.append(PassedGate(each.scope, gate, StoredMessage(each.position, envelope)))
     waited += line.gone
     if entries or waited or not line.rows:  # Some may have ended of which nobody saw the last.
         keys = gates.keys(scope, gate)

@@ -13,7 +13,7 @@ from .. import lookup, place, run
 from .taking import Way
 
 
-class Passed(NamedTuple):
+class PassedGate(NamedTuple):
     """A message of any queue that waited at a gate and has passed it, with what it holds now."""
 
     scope: Scope
@@ -30,8 +30,8 @@ class Passed(NamedTuple):
 def onward(
     tr: fdb.Transaction,
     scope: Scope,
-    passed: Sequence[Passed],
-    behind: Mapping[int, place.Reads] | None = None,
+    passed: Sequence[PassedGate],
+    behind: Mapping[int, place.LevelEndReads] | None = None,
 ) -> int:
     """Let messages that have passed a gate go on: each waits at the next one that has no slot for
     it, or becomes ready. Returns how many became ready in the queue.
@@ -57,7 +57,7 @@ def make_ready(
     tr: fdb.Transaction,
     scope: Scope,
     entries: Sequence[tuple[Scope, StoredMessage]],
-    behind: Mapping[int, place.Reads] | None = None,
+    behind: Mapping[int, place.LevelEndReads] | None = None,
 ) -> None:
     """Put messages that waited behind all others of their levels, as an enqueue does.
 
@@ -66,13 +66,13 @@ def make_ready(
     of_level: dict[tuple[str, int], tuple[Scope, list[StoredMessage]]] = {}
     for of, message in entries:
         of_level.setdefault((of.name, message.position.level), (of, []))[1].append(message)
-    ends: dict[tuple[str, int], place.Reads] = {}
+    ends: dict[tuple[str, int], place.LevelEndReads] = {}
     for (name, level), (of, _) in of_level.items():
         known = behind.get(level) if behind and name == scope.name else None
         ends[name, level] = known or place.reads(tr, of.keys, level)
     for (name, level), (of, those) in of_level.items():
         envelopes = [each.envelope for each in those]
-        rows = [run.Coming([n], [each.pack()]) for n, each in enumerate(envelopes)]
+        rows = [run.NewRow([n], [each.pack()]) for n, each in enumerate(envelopes)]
         positions = run.append(tr, of, level, rows, envelopes, ends[name, level])
         counters.passed(tr, of.keys, level, len(those))
         messages = [*map(StoredMessage, positions, envelopes)]

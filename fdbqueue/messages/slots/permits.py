@@ -41,7 +41,7 @@ def held(tr: fdb.TransactionRead, rows: KindKeys[Gate, int], gate: Gate) -> fdb.
     return tr.get_range(every.start, every.stop, streaming_mode=fdb.StreamingMode.want_all)
 
 
-class Part(NamedTuple):
+class PermitReads(NamedTuple):
     """A read of the first permits that are held from a number on, issued and not awaited. Where
     many are, one is usually free among these."""
 
@@ -49,11 +49,11 @@ class Part(NamedTuple):
     rows: fdb.FDBRange
 
 
-def part(tr: fdb.TransactionRead, rows: KindKeys[Gate, int], gate: Gate, limit: int) -> Part:
+def part(tr: fdb.TransactionRead, rows: KindKeys[Gate, int], gate: Gate, limit: int) -> PermitReads:
     """Issue the read of a part, where there are probably so many permits."""
     begin = world.random.randrange(max(1, limit - PART_ROWS))
     start, stop, mode = rows(gate, begin), rows.under(gate).stop, fdb.StreamingMode.want_all
-    return Part(begin, tr.get_range(start, stop, limit=PART_ROWS, streaming_mode=mode))
+    return PermitReads(begin, tr.get_range(start, stop, limit=PART_ROWS, streaming_mode=mode))
 
 
 class Permit(Protocol):
@@ -90,7 +90,7 @@ class Permits:
         rows: KindKeys[Gate, int],
         gate: Gate,
         limit: int | None,
-        held: fdb.FDBRange | Part | None,
+        held: fdb.FDBRange | PermitReads | None,
         freed: Sequence[int] = (),
     ) -> None:
         self._tr, self._rows, self._gate, self.limit = tr, rows, gate, limit
@@ -100,7 +100,7 @@ class Permits:
         """How often to look on where none is left: at a part, and the last time at all."""
         if limit is None:
             return
-        if isinstance(held, Part):
+        if isinstance(held, PermitReads):
             self._looks = LOOKS
             self._look(held, limit)
         elif held is not None:
@@ -109,7 +109,7 @@ class Permits:
     def _numbers(self, held: Iterable[fdb.KeyValue]) -> list[int]:
         return [self._rows.parse(kv.key)[1] for kv in held]
 
-    def _look(self, held: Part, limit: int) -> None:
+    def _look(self, held: PermitReads, limit: int) -> None:
         """Find free ones in a part; none if any is held beyond the limit: then all count."""
         used = self._numbers(held.rows)
         goes_on = len(used) == PART_ROWS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...errors import TransactionTooLarge
 from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
-from ...schema.records import Delayed, Turn
+from ...schema.records import BacklogPlace, Delayed
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate
@@ -45,7 +45,7 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
         )
     messages = []
     for kv in waiting:
-        turn = Turn(*keys.waiting.parse(kv.key))
+        turn = BacklogPlace(*keys.waiting.parse(kv.key))
         message_id = Delayed.unpack(kv.value).envelope.id or ""
         messages.append(_at(turn.gate, message_id, None, turn))
         backlog.take_out(tr, scope, turn)
@@ -55,7 +55,9 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
     hand_over.freed(tr, scope, messages, ends=True, ready=False)
 
 
-def _at(gate: Gate, message_id: str, slot: int | None, turn: Turn | None = None) -> StoredMessage:
+def _at(
+    gate: Gate, message_id: str, slot: int | None, turn: BacklogPlace | None = None
+) -> StoredMessage:
     """A message as it is at one limit: whatever else it has goes with the queue."""
     assert not isinstance(gate, str), "a limit"
     envelope = Envelope(b"", 0, 0, id=message_id, limits=dict([gate]), slot=slot)

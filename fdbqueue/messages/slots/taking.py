@@ -21,7 +21,7 @@ from .permits import Numbers, Permit, Permits
 from .rates import Pace
 
 
-class Limits(NamedTuple):
+class GateLimits(NamedTuple):
     """The reads of what a key or a limit may do and does, issued and not awaited.
 
     own: its LIMITS. held: by kind of permit, the rows that are held; None if the queue has no such
@@ -29,11 +29,11 @@ class Limits(NamedTuple):
     """
 
     own: fdb.Value
-    held: list[permits.Part | None]
+    held: list[permits.PermitReads | None]
     rate: fdb.Value | None
 
 
-class Reads(NamedTuple):
+class GateReads(NamedTuple):
     """The reads of a key or a limit, issued and not awaited.
 
     last: the last message that waits. limits: None where it probably has a backlog, since it
@@ -42,7 +42,7 @@ class Reads(NamedTuple):
 
     backlog: fdb.Value
     last: fdb.FDBRange
-    limits: Limits | None
+    limits: GateLimits | None
 
 
 def reads(tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope]) -> Way | None:
@@ -51,20 +51,20 @@ def reads(tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope]) -> W
     return Way(tr, scope, wanted) if wanted else None
 
 
-def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> Reads:
+def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> GateReads:
     """Issue the reads of a key or a limit: what is held, and the last message that waits, at
     snapshot isolation. ``Taking`` adds the conflicts: most messages do not come to all gates."""
     keys = gates.keys(scope, gate)
     known = tr.snapshot.get(keys.backlog(gate)), backlog.last(tr, keys, gate)
-    return Reads(*known, None if gate in scope.waited else _limits(tr, scope, gate))
+    return GateReads(*known, None if gate in scope.waited else _limits(tr, scope, gate))
 
 
-def _limits(tr: fdb.Transaction, scope: Scope, gate: Gate) -> Limits:
+def _limits(tr: fdb.Transaction, scope: Scope, gate: Gate) -> GateLimits:
     keys, options = gates.keys(scope, gate), scope.options
     # A limit of the root usually has been set.
     usual = (options.keys.concurrency, options.keys.window) if isinstance(gate, str) else (1, None)
     kinds = zip(permits.kinds(keys), usual, strict=True)
-    return Limits(
+    return GateLimits(
         tr.snapshot.get(keys.limits(gate)),
         [None if n is None else permits.part(tr.snapshot, rows, gate, n) for rows, n in kinds],
         rates.read(tr, scope, gate),
@@ -132,7 +132,7 @@ class Taking:
         "gate",
     )
 
-    def __init__(self, tr: fdb.Transaction, scope: Scope, gate: Gate, reads: Reads) -> None:
+    def __init__(self, tr: fdb.Transaction, scope: Scope, gate: Gate, reads: GateReads) -> None:
         self._tr, self._scope, self.gate, self._reads = tr, scope, gate, reads
         self._keys = gates.keys(scope, gate)
         tr.add_read_conflict_key(self._keys.backlog(gate))
@@ -151,7 +151,7 @@ class Taking:
             self._permits.append(Pace(tr, scope, gate, self._allowed.rate, paced))
 
     def _look(
-        self, rows: KindKeys[Gate, int], limit: int | None, held: permits.Part | None
+        self, rows: KindKeys[Gate, int], limit: int | None, held: permits.PermitReads | None
     ) -> Permits:
         if held is None and limit is not None:  # A limit that the queue does not have.
             held = permits.part(self._tr.snapshot, rows, self.gate, limit)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...errors import CorruptData
 from ...schema.envelope import Envelope
-from ...schema.records import Delayed, PlannedPlace, Turn
+from ...schema.records import BacklogPlace, Delayed, PlannedPlace
 from ...schema.scope import Scope, StoredMessage
 from ...schema.streams import Claimed, Planned, Stage
 from ...store.binding import fdb, transactional
@@ -25,7 +25,7 @@ from ..slots import backlog
 from ..transaction_budget import STEP_BYTES
 from . import plans, ready_rows
 from .plans import OpenPlans
-from .ready_rows import Part
+from .ready_rows import ReadyPart
 
 CLAIM_MESSAGES = 10_000
 """The most messages that one transaction plans."""
@@ -43,7 +43,7 @@ _PREFIXES = 3
 """About what a lease adds to an envelope in its transaction: bytes, and prefixes of the queue."""
 
 
-class Limits(Struct, frozen=True):
+class BatchLimits(Struct, frozen=True):
     """How many messages, and bytes of envelopes and payloads, a batch may hold; None for no bound.
 
     A batch holds at least one message, whatever its size. ends: the index, by level, to stop at.
@@ -54,7 +54,7 @@ class Limits(Struct, frozen=True):
     ends: Mapping[int, int] | None = None
 
 
-class Span(NamedTuple):
+class LevelSpan(NamedTuple):
     """What was read of a level: where that begins, the row of the last message, and which of its
     messages that is."""
 
@@ -64,7 +64,7 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Piece:
+class TakenPiece:
     """Messages of a row that are taken one after the other."""
 
     row: Run
@@ -73,7 +73,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Taken:
+class TakenMessages:
     """Messages that one transaction has read in order to take them.
 
     pieces: those for the plan, with ``count`` messages of ``size`` bytes with chunks. spans: what
@@ -86,10 +86,10 @@ class Taken:
     more messages exist, or fit.
     """
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[TakenPiece] = field(default_factory=list)
     count: int = 0
     size: int = 0
-    spans: dict[int, Span] = field(default_factory=dict)
+    spans: dict[int, LevelSpan] = field(default_factory=dict)
     numbers: Counter[int] = field(default_factory=Counter)
     sizes: Counter[int] = field(default_factory=Counter)
     watched: list[StoredMessage] = field(default_factory=list)
@@ -114,7 +114,7 @@ def fill(
     tr: fdb.Transaction,
     scope: Scope,
     opened: OpenPlans,
-    limits: Limits,
+    limits: BatchLimits,
     claim: bytes,
     at_most: int = CLAIM_MESSAGES,
 ) -> bool:
@@ -164,9 +164,11 @@ def fill(
     return taken.ended or full
 
 
-def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_most: int) -> Taken:
+def _take(
+    tr: fdb.Transaction, scope: Scope, limits: BatchLimits, plan: Planned, at_most: int
+) -> TakenMessages:
     """Read as many of the first messages as fit, at snapshot isolation."""
-    taken = Taken()
+    taken = TakenMessages()
     if scope.options.paused:
         taken.ended = True
         return taken
@@ -214,18 +216,20 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     return taken
 
 
-def _pass(taken: Taken, part: Part, count: int) -> None:
+def _pass(taken: TakenMessages, part: ReadyPart, count: int) -> None:
     """Note that the first messages of a part were read."""
     level = part.row.position.level
     before = taken.spans.get(level)
     begin = part.row.span.start if before is None else before.begin
-    taken.spans[level] = Span(begin, part.row, part.begin + count - 1)
+    taken.spans[level] = LevelSpan(begin, part.row, part.begin + count - 1)
 
 
 class _Room:
     """The room left in a claim."""
 
-    def __init__(self, taken: Taken, limits: Limits, plan: Planned, count: int, each: int) -> None:
+    def __init__(
+        self, taken: TakenMessages, limits: BatchLimits, plan: Planned, count: int, each: int
+    ) -> None:
         self.taken = taken
         self._each = each
         self.weight = 0
@@ -268,7 +272,7 @@ class _Room:
         if last is not None and last.row is row and last.end == begin:
             last.end = end
         else:
-            taken.pieces.append(Piece(row, begin, end))
+            taken.pieces.append(TakenPiece(row, begin, end))
         taken.count += end - begin
         envelope = message.envelope if message else None
         taken.size += size + (envelope.chunk_bytes if envelope else 0)
@@ -304,7 +308,9 @@ def _join(
             taken.key = ordering
             return False
         taken.seen.add(kv.key)
-        waited = StoredMessage(position, envelope, turn=Turn(*scope.keys.waiting.parse(kv.key)))
+        waited = StoredMessage(
+            position, envelope, turn=BacklogPlace(*scope.keys.waiting.parse(kv.key))
+        )
         if (unfit := settle.unfit(waited, now_ms)) is not None:
             # Its end counts it out of the backlog.
             tr.add_read_conflict_key(kv.key)
@@ -326,7 +332,7 @@ def _bits(numbers: Iterable[int]) -> bytes:
     return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
-def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
+def _remove(tr: fdb.Transaction, scope: Scope, taken: TakenMessages) -> None:
     """Remove everything that was read; the conflict keeps other messages out of these ranges."""
     for level, span in taken.spans.items():
         end = span.row.span.stop

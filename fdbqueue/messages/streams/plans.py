@@ -37,7 +37,7 @@ MAX_ENDED = 2_000
 """The most claims that one transaction ends without reading them."""
 
 
-class Reads(NamedTuple):
+class PlanReads(NamedTuple):
     """The reads of a consumer's plans, issued with conflicts and not awaited."""
 
     planner: fdb.Value
@@ -67,17 +67,17 @@ class OpenPlans:
         )
 
 
-def reads(tr: fdb.TransactionRead, keys: QueueKeys, consumer: str) -> Reads:
+def reads(tr: fdb.TransactionRead, keys: QueueKeys, consumer: str) -> PlanReads:
     """Issue the reads of a consumer's plans."""
     plans = keys.plan.under(consumer)
     mode = fdb.StreamingMode.want_all
-    return Reads(
+    return PlanReads(
         tr.get(keys.planner(consumer)),
         tr.get_range(plans.start, plans.stop, streaming_mode=mode),
     )
 
 
-def parse(keys: QueueKeys, consumer: str, reads: Reads) -> OpenPlans | None:
+def parse(keys: QueueKeys, consumer: str, reads: PlanReads) -> OpenPlans | None:
     """The plans that were read; None if the consumer never had one."""
     value = reads.planner.value
     if value is None:

@@ -17,7 +17,7 @@ LOOK_AHEAD = 20
 """How many messages with side records to read ahead, with the lines of their ordering keys."""
 
 
-class Part(NamedTuple):
+class ReadyPart(NamedTuple):
     """Ready messages that are taken alike: all of a row, of which only the sizes are needed; or
     one.
 
@@ -37,19 +37,19 @@ class Part(NamedTuple):
         return self.row.values[self.begin : self.begin + len(self.payloads)]
 
 
-def _of_row(scope: Scope, row: Run) -> Iterator[Part]:
+def _of_row(scope: Scope, row: Run) -> Iterator[ReadyPart]:
     silent = scope.options.history_seconds is None
     envelopes = [open_envelope(each) for each in row.values]
     if silent and all(each.plain for each in envelopes):
-        yield Part(row, 0, [each.size for each in envelopes])
+        yield ReadyPart(row, 0, [each.size for each in envelopes])
         return
     for n, envelope in enumerate(envelopes):
         message = StoredMessage(row.at(n), envelope, row=row)
         closer = None if envelope.plain and silent else message
-        yield Part(row, n, [envelope.size], closer, envelope.plain)
+        yield ReadyPart(row, n, [envelope.size], closer, envelope.plain)
 
 
-WithLine = tuple[Part, Iterable[fdb.KeyValue]]
+WithLine = tuple[ReadyPart, Iterable[fdb.KeyValue]]
 """What is taken, and the messages that wait for its ordering key."""
 
 
@@ -71,7 +71,7 @@ def read(
 
 def _first(
     tr: fdb.Transaction, scope: Scope, ends: Mapping[int, int] | None, count: int
-) -> Iterator[Part]:
+) -> Iterator[ReadyPart]:
     keys, mode = scope.keys, fdb.StreamingMode.want_all
     begin, end = keys.ready.rows.start, keys.ready.rows.stop
     while count > 0:

@@ -30,7 +30,7 @@ from ...schema.codec import pack, unpack
 from ...schema.envelope import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
-from ...schema.streams import Attempt, SinkState, StagedAttempt, StagedPiece, StagedRun
+from ...schema.streams import SinkState, StagedAttempt, StagedPiece, StagedRun, StagingAttempt
 from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE
 from .. import place, transitions
@@ -52,7 +52,7 @@ _FILLED = 0.1
 """The largest share of a queue's bounds that one step fills."""
 
 
-class Page(Struct, frozen=True):
+class StagedPage(Struct, frozen=True):
     """What one transaction enqueues, and the place behind it; None at the end."""
 
     runs: list[StagedRun]
@@ -81,7 +81,7 @@ def stage(
     scope: Scope,
     sink: str,
     batch: int,
-    attempt: Attempt,
+    attempt: StagingAttempt,
     pieces: Sequence[bytes],
 ) -> bool:
     """Write the latest pieces of an attempt, and its totals with them; may happen twice.
@@ -122,8 +122,8 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempt:
 
 @transactional
 def fix(
-    tr: fdb.Transaction, scope: Scope, sink: str, batch: int, attempts: Sequence[Attempt]
-) -> tuple[SinkState, list[Attempt]]:
+    tr: fdb.Transaction, scope: Scope, sink: str, batch: int, attempts: Sequence[StagingAttempt]
+) -> tuple[SinkState, list[StagingAttempt]]:
     """Fix which attempts count in a batch; may happen twice, and the first time holds.
 
     Returns the state of the sink, and the attempts that count; none if the batch is published. One
@@ -139,7 +139,7 @@ def fix(
         every = keys.counting.under(sink)
         stored = tr.get_range(every.start, every.stop)
         return found, [
-            each for kv in stored for each in unpack(kv.value, list[Attempt], "attempts")
+            each for kv in stored for each in unpack(kv.value, list[StagingAttempt], "attempts")
         ]
     if found.batch >= 0:
         raise SinkBehind(sink=sink, batch=batch, before=found.batch)
@@ -160,7 +160,7 @@ def fix(
 
 
 def _check_there(
-    tr: fdb.Transaction, scope: Scope, sink: str, batch: int, counting: Sequence[Attempt]
+    tr: fdb.Transaction, scope: Scope, sink: str, batch: int, counting: Sequence[StagingAttempt]
 ) -> None:
     """Check that the rows of all attempts are there, and stay until they are fixed."""
     if any(each.queue != scope.identity for each in counting):
@@ -183,9 +183,9 @@ def page(
     scope: Scope,
     sink: str,
     found: SinkState,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[StagingAttempt],
     share: float = 1.0,
-) -> Page:
+) -> StagedPage:
     """The next rows, up to a share of what one transaction enqueues.
 
     Snapshot reads, usually in one round trip, since rows of a fixed batch do not change. Raises
@@ -203,10 +203,10 @@ def page(
             for each in run.alone if cut else [run]:
                 if begin >= first:
                     if not load.takes(each):
-                        return Page(load.runs, (*piece, begin))
+                        return StagedPage(load.runs, (*piece, begin))
                     load.add(each)
                 begin += each.messages
-    return Page(load.runs, None)
+    return StagedPage(load.runs, None)
 
 
 def publish(
@@ -214,7 +214,7 @@ def publish(
     scope: Scope,
     sink: str,
     found: SinkState,
-    page: Page,
+    page: StagedPage,
     resuming: bool,
 ) -> SinkState:
     """Enqueue the rows of a page and advance the sink; returns how far it has come.
@@ -336,7 +336,7 @@ def _pieces(
     keys: QueueKeys,
     sink: str,
     found: SinkState,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[StagingAttempt],
     max_rows: int,
 ) -> Iterator[tuple[tuple[int, int], StagedPiece]]:
     """The pieces from the place of a sink on, read about a step's worth at a time."""
@@ -356,7 +356,7 @@ def _pieces(
 
 
 def _windows(
-    attempts: Sequence[Attempt], place: tuple[int, int, int], max_rows: int
+    attempts: Sequence[StagingAttempt], place: tuple[int, int, int], max_rows: int
 ) -> Iterator[list[tuple[int, int, int]]]:
     """Pieces to read together: the attempt, its first piece, and the piece behind the last."""
     window: list[tuple[int, int, int]] = []
@@ -381,7 +381,7 @@ def _windows(
 # -- enqueuing them ---------------------------------------------------------------------------
 
 
-def _enqueue(tr: fdb.Transaction, scope: Scope, page: Page, resuming: bool) -> int:
+def _enqueue(tr: fdb.Transaction, scope: Scope, page: StagedPage, resuming: bool) -> int:
     options = scope.options
     closer = options.bounds.some or options.ordered
     closer = closer or (scope.index is not None and scope.index.selective)

@@ -26,7 +26,7 @@ PAGE_BYTES = 8_000_000
 """How much of a range is read at once."""
 
 
-class Page:
+class ScanPage:
     """Messages that were read, in the order of their keys.
 
     values: what is stored of each: of a ready or leased one, its envelope.
@@ -88,7 +88,7 @@ def pages(
     db: fdb.Database,
     keys: QueueKeys,
     within: slice,
-    read: Callable[[fdb.Transaction, Page], tuple[R, int]],
+    read: Callable[[fdb.Transaction, ScanPage], tuple[R, int]],
     *,
     check: Callable[[fdb.Transaction, bytes], object] = lambda tr, begin: None,
     size: int = PAGE_BYTES,
@@ -127,7 +127,7 @@ def pages(
         yield made
 
 
-def _page(tr: fdb.Transaction, keys: QueueKeys, within: slice, size: int) -> tuple[Page, bool]:
+def _page(tr: fdb.Transaction, keys: QueueKeys, within: slice, size: int) -> tuple[ScanPage, bool]:
     """The first messages of a range, and whether there may be more."""
     rows: list[fdb.KeyValue] = []
     stop, more = run.behind(keys, within.stop), False
@@ -140,7 +140,7 @@ def _page(tr: fdb.Transaction, keys: QueueKeys, within: slice, size: int) -> tup
         if size < 0:
             more = True
             break
-    return Page(keys, rows, within), more
+    return ScanPage(keys, rows, within), more
 
 
 def contents(

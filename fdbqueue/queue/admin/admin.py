@@ -174,9 +174,9 @@ class Admin:
 
 def _evict_one(queue: Handle, tr: Transactor, consumer: Consumer) -> list[bytes]:
     ref = ConsumerRef(consumer.id, consumer.priority, consumer.session, consumer.subscription)
-    leaving: eviction.Leaving | None = None
+    leaving: eviction.LeavingConsumers | None = None
 
-    def remove(tr: fdb.Transaction) -> eviction.Leaving | None:
+    def remove(tr: fdb.Transaction) -> eviction.LeavingConsumers | None:
         scope = queue._scope(tr)
         return eviction.evict(tr, scope.keys, leaving or eviction.leaving_now(tr, scope, ref))
 

@@ -35,7 +35,7 @@ _SIGNING_SECONDS = 2.0
 """How long giving a sign may take: it must not hold up the producer."""
 
 
-class Told(dict[str, float]):
+class LastLogged(dict[str, float]):
     """When this process last logged that it waits for room in a queue, by the queue's name."""
 
 
@@ -72,7 +72,7 @@ def patiently(queue: Handle, db: fdb.Database, attempt: Callable[[bool], R], roo
 
 
 def _tell(error: QueueFull, left: float) -> None:
-    told, now = world.remembered(Told), world.monotonic()
+    told, now = world.remembered(LastLogged), world.monotonic()
     queue = error.__dict__["queue"]
     if queue not in told or told[queue] + SILENT_SECONDS <= now:
         told[queue] = now

@@ -41,7 +41,7 @@ class Sent:
     refused: bool = False
 
 
-class Pending:
+class PendingMessages:
     """Messages that were sent and are neither stored nor failed.
 
     linger: seconds that a message waits for others; None to wait, after a batch, for those whose

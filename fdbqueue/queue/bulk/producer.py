@@ -38,7 +38,7 @@ from ..enqueue import MAX_BATCH, Enqueuing
 from ..validation import draft
 from . import batches
 from .back_pressure import ROOM_SECONDS
-from .pending import Pending, Sent
+from .pending import PendingMessages, Sent
 
 log = logging.getLogger("fdbqueue.producer")
 
@@ -127,7 +127,7 @@ class Producer(Generic[T]):
             _producers.add(self)
 
     def _begin(self) -> None:
-        self._pending = Pending(*self._bounds)
+        self._pending = PendingMessages(*self._bounds)
         self._failed = 0
         self._error: Exception | None = None
         self._starting = world.Lock()

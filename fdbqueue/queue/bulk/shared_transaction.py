@@ -25,7 +25,7 @@ PAUSE_SECONDS = 1e-6
 Together = Callable[[fdb.Database, Sequence[Draft]], Admitted]
 
 
-class Call:
+class EnqueueCall:
     """One message that a task enqueues: ``given``.
 
     turn: set once it is known what came of it, or its task is to lead.
@@ -52,7 +52,7 @@ class Sharing:
     def __init__(self, together: Together, timeout: float | None) -> None:
         self._together = together
         self._timeout = timeout
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[EnqueueCall] = deque()
         self._at_work = False
         self._last = 1
         """How many messages the last transaction had."""
@@ -71,7 +71,7 @@ class Sharing:
         Waits for the transaction before its own, for as long as that may take: raises
         ``OperationTimedOut`` then. Raises what ``together`` raises.
         """
-        call = Call(db, given)
+        call = EnqueueCall(db, given)
         if self._at_work:
             self._waiting.append(call)
             self._wait(call)
@@ -86,7 +86,7 @@ class Sharing:
             raise call.error
         return call.message_id
 
-    def _wait(self, call: Call) -> None:
+    def _wait(self, call: EnqueueCall) -> None:
         try:
             if not call.turn.wait(self._timeout) and call in self._waiting:
                 self._waiting.remove(call)
@@ -102,7 +102,7 @@ class Sharing:
                 call.turn.wait()
             raise
 
-    def _lead(self, call: Call) -> None:
+    def _lead(self, call: EnqueueCall) -> None:
         """Enqueue a message, with those of the tasks that wait."""
         if self._last > 1:
             # Those that shared the last transaction may ask again at once.
@@ -115,15 +115,15 @@ class Sharing:
             _lose([each for each in group[1:] if not each.turn.is_set()], error)
             raise
 
-    def _store(self, group: Sequence[Call]) -> None:
+    def _store(self, group: Sequence[EnqueueCall]) -> None:
         admitted = self._together(group[0].db, [each.given for each in group])
         for each, message_id in zip(group, admitted.ids, strict=True):
             each.message_id = message_id
             each.turn.set()
 
-    def _behind(self, call: Call) -> list[Call]:
+    def _behind(self, call: EnqueueCall) -> list[EnqueueCall]:
         """The calls that wait and fit in its transaction."""
-        found: list[Call] = []
+        found: list[EnqueueCall] = []
         waiting, room = self._waiting, STEP_BYTES - call.size
         while waiting and waiting[0].db is call.db and len(found) < MAX_SHARED - 1:
             room -= waiting[0].size
@@ -134,7 +134,7 @@ class Sharing:
         return found
 
 
-def _lose(group: Sequence[Call], error: BaseException) -> None:
+def _lose(group: Sequence[EnqueueCall], error: BaseException) -> None:
     for each in group:
         each.error = batches.own(error)
         each.turn.set()

@@ -21,7 +21,7 @@ MAX_LISTED = 10_000
 R = TypeVar("R")
 
 
-class Shared(TypedDict, total=False):
+class SharedLimitTerms(TypedDict, total=False):
     """What a limit that queues share may say; ``SharedLimit.set`` says what each does."""
 
     concurrency: int | None
@@ -94,7 +94,7 @@ class SharedLimit:
     def __repr__(self) -> str:
         return f"SharedLimit({self.dimension!r}, {self.name!r})"
 
-    def set(self, tr: Transactor, **shared: Unpack[Shared]) -> LimitState:
+    def set(self, tr: Transactor, **shared: Unpack[SharedLimitTerms]) -> LimitState:
         """Set the limit, or change it; returns what is known of it then.
 
         concurrency: how many of its messages may be out at once in all queues together, 1 to
@@ -107,13 +107,13 @@ class SharedLimit:
 
         Raises ``InvalidOptions``, ``InvalidArgument``.
         """
-        for name in shared.keys() - Shared.__annotations__.keys():
+        for name in shared.keys() - SharedLimitTerms.__annotations__.keys():
             if name not in OwnLimits.__annotations__:
                 raise TypeError(f"set() got an unexpected keyword argument {name!r}")
             problem = "a limit that queues share has none: keys have it"
             raise InvalidArgument(argument=name, value=shared.get(name), problem=problem)
         if not shared:
-            known = ", ".join(Shared.__annotations__)
+            known = ", ".join(SharedLimitTerms.__annotations__)
             raise InvalidArgument(argument="limits", value=None, problem=f"give one of {known}")
         changes: OwnLimits = {}
         if "concurrency" in shared:

@@ -13,7 +13,7 @@ from ...errors import BatchLost, QueueReplaced
 from ...messages import payloads
 from ...messages.delivery import scan
 from ...messages.streams import planning, plans
-from ...messages.streams.planning import Limits
+from ...messages.streams.planning import BatchLimits
 from ...messages.streams.plans import OpenPlans
 from ...schema.leases import CLAIM_BYTES
 from ...schema.scope import Scope, StoredMessage
@@ -41,7 +41,7 @@ class Mark(NamedTuple):
     batch: int
 
 
-class Piece(NamedTuple):
+class PlanPiece(NamedTuple):
     """A part of a plan, for one task; small and picklable.
 
     spans: claims, each with its first lease and the lease behind the last.
@@ -110,7 +110,7 @@ class Planner:
         messages sees it; more urgent arrivals go into the next batch. Raises ``TakenOver``,
         ``BatchLost``, ``QueueNotFound``, ``QueueReplaced``.
         """
-        return self._through(db, since, Limits(messages, size, ends)) or since
+        return self._through(db, since, BatchLimits(messages, size, ends)) or since
 
     def acknowledge(self, db: fdb.Database, until: Mark) -> None:
         """Acknowledge all batches up to ``until``; may be repeated.
@@ -119,7 +119,7 @@ class Planner:
         """
         self._through(db, until, None)
 
-    def pieces(self, db: fdb.Database, since: Mark, until: Mark, parts: int) -> list[Piece]:
+    def pieces(self, db: fdb.Database, since: Mark, until: Mark, parts: int) -> list[PlanPiece]:
         """The batch ``until`` in up to ``parts`` parts with about the same number of messages.
 
         One round trip. Raises ``TakenOver``, ``BatchLost``, ``QueueNotFound``, ``QueueReplaced``.
@@ -127,7 +127,7 @@ class Planner:
         if since == until:
             return []
 
-        def split(tr: fdb.Transaction) -> tuple[list[Piece], bool]:
+        def split(tr: fdb.Transaction) -> tuple[list[PlanPiece], bool]:
             scope = self._queue._scope(tr)
             open_plans, took = self._open(tr, scope, until)
             plan = open_plans.plans.get(until.batch)
@@ -146,7 +146,7 @@ class Planner:
         self._held = True
         return pieces
 
-    def read(self, db: fdb.Database, piece: Piece) -> Iterator[list[StoredMessage]]:
+    def read(self, db: fdb.Database, piece: PlanPiece) -> Iterator[list[StoredMessage]]:
         """The messages of a piece with their payloads, page by page; needs no run.
 
         Spans transactions, snapshot reads: no conflicts. Raises ``BatchLost`` if they are gone.
@@ -188,7 +188,7 @@ class Planner:
             open_plans = OpenPlans(self.consumer, plans.create(tr, scope, self.consumer))
         return open_plans, plans.take_over(tr, scope, open_plans, self._name, held=self._held)
 
-    def _through(self, db: fdb.Database, mark: Mark, limits: Limits | None) -> Mark | None:
+    def _through(self, db: fdb.Database, mark: Mark, limits: BatchLimits | None) -> Mark | None:
         """Acknowledge up to a mark, and plan the next batch if there are limits, in as many
         transactions as it takes. Returns the mark behind that batch, if there is one."""
         while True:
@@ -199,8 +199,8 @@ class Planner:
                 return step.mark
 
     def _step(
-        self, tr: fdb.Transaction, mark: Mark, limits: Limits | None, attempts: count[int]
-    ) -> _Step:
+        self, tr: fdb.Transaction, mark: Mark, limits: BatchLimits | None, attempts: count[int]
+    ) -> _PlanStep:
         scope = self._queue._scope(tr)
         open_plans, wrote = self._open(tr, scope, mark)
         if limits or mark.batch > open_plans.state.acknowledged:
@@ -212,15 +212,15 @@ class Planner:
             plans.end(tr, scope, open_plans)
             wrote = True
         if open_plans.ended:
-            return _Step(None, False, wrote)
+            return _PlanStep(None, False, wrote)
         if limits is None:
-            return _Step(None, True, wrote)
+            return _PlanStep(None, True, wrote)
         current = open_plans.current
         if current and current[1].stage is Stage.RETURNING:
             give_back(tr, scope, open_plans, current[0])
-            return _Step(None, False, True)
+            return _PlanStep(None, False, True)
         if current and current[1].stage is Stage.SEALED:
-            return _Step(_mark(open_plans, current[0]), True, wrote)
+            return _PlanStep(_mark(open_plans, current[0]), True, wrote)
         return self._fill(tr, scope, open_plans, limits, next(attempts), wrote)
 
     def _fill(
@@ -228,10 +228,10 @@ class Planner:
         tr: fdb.Transaction,
         scope: Scope,
         open_plans: OpenPlans,
-        limits: Limits,
+        limits: BatchLimits,
         attempt: int,
         wrote: bool,
-    ) -> _Step:
+    ) -> _PlanStep:
         promoted = promotion.promote(tr, scope, promotion.reads(tr, scope)).moved
         # While others take the first messages, too, a smaller claim is likelier to commit.
         at_most = max(MIN_FILL, planning.CLAIM_MESSAGES >> (attempt - 1))
@@ -239,9 +239,9 @@ class Planner:
         full = planning.fill(tr, scope, open_plans, limits, claim, at_most)
         current = open_plans.current
         if current and current[1].stage is Stage.SEALED:
-            return _Step(_mark(open_plans, current[0]), True, True)
+            return _PlanStep(_mark(open_plans, current[0]), True, True)
         wrote = wrote or promoted > 0 or planned != current
-        return _Step(None, full and not promoted, wrote)
+        return _PlanStep(None, full and not promoted, wrote)
 
     def _checked(self, open_plans: OpenPlans, mark: Mark) -> Mark:
         """The mark to continue from; raises ``BatchLost`` for an invalid one, unless lenient."""
@@ -266,7 +266,7 @@ class Planner:
         )
 
 
-class _Step(NamedTuple):
+class _PlanStep(NamedTuple):
     """One transaction of a run: the next batch, if planned; whether the run is done; whether the
     transaction wrote anything."""
 
@@ -299,7 +299,7 @@ def give_back(tr: fdb.Transaction, scope: Scope, open_plans: OpenPlans, batch: i
     return given
 
 
-def _split(batch: int, plan: Planned, parts: int) -> list[Piece]:
+def _split(batch: int, plan: Planned, parts: int) -> list[PlanPiece]:
     """A plan in parts of about the same size, in order; consecutive messages of one ordering key
     stay together."""
     pieces = []
@@ -310,7 +310,7 @@ def _split(batch: int, plan: Planned, parts: int) -> list[Piece]:
         begin = 0
         while begin < claimed.messages:
             if count >= each and not claimed.joins(begin):
-                pieces.append(Piece(batch, count, tuple(spans)))
+                pieces.append(PlanPiece(batch, count, tuple(spans)))
                 spans, count = [], 0
             end = min(claimed.messages, begin + max(1, each - count))
             while end < claimed.messages and claimed.joins(end):
@@ -319,5 +319,5 @@ def _split(batch: int, plan: Planned, parts: int) -> list[Piece]:
             count += end - begin
             begin = end
     if spans:
-        pieces.append(Piece(batch, count, tuple(spans)))
+        pieces.append(PlanPiece(batch, count, tuple(spans)))
     return pieces

@@ -24,7 +24,7 @@ from ...messages.enqueue import level_order
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
 from ...schema.envelope import PLAIN_INLINE_LIMIT, Envelope
-from ...schema.streams import Attempt, SinkState, StagedRun
+from ...schema.streams import SinkState, StagedRun, StagingAttempt
 from ...store import world
 from ...store.binding import fdb
 from ...values import compression
@@ -94,7 +94,7 @@ class Sink:
         self,
         db: fdb.Database,
         batch: int,
-        attempts: Iterable[Attempt],
+        attempts: Iterable[StagingAttempt],
         *,
         room: Seconds = ROOM_SECONDS,
         progress: Callable[[SinkState], object] | None = None,
@@ -159,7 +159,7 @@ class Sink:
         self,
         db: fdb.Database,
         batch: int,
-        attempts: Iterable[Attempt],
+        attempts: Iterable[StagingAttempt],
     ) -> None:
         """Remove the staged rows of attempts, unless the batch is fixed."""
         names = [each.name for each in attempts]
@@ -257,7 +257,7 @@ class Stager:
         if len(self._packer.pieces) >= FLUSH_PIECES:
             self._flush()
 
-    def finish(self) -> Attempt:
+    def finish(self) -> StagingAttempt:
         """Stage the last rows; returns what to publish or discard."""
         self._packer.close()
         self._flush()
@@ -268,9 +268,9 @@ class Stager:
         self._packer = Packer()
         self._sink.discard(self._db, self._batch, [self._attempt()])
 
-    def _attempt(self) -> Attempt:
+    def _attempt(self) -> StagingAttempt:
         rows = self._packer.rows
-        return Attempt(self._name, self._written, rows, self._size, self._identity)
+        return StagingAttempt(self._name, self._written, rows, self._size, self._identity)
 
     def _flush(self) -> None:
         full, self._packer.pieces = self._packer.pieces, []
@@ -314,14 +314,14 @@ class _Pace:
 
 
 def _stage(
-    tr: fdb.Transaction, sink: Sink, batch: int, attempt: Attempt, pieces: Sequence[bytes]
+    tr: fdb.Transaction, sink: Sink, batch: int, attempt: StagingAttempt, pieces: Sequence[bytes]
 ) -> bool:
     return staging.stage(tr, sink._queue._scope(tr), sink.name, batch, attempt, pieces)
 
 
 def _fix(
-    tr: fdb.Transaction, sink: Sink, batch: int, attempts: Sequence[Attempt]
-) -> tuple[SinkState, list[Attempt]]:
+    tr: fdb.Transaction, sink: Sink, batch: int, attempts: Sequence[StagingAttempt]
+) -> tuple[SinkState, list[StagingAttempt]]:
     scope = sink._queue._scope(tr)
     old = anonymous(scope.now_ms(tr) - ANONYMOUS_DAYS * _DAY_MS)
     staging.sweep(tr, scope.keys, _ANONYMOUS, old)
@@ -333,7 +333,7 @@ def _step(
     tr: fdb.Transaction,
     sink: Sink,
     batch: int,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[StagingAttempt],
     pace: _Pace,
     resuming: bool,
 ) -> SinkState:

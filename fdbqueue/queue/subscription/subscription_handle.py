@@ -18,7 +18,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
 from ...subscriptions import acquire, creation, cursors, exclusive
-from ...subscriptions.acquire import Found
+from ...subscriptions.acquire import ScanResult
 from ...subscriptions.start_position import StartPosition
 from ...values.content import check_count
 from ...values.durations import Seconds
@@ -170,7 +170,7 @@ class Subscription:
         strict: bool,
         resume: Mapping[int, bytes],
         admits: Callable[[StoredMessage], bool],
-    ) -> tuple[Sequence[Delivery], Found, bool]:
+    ) -> tuple[Sequence[Delivery], ScanResult, bool]:
         """Lease what a registered consumer asks for, and look for the match behind that. Returns
         also whether the subscription has closed itself."""
         scope, found, closed = self._find(
@@ -308,7 +308,7 @@ class Subscription:
         admits: Callable[[StoredMessage], bool] = lambda _: True,
         looks_on: bool = False,
         leases: bool = True,
-    ) -> tuple[Scope, Found, bool]:
+    ) -> tuple[Scope, ScanResult, bool]:
         """One transaction of a call; arguments as in ``SubscriptionSupply.first``."""
         scope = self._queue._scope(tr)
         self._supply.enter(tr, scope, mode)

@@ -14,7 +14,7 @@ from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...subscriptions import acquire, browse, creation, exclusive
-from ...subscriptions.acquire import Found
+from ...subscriptions.acquire import ScanResult
 from ...values.model import Delivery
 
 
@@ -83,7 +83,7 @@ class SubscriptionSupply:
         requests: Sequence[Request],
         claims: Sequence[bytes],
         issued: None,
-        due: promotion.Reads | None,
+        due: promotion.DueReads | None,
         *,
         settled: int = 0,
         strict: bool = True,
@@ -124,7 +124,7 @@ class SubscriptionSupply:
         apart: bool = True,
         looks_on: bool = False,
         leases: bool = True,
-    ) -> tuple[Found, bool]:
+    ) -> tuple[ScanResult, bool]:
         """The first matching messages, and whether the subscription has closed itself for want of
         any; arguments as in ``acquire.first``. A paused queue has none.
 
@@ -133,11 +133,11 @@ class SubscriptionSupply:
         """
         definition = self.known(scope)
         if scope.options.paused and mode is Mode.ACQUIRE:
-            return Found([], True, {}), False
+            return ScanResult([], True, {}), False
         if mode is Mode.ACQUIRE and limit:
             limit = queue_limits.room(tr, scope, limit, leases=leases)
             if not limit:
-                return Found([], True, {}), False
+                return ScanResult([], True, {}), False
         if mode is Mode.BROWSE:
             found = browse.advance(tr, scope, definition, limit)
         else:

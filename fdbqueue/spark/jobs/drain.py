@@ -114,7 +114,7 @@ def drain(
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     # Check the options before Java starts.
-    stream_offsets.Settings.of(options).layout.schema(None)
+    stream_offsets.StreamSettings.of(options).layout.schema(None)
     with plain_errors():
         spark = spark_session.resolve(spark)
         frame = spark.readStream.format("fdbqueue").options(**options).load()

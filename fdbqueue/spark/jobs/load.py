@@ -104,7 +104,7 @@ def load(
         "badRows": bad_rows,
         "room": str(int(patience("room", room))),
     }
-    write.Settings.of(given)
+    write.WriteSettings.of(given)
     spark = spark_session.resolve(spark)
     with plain_errors(), tempfile.TemporaryDirectory(prefix="fdbqueue-") as directory:
         frame = _read(spark, names, kind, schema, options or {})

@@ -58,7 +58,7 @@ def replay(
     if header_columns is not None:
         options["headerColumns"] = header_columns
     options |= stores.options(db, queue)
-    batch_read.Settings.of(options).layout.schema(None)
+    batch_read.BatchReadSettings.of(options).layout.schema(None)
     matched = replayed = 0
     with plain_errors():
         spark = spark_session.resolve(spark)

@@ -46,7 +46,7 @@ class LevelFigures(Counts):
 
 
 @dataclass(frozen=True, slots=True)
-class Span(Counts):
+class TimeSpan(Counts):
     """One span of time.
 
     ready: the change in ready messages since the history began. longest_wait_ms: the longest wait
@@ -103,7 +103,7 @@ class QueueReport:
     queue: str
     whole: LevelFigures
     levels: tuple[LevelFigures, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
     consumers: tuple[ConsumerFigures, ...]
     balance: Balance | None
     oldest: tuple[Oldest, ...]

@@ -33,7 +33,7 @@ from .figures import (
     Oldest,
     Percentiles,
     QueueReport,
-    Span,
+    TimeSpan,
 )
 
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -268,7 +268,7 @@ def _figures(kind: type[Any], row: Row) -> dict[str, Any]:
     }
 
 
-def _filled(rows: list[Row], width_ms: int) -> Iterator[Span]:
+def _filled(rows: list[Row], width_ms: int) -> Iterator[TimeSpan]:
     """Spans without gaps: those without events are included."""
     known = {row["begin_ms"]: row for row in rows}
     ready = 0
@@ -277,7 +277,7 @@ def _filled(rows: list[Row], width_ms: int) -> Iterator[Span]:
         if row is None:
             nothing = dict.fromkeys(COUNTS, 0)
             none = Percentiles(0, None, None, None)
-            yield Span(**nothing, begin_ms=begin_ms, ready=ready, waiting=none)
+            yield TimeSpan(**nothing, begin_ms=begin_ms, ready=ready, waiting=none)
         else:
             ready += row["ready_change"]
-            yield Span(**_figures(Span, row), ready=ready)
+            yield TimeSpan(**_figures(TimeSpan, row), ready=ready)

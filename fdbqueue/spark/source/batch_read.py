@@ -32,11 +32,11 @@ from . import places, tables
 from .columns import INT, LONG, STRING, TABLES, Decoder, Layout
 from .leading import leading
 from .places import Places
-from .settings import BATCH, PLACES, Location, Options
+from .settings import BATCH, PLACES, Location, UserOptions
 from .tables import HISTORY, RowFilter, Scan
 
 
-class Settings(Struct, frozen=True):
+class BatchReadSettings(Struct, frozen=True):
     """The options of a batch read. pushdown: None if they do not say."""
 
     location: Location
@@ -49,9 +49,9 @@ class Settings(Struct, frozen=True):
     skip_expiring: int
 
     @classmethod
-    def of(cls, texts: Mapping[str, str]) -> Settings:
+    def of(cls, texts: Mapping[str, str]) -> BatchReadSettings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidSelector``, ``InvalidArgument``."""
-        options = Options(texts, BATCH)
+        options = UserOptions(texts, BATCH)
         layout, row_filter = Layout.of(options), RowFilter(**options.fields(RowFilter))
         if row_filter.selector is not None and layout.table == HISTORY:
             raise InvalidOptions(option="selector", problem="it selects messages, not history")
@@ -66,10 +66,10 @@ class Settings(Struct, frozen=True):
         return self.starting_offsets or (), self.ending_offsets or ()
 
 
-class BatchReader(tables.Reader, DataSourceReader):
+class BatchReader(tables.TableReader, DataSourceReader):
     """Reads a table."""
 
-    _settings: Settings
+    _settings: BatchReadSettings
 
     @leading()
     def partitions(self) -> list[InputPartition]:
@@ -131,7 +131,7 @@ def _of_time(row_filter: RowFilter, each: Filter, value: datetime) -> RowFilter:
     return row_filter
 
 
-def _ranges(db: fdb.Database, queue: Queue, settings: Settings) -> dict[str, list[slice]]:
+def _ranges(db: fdb.Database, queue: Queue, settings: BatchReadSettings) -> dict[str, list[slice]]:
     """The key ranges of a table, by part."""
     keys, row_filter = queue._keys, settings.row_filter
     match settings.layout.table:
@@ -188,7 +188,7 @@ def reader(options: Mapping[str, str], schema: StructType, pushdown: bool = Fals
     ``InvalidSchema``, ``InvalidSelector``, ``QueueNotFound``, and a ``StoreError`` if there is no
     store.
     """
-    settings = Settings.of(options)
+    settings = BatchReadSettings.of(options)
     Decoder(settings.layout, schema)
     queue = SharedQueue.find(settings.location)
     levels = settings.row_filter.levels or frozenset()

@@ -16,19 +16,19 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import CorruptData, RowsLost
 from ...messages.streams import table_scan
-from ...messages.streams.planning import Limits
-from ...messages.streams.table_scan import Page
+from ...messages.streams.planning import BatchLimits
+from ...messages.streams.table_scan import ScanPage
 from ...queue.queue import Queue
 from ...schema import once
 from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
-from ...subscriptions.external_cursors import Passed, Stretch
+from ...subscriptions.external_cursors import PassedMessages, Stretch
 from ...subscriptions.start_position import FIRST, NOW, StartPosition
 from . import browsed, tables
-from .browsed import Ready
+from .browsed import BrowsedReady
 from .leading import leading
 from .places import Places
-from .stream_offsets import Offset, Progress, StreamReader, other_checkpoint
+from .stream_offsets import Offset, StreamProgress, StreamReader, other_checkpoint
 from .tables import HISTORY, Ranges, Scan
 
 Levels = dict[int, Stretch]
@@ -37,7 +37,7 @@ _NOW: Places = ((None, StartPosition.of("startingTimestamp", NOW)),)
 
 
 @dataclass
-class Browsing(Progress):
+class Browsing(StreamProgress):
     """first: where the stream begins. planned: the last batch, and what it passes. verified:
     whether the checkpoint fits the queue. seen: the version at which nothing more was there."""
 
@@ -56,7 +56,7 @@ class BrowseReader(StreamReader):
         return Browsing()
 
     @property
-    def _table(self) -> Ready:
+    def _table(self) -> BrowsedReady:
         return browsed.TABLES[self._settings.layout.table]
 
     @leading()
@@ -84,12 +84,12 @@ class BrowseReader(StreamReader):
         """How far the next batch goes; ``start`` if nothing more is there."""
         db, queue = self._queue.open()
         table, limits = self._table, self.limits(limit)
-        passed = Passed({level: each.end for level, each in self._parse(start).items()})
+        passed = PassedMessages({level: each.end for level, each in self._parse(start).items()})
         self._verify_ends(passed.places)
         stretches: list[Stretch] = []
         reads = self._verify_kept(db, queue, passed.places)
 
-        def advance(tr: fdb.Transaction) -> Passed:
+        def advance(tr: fdb.Transaction) -> PassedMessages:
             return table.advance(tr, queue._scope(tr), passed.places, limits, bool(stretches))
 
         while not passed.ended:
@@ -209,12 +209,12 @@ def _levels(places: Mapping[int, bytes], passed: Iterable[Stretch]) -> Levels:
 
 
 def _first_at(
-    db: fdb.Database, keys: QueueKeys, table: Ready, level: int, end: bytes, since_ms: int
+    db: fdb.Database, keys: QueueKeys, table: BrowsedReady, level: int, end: bytes, since_ms: int
 ) -> bytes:
     """The place of the first row before a place that has a time or a later one, or that place."""
     prefix = table.prefix(keys, level)
 
-    def read(tr: fdb.Transaction, page: Page) -> tuple[bytes | None, int]:
+    def read(tr: fdb.Transaction, page: ScanPage) -> tuple[bytes | None, int]:
         each = zip(page.keys, page.values, strict=True)
         found = (key[len(prefix) :] for key, value in each if table.at_ms(value) >= since_ms)
         return next(found, None), len(page)
@@ -225,7 +225,7 @@ def _first_at(
     return end
 
 
-def _rest(limits: Limits, passed: Passed) -> Limits:
+def _rest(limits: BatchLimits, passed: PassedMessages) -> BatchLimits:
     """What is left of the limits of a batch."""
     return replace(
         limits,

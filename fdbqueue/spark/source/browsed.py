@@ -12,15 +12,21 @@ from msgspec import Struct
 
 from ...messages.run import NOWHERE
 from ...messages.streams import planning
-from ...messages.streams.planning import Limits
+from ...messages.streams.planning import BatchLimits
 from ...schema.envelope import open_envelope
 from ...schema.keys import LOWEST, QueueKeys
-from ...schema.records import DeadLetter, Line
+from ...schema.records import DeadLetter, HistoryLine
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...subscriptions import external_cursors
-from ...subscriptions.external_cursors import MAX_PASSED, MAX_PASSED_BYTES, STRETCH, Passed, Stretch
+from ...subscriptions.external_cursors import (
+    MAX_PASSED,
+    MAX_PASSED_BYTES,
+    STRETCH,
+    PassedMessages,
+    Stretch,
+)
 from ...subscriptions.start_position import FIRST
 from .places import Places
 from .tables import HISTORY
@@ -30,7 +36,7 @@ SETTLED = 5 * VERSIONS_PER_SECOND
 its transaction reads."""
 
 
-class Ready(Struct, frozen=True):
+class BrowsedReady(Struct, frozen=True):
     """Ready messages. Each move fences: no later enqueue commits a message before that place."""
 
     part: str = "ready"
@@ -64,9 +70,9 @@ class Ready(Struct, frozen=True):
         tr: fdb.Transaction,
         scope: Scope,
         places: Mapping[int, bytes],
-        limits: Limits,
+        limits: BatchLimits,
         more: bool,
-    ) -> Passed:
+    ) -> PassedMessages:
         """As ``external_cursors.advance``."""
         return external_cursors.advance(tr, scope, places, limits, more=more)
 
@@ -76,7 +82,7 @@ class Ready(Struct, frozen=True):
         return False
 
 
-class Log(Ready, frozen=True):
+class Log(BrowsedReady, frozen=True):
     """Dead letters, or the lines of the history."""
 
     part: str
@@ -86,7 +92,7 @@ class Log(Ready, frozen=True):
 
     def at_ms(self, value: bytes) -> int:
         if self.part == HISTORY:
-            return Line.unpack(value).at_ms
+            return HistoryLine.unpack(value).at_ms
         return DeadLetter.opened(value, NOWHERE).died_at_ms
 
     def begin(self, tr: fdb.Transaction, scope: Scope, places: Places) -> dict[int, bytes]:
@@ -104,20 +110,20 @@ class Log(Ready, frozen=True):
         tr: fdb.Transaction,
         scope: Scope,
         places: Mapping[int, bytes],
-        limits: Limits,
+        limits: BatchLimits,
         more: bool,
-    ) -> Passed:
+    ) -> PassedMessages:
         place = places.get(0, LOWEST)
         end = scope.version(tr) + 1 if limits.ends is None else limits.ends[0]
         if self.part != HISTORY:
             end = min(end, scope.version(tr) - SETTLED)
         prefix, count = self.prefix(scope.keys, 0), 0
-        passed = Passed({0: place}, [Stretch(0, place, place)])
+        passed = PassedMessages({0: place}, [Stretch(0, place, place)])
         rows = tr.snapshot.get_range(prefix + place, prefix + self._before(scope, end))
         for key, value in rows:
             size, messages = len(value), 1
             if self.part == HISTORY:
-                messages = len(Line.unpack(value).events)
+                messages = len(HistoryLine.unpack(value).events)
             else:
                 size += DeadLetter.opened(value, NOWHERE).envelope.chunk_bytes
             over = limits.messages is not None and count + messages > limits.messages
@@ -157,5 +163,9 @@ class Log(Ready, frozen=True):
         return scope.keys.dead(version, b"")[len(scope.keys.dead.prefix) :]
 
 
-TABLES: dict[str, Ready] = {"ready": Ready(), "dead": Log("dead"), HISTORY: Log(HISTORY)}
+TABLES: dict[str, BrowsedReady] = {
+    "ready": BrowsedReady(),
+    "dead": Log("dead"),
+    HISTORY: Log(HISTORY),
+}
 """The tables that a stream can browse."""

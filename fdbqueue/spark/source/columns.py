@@ -35,7 +35,7 @@ from ...values.model import Headers
 from ...values.serializers import JSON, Declared
 from . import payload_columns
 from .ddl import SIMPLE
-from .settings import Options
+from .settings import UserOptions
 
 STRING, INT, LONG, TIME = "STRING", "INT", "BIGINT", "TIMESTAMP"
 HEADERS = LIMITS = "MAP<STRING,STRING>"
@@ -91,7 +91,7 @@ class Layout(Struct, frozen=True):
     unreadable: str
 
     @classmethod
-    def of(cls, options: Options) -> Layout:
+    def of(cls, options: UserOptions) -> Layout:
         """From the options in ``settings.LAYOUT``. Raises ``InvalidOptions``."""
         given = options.fields(cls)
         given["header_columns"] = _header_columns(given["header_columns"] or "")
@@ -129,22 +129,22 @@ class Layout(Struct, frozen=True):
         return StructType([StructField(name, type_) for name, type_ in columns.items()])
 
 
-class Rows(dict[str, Sequence[Any]]):
+class ColumnRows(dict[str, Sequence[Any]]):
     """Rows of a table, by column.
 
     ``envelopes`` are those of messages, ``payload`` what was enqueued. The others are columns that
     are not stored in envelopes.
     """
 
-    def chosen(self, mask: Sequence[bool]) -> Rows:
+    def chosen(self, mask: Sequence[bool]) -> ColumnRows:
         """The rows for which the mask is true."""
-        return Rows({name: list(compress(values, mask)) for name, values in self.items()})
+        return ColumnRows({name: list(compress(values, mask)) for name, values in self.items()})
 
-    def part(self, begin: int, end: int) -> Rows:
+    def part(self, begin: int, end: int) -> ColumnRows:
         """A range of the rows."""
-        return Rows({name: values[begin:end] for name, values in self.items()})
+        return ColumnRows({name: values[begin:end] for name, values in self.items()})
 
-    def readable(self, strict: bool) -> Rows:
+    def readable(self, strict: bool) -> ColumnRows:
         """The messages that can be read. strict: raise ``CorruptData`` if one cannot."""
         mask = [each.readable for each in self["envelopes"]]
         if strict and not all(mask):
@@ -163,7 +163,7 @@ class Decoder:
         self._columns = [_column(layout, each) for each in schema.fields]
         self._unreadable = layout.unreadable
 
-    def batch(self, rows: Rows) -> pa.RecordBatch:
+    def batch(self, rows: ColumnRows) -> pa.RecordBatch:
         """One batch. Raises ``CorruptData`` if a payload or a stored value does not fit."""
         if self._unreadable != "keep":
             rows = rows.readable(strict=self._unreadable == "fail")
@@ -184,7 +184,7 @@ def decoding(what: str) -> Iterator[None]:
         raise CorruptData(what=what, problem=str(error)) from None
 
 
-Column = Callable[[Rows], pa.Array]
+Column = Callable[[ColumnRows], pa.Array]
 
 
 def _column(layout: Layout, wanted: StructField) -> Column:
@@ -244,7 +244,7 @@ def _headers(layout: Layout, type_: DataType) -> Column:
 _MAP = pa.map_(pa.string(), pa.string())
 
 
-def _header_map(rows: Rows) -> pa.Array:
+def _header_map(rows: ColumnRows) -> pa.Array:
     every: list[Headers] = [each.headers for each in rows["envelopes"]]
     offsets = list(accumulate(map(len, every), initial=0))
     names = [name for headers in every for name in headers]
@@ -258,7 +258,7 @@ def _header_map(rows: Rows) -> pa.Array:
     )
 
 
-def _limits(rows: Rows) -> pa.Array:
+def _limits(rows: ColumnRows) -> pa.Array:
     found = [each.limits for each in rows["envelopes"]]
     return pa.array([limits and list(limits.items()) for limits in found], _MAP)
 
@@ -273,7 +273,7 @@ def as_text(value: object) -> str | None:
 def _header(name: str, type_: DataType) -> Column:
     fit, arrow = _FITS[type_], to_arrow_type(type_)
 
-    def make(rows: Rows) -> pa.Array:
+    def make(rows: ColumnRows) -> pa.Array:
         return pa.array([fit(each.headers.get(name)) for each in rows["envelopes"]], arrow)
 
     return make
@@ -298,7 +298,7 @@ def _plain(name: str, type_: str) -> Column:
     return lambda rows: make([*map(field, rows["envelopes"])])
 
 
-def values(rows: Rows, name: str, text: bool) -> Iterable[Any]:
+def values(rows: ColumnRows, name: str, text: bool) -> Iterable[Any]:
     """A column that is stored as it is shown, or a header. text: as texts."""
     found: Iterable[Any]
     if name in rows:
@@ -310,7 +310,7 @@ def values(rows: Rows, name: str, text: bool) -> Iterable[Any]:
     return map(as_text, found) if text else found
 
 
-def enqueued_at(rows: Rows) -> list[int | None]:
+def enqueued_at(rows: ColumnRows) -> list[int | None]:
     """When messages were enqueued; None of one that cannot be read."""
     return [each.enqueued_at_ms if each.readable else None for each in rows["envelopes"]]
 

@@ -18,12 +18,12 @@ from ...queue.queue import Queue
 from ...queue.streams.planner import Mark, Planner
 from ...store.binding import fdb
 from .leading import leading
-from .stream_offsets import Offset, Progress, StreamReader
+from .stream_offsets import Offset, StreamProgress, StreamReader
 from .tables import Scan
 
 
 @dataclass
-class Consuming(Progress):
+class Consuming(StreamProgress):
     """planner: this run of the consumer."""
 
     planner: Planner | None = None

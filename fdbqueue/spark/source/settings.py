@@ -1,6 +1,6 @@
 """The options of the data source.
 
-Spark hands options over as texts with lower-case names. ``Options`` parses and checks them;
+Spark hands options over as texts with lower-case names. ``UserOptions`` parses and checks them;
 readers and writers keep the result in small frozen values, which are pickled to the executors.
 """
 
@@ -321,7 +321,7 @@ SPARKS = {
 KINDS = {"tables": BATCH, "streams": STREAM, "writes": WRITE}
 
 
-class Options:
+class UserOptions:
     """The options that the user set, all of them among ``known``.
 
     Raises ``InvalidOptions`` for any other. ``path``, which Spark sets for ``load("orders")`` and
@@ -376,7 +376,7 @@ class Location(Struct, frozen=True):
     root: bytes | None
 
     @classmethod
-    def of(cls, options: Options) -> Location:
+    def of(cls, options: UserOptions) -> Location:
         """From the options ``queue``, ``store`` and ``root``."""
         if not options["queue"]:
             raise InvalidOptions(option="queue", problem="it is required")

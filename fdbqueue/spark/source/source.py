@@ -20,15 +20,15 @@ from ..stores import SharedQueue
 from . import batch_read, browse_stream, consume_stream, stream_offsets, write
 from .columns import Decoder, Layout
 from .leading import leading
-from .settings import BATCH, SPARKS, STREAM, WRITE, Location, Option, Options
+from .settings import BATCH, SPARKS, STREAM, WRITE, Location, Option, UserOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SETTINGS: tuple[tuple[Mapping[str, Option], Callable[[Mapping[str, str]], object]], ...] = (
-    (BATCH, batch_read.Settings.of),
-    (STREAM, stream_offsets.Settings.of),
-    ({**WRITE, **SPARKS}, write.Settings.of),
+    (BATCH, batch_read.BatchReadSettings.of),
+    (STREAM, stream_offsets.StreamSettings.of),
+    ({**WRITE, **SPARKS}, write.WriteSettings.of),
 )
 
 
@@ -86,7 +86,7 @@ class FdbQueueSource(DataSource):
 
         Spark asks for them first, so this is where a missing queue is reported.
         """
-        options = Options(self.options, {**BATCH, **STREAM})
+        options = UserOptions(self.options, {**BATCH, **STREAM})
         layout = Layout.of(options)
         schema = layout.schema(SharedQueue.find(Location.of(options)).serializer)
         Decoder(layout, schema)
@@ -110,7 +110,7 @@ class FdbQueueSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
         try:
-            taking = stream_offsets.Settings.of(self.options).mode == stream_offsets.CONSUME
+            taking = stream_offsets.StreamSettings.of(self.options).mode == stream_offsets.CONSUME
             kind = consume_stream.ConsumeReader if taking else browse_stream.BrowseReader
             return kind.of(self.options, schema, self.parallelism)
         except QueueError as error:

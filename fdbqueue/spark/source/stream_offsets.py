@@ -24,14 +24,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ...errors import CorruptData, InvalidInput, InvalidOptions, QueueError
-from ...messages.streams.planning import Limits
+from ...messages.streams.planning import BatchLimits
 from ...schema.keys import QueueKeys
 from ..stores import SharedQueue
 from . import browsed, places, tables
 from .columns import Decoder, Layout
 from .leading import leading
 from .places import Places
-from .settings import STREAM, Location, Options
+from .settings import STREAM, Location, UserOptions
 from .tables import RowFilter
 
 BROWSE, CONSUME = "browse", "consume"
@@ -41,7 +41,7 @@ _NO_END = 1 << 62
 Offset = dict[str, Any]
 
 
-class Settings(Struct, frozen=True):
+class StreamSettings(Struct, frozen=True):
     """The options of a stream."""
 
     location: Location
@@ -60,9 +60,9 @@ class Settings(Struct, frozen=True):
     row_filter: RowFilter = tables.EVERYTHING
 
     @classmethod
-    def of(cls, texts: Mapping[str, str]) -> Settings:
+    def of(cls, texts: Mapping[str, str]) -> StreamSettings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
-        options = Options(texts, STREAM)
+        options = UserOptions(texts, STREAM)
         settings = cls(Location.of(options), Layout.of(options), **options.fields(cls))
         for option, problem in settings._problems():
             raise InvalidOptions(option=option, problem=problem)
@@ -94,7 +94,7 @@ class Settings(Struct, frozen=True):
 
 
 @dataclass
-class Progress:
+class StreamProgress:
     """How far a stream has come, as only the driver knows: tasks get nothing of it.
 
     stops: where the stream ends, if Spark wants it to end; bounds: where the options want it to.
@@ -106,14 +106,14 @@ class Progress:
     waits_since: float | None = None
 
 
-class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The common part of both readers. parallelism: of the cluster."""
 
-    _settings: Settings
-    _progress: Progress
+    _settings: StreamSettings
+    _progress: StreamProgress
 
     def __init__(
-        self, settings: Settings, schema: StructType, queue: SharedQueue, parallelism: int = 0
+        self, settings: StreamSettings, schema: StructType, queue: SharedQueue, parallelism: int = 0
     ) -> None:
         super().__init__(settings, schema, queue)
         self._progress = self.begun()
@@ -122,9 +122,9 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._settings, self._schema, self._queue)
 
-    def begun(self) -> Progress:
+    def begun(self) -> StreamProgress:
         """The state of a stream that begins."""
-        return Progress()
+        return StreamProgress()
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, parallelism: int = 0) -> Self:
@@ -133,7 +133,7 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
         Raises ``InvalidOptions``, ``InvalidSchema``, ``InvalidArgument``, ``QueueNotFound``, and a
         ``StoreError`` if there is no store.
         """
-        settings = Settings.of(options)
+        settings = StreamSettings.of(options)
         Decoder(settings.layout, schema)
         queue = SharedQueue.find(settings.location)
         offsets = (settings.starting_offsets or ()) + (settings.ending_offsets or ())
@@ -191,7 +191,7 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
         table = browsed.TABLES[self._settings.layout.table]
         return queue._read(db, lambda tr: table.ends(tr, queue._scope(tr)))
 
-    def limits(self, limit: ReadLimit) -> Limits:
+    def limits(self, limit: ReadLimit) -> BatchLimits:
         """The limits of a batch, of Spark and of the options."""
         stops, everything = self._progress.stops, isinstance(limit, ReadAllAvailable)
         if everything and stops is None:
@@ -208,13 +208,13 @@ class StreamReader(tables.Reader, DataSourceStreamReader, SupportsTriggerAvailab
             bounds = self._progress.bounds
             stops = {level: min(end, bounds.get(level, end)) for level, end in every.items()}
         if everything:
-            return Limits(None, None, stops)
+            return BatchLimits(None, None, stops)
         asked = (
             limit.max_rows
             if isinstance(limit, ReadMaxRows)
             else self._settings.max_messages_per_batch
         )
-        return Limits(asked, self._settings.max_bytes_per_batch, stops)
+        return BatchLimits(asked, self._settings.max_bytes_per_batch, stops)
 
     def identify(self) -> Offset:
         """The part of each offset that names what it belongs to."""

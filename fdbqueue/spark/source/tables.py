@@ -26,16 +26,16 @@ from ...errors import RowsLost
 from ...messages import history
 from ...messages.run import NOWHERE
 from ...messages.streams import table_scan
-from ...messages.streams.table_scan import Page
+from ...messages.streams.table_scan import ScanPage
 from ...queue.queue import Queue
 from ...schema.envelope import Envelope, open_envelope
 from ...schema.keys import QueueKeys
-from ...schema.records import DeadLetter, Delayed, Line
+from ...schema.records import DeadLetter, Delayed, HistoryLine
 from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.selector import Selector
 from ..stores import SharedQueue
-from .columns import Decoder, Layout, Rows, decoding, enqueued_at, values
+from .columns import ColumnRows, Decoder, Layout, decoding, enqueued_at, values
 from .leading import all_leading
 
 HISTORY = "history"
@@ -81,7 +81,7 @@ class RowFilter(Struct, frozen=True):
             self.until is None or at_ms < self.until
         )
 
-    def mask(self, rows: Rows, time: str | None, now_ms: int) -> list[bool]:
+    def mask(self, rows: ColumnRows, time: str | None, now_ms: int) -> list[bool]:
         """Which of some rows to read. time: the column of the table's own time."""
         mask = list(map(self.accepts, rows["level"], rows[time] if time else enqueued_at(rows)))
         for each in self.conditions:
@@ -111,10 +111,10 @@ EVERYTHING = RowFilter()
 
 def _messages(
     packed: Sequence[bytes], ids: Sequence[str | None], levels: Sequence[int | None], **others: Any
-) -> Rows:
+) -> ColumnRows:
     envelopes = [open_envelope(each) for each in packed]
     ids = [each.id or place for each, place in zip(envelopes, ids, strict=True)]
-    return Rows(id=ids, level=levels, envelopes=envelopes, **others)
+    return ColumnRows(id=ids, level=levels, envelopes=envelopes, **others)
 
 
 def _placed(
@@ -122,24 +122,24 @@ def _placed(
     packed: Sequence[bytes],
     places: Sequence[Position | Due] | None = None,
     **others: Any,
-) -> Rows:
+) -> ColumnRows:
     """Messages with these positions. places: what their ids name, if not the positions."""
     ids = [None if each is NOWHERE else each.to_id() for each in places or positions]
     levels = [None if each is NOWHERE else each.level for each in positions]
     return _messages(packed, ids, levels, **others)
 
 
-def _ready(keys: QueueKeys, page: Page) -> Rows:
+def _ready(keys: QueueKeys, page: ScanPage) -> ColumnRows:
     levels, ids = page.places()
     return _messages(page.values, ids, levels, blocked=[False] * len(page))
 
 
-def _blocked(keys: QueueKeys, page: Page) -> Rows:
+def _blocked(keys: QueueKeys, page: ScanPage) -> ColumnRows:
     positions, packed = _columns(_opened(page), 2)
     return _placed(positions, packed, blocked=[True] * len(page))
 
 
-def _delayed(keys: QueueKeys, page: Page) -> Rows:
+def _delayed(keys: QueueKeys, page: ScanPage) -> ColumnRows:
     dues = [Due(*keys.delayed.parse(key)) for key in page.keys]
     positions, packed = _columns(_opened(page), 2)
     # A scheduled message never had a position: its id names when it is due.
@@ -147,7 +147,7 @@ def _delayed(keys: QueueKeys, page: Page) -> Rows:
     return _placed(positions, packed, places, due_at=[due.due_ms for due in dues])
 
 
-def _leased(keys: QueueKeys, page: Page) -> Rows:
+def _leased(keys: QueueKeys, page: ScanPage) -> ColumnRows:
     levels, ids = page.places()
     return _messages(
         page.values,
@@ -161,7 +161,7 @@ def _leased(keys: QueueKeys, page: Page) -> Rows:
     )
 
 
-def _dead(keys: QueueKeys, page: Page) -> Rows:
+def _dead(keys: QueueKeys, page: ScanPage) -> ColumnRows:
     letters = [DeadLetter.opened(each, NOWHERE) for each in page.values]
     known = [None if each.position is NOWHERE else each for each in letters]
     return _placed(
@@ -172,17 +172,17 @@ def _dead(keys: QueueKeys, page: Page) -> Rows:
     )
 
 
-def _history(keys: QueueKeys, page: Page) -> Rows:
+def _history(keys: QueueKeys, page: ScanPage) -> ColumnRows:
     events = []
     for key, value in zip(page.keys, page.values, strict=True):
-        line = Line.unpack(value).events
+        line = HistoryLine.unpack(value).events
         each = zip(keys.event.stamps(key, len(line)), line, strict=True)
         events += [(stamp, *fields) for stamp, fields in each]
     columns = zip(_EVENT, _columns(events, len(_EVENT)), strict=True)
-    return Rows(columns, envelopes=[_NONE] * len(events))
+    return ColumnRows(columns, envelopes=[_NONE] * len(events))
 
 
-def _opened(page: Page) -> list[tuple[Any, ...]]:
+def _opened(page: ScanPage) -> list[tuple[Any, ...]]:
     return [astuple(Delayed.opened(each, NOWHERE)) for each in page.values]
 
 
@@ -190,7 +190,7 @@ def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[A
     return list(zip(*rows, strict=True)) if rows else [()] * count
 
 
-_PARTS: dict[str, Callable[[QueueKeys, Page], Rows]] = {
+_PARTS: dict[str, Callable[[QueueKeys, ScanPage], ColumnRows]] = {
     "ready": _ready,
     "blocked": _blocked,
     "delayed": _delayed,
@@ -221,7 +221,7 @@ class Scan(InputPartition):
     number: int = 0
 
 
-class _Reads(Protocol):
+class _ReaderSettings(Protocol):
     """The settings that every reader has."""
 
     @property
@@ -234,10 +234,10 @@ class _Reads(Protocol):
 
 
 @dataclass(eq=False)
-class Reader:
+class TableReader:
     """What tasks get of every reader: plain values only, which Spark pickles."""
 
-    _settings: _Reads
+    _settings: _ReaderSettings
     _schema: StructType
     _queue: SharedQueue
 
@@ -267,7 +267,7 @@ class Reader:
         keys, row_filter, part = queue._keys, self._settings.row_filter, scan.part
         now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
 
-        def read(tr: fdb.Transaction, page: Page) -> tuple[Rows, int]:
+        def read(tr: fdb.Transaction, page: ScanPage) -> tuple[ColumnRows, int]:
             with decoding("a stored message"):
                 rows = _PARTS[part](keys, page)
                 # A line of history has several events, and no chunks.
@@ -278,7 +278,7 @@ class Reader:
                     rows = rows.chosen(row_filter.mask(rows, TIMES.get(part), now_ms))
                 # One more round trip if some payloads are in chunks.
                 payloads = table_scan.contents(tr, keys, rows["envelopes"], rows["id"])
-                return Rows(rows, payload=payloads), count
+                return ColumnRows(rows, payload=payloads), count
 
         def check(tr: fdb.Transaction, begin: bytes) -> None:
             whole = part == HISTORY and not scan.in_batch

@@ -24,12 +24,12 @@ from pyspark.sql.types import StructType
 
 from ...errors import InvalidInput, InvalidOptions, SinkUnfinished
 from ...queue.streams.sinks import ANONYMOUS_DAYS
-from ...schema.streams import Attempt, SinkState
+from ...schema.streams import SinkState, StagingAttempt
 from ..stores import SharedQueue
 from . import encoding
 from .encoding import Encoder
 from .leading import leading
-from .settings import SPARKS, WRITE, Location, Options
+from .settings import SPARKS, WRITE, Location, UserOptions
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Properties of the jobs of a streaming query."""
@@ -38,7 +38,7 @@ _SAMPLES = 5
 CommitMessages = Sequence[WriterCommitMessage | None]
 
 
-class Settings(Struct, frozen=True):
+class WriteSettings(Struct, frozen=True):
     """The options of a write."""
 
     location: Location
@@ -50,9 +50,9 @@ class Settings(Struct, frozen=True):
     summary: str | None
 
     @classmethod
-    def of(cls, texts: Mapping[str, str]) -> Settings:
+    def of(cls, texts: Mapping[str, str]) -> WriteSettings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
-        options = Options(texts, {**WRITE, **SPARKS})
+        options = UserOptions(texts, {**WRITE, **SPARKS})
         return cls(Location.of(options), **options.fields(cls))
 
 
@@ -62,7 +62,7 @@ class Staged(WriterCommitMessage):
 
     sink: str
     batch: int
-    attempt: Attempt
+    attempt: StagingAttempt
     rejected: int = 0
     samples: tuple[str, ...] = ()
 
@@ -71,14 +71,14 @@ class Staged(WriterCommitMessage):
 class _Writer:
     """The common part of both writers. Plain values only: Spark pickles it to its tasks."""
 
-    _settings: Settings
+    _settings: WriteSettings
     _schema: StructType
     _queue: SharedQueue
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
         """A writer whose options, schema and queue are checked."""
-        settings = Settings.of(options)
+        settings = WriteSettings.of(options)
         encoding.check(schema)
         queue = SharedQueue.find(settings.location)
         encoding.content_type(schema, settings.content_type, queue.serializer)
@@ -211,7 +211,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         )
     writer = StreamWriter.of(options, schema)
     for name in ("id", "batch"):
-        if name in Options(options, {**WRITE, **SPARKS}):
+        if name in UserOptions(options, {**WRITE, **SPARKS}):
             raise InvalidOptions(option=name, problem="a streaming query has it in its checkpoint")
     return writer
 

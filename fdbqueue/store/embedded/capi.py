@@ -20,10 +20,10 @@ from .. import world
 from . import codes, future_results
 from .codes import Fault
 from .futures import Future, failed, reported
-from .storage.database import Database, open_store
+from .storage.database import EmbeddedDatabase, open_store
 from .transaction_options import KNOWN_TRANSACTION_OPTIONS
 from .transactions import lifecycle, read_view, reads, writes
-from .transactions.transaction import Handle, Transaction, live
+from .transactions.transaction import EmbeddedTransaction, Handle, live
 
 LATEST_API_VERSION = 730
 _LATEST_BINDINGS = 800
@@ -33,13 +33,13 @@ _PARTS: tuple[ModuleType, ...] = (lifecycle, read_view, reads, writes, future_re
 """Where the other functions are."""
 
 _numbers = itertools.count(1)
-_databases: dict[int, Database] = {}
+_databases: dict[int, EmbeddedDatabase] = {}
 
 
 class Tenant:
     """A handle on a tenant; there are none in an embedded store, so its operations fail."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: EmbeddedDatabase) -> None:
         self.database = database
 
 
@@ -74,7 +74,7 @@ def _number_of(handle: Handle) -> int:
     return handle if isinstance(handle, int) else int(handle.value)
 
 
-def _database_of(handle: Handle) -> Database:
+def _database_of(handle: Handle) -> EmbeddedDatabase:
     return _databases[_number_of(handle)]
 
 
@@ -146,7 +146,7 @@ def fdb_create_database(path: bytes | None, out: Any) -> int:
     if path is None:
         return reported(fdb_create_database, 1515)
     number = next(_numbers)
-    _databases[number] = Database(open_store(path.decode()))
+    _databases[number] = EmbeddedDatabase(open_store(path.decode()))
     out._obj.value = number
     return 0
 
@@ -168,7 +168,7 @@ def fdb_database_set_option(handle: Handle, option: int, value: bytes | None, le
 def fdb_database_create_transaction(handle: Handle, out: Any) -> int:
     """Begin a transaction."""
     number = next(_numbers)
-    live[number] = Transaction(_databases[handle if type(handle) is int else handle.value])
+    live[number] = EmbeddedTransaction(_databases[handle if type(handle) is int else handle.value])
     out._obj.value = number
     return 0
 
@@ -205,7 +205,7 @@ def fdb_tenant_destroy(handle: int) -> None:
 def fdb_tenant_create_transaction(handle: int, out: Any) -> int:
     """Begin a transaction that fails."""
     number = next(_numbers)
-    transaction = Transaction(_tenants[handle].database)
+    transaction = EmbeddedTransaction(_tenants[handle].database)
     transaction.defer(Fault(codes.TENANT_NOT_FOUND))
     live[number] = transaction
     out._obj.value = number

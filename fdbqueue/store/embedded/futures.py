@@ -104,7 +104,7 @@ class Future:
         """Cancel the future, unless it is done."""
 
 
-class Pending(Future):
+class PendingFuture(Future):
     """A future that another thread, or a later call, completes.
 
     It takes no lock: the garbage collector may destroy a future, and so cancel it, in the middle

@@ -91,7 +91,7 @@ class Helper:
                 world.sleep(_PAUSE_SECONDS)
 
 
-class Worker:
+class HelperThread:
     """A thread that makes the calls it is given, one after another; it waits for more until told to
     stop.
 
@@ -168,10 +168,10 @@ class Worker:
         return False
 
 
-finisher = Worker("fdbqueue-finisher")
+finisher = HelperThread("fdbqueue-finisher")
 """Finishes what an interrupted thread has left; its calls do not wait."""
 
-closer = Worker("fdbqueue-closer")
+closer = HelperThread("fdbqueue-closer")
 """Closes stores, so that none is left half; its calls may wait for commits."""
 
 os.register_at_fork(after_in_child=finisher.reset)

@@ -14,7 +14,7 @@ from .helpers import Helper
 _FEW = 64
 
 
-class Call:
+class TimedCall:
     """A call to make later, unless it is cancelled."""
 
     __slots__ = ("_timers", "function")
@@ -34,7 +34,7 @@ class Timers:
     """A heap of calls to make, and the thread that makes them; the thread starts with the first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Call]] = []
+        self._heap: list[tuple[float, int, TimedCall]] = []
         self._lock = world.Lock()
         self._changed = world.Event()
         self._order = itertools.count()
@@ -47,7 +47,7 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def call_later(self, seconds: float, function: Callable[[], object]) -> Call:
+    def call_later(self, seconds: float, function: Callable[[], object]) -> TimedCall:
         """Call a function once, about so many seconds from now, on the timer thread.
 
         Raises:
@@ -55,11 +55,11 @@ class Timers:
         """
         return self.call_at(world.monotonic() + seconds, function)
 
-    def call_at(self, when: float, function: Callable[[], object]) -> Call:
+    def call_at(self, when: float, function: Callable[[], object]) -> TimedCall:
         """Call a function once at a time of the monotonic clock."""
         if not self._helper.running:
             self._helper.start()
-        call = Call(self, function)
+        call = TimedCall(self, function)
         with self._lock:
             if self._cancelled > _FEW and self._cancelled * 2 > len(self._heap):
                 kept = [item for item in self._heap if item[2].function is not None]

@@ -49,7 +49,7 @@ _IGNORED_FLAGS = frozenset(
 )
 
 
-class Options:
+class TransactionOptions:
     """The options of a transaction; a shared default is copied before a change."""
 
     changed = False
@@ -76,9 +76,9 @@ class Options:
     write_system_keys = False
 
     def __init__(self) -> None:
-        self._having: dict[int, Options] = {}
+        self._having: dict[int, TransactionOptions] = {}
 
-    def having(self, option: int, value: bytes | None) -> Options:
+    def having(self, option: int, value: bytes | None) -> TransactionOptions:
         """A copy with an option set; one for all that set the same.
 
         Raises:
@@ -92,9 +92,9 @@ class Options:
                 self._having[option] = found
         return found
 
-    def copy(self) -> Options:
+    def copy(self) -> TransactionOptions:
         """A copy that may be changed."""
-        copied = Options()
+        copied = TransactionOptions()
         vars(copied).update(vars(self), _having={})
         return copied
 

@@ -14,9 +14,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from ...queue.queue_base import composed
 from ...schema import audit_log
 from ...schema.keys import RootKeys
-from ..actions import ACTIONS, Terms
+from ..actions import ACTIONS, ActionTerms
 from ..filters import Query
-from ..runs import Run, Runs, asked_ms, new_id
+from ..runs import ActionRun, Runs, asked_ms, new_id
 from ..site import Site, link, number, user_of
 from ..watcher import TIMEOUT_SECONDS
 
@@ -37,9 +37,11 @@ class Acting:
         refused = self._refused(request, name)
         if refused is not None:
             return refused
-        return self._asked(request, name, Terms.of(request.query_params))
+        return self._asked(request, name, ActionTerms.of(request.query_params))
 
-    def _asked(self, request: Request, name: str, terms: Terms, again: bool = False) -> Response:
+    def _asked(
+        self, request: Request, name: str, terms: ActionTerms, again: bool = False
+    ) -> Response:
         count, whole = ACTIONS[name].count(self._site, terms)
         return self._site.page(
             request,
@@ -79,7 +81,7 @@ class Acting:
         token = request.scope["fdbqueue.form"]
         if not hmac.compare_digest(form.get("form", "").encode(), token.encode()):
             return PlainTextResponse("The form is not from these pages, or from before.\n", 403)
-        terms, id = Terms.of(form), form.get("run", "")
+        terms, id = ActionTerms.of(form), form.get("run", "")
         moment = asked_ms(id)
         if moment is None:
             return self._asked(request, name, terms, again=True)
@@ -87,7 +89,7 @@ class Acting:
         expected = int(text[:15]) if text.isascii() and text.isdecimal() else 0
         most = expected if ACTIONS[name].takes and form.get("whole") else None
         terms = replace(terms, until_ms=moment)
-        if not self._runs.start(Run(id, name, terms, user_of(request), expected, most)):
+        if not self._runs.start(ActionRun(id, name, terms, user_of(request), expected, most)):
             return PlainTextResponse("Too many actions are under way.\n", 503, {"retry-after": "5"})
         return RedirectResponse(link(request)("run", id=id), 303)
 

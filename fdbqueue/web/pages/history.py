@@ -35,7 +35,7 @@ def history(site: Site, request: Request) -> Response:
         whole = len(some) < STEP
         found += some
     counts = Counter(event.transition for event in found)
-    figures = report.Report()
+    figures = report.HistoryReport()
     figures.add(found[::-1])
     begin_ms = found[-1].at_ms if found else 0
     end_ms = found[0].at_ms + 1 if found else begin_ms

@@ -15,7 +15,7 @@ from ...values.model import Depth
 from .. import sparkline
 from ..filters import Query
 from ..site import Site, Url, link, number
-from ..watcher import Look, View
+from ..watcher import QueueView, QueueViews
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ COLUMNS = {
 class Shown(Struct, frozen=True):
     """The queues of one page. total: how many there are, with all pages."""
 
-    views: Sequence[View]
+    views: Sequence[QueueView]
     total: int
     page: int
     pages: int
@@ -48,9 +48,9 @@ class Overview:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._lock = threading.Lock()
-        self._made_of: Look | None = None
+        self._made_of: QueueViews | None = None
         self._made: dict[Hashable, Any] = {}
-        self._rows: dict[tuple[str, str], tuple[View, int | None, str]] = {}
+        self._rows: dict[tuple[str, str], tuple[QueueView, int | None, str]] = {}
 
     def __call__(self, request: Request) -> Response:
         look = self._site.watcher.look()
@@ -85,11 +85,11 @@ class Overview:
             "totals": self._totals(look),
         }
 
-    def _selected(self, look: Look, query: Query) -> Shown:
+    def _selected(self, look: QueueViews, query: Query) -> Shown:
         """As ``select``, once for all viewers of the same page."""
         return self._once(look, (*query.values(),), lambda: select(look, query))
 
-    def _once(self, look: Look, key: Hashable, make: Callable[[], T]) -> T:
+    def _once(self, look: QueueViews, key: Hashable, make: Callable[[], T]) -> T:
         with self._lock:
             if self._made_of is not look:
                 self._made_of, self._made = look, {}
@@ -99,11 +99,11 @@ class Overview:
         found: T = made[key]
         return found
 
-    def _totals(self, look: Look) -> str:
+    def _totals(self, look: QueueViews) -> str:
         """The totals, as they are shown."""
         return self._once(look, "totals of all", lambda: self._render_totals(look))
 
-    def _render_totals(self, look: Look) -> str:
+    def _render_totals(self, look: QueueViews) -> str:
         template = self._site.templates.get_template("totals.html")
         return template.render(
             depth=Depth.total(view.depth for view in look.views.values()),
@@ -111,7 +111,7 @@ class Overview:
             look=look,
         )
 
-    def _row(self, url: Url, view: View, since_ms: int | None) -> str:
+    def _row(self, url: Url, view: QueueView, since_ms: int | None) -> str:
         """A row, made once for all viewers."""
         key = url(""), view.name
         known = self._rows.get(key)
@@ -136,7 +136,7 @@ def selection(query: Query) -> dict[str, str]:
     return {name: query.get(name, "") for name in ("contains", "sort", "limit", "page")}
 
 
-def select(look: Look, query: Query) -> Shown:
+def select(look: QueueViews, query: Query) -> Shown:
     """The queues of a look that a query asks for, in order."""
     part = query.get("contains", "").lower()
     views = [view for name, view in look.views.items() if part in name.lower()]
@@ -154,6 +154,6 @@ def _sort(query: Query) -> str:
     return wanted if wanted in COLUMNS else "name"
 
 
-def _value(view: View, column: str) -> float:
+def _value(view: QueueView, column: str) -> float:
     rates = {"in": view.rate_in, "out": view.rate_out}
     return rates[column] if column in rates else float(getattr(view.depth, column))

@@ -28,7 +28,7 @@ def queue(site: Site, request: Request) -> Response:
     handle = site.queue(name)
     seen = surveyed(site, name)
     wanted = Filter.of(query)
-    found = filters.Page[MessageState]([], None, 0)
+    found = filters.ListingPage[MessageState]([], None, 0)
     if seen.unreadable is None:
 
         def read(limit: int, after: str | None) -> Sequence[MessageState]:

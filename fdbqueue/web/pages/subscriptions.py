@@ -14,7 +14,7 @@ SHOWN, MOST = 100, 1_000
 """How many subscriptions the page shows, and how many messages of the lag of each are counted."""
 
 
-class Row(Struct, frozen=True):
+class SubscriptionRow(Struct, frozen=True):
     """A subscription. lag: how many messages it has still to see, up to ``MOST``."""
 
     definition: Definition
@@ -33,7 +33,7 @@ def subscriptions(site: Site, request: Request) -> Response:
             site.db
         )
         lag = finding.lag(site.db, queue, definition.name, MOST)
-        rows.append(Row(definition, positions, lag))
+        rows.append(SubscriptionRow(definition, positions, lag))
     return site.page(
         request,
         "subscriptions.html",

@@ -13,7 +13,7 @@ STATUS_SECONDS = 10.0
 """How often its status is looked at, if systemd does not ask for signs of life."""
 
 
-class Asked(Protocol):
+class ProbeSource(Protocol):
     """What knows how a worker, or several processes of one, are: see ``Probes``."""
 
     def dead(self, now: float) -> str | None:
@@ -26,7 +26,7 @@ class Asked(Protocol):
 class Notices:
     """Tells that a worker is ready, lives, and stops, in a thread from ``start`` to ``close``."""
 
-    def __init__(self, systemd: Systemd, probes: Asked) -> None:
+    def __init__(self, systemd: Systemd, probes: ProbeSource) -> None:
         self._systemd = systemd
         self._probes = probes
         self._ready = False

@@ -26,7 +26,7 @@ from ...store.binding import FAILURES
 from ...values.model import Delivery
 from ..health import Loop
 from ..prefetch import Buffer
-from ..shared_state import State
+from ..shared_state import SharedState
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -49,7 +49,7 @@ class _Watched:
     """
 
     buffer: Buffer
-    watch: watching.Watch | None = None
+    watch: watching.ArmedWatch | None = None
     since: float = math.inf
     look_at: float = math.inf
 
@@ -62,7 +62,7 @@ class _Watched:
 class Cancellations:
     """Notes what was cancelled of all that a worker holds, in a thread of its own."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SharedState) -> None:
         self.state = state
         self._watched = {buffer: _Watched(buffer) for buffer in state.buffers}
         self._changed = world.Condition(state.lock)
@@ -153,7 +153,7 @@ class Cancellations:
             watched.watch, watched.since = watch, world.monotonic()
         watch.on_ready(partial(self._fired, watched))
 
-    def _fired(self, watched: _Watched, watch: watching.Watch) -> None:
+    def _fired(self, watched: _Watched, watch: watching.ArmedWatch) -> None:
         pause = watching.UNWATCHED_SECONDS if watching.has_failed(watch) else 0.0
         with self.state.lock:
             watched.watch, watched.since = None, math.inf
@@ -166,7 +166,7 @@ class Cancellations:
         return cancellation.requested(tr, buffer.queue._scope(tr), held)
 
 
-def end_cancelled(state: State, buffer: Buffer, tokens: Set[bytes] = frozenset()) -> None:
+def end_cancelled(state: SharedState, buffer: Buffer, tokens: Set[bytes] = frozenset()) -> None:
     """Note what was cancelled, and give back what of it no handler has begun with: so it ends.
     Needs no lock."""
     with state.lock:

@@ -15,7 +15,7 @@ from ..decisions import expires_soon, extend_every
 from ..handler_threads import HandlerThreads
 from ..health import Loop
 from ..prefetch import Buffer
-from ..shared_state import State
+from ..shared_state import SharedState
 from .cancellations import end_cancelled
 
 log = logging.getLogger("fdbqueue.worker")
@@ -24,7 +24,7 @@ MAX_EXTENDED = 100
 """Leases that one transaction extends."""
 
 
-def extend(state: State, buffer: Buffer, held: Sequence[Delivery]) -> list[Delivery]:
+def extend(state: SharedState, buffer: Buffer, held: Sequence[Delivery]) -> list[Delivery]:
     """Extend what is held of a queue, and drop what is lost; returns what was extended."""
     every: list[Delivery] = []
     for start in range(0, len(held), MAX_EXTENDED):
@@ -35,7 +35,7 @@ def extend(state: State, buffer: Buffer, held: Sequence[Delivery]) -> list[Deliv
     return every
 
 
-def _extended(state: State, buffer: Buffer, held: Sequence[Delivery]) -> Sequence[Delivery]:
+def _extended(state: SharedState, buffer: Buffer, held: Sequence[Delivery]) -> Sequence[Delivery]:
     """Extend all whose lease still holds."""
     while held:
         try:
@@ -55,7 +55,7 @@ def _extended(state: State, buffer: Buffer, held: Sequence[Delivery]) -> Sequenc
 class LeaseExtender:
     """Keeps what a worker holds, gives back what waits too long, and replaces stuck threads."""
 
-    def __init__(self, state: State, handlers: HandlerThreads) -> None:
+    def __init__(self, state: SharedState, handlers: HandlerThreads) -> None:
         self.state = state
         self.handlers = handlers
         self._loop = state.watch(Loop("extends leases"))

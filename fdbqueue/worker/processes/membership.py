@@ -17,7 +17,7 @@ TEXT_BYTES = 2_000
 
 
 @dataclass(frozen=True)
-class Place:
+class Membership:
     """The place of a process among several.
 
     number: how many others come before it. heard_at: when it last told that it is ready or lives,

@@ -14,7 +14,7 @@ from ...errors import InvalidArgument
 from ...queue.queue import Queue
 from ..health import Address, Systemd
 from ..worker import Worker
-from .membership import Place, stop_with_parent
+from .membership import Membership, stop_with_parent
 
 
 def load(target: str) -> Worker:
@@ -84,7 +84,7 @@ def run(
     concurrency: int | None = None,
     tell: Callable[[str], object] | None = None,
     health: Address | None = None,
-    place: Place | None = None,
+    place: Membership | None = None,
     metrics: Callable[[], Any] | None = None,
 ) -> None:
     """Load a worker and run it until it is told to stop.

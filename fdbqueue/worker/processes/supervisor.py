@@ -20,7 +20,7 @@ from typing import Any
 
 from ...store import world
 from ..health import Notices, Systemd
-from .membership import TEXT_BYTES, Place
+from .membership import TEXT_BYTES, Membership
 
 TURN_SECONDS = 0.1
 QUICK_SECONDS = 5.0
@@ -34,7 +34,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 class Slot:
     """The place of one process, and what runs there."""
 
-    place: Place
+    place: Membership
     process: Any = None
     start_at: float = 0.0
     started: float = 0.0
@@ -58,7 +58,7 @@ class Supervisor:
 
     def __init__(
         self,
-        work: Callable[[Place], object],
+        work: Callable[[Membership], object],
         count: int,
         reload: Path | None,
         tell: Callable[[str], object],
@@ -68,7 +68,7 @@ class Supervisor:
         self.work = work
         self.slots = [
             Slot(
-                Place(
+                Membership(
                     number,
                     _SPAWN.Value("d", lock=False),
                     watchdog,
@@ -229,6 +229,6 @@ def _ended(slot: Slot, code: int) -> str:
     return f"worker process {slot.process.pid} {how}" + (f" as it handled {held}" if held else "")
 
 
-def _alone(work: Callable[[Place], object], place: Place) -> None:
+def _alone(work: Callable[[Membership], object], place: Membership) -> None:
     os.setsid()
     work(place)

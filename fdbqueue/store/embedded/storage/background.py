@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..timers import Call, timers
+from ..timers import TimedCall, timers
 from ..transactions.commit_requests import CommitRequest
 from .commit import Committer
 
@@ -24,7 +24,7 @@ class _Turn:
         self._committer = committer
         self._request = request
         self._then: list[Callable[[], object]] = [then]
-        self._alarm: Call | None = None
+        self._alarm: TimedCall | None = None
         self.release = partial(committer.lane.put, (self._told,))
 
     def locked(self) -> bool:

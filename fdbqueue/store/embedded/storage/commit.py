@@ -26,13 +26,13 @@ from typing import Any
 
 from ... import world
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
-from ..helpers import Worker, finisher
+from ..helpers import HelperThread, finisher
 from ..store_errors import EngineError, StoreError, StoreMisplaced
-from ..transactions.commit_requests import CommitRequest, Turn
+from ..transactions.commit_requests import CommitRequest, CommitTurn
 from .file import StoreFile, store_error
 from .mailbox import Mailbox, Post
 from .snapshots import Snapshots
-from .versions import GATHERED, TURN, Clock
+from .versions import GATHERED, TURN, VersionClock
 from .writer import Writer
 
 _GATHER_SHARE = 0.5
@@ -64,7 +64,7 @@ class Committer:
     def __init__(
         self,
         file: StoreFile,
-        clock: Clock,
+        clock: VersionClock,
         snapshots: Snapshots,
         made: Callable[[list[CommitRequest]], None],
     ) -> None:
@@ -76,13 +76,13 @@ class Committer:
 
     def _reset(self) -> None:
         self.section = world.Lock()
-        self.lane = Worker("fdbqueue-commits")
+        self.lane = HelperThread("fdbqueue-commits")
         self._writer = Writer(self._file, self._clock, self._snapshots)
         self._mailbox = Mailbox(self._file.shared, durable=self._file.synchronous == "full")
         self._mutex = world.Lock()
         self._waiting: list[CommitRequest] = []
         # The request whose thread leads, or the lane, and what it commits.
-        self._leader: CommitRequest | Worker | None = None
+        self._leader: CommitRequest | HelperThread | None = None
         self._group: list[CommitRequest] = []
         # Whether some of the group may be written.
         self._writing = False
@@ -117,7 +117,7 @@ class Committer:
             finisher.put((self._rescue, request))
             raise
 
-    def begin(self, request: CommitRequest, turn: Turn) -> bool:
+    def begin(self, request: CommitRequest, turn: CommitTurn) -> bool:
         """Begin to commit a request of a caller who does not wait; returns whether it is done.
 
         It is, if that was likely to take but a moment: commits have been quick, and nobody else in

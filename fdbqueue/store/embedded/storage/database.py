@@ -20,7 +20,7 @@ from ..transaction_options import (
     KNOWN_DATABASE_OPTIONS,
     MAX_WATCHES,
     TRANSACTION_DEFAULTS,
-    Options,
+    TransactionOptions,
     integer,
 )
 from ..transactions.commit_requests import CommitRequest
@@ -28,7 +28,7 @@ from .checkpoint import Checkpointer
 from .commit import Committer
 from .file import SYNCHRONOUS_MODES, StoreFile
 from .snapshots import Snapshots
-from .versions import Clock
+from .versions import VersionClock
 from .watches import Watch, Watches
 
 SYNCHRONOUS_VARIABLE = "FDBQUEUE_SYNCHRONOUS"
@@ -43,7 +43,7 @@ class OpenStore:
             finisher.start()
             closer.start()
         self.file = StoreFile(path, synchronous, checks)
-        self.clock = Clock(self.file.created, self.file.newest)
+        self.clock = VersionClock(self.file.created, self.file.newest)
         self.snapshots = Snapshots(self.file, self.clock)
         self.watches = Watches(self.file)
         self.checkpointer = Checkpointer(self.file, self.snapshots)
@@ -154,13 +154,13 @@ def _leave() -> None:
 atexit.register(_leave)
 
 
-class Database:
+class EmbeddedDatabase:
     """A handle of the bindings on an open store, with the defaults of its transactions."""
 
     def __init__(self, store: OpenStore) -> None:
         self.store = store
         self.defaults: list[tuple[int, bytes | None]] = []
-        self.options = Options()
+        self.options = TransactionOptions()
         self._max_watches = DEFAULT_WATCHES
         self._watches: set[Watch] = set()
 

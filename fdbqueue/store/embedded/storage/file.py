@@ -31,7 +31,7 @@ from ..store_errors import (
     StoreMisplaced,
 )
 from . import rows, sampling
-from .versions import ANNOUNCED, LOG_ROOM, STORE, Shared
+from .versions import ANNOUNCED, LOG_ROOM, STORE, Sidecar
 
 APPLICATION_ID = 0x46445151
 FORMAT = 3
@@ -337,7 +337,7 @@ class StoreFile:
         _require_one_name(self.path)
         found = os.stat(self.path)
         self._identity = found.st_dev, found.st_ino
-        self.shared = Shared(self.path + "-lock", found)
+        self.shared = Sidecar(self.path + "-lock", found)
         if identity and self.shared.words[STORE] not in (0, identity):
             raise StoreMisplaced(
                 self.path, "its -lock file is of another store; remove it if no process has it open"

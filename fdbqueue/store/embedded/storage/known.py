@@ -19,7 +19,7 @@ Values = dict[bytes, bytes | None]
 """By their keys, with None where there is none."""
 
 
-class Known:
+class KnownValues:
     """The values known at one state, which the snapshots of that state share and add to."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import KeySet
 from .conflicts import decode
 from .futex import Futex
-from .versions import BOX_BYTES, BOXES, EXPECTED, FIRST_BOX, MOST_BOXES, POSTS, ROUND, Shared
+from .versions import BOX_BYTES, BOXES, EXPECTED, FIRST_BOX, MOST_BOXES, POSTS, ROUND, Sidecar
 
 # The words of a box: the newest post and answer, by number; the newest post that a holder has
 # taken; a checksum of the answer; the length and checksum of what is posted; the version that the
@@ -83,7 +83,7 @@ class Mailbox:
             was not to be posted.
     """
 
-    def __init__(self, shared: Shared, durable: bool) -> None:
+    def __init__(self, shared: Sidecar, durable: bool) -> None:
         self._shared = shared
         self._durable = durable
         self._own: int | None = None

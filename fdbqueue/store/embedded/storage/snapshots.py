@@ -22,9 +22,9 @@ from ..store_errors import EngineError
 from ..timers import timers
 from . import sampling
 from .file import StoreFile, store_error
-from .known import Known, remember
+from .known import KnownValues, remember
 from .rows import SIZES, Row
-from .versions import ANNOUNCED, FLOOR, TICK_AFTER, TURN, Clock
+from .versions import ANNOUNCED, FLOOR, TICK_AFTER, TURN, VersionClock
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
@@ -61,7 +61,9 @@ class Snapshot:
         "users",
     )
 
-    def __init__(self, cursor: sqlite3.Cursor, file: StoreFile, known: Known, now: float) -> None:
+    def __init__(
+        self, cursor: sqlite3.Cursor, file: StoreFile, known: KnownValues, now: float
+    ) -> None:
         self.cursor: sqlite3.Cursor | None = cursor
         self._path = file.path
         self._table = file.table
@@ -185,7 +187,7 @@ class Snapshots:
         known: what the snapshots and commits of this process share of what they read.
     """
 
-    def __init__(self, file: StoreFile, clock: Clock) -> None:
+    def __init__(self, file: StoreFile, clock: VersionClock) -> None:
         self._file = file
         self._clock = clock
         self._reset()
@@ -195,7 +197,7 @@ class Snapshots:
         self.current: Snapshot | None = None
         # In order of their beginning.
         self._open: dict[Snapshot, None] = {}
-        self.known = Known()
+        self.known = KnownValues()
         self._released: deque[Snapshot] = deque()
         self._kept: deque[Snapshot] = deque()
         # Cursors, each on a connection of its own.

@@ -65,7 +65,7 @@ _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 _NAMES = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class Shared:
+class Sidecar:
     """The sidecar file: a lock between processes and shared memory.
 
     Attributes:
@@ -270,7 +270,7 @@ def slot_of(key: bytes) -> int:
     return FIRST_SLOT + crc32(key) % SLOTS
 
 
-class Clock:
+class VersionClock:
     """Turns time into versions: about a million a second, steady in this process.
 
     The wall clock gives the first version when the process opens the store; from then on the

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from ... import world
-from ..futures import Pending
+from ..futures import PendingFuture
 from ..helpers import Helper
 from ..store_errors import EngineError, StoreError, StoreFailed
 from ..transactions.commit_requests import CommitRequest
@@ -43,7 +43,7 @@ _UNREADABLE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 
 
-class Watch(Pending):
+class Watch(PendingFuture):
     """A future that is done when the value of a key differs from what a transaction saw.
 
     Attributes:

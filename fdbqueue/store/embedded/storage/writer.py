@@ -28,7 +28,7 @@ from .versions import (
     TOUCHED,
     UNLOGGED,
     VERSIONS_PER_SECOND,
-    Clock,
+    VersionClock,
     slot_of,
 )
 
@@ -53,7 +53,7 @@ _LOG_TRIM = "DELETE FROM recent WHERE version < (SELECT max(version) FROM recent
 class Writer:
     """Writes groups to one store, each with a cursor that the snapshots lend."""
 
-    def __init__(self, file: StoreFile, clock: Clock, snapshots: Snapshots) -> None:
+    def __init__(self, file: StoreFile, clock: VersionClock, snapshots: Snapshots) -> None:
         self._file = file
         self._clock = clock
         self._snapshots = snapshots

@@ -18,7 +18,7 @@ Mutation = tuple[int, bytes, bytes | None]
 _PLAIN = {atomic.SET} | atomic.PLAIN_TYPES - {atomic.COMPARE_AND_CLEAR}
 
 
-class Turn(Protocol):
+class CommitTurn(Protocol):
     """What a request waits for: a lock that is held, or what stands in its place.
 
     Attributes:
@@ -72,7 +72,7 @@ class CommitRequest:
     report = False
     deadline = 0.0
     its_turn = 0
-    turn: Turn | None = None
+    turn: CommitTurn | None = None
     begun = False
     withdrawn = False
 

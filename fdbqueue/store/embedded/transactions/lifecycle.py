@@ -10,7 +10,7 @@ from typing import Any
 from ... import world
 from .. import codes, faults, futures
 from ..codes import Fault
-from ..futures import Future, Pending, failed
+from ..futures import Future, PendingFuture, failed
 from ..storage import background
 from ..storage.conflicts import conflicting
 from ..storage.versions import ANNOUNCED
@@ -19,7 +19,7 @@ from ..timers import timers
 from . import atomic, read_view
 from .commit_requests import CommitRequest, Mutation
 from .size_limits import MUTATION_BYTES, RANGE_BYTES
-from .transaction import FIRST_DELAY, NO_VERSION, NONE, Handle, Transaction, live
+from .transaction import FIRST_DELAY, NO_VERSION, NONE, EmbeddedTransaction, Handle, live
 
 _DELAY_GROWTH = 2.0
 _SHORT_DELAY = 0.01
@@ -28,7 +28,7 @@ _DONE = Future()
 
 
 def fdb_transaction_commit(
-    handle: Handle, begin: Callable[[Transaction, CommitRequest], Future] | None = None
+    handle: Handle, begin: Callable[[EmbeddedTransaction, CommitRequest], Future] | None = None
 ) -> Future:
     """Commit; done when this returns, unless ``begin`` is given, which then begins to."""
     tr = live[handle]
@@ -64,13 +64,13 @@ def commit_in_background(handle: Handle) -> Future:
     return fdb_transaction_commit(handle, _begin)
 
 
-def _begin(tr: Transaction, request: CommitRequest) -> Future:
-    future = Pending()
+def _begin(tr: EmbeddedTransaction, request: CommitRequest) -> Future:
+    future = PendingFuture()
     _commit(tr, request, partial(_end, tr, request, future))
     return future
 
 
-def _end(tr: Transaction, request: CommitRequest, future: Pending) -> None:
+def _end(tr: EmbeddedTransaction, request: CommitRequest, future: PendingFuture) -> None:
     """End a commit that was made in the background."""
     error = None
     with tr.lock:
@@ -82,7 +82,7 @@ def _end(tr: Transaction, request: CommitRequest, future: Pending) -> None:
     future.complete(error=error)
 
 
-def _request(tr: Transaction) -> CommitRequest | None:
+def _request(tr: EmbeddedTransaction) -> CommitRequest | None:
     options = tr.options
     writes = tr.writes
     if not writes.stacks and not writes and not tr.direct:
@@ -105,7 +105,7 @@ def _request(tr: Transaction) -> CommitRequest | None:
 
 
 def _commit(
-    tr: Transaction, request: CommitRequest, then: Callable[[], object] | None = None
+    tr: EmbeddedTransaction, request: CommitRequest, then: Callable[[], object] | None = None
 ) -> None:
     """Commit; where ``then`` is given, in the background, and it is called at the end."""
     options, store = tr.options, tr.store
@@ -136,7 +136,7 @@ def _commit(
 
 
 def _commit_with_faults(
-    tr: Transaction, request: CommitRequest, then: Callable[[], object]
+    tr: EmbeddedTransaction, request: CommitRequest, then: Callable[[], object]
 ) -> None:
     try:
         if faults.active is not None:
@@ -148,7 +148,7 @@ def _commit_with_faults(
     then()
 
 
-def _failure(tr: Transaction, request: CommitRequest) -> BaseException:
+def _failure(tr: EmbeddedTransaction, request: CommitRequest) -> BaseException:
     """Why a request was not committed."""
     if request.conflicting:
         tr.conflicting = list(conflicting(tr.reads, request.conflicting))
@@ -167,7 +167,7 @@ def _commit_size(request: CommitRequest) -> int:
     return size
 
 
-def _finish(tr: Transaction, error: BaseException | None) -> None:
+def _finish(tr: EmbeddedTransaction, error: BaseException | None) -> None:
     if tr.snapshot is not None:
         read_view.release(tr)
     if error is not None:
@@ -189,7 +189,7 @@ def _finish(tr: Transaction, error: BaseException | None) -> None:
             tr.store.watches.arm(watch, version, own)
 
 
-def stamp(tr: Transaction) -> bytes:
+def stamp(tr: EmbeddedTransaction) -> bytes:
     """The versionstamp of a transaction that is committed."""
     return atomic.stamp(tr.committed_version, tr.order)
 
@@ -202,7 +202,7 @@ def fdb_transaction_get_versionstamp(handle: Handle) -> Future:
             tr.check()
         except Fault as error:
             return failed(error.code)
-        future = Pending()
+        future = PendingFuture()
         try:
             tr.wait_with(future)
         except EngineError as error:
@@ -243,7 +243,7 @@ def fdb_transaction_on_error(handle: Handle, code: int) -> Future:
                 tr.fail_all(codes.CANCELLED)
             return failed(error.code)
         _start_over(tr)
-        future = Pending()
+        future = PendingFuture()
         try:
             tr.wait_with(future)
             timers.call_later(delay, lambda: _retry(tr, future))
@@ -253,7 +253,7 @@ def fdb_transaction_on_error(handle: Handle, code: int) -> Future:
     return future
 
 
-def _next_delay(tr: Transaction, code: int) -> float:
+def _next_delay(tr: EmbeddedTransaction, code: int) -> float:
     if code == 0:
         raise Fault(codes.INVALID_OPERATION)
     if code in codes.SHORT_DELAY:
@@ -265,7 +265,7 @@ def _next_delay(tr: Transaction, code: int) -> float:
     return delay
 
 
-def _retry(tr: Transaction, future: Pending) -> None:
+def _retry(tr: EmbeddedTransaction, future: PendingFuture) -> None:
     with tr.lock:
         if future.ready:
             return
@@ -307,7 +307,7 @@ def fdb_transaction_destroy(handle: Handle) -> None:
         _abandon(tr)
 
 
-def _start_over(tr: Transaction) -> None:
+def _start_over(tr: EmbeddedTransaction) -> None:
     """End what the transaction was doing, for a reset or a retry."""
     # The client drops its promise of a versionstamp before it cancels anything.
     for future in tr.stamps:
@@ -315,7 +315,7 @@ def _start_over(tr: Transaction) -> None:
     _abandon(tr)
 
 
-def _abandon(tr: Transaction) -> None:
+def _abandon(tr: EmbeddedTransaction) -> None:
     read_view.release(tr)
     watching, tr.watching = tr.watching, NONE
     for future in (*tr.take_waiting(), *watching):

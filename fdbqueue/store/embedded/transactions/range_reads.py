@@ -16,7 +16,7 @@ from .ranges import Range
 from .write_map import WriteMap
 
 
-class Selector(NamedTuple):
+class KeySelector(NamedTuple):
     """A key selector in the form "the offset-th key from the first at or after `key`"."""
 
     key: bytes
@@ -43,7 +43,7 @@ class RangeResult(NamedTuple):
     off_end: bool = False
 
 
-class Reader:
+class SnapshotReader:
     """Reads one snapshot, through a write map unless it is None.
 
     Args:
@@ -137,7 +137,7 @@ class Reader:
         if begin < end and writes.unreadable.overlaps(begin, end):
             raise Fault(UNREADABLE)
 
-    def resolve(self, selector: Selector) -> Resolved:
+    def resolve(self, selector: KeySelector) -> Resolved:
         """The key that a selector resolves to."""
         if selector.offset > 0:
             remaining = selector.offset
@@ -154,7 +154,7 @@ class Reader:
         return Resolved(b"", -remaining)
 
     def range(
-        self, begin: Selector, end: Selector, limit: int, byte_limit: int, reverse: bool
+        self, begin: KeySelector, end: KeySelector, limit: int, byte_limit: int, reverse: bool
     ) -> RangeResult:
         """The rows between two selectors, up to a number of rows and of bytes (-1: no limit).
 
@@ -202,7 +202,7 @@ class Reader:
         off_end = off_end or (counts and not reverse and spare > 0)
         return RangeResult(found, False, off_begin, off_end)
 
-    def _resolved(self, selector: Selector) -> Resolved:
+    def _resolved(self, selector: KeySelector) -> Resolved:
         return Resolved(selector.key) if selector.offset == 1 else self.resolve(selector)
 
 
@@ -215,7 +215,7 @@ def _alone(writes: WriteMap, key: bytes | None, low: bytes, high: bytes, reverse
     return next(before, None) is None
 
 
-def key_conflict(selector: Selector, found: bytes) -> Range:
+def key_conflict(selector: KeySelector, found: bytes) -> Range:
     """What a get_key conflicts with."""
     if selector.offset <= 0:
         return found, selector.key
@@ -223,7 +223,7 @@ def key_conflict(selector: Selector, found: bytes) -> Range:
 
 
 def range_conflict(
-    begin: Selector, end: Selector, result: RangeResult, reverse: bool, limit: bytes
+    begin: KeySelector, end: KeySelector, result: RangeResult, reverse: bool, limit: bytes
 ) -> Range:
     """What a range read conflicts with."""
     if begin.key < end.key:

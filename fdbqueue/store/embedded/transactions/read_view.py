@@ -8,7 +8,7 @@ from ..codes import Fault
 from ..futures import Future
 from ..storage.snapshots import LIFETIME, Snapshot
 from ..storage.versions import VERSIONS_PER_SECOND
-from .transaction import Handle, Transaction, live
+from .transaction import EmbeddedTransaction, Handle, live
 
 _FUTURE_PATIENCE = 1.0
 # After how many conflicts in a row a transaction gets its turn, and how long the first one lasts;
@@ -48,7 +48,7 @@ def fdb_transaction_get_read_version(handle: Handle) -> Future:
             return Future(error=error)
 
 
-def current(tr: Transaction) -> Snapshot:
+def current(tr: EmbeddedTransaction) -> Snapshot:
     """The snapshot to read now; opens it with the first read.
 
     Raises:
@@ -65,7 +65,7 @@ def current(tr: Transaction) -> Snapshot:
     return snapshot
 
 
-def _open(tr: Transaction) -> Snapshot:
+def _open(tr: EmbeddedTransaction) -> Snapshot:
     snapshots = tr.store.snapshots
     if faults.active is not None:
         faults.active.before_read()
@@ -89,12 +89,12 @@ def _open(tr: Transaction) -> Snapshot:
     return tr.snapshot
 
 
-def _age(tr: Transaction) -> float:
+def _age(tr: EmbeddedTransaction) -> float:
     assert tr.read_version is not None
     return (tr.store.clock.now() - tr.read_version) / VERSIONS_PER_SECOND
 
 
-def require_young(tr: Transaction) -> None:
+def require_young(tr: EmbeddedTransaction) -> None:
     """Raise if a commit can no longer know what the transaction's reads conflict with.
 
     A cluster forgets that after five seconds.
@@ -106,7 +106,7 @@ def require_young(tr: Transaction) -> None:
         raise Fault(codes.TOO_OLD)
 
 
-def release(tr: Transaction) -> None:
+def release(tr: EmbeddedTransaction) -> None:
     """Release the snapshot, if there is one."""
     snapshot, tr.snapshot = tr.snapshot, None
     if snapshot is not None:

@@ -8,7 +8,7 @@ from .. import codes
 from ..codes import Fault
 from ..futures import Future, failed
 from . import read_view, special_keys
-from .range_reads import Reader, Selector, key_conflict, range_conflict
+from .range_reads import KeySelector, SnapshotReader, key_conflict, range_conflict
 from .size_limits import (
     KEY_LIMIT,
     METADATA_VERSION,
@@ -20,7 +20,7 @@ from .size_limits import (
     longest,
     write_key_limit,
 )
-from .transaction import Handle, Transaction, live
+from .transaction import EmbeddedTransaction, Handle, live
 
 _ADDRESS = b"127.0.0.1:4500"
 
@@ -44,7 +44,7 @@ def fdb_transaction_get(handle: Handle, key: bytes, length: int, snapshot: int) 
         return _get_checked(tr, key, snapshot)
 
 
-def _get_checked(tr: Transaction, key: bytes, snapshot: int) -> Future:
+def _get_checked(tr: EmbeddedTransaction, key: bytes, snapshot: int) -> Future:
     """The value of a key in any case."""
     try:
         if key.startswith(SPECIAL):
@@ -62,13 +62,13 @@ def _get_checked(tr: Transaction, key: bytes, snapshot: int) -> Future:
         return _failed(tr, error)
 
 
-def _failed(tr: Transaction, error: Exception) -> Future:
+def _failed(tr: EmbeddedTransaction, error: Exception) -> Future:
     if tr.read_error is None:
         tr.read_error = error
     return Future(error=error)
 
 
-def _get(tr: Transaction, key: bytes, snapshot: int) -> bytes | None:
+def _get(tr: EmbeddedTransaction, key: bytes, snapshot: int) -> bytes | None:
     writes = tr.writes
     options = tr.options
     own = writes.shadows and not _hidden(tr, snapshot)
@@ -90,7 +90,7 @@ def _get(tr: Transaction, key: bytes, snapshot: int) -> bytes | None:
     return writes.value(key, value) if own else value
 
 
-def _hidden(tr: Transaction, snapshot: int) -> bool:
+def _hidden(tr: EmbeddedTransaction, snapshot: int) -> bool:
     """Whether a read does not see the transaction's own writes."""
     options = tr.options
     return options.read_your_writes_disabled or bool(
@@ -98,16 +98,16 @@ def _hidden(tr: Transaction, snapshot: int) -> bool:
     )
 
 
-def _may_look(tr: Transaction) -> bool:
+def _may_look(tr: EmbeddedTransaction) -> bool:
     """Whether a read may look at the snapshot first: own writes alone may tell what it asks, and
     that must take no read version."""
     return tr.snapshot is not None or not tr.writes.shadows
 
 
-def _reader(tr: Transaction, snapshot: int) -> Reader:
+def _reader(tr: EmbeddedTransaction, snapshot: int) -> SnapshotReader:
     """The reader for reads of more than one key."""
     writes = None if _hidden(tr, snapshot) else tr.writes
-    return Reader(
+    return SnapshotReader(
         lambda: read_view.current(tr), writes, tr.read_limit, tr.options.bypass_unreadable
     )
 
@@ -140,9 +140,9 @@ def fdb_transaction_get_key(
                 if tr.writes.shadows and tr.writes.touches(*passed):
                     found = None
             if found is None:
-                found = _reader(tr, snapshot).resolve(Selector(start, offset)).key
+                found = _reader(tr, snapshot).resolve(KeySelector(start, offset)).key
             if not snapshot:
-                tr.note_read_range(*key_conflict(Selector(start, offset), found))
+                tr.note_read_range(*key_conflict(KeySelector(start, offset), found))
             return Future(found if found < limit else limit)
         except Exception as error:
             return _failed(tr, error)
@@ -194,16 +194,16 @@ def fdb_transaction_get_range(
                     return Future((rows, more))
             except Exception as error:
                 return _failed(tr, error)
-        ends = Selector(low, begin_offset), end, Selector(high, end_offset)
+        ends = KeySelector(low, begin_offset), end, KeySelector(high, end_offset)
         return _get_range(tr, begin, *ends, limit or UNLIMITED, size, snapshot, reverse)
 
 
 def _get_range(
-    tr: Transaction,
+    tr: EmbeddedTransaction,
     begin_key: bytes,
-    begin: Selector,
+    begin: KeySelector,
     end_key: bytes,
-    end: Selector,
+    end: KeySelector,
     limit: int,
     size: int,
     snapshot: int,
@@ -297,7 +297,7 @@ def fdb_transaction_get_range_split_points(
     )
 
 
-def _sizes(tr: Transaction, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
+def _sizes(tr: EmbeddedTransaction, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
     """The sizes of the rows in a range now, whatever version the transaction reads at."""
     snapshot, _ = tr.store.snapshots.acquire()
     try:

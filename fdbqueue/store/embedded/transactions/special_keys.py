@@ -18,9 +18,9 @@ from ..codes import (
 from ..storage.rows import Row
 from ..storage.versions import VERSIONS_PER_SECOND
 from . import atomic, lifecycle, read_view
-from .range_reads import Selector
+from .range_reads import KeySelector
 from .ranges import Range
-from .transaction import Transaction
+from .transaction import EmbeddedTransaction
 
 TIME_KEEPER = b"\xff\x02/timeKeeper/map/"
 _PREFIX = b"\xff\xff"
@@ -56,7 +56,7 @@ def _end(module: bytes) -> bytes:
     return module[:-1] + bytes([module[-1] + 1])
 
 
-def get(transaction: Transaction, key: bytes) -> bytes | None:
+def get(transaction: EmbeddedTransaction, key: bytes) -> bytes | None:
     """The value of a special key.
 
     A failed transaction answers from its own state only.
@@ -82,7 +82,11 @@ def get(transaction: Transaction, key: bytes) -> bytes | None:
 
 
 def get_range(
-    transaction: Transaction, begin: Selector, end: Selector, limit: int, reverse: bool
+    transaction: EmbeddedTransaction,
+    begin: KeySelector,
+    end: KeySelector,
+    limit: int,
+    reverse: bool,
 ) -> list[Row]:
     """The special keys in a range within one module."""
     if transaction.deferred:
@@ -104,7 +108,7 @@ def get_range(
     return rows if limit <= 0 else rows[:limit]
 
 
-def time_kept(transaction: Transaction, begin: Selector, end: Selector) -> list[Row]:
+def time_kept(transaction: EmbeddedTransaction, begin: KeySelector, end: KeySelector) -> list[Row]:
     """The wall clock of the machine and its version, as a cluster notes them every ten seconds.
 
     A single note, of the second that has just begun. It is read from the system itself: a program
@@ -123,7 +127,7 @@ def _integer(value: int) -> bytes:
     return bytes([0x14 + size]) + value.to_bytes(size, "big")
 
 
-def write(transaction: Transaction, key: bytes) -> None:
+def write(transaction: EmbeddedTransaction, key: bytes) -> None:
     """Refuse to write a special key, with the reason that a cluster without tenants would give."""
     if not transaction.options.special_keys_writable:
         raise Fault(SPECIAL_WRITE_DISABLED)
@@ -133,7 +137,7 @@ def write(transaction: Transaction, key: bytes) -> None:
     transaction.commit_error = TENANTS_DISABLED
 
 
-def _rows(transaction: Transaction, key: bytes) -> list[Row]:
+def _rows(transaction: EmbeddedTransaction, key: bytes) -> list[Row]:
     if key.startswith(_READ_CONFLICTS):
         return _boundaries(_READ_CONFLICTS, list(transaction.reads.coalesced()))
     if key.startswith(_WRITE_CONFLICTS):
@@ -143,7 +147,7 @@ def _rows(transaction: Transaction, key: bytes) -> list[Row]:
     return []
 
 
-def _write_conflicts(transaction: Transaction) -> list[Range]:
+def _write_conflicts(transaction: EmbeddedTransaction) -> list[Range]:
     """The ranges that a transaction writes, versionstamped keys as ranges until it is committed."""
     written = transaction.writes.conflicts.coalesced()
     for key in transaction.stamped_keys:

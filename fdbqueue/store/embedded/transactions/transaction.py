@@ -17,11 +17,11 @@ from typing import Any
 from ... import world
 from .. import codes
 from ..codes import Fault
-from ..futures import Pending
-from ..storage.database import Database
+from ..futures import PendingFuture
+from ..storage.database import EmbeddedDatabase
 from ..storage.snapshots import Snapshot
 from ..storage.watches import Watch
-from ..timers import Call, timers
+from ..timers import TimedCall, timers
 from ..transaction_options import PERSISTENT, READ_YOUR_WRITES_DISABLE, TIMEOUT
 from .commit_requests import Mutation
 from .ranges import KeySet, Range
@@ -42,7 +42,7 @@ _LASTING = frozenset(
 )
 
 
-class Transaction:
+class EmbeddedTransaction:
     """One transaction of the bindings, usable by several threads under its lock.
 
     Attributes:
@@ -74,11 +74,11 @@ class Transaction:
     """How large the commit will be, roughly."""
 
     watching: list[Watch] = NONE
-    waiting: list[Pending] = NONE
+    waiting: list[PendingFuture] = NONE
     """The pending futures, which end with the transaction."""
-    alarm: Call | None = None
+    alarm: TimedCall | None = None
     """What lets them fail when the time is up."""
-    stamps: list[Pending] = NONE
+    stamps: list[PendingFuture] = NONE
     stamp_error = 0
 
     committed = False
@@ -100,7 +100,7 @@ class Transaction:
     turn = 0
     """See ``Snapshots.take_turn``."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: EmbeddedDatabase) -> None:
         self.database = database
         self.store = database.store
         self.lock = RLock()
@@ -217,7 +217,7 @@ class Transaction:
             if not self.fault and self._is_out_of_time():
                 self.fail_all(codes.TIMED_OUT)
 
-    def wait_with(self, future: Pending) -> None:
+    def wait_with(self, future: PendingFuture) -> None:
         """Let a pending future end with the transaction."""
         if self.deadline and self.alarm is None:
             self.alarm = timers.call_at(self.deadline, self._on_deadline)
@@ -225,7 +225,7 @@ class Transaction:
             self.waiting = []
         self.waiting.append(future)
 
-    def take_waiting(self) -> list[Pending]:
+    def take_waiting(self) -> list[PendingFuture]:
         """Take the pending futures off the transaction."""
         if self.alarm is not None:
             self.alarm.cancel()
@@ -261,5 +261,5 @@ class Transaction:
             self.approximate += len(begin) + len(end) + RANGE_BYTES
 
 
-live: dict[Handle, Transaction] = {}
+live: dict[Handle, EmbeddedTransaction] = {}
 """The transactions of this process by their handles."""

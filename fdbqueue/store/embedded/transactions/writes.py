@@ -21,7 +21,7 @@ from .size_limits import (
     longest,
     write_key_limit,
 )
-from .transaction import Handle, Transaction, live
+from .transaction import EmbeddedTransaction, Handle, live
 
 # Of a set or an atomic mutation and its conflict range, beside the key three times and the operand.
 _WRITE_BYTES = MUTATION_BYTES + RANGE_BYTES + 1
@@ -43,7 +43,7 @@ def fdb_transaction_set(
             _trigger(tr, key, key + b"\0", value, known=True)
 
 
-def _set(tr: Transaction, key: bytes, value: bytes) -> None:
+def _set(tr: EmbeddedTransaction, key: bytes, value: bytes) -> None:
     """Set a key in any case."""
     try:
         if tr.deferred:
@@ -59,7 +59,7 @@ def _set(tr: Transaction, key: bytes, value: bytes) -> None:
         _mutate(tr, SET, key, value)
 
 
-def _takes_conflict(tr: Transaction) -> bool:
+def _takes_conflict(tr: EmbeddedTransaction) -> bool:
     """Whether the present write conflicts; the option against it holds for one write."""
     if not tr.options.next_write_no_conflict:
         return True
@@ -69,7 +69,7 @@ def _takes_conflict(tr: Transaction) -> bool:
 
 
 def _write_directly(
-    tr: Transaction, op: int, key: bytes, value: bytes | None, conflict: bool
+    tr: EmbeddedTransaction, op: int, key: bytes, value: bytes | None, conflict: bool
 ) -> None:
     if not tr.direct:
         tr.direct = []
@@ -81,7 +81,9 @@ def _write_directly(
             tr.writes.conflicts.keys.add(key)
 
 
-def _trigger(tr: Transaction, begin: bytes, end: bytes, value: bytes | None, known: bool) -> None:
+def _trigger(
+    tr: EmbeddedTransaction, begin: bytes, end: bytes, value: bytes | None, known: bool
+) -> None:
     """A write of this transaction that changes a watched value is a change like any other."""
     changed = [
         watch
@@ -115,7 +117,7 @@ def fdb_transaction_atomic_op(
             _trigger(tr, key, key + b"\0", None, known=False)
 
 
-def _mutate(tr: Transaction, op: int, key: bytes, operand: bytes) -> None:
+def _mutate(tr: EmbeddedTransaction, op: int, key: bytes, operand: bytes) -> None:
     """Set a key or apply an atomic mutation in any case."""
     try:
         if tr.deferred:
@@ -152,7 +154,7 @@ def _mutate(tr: Transaction, op: int, key: bytes, operand: bytes) -> None:
         tr.defer(error)
 
 
-def _stamped_key(tr: Transaction, key: bytes) -> bytes:
+def _stamped_key(tr: EmbeddedTransaction, key: bytes) -> bytes:
     """Note a versionstamped key: nothing that it may become can be read back."""
     version = tr.read_version or 0
     begin, end = atomic.stamp_range(key, version, tr.read_limit)
@@ -179,7 +181,7 @@ def fdb_transaction_clear(handle: Handle, key: bytes, length: int) -> None:
             _trigger(tr, key, key + b"\0", None, known=True)
 
 
-def _clear(tr: Transaction, key: bytes) -> None:
+def _clear(tr: EmbeddedTransaction, key: bytes) -> None:
     """Clear a key in any case."""
     try:
         if tr.deferred:
