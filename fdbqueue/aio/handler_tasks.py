@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from ..errors import UnknownJob
 from ..store import tasks, world
-from ..store.binding import fdb
 from ..worker.attempt import Abandoned
 from ..worker.handler_threads import HandlerThreads, too_late
 from ..worker.handlers import Jobs
@@ -20,7 +19,7 @@ from ..worker.health import Loop
 from ..worker.health.loops import TURN_SECONDS
 from ..worker.shared_state import Assignment, SharedState, UrgentCheck
 from .driver import GreenletRun
-from .transactions import Transaction
+from .transactions import handling
 
 R = TypeVar("R")
 
@@ -37,8 +36,7 @@ class Handled:
         self._begin = begin
 
     def __call__(self, *args: Any) -> Any:
-        given = [Transaction(each) if isinstance(each, fdb.Transaction) else each for each in args]
-        coroutine = _result(self._function(*given))
+        coroutine = _result(handling(self._function, args))
         running = tasks.current.get()
         call = running.call if isinstance(running, GreenletRun) else self._begin
         result, error = call(coroutine)

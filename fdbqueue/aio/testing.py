@@ -20,7 +20,7 @@ from ..store.binding import fdb
 from ..values.model import Message
 from .driver import run
 from .queues import Queue
-from .transactions import Database, Transaction
+from .transactions import Database, handling
 from .twins import to_original
 
 __all__ = ["fdbqueue_aio_db", "fdbqueue_aio_drain", "fdbqueue_aio_eager", "fdbqueue_aio_queue"]
@@ -75,8 +75,7 @@ def _plain(handler: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(handler)
     def call(*args: Any) -> Any:
-        given = [Transaction(each) if isinstance(each, fdb.Transaction) else each for each in args]
-        return _finished(handler(*given))
+        return _finished(handling(handler, args))
 
     return call
 

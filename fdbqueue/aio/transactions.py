@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from ..store import binding, client
 from ..store.binding import fdb
+from ..store.enclosing import Inside
 from ..values.durations import Seconds
 from .driver import run
 from .twins import Twin
@@ -134,15 +135,30 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
     async def call(*args: Any, **kwargs: Any) -> Any:
         given = args[place]
         if not isinstance(given, Database):
-            return await function(*args, **kwargs)
+            return await inside(given.blocking.db, function(*args, **kwargs))
         tr = given.create_transaction()
         arguments = [*args[:place], tr, *args[place + 1 :]]
         while True:
             try:
-                result = await function(*arguments, **kwargs)
+                result = await inside(given.blocking, function(*arguments, **kwargs))
                 await tr.commit()
                 return result
             except fdb.FDBError as error:
                 await tr.on_error(error)
 
     return call
+
+
+def handling(function: Callable[..., Any], args: tuple[Any, ...]) -> Coroutine[Any, Any, Any]:
+    """The coroutine of a handler: its transaction, if it takes one, is one of this module."""
+    tr, *given = args
+    if isinstance(tr, fdb.Transaction):
+        return inside(tr.db, function(Transaction(tr), *given))
+    coroutine: Coroutine[Any, Any, Any] = function(*args)
+    return coroutine
+
+
+async def inside(db: fdb.Database, coroutine: Coroutine[Any, Any, R]) -> R:
+    """What a coroutine returns, which is in a transaction of a database."""
+    with Inside(db):
+        return await coroutine

@@ -22,6 +22,7 @@ from ..messages.delivery.batch import Together
 from ..messages.delivery.lease_extension import Extended
 from ..messages.settle import Refuse, Return, Verdict
 from ..store.binding import fdb
+from ..store.enclosing import check_apart
 from ..values.backoff import check_delay
 from ..values.durations import Seconds
 from ..values.model import Delivery
@@ -54,6 +55,7 @@ def ack(
         ``keep_result``; else it is ignored. Whatever the serializer takes; at most 10 kB then, else
         raises ``PayloadTooLarge``, or ``InvalidPayload``, before anything is written.
     """
+    _check_together(tr)
     if result is None:
         held = (deliveries,) if type(deliveries) is Delivery else checked(deliveries)
         composed(tr, queue._keys.once, settling.ack, queue._entry, held)
@@ -162,9 +164,16 @@ def settle(
 
     Raises ``InvalidArgument`` for an id that is not among them.
     """
+    _check_together(tr)
     check_verdicts(verdicts, deliveries)
     meant = {each: judged(error) for each, error in verdicts.items()}
     carry_out(queue, tr, deliveries, meant)
+
+
+def _check_together(tr: Transactor) -> None:
+    """Raise ``InvalidArgument`` where a caller in a transaction would acknowledge apart from it."""
+    if not isinstance(tr, fdb.Transaction):
+        check_apart(tr)
 
 
 def check_verdicts(verdicts: Mapping[Any, object], deliveries: Sequence[Delivery]) -> None:

@@ -39,6 +39,7 @@ from ..errors import (
 from ..values.durations import Seconds, patience
 from ..values.text import visible
 from . import embedded, location
+from .enclosing import Inside
 from .location import Engine as Engine
 from .location import Store as Store
 from .location import default_cluster_file as default_cluster_file
@@ -315,7 +316,8 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
     transaction, the function is part of it. Called with a database, it gets a new transaction,
     which is committed when it returns, and runs again after a conflict; also when the outcome of
     the commit is unknown, so then its effect may be there twice, but for that of fdbqueue's own
-    operations called with a database. Give the transaction by its place, not by its name.
+    operations called with a database. Give the transaction by its place, not by its name. In it,
+    to enqueue or to acknowledge with the database of the transaction raises ``InvalidArgument``.
 
     Raises ``InvalidArgument`` for a function without parameters, and for one that is suspended:
     a coroutine or a generator would go on when its transaction is over.
@@ -324,12 +326,17 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
     retried: Callable[..., Any] | None = None
 
     @wraps(function)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        with Inside(args[place].db):
+            return function(*args, **kwargs)
+
+    @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal retried
         if isinstance(args[place], fdb.impl.TransactionRead):
-            return function(*args, **kwargs)
+            return inside(*args, **kwargs)
         if retried is None:
-            retried = fdb.transactional(parameter=parameter)(function)
+            retried = fdb.transactional(parameter=parameter)(inside)
         return retried(*args, **kwargs)
 
     return call

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import world
-from .binding import fdb
+
+if TYPE_CHECKING:
+    from .._stubs import fdb
 
 Wake = Callable[[], object]
 
@@ -45,6 +48,17 @@ current: ContextVar[Task | None] = ContextVar("fdbqueue.task", default=None)
 """What runs the caller; None for a thread that may stop."""
 used = False
 """Whether anything of this process may run the layer in tasks."""
+
+
+def runner() -> object:
+    """What runs the caller: a task of an event loop, or a thread."""
+    if used:
+        import asyncio  # which only those have imported who use tasks
+
+        with suppress(RuntimeError):  # No loop runs in this thread.
+            if (task := asyncio.current_task()) is not None:
+                return task
+    return world.get_ident()
 
 
 class Event:

@@ -10,6 +10,7 @@ import pytest
 from ..queue.queue import Queue
 from ..store import client, world
 from ..store.binding import fdb
+from ..store.enclosing import Inside
 from ..values.model import Message
 from .draining import Drain
 
@@ -58,8 +59,9 @@ class Eager:
                 return
             self._runs = True
             try:
-                while any(self._step(drain) for drain in self._drains):
-                    pass
+                with Inside(None):
+                    while any(self._step(drain) for drain in self._drains):
+                        pass
             finally:
                 self._runs = False
 

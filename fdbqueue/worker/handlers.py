@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import CoroutineType, UnionType
 from typing import (
     Any,
@@ -24,6 +25,7 @@ from ..errors import InvalidArgument, UnknownJob
 from ..queue.jobs import HEADER
 from ..queue.queue import Queue
 from ..store.binding import fdb
+from ..store.enclosing import Inside
 from ..values.model import Delivery, Message
 from ..values.serializers import BytesSerializer, JsonSerializer, TypeSerializer
 from .terms import Run
@@ -107,7 +109,8 @@ class Handler(Struct, frozen=True):
             given = [each.message if isinstance(each, Delivery) else each for each in found]
         elif self.takes == "value":
             given = [queue.value(each) for each in found]
-        returned = self.function(*tr, given if self.batch else given[0])
+        with Inside(tr[0].db) if tr else nullcontext():
+            returned = self.function(*tr, given if self.batch else given[0])
         if type(returned) is CoroutineType:
             returned.close()
             raise InvalidArgument(

@@ -15,6 +15,7 @@ from ...schema.consumers import Producing
 from ...schema.keys import OnceKeys
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
+from ...store.enclosing import check_apart
 from ...values.durations import Seconds, patience
 from ..queue_base import Handle
 
@@ -46,8 +47,10 @@ class Calls(dict[bytes, "list[_Sign]"]):
 def patiently(queue: Handle, db: fdb.Database, attempt: Callable[[bool], R], room: Seconds) -> R:
     """What ``attempt`` returns; tries again for up to ``room`` seconds while the queue is full.
 
-    attempt: is told whether it was refused before. Raises ``QueueFull``, ``InvalidArgument``.
+    attempt: is told whether it was refused before. Raises ``QueueFull``, and ``InvalidArgument``,
+        also for the database of a transaction that the caller is in.
     """
+    check_apart(db)
     deadline = patience("room", room) + world.monotonic()
     try:
         return attempt(False)
