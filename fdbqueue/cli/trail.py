@@ -90,7 +90,9 @@ def paused_by(db: fdbqueue.fdb.Database, name: str) -> str:
     from fdbqueue.schema.keys import RootKeys
 
     keys = RootKeys(context.subspace())
-    lines = composed(db, keys.once, audit_log.read, keys, audit_log.SEEN, wrote=lambda _: False)
+    lines = composed(
+        db, keys.once, audit_log.read_newest, keys, audit_log.SEEN, wrote=lambda _: False
+    )
     of = [each for each in lines if each.queue == name and each.action in ("pause", "resume")]
     if not of or of[0].action == "resume":
         return ""

@@ -57,7 +57,7 @@ class QueueSupply:
             return Offered(exhausted=True, limited=True)
         found, most = issued
         while True:
-            looked = head.look(tr, scope, found, shares)
+            looked = head.offer_rows(tr, scope, found, shares)
             run.watch(tr, looked.unfit)
             if looked.unfit or not shares.left or looked.rows < most:
                 break

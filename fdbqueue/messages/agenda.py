@@ -199,7 +199,7 @@ _SORTS = {
     What.WINDOW: _Sort(dedup.forget, MAX_ENTRIES),
     What.GATE: _Sort(hand_over.fire, hand_over.MAX_FIRED, SIDE_BYTES // 2 // hand_over.MAX_FIRED),
     What.REST: _Sort(rates.tidy, rates.MAX_TIDIED),
-    What.GROUP: _Sort(groups.look, groups.MAX_LOOKED, SIDE_BYTES // groups.MAX_LOOKED),
+    What.GROUP: _Sort(groups.finish_ended, groups.MAX_LOOKED, SIDE_BYTES // groups.MAX_LOOKED),
 }
 
 

@@ -202,6 +202,6 @@ def _forward(
         entries.append((other.level(arrived.priority), arrived))
     added = append.append(tr, other, entries)
     for message_id, rows in zip(added.ids, along, strict=True):
-        failures.put(tr, other.keys, message_id, rows)
+        failures.bring(tr, other.keys, message_id, rows)
     last_values.replace_older(tr, other, added.alone.values())
     return transitions.record(tr, scope, ENDINGS[source, End.FORWARD], stored)

@@ -71,7 +71,7 @@ def _moved(message: StoredMessage) -> Moved:
 
 
 @transactional
-def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Event]:
+def read_events(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Event]:
     """Events, oldest first. A snapshot read, no conflicts."""
     lines = scope.keys.event.after(after)
     mode = fdb.StreamingMode.want_all

@@ -106,7 +106,7 @@ class IdReads(Struct, frozen=True):
 def reads(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> IdReads:
     """Issue the reads for an id. Raises ``InvalidArgument`` if it is not an id."""
     named = parse_id(message_id)
-    return IdReads(message_id, named, read(tr, keys, named), tr.get(keys.moved(message_id)))
+    return IdReads(message_id, named, issue_place(tr, keys, named), tr.get(keys.moved(message_id)))
 
 
 def find(tr: fdb.TransactionRead, scope: Scope, reads: IdReads) -> FoundMessage | None:
@@ -121,10 +121,10 @@ def find(tr: fdb.TransactionRead, scope: Scope, reads: IdReads) -> FoundMessage 
     if moved is None:
         return None
     place = pointed(scope.keys, moved)
-    return read(tr, scope.keys, place)(scope)
+    return issue_place(tr, scope.keys, place)(scope)
 
 
-def read(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> Read:
+def issue_place(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> Read:
     """Issue the read of a place: one row."""
     if isinstance(place, Position):
         return partial(_ready, run.find(tr, keys, place), place)
@@ -248,9 +248,9 @@ def _planned(
                 _row(tr, keys, claim, numbers[len(numbers) // 2]) for claim, numbers in ordered
             ]
             halves = []
-            for (claim, numbers), read in zip(ordered, middles, strict=True):
+            for (claim, numbers), issue_place in zip(ordered, middles, strict=True):
                 middle = len(numbers) // 2
-                leases = list(run.leases(keys, read))
+                leases = list(run.leases(keys, issue_place))
                 yield from (one for one in leases if one.position == wanted)
                 if leases and wanted < leases[0].position:
                     halves.append((claim, numbers[:middle]))

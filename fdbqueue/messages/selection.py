@@ -1,6 +1,6 @@
 """Many messages, chosen one page at a time, and what becomes of them: each page in one transaction.
 
-``page`` chooses by a condition, ``named`` by ids. What they return goes to ``leave``, ``arrive``,
+``page`` chooses by a condition, ``by_ids`` by ids. What they return goes to ``leave``, ``arrive``,
 ``edit``, ``redrive`` or ``cancel``.
 """
 
@@ -161,7 +161,7 @@ def _leased(
 
 
 @transactional
-def named(
+def by_ids(
     tr: fdb.Transaction, scope: Scope, ids: Sequence[str], states: Sequence[State]
 ) -> SelectedPage:
     """The messages with these ids that are in one of the states, as many as a transaction takes.

@@ -148,7 +148,7 @@ def decide(
             reason = error or "it failed at the last attempt"
             if delay is None:
                 policy = envelope.backoff or options.backoff
-                delay = backoff.seconds(policy, envelope.attempts, world.random.uniform)
+                delay = backoff.delay_seconds(policy, envelope.attempts, world.random.uniform)
     message = replace(message, envelope=envelope)
     if over:
         return Leaving(message, End.REJECT, 0, reason, failed)

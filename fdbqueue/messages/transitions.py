@@ -123,17 +123,17 @@ def call_back(
 ) -> None:
     """Count the ends of members of groups, and enqueue the callbacks of those that are complete."""
     members = [each for each in messages if each.envelope.group is not None]
-    for other, callback in groups.note(tr, scope, transition, members) if members else ():
+    for other, callback in groups.count_ends(tr, scope, transition, members) if members else ():
         record(tr, other, SCHEDULE, [callback])
 
 
 STEPS: dict[str, Step] = {
     "announcements": announce,
     "payloads": remove_chunks,
-    "failures": failures.note,
+    "failures": failures.forget_ended,
     "names": give_up_names,
     "times_to_live": stop_clocks,
-    "results": results.note,
+    "results": results.keep_ends,
     "gates": free_slots,
     "history": history.record,
     "groups": call_back,

@@ -156,7 +156,7 @@ def history(
     """
     check_count("limit", limit, MAX_LISTED)
     check_place("after", after)
-    return queue._read(tr, lambda tr: events.read(tr, queue._scope(tr), limit, after))
+    return queue._read(tr, lambda tr: events.read_events(tr, queue._scope(tr), limit, after))
 
 
 def _check_state(state: str) -> None:

@@ -404,7 +404,7 @@ class Queue(Enqueuing[T]):
 
 def _fitting(name: str, options: QueueOptions) -> QueueOptions:
     """Options that this queue can have here; raises ``InvalidOptions`` and the like."""
-    compression.check(options.compression)
+    compression.require(options.compression)
     if options.dead_letter_queue == name:
         raise InvalidOptions(option="dead_letter_queue", problem="it is the queue itself")
     return options

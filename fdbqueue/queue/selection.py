@@ -343,7 +343,7 @@ def _named_in(
     if not ids:
         return Progress(0, 0, b"")
     scope = queue._scope(tr)
-    page = selection.named(tr, scope, ids, states)
+    page = selection.by_ids(tr, scope, ids, states)
     taken, new = verb.act(tr, scope, page)
     return Progress(taken, page.looked, b"", tuple(new))
 

@@ -46,7 +46,7 @@ def begin(tr: fdb.Transaction, root: RootKeys, line: AuditLine, since_ms: int) -
 
 
 @transactional
-def read(
+def read_newest(
     tr: fdb.Transaction, root: RootKeys, limit: int, before: bytes | None = None
 ) -> list[AuditLine]:
     """The newest lines first. A snapshot read, no conflicts.

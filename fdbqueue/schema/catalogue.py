@@ -80,7 +80,7 @@ def declare(tr: fdb.Transaction, scope: Scope, serializer: Declared | None) -> N
 
 
 @transactional
-def note(tr: fdb.Transaction, scope: Scope, use: Noted) -> None:
+def note_use(tr: fdb.Transaction, scope: Scope, use: Noted) -> None:
     """Note that a queue makes some use of its messages from now on. Read the scope again then.
 
     As ``change``, but only the first time.

@@ -44,7 +44,7 @@ class Passage(Struct, frozen=True):
     cursors: Mapping[int, bytes]
 
 
-def look(
+def next_matching(
     tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
 ) -> tuple[ScanResult, Passage]:
     """The next matching messages, which stay in front of the cursors until ``pass_by``.

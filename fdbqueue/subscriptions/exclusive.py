@@ -17,7 +17,7 @@ HOLD_SECONDS = 30.0
 _RENEW_MS = 1000 * HOLD_SECONDS / 2
 
 
-def read(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
+def issue_holder(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
     """Issue the read of a subscription's holder, with a conflict."""
     return tr.get(scope.keys.holder(subscription))
 
@@ -58,6 +58,6 @@ def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
 
 def release(tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes) -> None:
     """End the consumer's hold, if it has one."""
-    value = read(tr, scope, subscription).value
+    value = issue_holder(tr, scope, subscription).value
     if value is not None and Holder.unpack(value).token == token:
         del tr[scope.keys.holder(subscription)]

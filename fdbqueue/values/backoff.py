@@ -119,7 +119,7 @@ def _timed(given: Any, depth: int) -> Any:
     return [_timed(value, depth - 1) for value in given]
 
 
-def seconds(stored: Stored | None, attempt: int, uniform: Uniform) -> float:
+def delay_seconds(stored: Stored | None, attempt: int, uniform: Uniform) -> float:
     """How long to wait after the ``attempt``-th failed attempt, from 1: ``MAX_DELAY_SECONDS`` at
     most."""
     if stored is None:

@@ -40,7 +40,7 @@ def decompress(name: str, data: bytes, size: int) -> bytes:
     return unpacked
 
 
-def check(name: str) -> None:
+def require(name: str) -> None:
     """Raises ``MissingPackage`` if this process does not have the compression."""
     if name == "zstd":
         _zstd()

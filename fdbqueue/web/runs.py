@@ -109,7 +109,9 @@ class Runs:
 
     def _logged(self, id: str) -> ActionRun | None:
         db, keys = self._site.db, self._keys
-        lines = composed(db, keys.once, audit_log.read, keys, audit_log.SEEN, wrote=lambda _: False)
+        lines = composed(
+            db, keys.once, audit_log.read_newest, keys, audit_log.SEEN, wrote=lambda _: False
+        )
         found = [each for each in lines if each.run == id and each.action in ACTIONS]
         if not found:
             return None

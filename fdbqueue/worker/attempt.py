@@ -260,7 +260,7 @@ class Judged:
     def add(self, queue: Queue, policy: Policy, delivery: Delivery, error: BaseException) -> None:
         """Judge a message by the error of its handler."""
         delay = (
-            backoff.seconds(policy.backoff, delivery.attempt, world.random.uniform)
+            backoff.delay_seconds(policy.backoff, delivery.attempt, world.random.uniform)
             if policy.backoff
             else None
         )

@@ -203,7 +203,7 @@ class Browser:
         promotion.promote(tr, scope, due)
         if handled is not None:
             browse.pass_by(tr, scope, name, handled)
-        found, passage = browse.look(tr, scope, definition, self.handler.batch or 1)
+        found, passage = browse.next_matching(tr, scope, definition, self.handler.batch or 1)
         over = found.empty and definition.auto_close and not scope.options.paused
         signal: watching.Signal = ()
         seconds: float | None = None
@@ -223,7 +223,7 @@ class Browser:
 
     def _hold(self, tr: fdb.Transaction, scope: Scope) -> None:
         name = self.subscription.name
-        exclusive.hold(tr, scope, name, self._token, exclusive.read(tr, scope, name))
+        exclusive.hold(tr, scope, name, self._token, exclusive.issue_holder(tr, scope, name))
 
     def _call(self, looked: _Browsed, *tr: fdb.Transaction) -> None:
         messages = looked.messages
@@ -257,7 +257,7 @@ class Browser:
         seconds = error.seconds if isinstance(error, Retry | Snooze) else None
         if seconds is None:
             policy = self.backoff or self.queue.options(self.state.worker.db).backoff
-            seconds = backoff.seconds(policy, self._tries, world.random.uniform)
+            seconds = backoff.delay_seconds(policy, self._tries, world.random.uniform)
         asked = isinstance(error, Retry | Snooze)
         log.warning(
             "%s handles %s again in %g s: %s",
@@ -320,7 +320,9 @@ class Browser:
         self.state.worker.connection.suspect()
         self._loop.failed(error)
         self._failures += 1
-        self._wait(backoff.seconds(AFTER_FAILURE, min(self._failures, 20), world.random.uniform))
+        self._wait(
+            backoff.delay_seconds(AFTER_FAILURE, min(self._failures, 20), world.random.uniform)
+        )
 
     def _leave(self, over: bool) -> None:
         """Move behind what was handled, let others hold the subscription, and unregister."""

@@ -219,7 +219,9 @@ class Fetcher:
         self._loop.failed(error)
         self._failures += 1
         with self.state.lock:
-            seconds = backoff.seconds(AFTER_FAILURE, min(self._failures, 20), world.random.uniform)
+            seconds = backoff.delay_seconds(
+                AFTER_FAILURE, min(self._failures, 20), world.random.uniform
+            )
             self.buffer.fetch_failed(exchanged, seconds)
             self.state.work.notify_all()
 

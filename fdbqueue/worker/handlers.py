@@ -175,7 +175,7 @@ class Handler(Struct, frozen=True):
         return cls(function, transactional, batch, takes)
 
 
-def named(function: Any) -> str:
+def handler_name(function: Any) -> str:
     """The name of a handler, for people."""
     inner = getattr(function, "func", function)
     name = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]

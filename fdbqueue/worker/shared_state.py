@@ -17,7 +17,7 @@ from ..values.states import Outcome
 from .attempt import Ended
 from .consumer import QueueConsumer
 from .decisions import QueueTurn, next_turn
-from .handlers import named
+from .handlers import handler_name
 from .health import Loop, logs
 from .prefetch import Buffer
 
@@ -265,7 +265,10 @@ class SharedState:
                 for each in (job.current or job.deliveries)
             ]
             terms = self.worker.concurrency, taken, *buffer.recent.total()
-            handler, shown = named(buffer.policy.handler.function), tuple(running[:MAX_RUNNING])
+            handler, shown = (
+                handler_name(buffer.policy.handler.function),
+                tuple(running[:MAX_RUNNING]),
+            )
             usual = buffer.recent.usual_ms
             found.append(Work(buffer.queue.name, self.worker.name, handler, *terms, usual, shown))
         return found
@@ -285,5 +288,5 @@ class SharedState:
                 logs.done(queue, buffer.policy.handler, delivery, seconds)
         if metrics is not None:
             began_ms = queue._clock.wall_ms() - int(seconds * 1000)
-            handler = named(buffer.policy.handler.function)
+            handler = handler_name(buffer.policy.handler.function)
             metrics.ended(queue.name, ended, began_ms, seconds, handler)

@@ -377,7 +377,7 @@ def test_by_default_a_failing_message_rests_longer_and_longer_and_is_given_up_af
 
     def total(draw: Callable[[float, float], float]) -> float:
         rests = range(1, options.max_attempts or 0)
-        return sum(backoff.seconds(options.backoff, n, draw) for n in rests)
+        return sum(backoff.delay_seconds(options.backoff, n, draw) for n in rests)
 
     # What docs/delivery.md says of it
     days = 86_400

@@ -35,7 +35,9 @@ from tests.docs.test_pages import PAGES
 
 OPTIONS = QueueOptions()
 WAITS = {
-    name: sum([backoff.seconds(OPTIONS.backoff, n, choose) for n in range(1, DEFAULT_ATTEMPTS)])
+    name: sum(
+        [backoff.delay_seconds(OPTIONS.backoff, n, choose) for n in range(1, DEFAULT_ATTEMPTS)]
+    )
     for name, choose in {"least": min, "most": max}.items()
 }
 WORDS = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

@@ -49,7 +49,7 @@ def delay(strategy: t.wait.wait_base, attempt: int) -> float:
 @given(attempt=st.integers(1, 20))
 def test_a_stored_strategy_waits_as_tenacity_does(strategy: t.wait.wait_base, attempt: int) -> None:
     stored = json.loads(json.dumps(backoff.store(strategy)))
-    assert backoff.seconds(stored, attempt, random.uniform) == delay(strategy, attempt)
+    assert backoff.delay_seconds(stored, attempt, random.uniform) == delay(strategy, attempt)
     assert backoff.store(stored) == stored
 
 
@@ -58,14 +58,14 @@ def test_a_strategy_with_chance_keeps_its_bounds(
     strategy: t.wait.wait_base, low: float, high: float
 ) -> None:
     stored = json.loads(json.dumps(backoff.store(strategy)))
-    waits = {backoff.seconds(stored, 4, random.uniform) for _ in range(50)}
+    waits = {backoff.delay_seconds(stored, 4, random.uniform) for _ in range(50)}
     assert low <= min(waits) < max(waits) <= high
 
 
 @given(st.integers(1, 10**6))
 def test_no_strategy_waits_for_ever(attempt: int) -> None:
     stored = backoff.store(t.wait_exponential(3))
-    assert 0 <= backoff.seconds(stored, attempt, random.uniform) <= backoff.MAX_DELAY_SECONDS
+    assert 0 <= backoff.delay_seconds(stored, attempt, random.uniform) <= backoff.MAX_DELAY_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.errors import CorruptData, MissingPackage
-from fdbqueue.values.compression import check, compress, decompress
+from fdbqueue.values.compression import compress, decompress, require
 
 NAMES = ["zlib", "zstd"]
 
@@ -59,10 +59,10 @@ def test_an_unknown_compression_is_refused() -> None:
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = compress("zstd", b"12345")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    check("none")
-    check("zlib")
+    require("none")
+    require("zlib")
     for attempt in (
-        lambda: check("zstd"),
+        lambda: require("zstd"),
         lambda: compress("zstd", b""),
         lambda: decompress("zstd", packed, 5),
     ):

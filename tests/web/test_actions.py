@@ -36,7 +36,7 @@ def acting(db: fdb.Database, space: fdb.Subspace) -> TestClient:
 
 def log(db: fdb.Database, space: fdb.Subspace) -> list[AuditLine]:
     """The audit log, oldest first."""
-    return audit_log.read(db, RootKeys(space), 1_000)[::-1]
+    return audit_log.read_newest(db, RootKeys(space), 1_000)[::-1]
 
 
 def asked(pages: TestClient, action: str, **terms: str) -> tuple[str, dict[str, str]]:

@@ -47,7 +47,7 @@ def audit(
 
     def look() -> listings.View:
         found = composed(
-            db, keys.once, audit_log.read, keys, limit + 1, stamp, wrote=lambda _: False
+            db, keys.once, audit_log.read_newest, keys, limit + 1, stamp, wrote=lambda _: False
         )
         shown = found[:limit]
         values: list[dict[str, Any]] = [

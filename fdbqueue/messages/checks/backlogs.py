@@ -16,7 +16,7 @@ from ..slots import backlog, gates, hand_over, key_limits, permits, rates
 from .verification import Audit
 
 
-def named(gate: Gate) -> str:
+def gate_name(gate: Gate) -> str:
     """A key or a limit in a finding."""
     return gate if isinstance(gate, str) else "/".join(gate)
 
@@ -31,7 +31,7 @@ def check(audit: Audit, keys: SlotKeys) -> None:
             unpack_limits(kv.value)
         except CorruptData as error:
             (gate,) = keys.limits.parse(kv.key)
-            audit.report("unreadable", named(gate), str(error))
+            audit.report("unreadable", gate_name(gate), str(error))
     of_limits = keys is not audit.scope.keys
     rows = audit.whole(keys.waiting.rows)
     places = (keys.waiting.parse(kv.key)[0] for kv in rows)
@@ -50,11 +50,11 @@ def check(audit: Audit, keys: SlotKeys) -> None:
         except CorruptData as error:
             unreadable.add(gate)
             repair = partial(_begin if waiting[gate] else _end, audit, gate)
-            audit.report("unreadable", named(gate), str(error), repair)
+            audit.report("unreadable", gate_name(gate), str(error), repair)
     work = (due.entry(keys, kv) for kv in audit.whole(keys.work()))
     owed = {each.name for each in work if each.due_ms == hand_over.OWED_MS}
-    for gate in sorted({*waiting, *counts, *backlogs} - unreadable, key=named):
-        wait, known, subject = waiting[gate], backlogs.get(gate), named(gate)
+    for gate in sorted({*waiting, *counts, *backlogs} - unreadable, key=gate_name):
+        wait, known, subject = waiting[gate], backlogs.get(gate), gate_name(gate)
         if wait and known is None:
             begin = partial(_begin, audit, gate)
             detail = f"{wait:,} messages wait in no backlog"
@@ -84,7 +84,7 @@ def _stuck(audit: Audit, gate: Gate, known: Backlog, owed: Set[Gate]) -> None:
     if gate in owed:
         return  # Whoever looks for messages next lets them out.
     if all(most is None or count < most for count, most in zip(held, allowed.numbers, strict=True)):
-        stored = rates.read(audit.tr, audit.scope, gate)
+        stored = rates.issue_rate(audit.tr, audit.scope, gate)
         paced = None if stored is None else stored.value
         if allowed.rate and paced is not None:
             known_rate = Paced.unpack(paced)
@@ -93,7 +93,7 @@ def _stuck(audit: Audit, gate: Gate, known: Backlog, owed: Set[Gate]) -> None:
             if known_rate.timer.rank != TIDYING and known_rate.timer.due_ms <= coming:
                 return  # Its timer lets the next one out.
         detail = f"messages wait, and {held[0]:,} hold slots, {held[1]:,} places of the window"
-        audit.report("backlog stuck", named(gate), detail, partial(fill, audit, gate))
+        audit.report("backlog stuck", gate_name(gate), detail, partial(fill, audit, gate))
 
 
 def fill(audit: Audit, gate: Gate) -> None:

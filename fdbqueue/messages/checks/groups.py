@@ -111,7 +111,7 @@ def _add(audit: Audit, key: bytes) -> None:
 def _fail(audit: Audit, name: str, message_id: str) -> None:
     """Count a member as failed that is gone."""
     gone = StoredMessage(Position(0, 0, b""), Envelope(b"", 0, 0, id=message_id, group=name))
-    for other, callback in members.note(audit.tr, audit.scope, PURGE_READY, [gone]):
+    for other, callback in members.count_ends(audit.tr, audit.scope, PURGE_READY, [gone]):
         transitions.record(audit.tr, other, SCHEDULE, [callback])
 
 

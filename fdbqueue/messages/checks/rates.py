@@ -29,7 +29,7 @@ def check(audit: Audit, keys: SlotKeys) -> None:
             wanted[gates.entry(audit.scope, gate, *Paced.unpack(kv.value).timer)] = gate
         except CorruptData as error:
             unreadable.add(gate)
-            audit.report("unreadable", backlogs.named(gate), str(error))
+            audit.report("unreadable", backlogs.gate_name(gate), str(error))
     for kv in audit.whole(slice(keys.entry.begin(WORK), keys.entry.end)):
         entry = due.entry(keys, kv)
         if entry.what not in (What.GATE, What.REST) or entry.due_ms == OWED_MS:
@@ -37,11 +37,11 @@ def check(audit: Audit, keys: SlotKeys) -> None:
         if wanted.pop(entry.key, None) is None and entry.name not in unreadable:
             repair = partial(_clear, audit, entry)
             detail = "its rate does not name it"
-            audit.report("timer astray", backlogs.named(entry.name), detail, repair)
+            audit.report("timer astray", backlogs.gate_name(entry.name), detail, repair)
     for row, gate in wanted.items():
         repair = partial(_add, audit, keys, row, gate)
         detail = "nothing looks at it when it is due"
-        audit.report("rate astray", backlogs.named(gate), detail, repair)
+        audit.report("rate astray", backlogs.gate_name(gate), detail, repair)
 
 
 def _clear(audit: Audit, entry: due.Entry) -> None:

@@ -85,7 +85,7 @@ def _below_root(audit: Audit, every: slice) -> Iterator[tuple[bytes, Limited | N
 
 
 def _subject(one: Sequence[object], gate: Gate) -> str:
-    return f"{backlogs.named(gate)}, {one[1]}"
+    return f"{backlogs.gate_name(gate)}, {one[1]}"
 
 
 def _set(audit: Audit, row: bytes, message_id: str) -> None:

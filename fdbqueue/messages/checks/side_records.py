@@ -195,7 +195,7 @@ def _permits(audit: Audit, messages: Messages) -> None:
         out, holder = messages.permits.get(one, set()), held.get(one)
         kind, gate, n = one
         row, name = rows[kind](gate, n), _PERMITS[kind]
-        subject = f"{backlogs.named(gate)}, {n}"
+        subject = f"{backlogs.gate_name(gate)}, {n}"
         if len(out) > 1:
             detail = f"messages {', '.join(sorted(out))} hold it"
             audit.report(f"{name} held twice", subject, detail)

@@ -312,7 +312,7 @@ def _expire(audit: Audit, expiry: bytes, until: Moment, place: bytes) -> None:
 
 def _tell(audit: Audit, one: One) -> None:
     """Let who extends a lease look whether its message was cancelled."""
-    catalogue.note(audit.tr, audit.scope, "cancels")
+    catalogue.note_use(audit.tr, audit.scope, "cancels")
     run.rewrite(audit.tr, one, replace(one.lease, plain=False))
 
 

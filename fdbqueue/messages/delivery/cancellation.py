@@ -46,7 +46,7 @@ def request(tr: fdb.Transaction, scope: Scope, reads: lookup.IdReads) -> bool:
     run.rewrite(tr, one, replace(one.lease, envelope=packed, plain=False))
     tr.add(scope.keys.cancels, ONE)
     history.record(tr, scope, REQUEST_CANCEL, [replace(message, consumer="")])
-    catalogue.note(tr, scope, "cancels")
+    catalogue.note_use(tr, scope, "cancels")
     return True
 
 

@@ -69,7 +69,7 @@ def forget(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage) -> None
         tr.clear_range(every.start, every.stop)
 
 
-def note(
+def forget_ended(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
 ) -> None:
     """Remove those of messages that end. Writes blindly."""
@@ -118,7 +118,7 @@ def packed(found: Sequence[fdb.FDBRange | None]) -> list[list[bytes]]:
     return along
 
 
-def put(tr: fdb.Transaction, keys: QueueKeys, message_id: str, rows: Sequence[bytes]) -> None:
+def bring(tr: fdb.Transaction, keys: QueueKeys, message_id: str, rows: Sequence[bytes]) -> None:
     """Give a message that comes from another queue what it had there, as ``packed`` returns it. Its
     envelope counts them already. Writes blindly."""
     for number, row in enumerate(rows, 1):

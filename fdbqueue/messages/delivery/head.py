@@ -30,7 +30,9 @@ class Looked(NamedTuple):
     stop: bytes
 
 
-def look(tr: fdb.Transaction, scope: Scope, rows: Iterable[fdb.KeyValue], shares: Shares) -> Looked:
+def offer_rows(
+    tr: fdb.Transaction, scope: Scope, rows: Iterable[fdb.KeyValue], shares: Shares
+) -> Looked:
     """Offer the messages of rows that may be delivered, as long as they are wanted."""
     unfit: list[StoredMessage] = []
     keys, count, last, room, now_ms = scope.keys, 0, b"", PAGE_BYTES, 0
@@ -74,7 +76,7 @@ def first(
     """
     ready, disposed, size = scope.keys.ready.rows, 0, 0
     while True:
-        looked = look(tr, scope, rows, shares)
+        looked = offer_rows(tr, scope, rows, shares)
         if looked.stop or relies:
             tr.add_read_conflict_range(ready.start, looked.stop or ready.stop)
         if not looked.unfit:

@@ -162,7 +162,7 @@ def end_at(
     tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, same)
 
 
-def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
+def by_token(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
     """The delivery that a token names; none if its lease is gone. Snapshot reads, no conflicts."""
     found = run.Leases(tr, keys, [token], looks=True)
     until = tr.snapshot.get(keys.until(token[:CLAIM_BYTES]))

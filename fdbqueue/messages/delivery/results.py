@@ -21,7 +21,7 @@ from ...values.states import End, State, Transition
 from ..transaction_budget import Done
 
 
-def note(
+def keep_ends(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
 ) -> None:
     """Keep how messages have ended, or died, whose producers asked for it. Writes blindly."""

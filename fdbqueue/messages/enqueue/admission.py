@@ -121,10 +121,10 @@ def admit(
     One round trip; another if a unique key is known: whoever holds one and has expired ends; two
     more if others are dropped to make room, since these free what was read. Raises
     ``InvalidArgument``, ``PayloadTooLarge`` and ``QueueFull``, and where a header orders the queue
-    what ``level_order.check`` raises, before anything is written.
+    what ``level_order.check_sortable`` raises, before anything is written.
     """
     for draft in drafts if scope.options.ordered else ():
-        level_order.check(scope.options, draft.envelope.headers, draft.envelope.gate)
+        level_order.check_sortable(scope.options, draft.envelope.headers, draft.envelope.gate)
     found = found or reads(tr, scope, drafts, room_made)
     if found is None:
         return _admit_in_turn(tr, scope, drafts, resuming)
@@ -159,7 +159,7 @@ def admit(
     if found.names:
         _remember(tr, scope, drafts, dict(zip(new, added, strict=True)), found.names)
     for n, message_id in () if found.bare else zip(new, added, strict=True):
-        failures.put(tr, scope.keys, message_id, drafts[n].failures)
+        failures.bring(tr, scope.keys, message_id, drafts[n].failures)
     if alone:
         _write_beside(tr, scope, alone)
     if len(added) < len(drafts):
@@ -249,7 +249,7 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft) -> Admitted:
     if draft.on_conflict == "debounce":
         due_ms = unique_keys.due(found, draft.due_ms or now_ms, draft.max_delay_ms, now_ms)
     if unique_keys.stays(scope, found, draft.envelope):
-        unique_keys.put(tr, scope, found, draft.envelope, due_ms)
+        unique_keys.rewrite(tr, scope, found, draft.envelope, due_ms)
         message = found.message
         if draft.dedup_id is not None:
             dedup.remember(tr, scope, draft.dedup_id, message.envelope.unique, message.id, now_ms)

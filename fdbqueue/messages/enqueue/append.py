@@ -65,7 +65,7 @@ def append(
     appends that want the same slot.
     """
     if scope.options.last_value is not None:
-        entries = [(level, last_values.named(scope, envelope)) for level, envelope in entries]
+        entries = [(level, last_values.with_value(scope, envelope)) for level, envelope in entries]
     levels: dict[int, list[int]] = {}
     for n, (level, _) in enumerate(entries):
         levels.setdefault(level, []).append(n)

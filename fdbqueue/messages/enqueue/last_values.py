@@ -31,7 +31,7 @@ def value(scope: Scope, envelope: Envelope) -> HeaderValue:
     return None if header is None else envelope.headers.get(header)
 
 
-def named(scope: Scope, envelope: Envelope) -> Envelope:
+def with_value(scope: Scope, envelope: Envelope) -> Envelope:
     """The envelope of a message that becomes ready for the first time, with its value."""
     return replace(envelope, last_value=value(scope, envelope))
 

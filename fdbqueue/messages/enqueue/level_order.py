@@ -13,7 +13,7 @@ MAX_VALUE_BYTES = 1_000
 """The longest value of which a queue keeps the last message, as a key has it."""
 
 
-def check(options: QueueOptions, headers: Headers, gate: Gate | None) -> None:
+def check_sortable(options: QueueOptions, headers: Headers, gate: Gate | None) -> None:
     """Raise ``InvalidArgument`` if a queue cannot order such a message."""
     if gate is not None:
         of_key = isinstance(gate, str)
@@ -35,9 +35,9 @@ def check(options: QueueOptions, headers: Headers, gate: Gate | None) -> None:
 
 
 def takes(options: QueueOptions, envelope: Envelope) -> bool:
-    """Whether ``check`` lets a message in, once it has lost its key and limits."""
+    """Whether ``check_sortable`` lets a message in, once it has lost its key and limits."""
     try:
-        check(options, envelope.headers, None)
+        check_sortable(options, envelope.headers, None)
     except InvalidInput:
         return False
     return True

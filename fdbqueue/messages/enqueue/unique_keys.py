@@ -104,7 +104,7 @@ def longer(new: Envelope, old: Envelope) -> int | None:
     return max(each.keep_result_ms or 0 for each in (new, old)) or None
 
 
-def put(
+def rewrite(
     tr: fdb.Transaction, scope: Scope, found: FoundMessage, envelope: Envelope, due_ms: int | None
 ) -> None:
     """Give a message that stays another envelope, and perhaps another time. Raises

@@ -27,7 +27,7 @@ def known(tr: fdb.Transaction, scope: Scope, name: str) -> GroupRecord | None:
 
 
 @transactional
-def one(tr: fdb.Transaction, scope: Scope, name: str) -> Group | None:
+def find(tr: fdb.Transaction, scope: Scope, name: str) -> Group | None:
     """What is known of a group; None if there is none. Snapshot reads, one round trip."""
     snapshot = tr.snapshot
     stored = snapshot.get(scope.keys.group(name))
@@ -47,7 +47,7 @@ def page(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> li
         else:
             break
         assert after is not None
-        described = one(tr, scope, after)
+        described = find(tr, scope, after)
         found += [] if described is None else [described]
     return found
 
@@ -87,7 +87,7 @@ def forget(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
     return True
 
 
-def look(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int) -> Done:
+def finish_ended(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int) -> Done:
     """Forget groups that ended long enough ago, and enqueue callbacks that their queues did not
     take, by entries of the agenda.
 

@@ -55,7 +55,7 @@ MAX_ENDED = 20
 """The most groups that the ends of messages end in one transaction."""
 
 
-def note(
+def count_ends(
     tr: fdb.Transaction, scope: Scope, transition: Transition, members: Iterable[StoredMessage]
 ) -> list[tuple[Scope, StoredMessage]]:
     """Count the ends of members of groups, and their deaths and redrives.

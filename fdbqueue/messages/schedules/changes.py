@@ -46,7 +46,7 @@ def put(
     envelope = definition.envelope
     scope.level(envelope.priority)
     if scope.options.ordered:
-        level_order.check(scope.options, envelope.headers, envelope.gate)
+        level_order.check_sortable(scope.options, envelope.headers, envelope.gate)
     if definition != before:
         next_ms = progress.next_ms
         if before is None or timing != before.timing:
@@ -110,7 +110,7 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
 
 
 @transactional
-def one(tr: fdb.Transaction, scope: Scope, name: str) -> Schedule | None:
+def find(tr: fdb.Transaction, scope: Scope, name: str) -> Schedule | None:
     """What is known of a schedule; None if there is none. Snapshot reads."""
     known = ticks.opened(ticks.reads(tr.snapshot, scope, name))
     return None if known is None else described(name, *known)

@@ -263,7 +263,7 @@ def _next(tr: fdb.Transaction, scope: Scope, gate: Gate, count: int) -> _Next:
     return _Next(
         tr.get(keys.limits(gate)),
         backlog.first(tr, keys, gate, count + 1),
-        rates.read(tr, scope, gate),
+        rates.issue_rate(tr, scope, gate),
     )
 
 
@@ -451,7 +451,7 @@ def _filling(
         tr.get(keys.backlog(gate)),
         tr.get(keys.limits(gate)),
         [permits.held(tr, rows, gate) for rows in permits.kinds(keys)],
-        rates.read(tr, scope, gate),
+        rates.issue_rate(tr, scope, gate),
         backlog.first(tr, keys, gate, most + 1) if beside is None else beside,
         most,
     )

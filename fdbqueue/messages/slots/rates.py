@@ -38,7 +38,7 @@ _SKEW_US = 2 * BELIEVED_MS * 1_000
 """How far apart two clocks may be that are believed."""
 
 
-def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> fdb.Value | None:
+def issue_rate(tr: fdb.Transaction, scope: Scope, gate: Gate) -> fdb.Value | None:
     """Issue a snapshot read of the RATE of a limit, or of a key if keys of the queue have any."""
     if "rates" not in scope.noted and isinstance(gate, str):
         return None

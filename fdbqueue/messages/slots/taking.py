@@ -51,7 +51,7 @@ def reads(tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope]) -> W
     return Way(tr, scope, wanted) if wanted else None
 
 
-def read(tr: fdb.Transaction, scope: Scope, gate: Gate) -> GateReads:
+def issue_gate(tr: fdb.Transaction, scope: Scope, gate: Gate) -> GateReads:
     """Issue the reads of a key or a limit: what is held, and the last message that waits, at
     snapshot isolation. ``Taking`` adds the conflicts: most messages do not come to all gates."""
     keys = gates.keys(scope, gate)
@@ -67,7 +67,7 @@ def _limits(tr: fdb.Transaction, scope: Scope, gate: Gate) -> GateLimits:
     return GateLimits(
         tr.snapshot.get(keys.limits(gate)),
         [None if n is None else permits.part(tr.snapshot, rows, gate, n) for rows, n in kinds],
-        rates.read(tr, scope, gate),
+        rates.issue_rate(tr, scope, gate),
     )
 
 
@@ -81,7 +81,7 @@ class Way:
 
     def __init__(self, tr: fdb.Transaction, scope: Scope, wanted: Iterable[Gate]) -> None:
         self._tr, self._scope = tr, scope
-        self._reads = {gate: read(tr, scope, gate) for gate in wanted}
+        self._reads = {gate: issue_gate(tr, scope, gate) for gate in wanted}
         self._opened: dict[Gate, Taking] = {}
 
     def take(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:

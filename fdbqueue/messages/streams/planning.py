@@ -186,7 +186,7 @@ def _take(
         if not _join(tr, scope, room, plan.key, rest, now_ms):
             return taken
     read = 0
-    for part, line in ready_rows.read(tr, scope, limits.ends, count):
+    for part, line in ready_rows.first_parts(tr, scope, limits.ends, count):
         message = part.message
         chunk_bytes = message.envelope.chunk_bytes if message else 0
         fits = room.fitting(part.values, chunk_bytes)

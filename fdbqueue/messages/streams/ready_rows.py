@@ -53,7 +53,7 @@ WithLine = tuple[ReadyPart, Iterable[fdb.KeyValue]]
 """What is taken, and the messages that wait for its ordering key."""
 
 
-def read(
+def first_parts(
     tr: fdb.Transaction, scope: Scope, ends: Mapping[int, int] | None, count: int
 ) -> Iterator[WithLine]:
     """The first ready messages, at least ``count`` if there are so many, not beyond the ends, with

@@ -141,7 +141,7 @@ class Admin:
         check_place("token", token)
 
         def read(tr: fdb.Transaction) -> Delivery | None:
-            found = lease_records.named(tr, self._queue._scope(tr).keys, token)
+            found = lease_records.by_token(tr, self._queue._scope(tr).keys, token)
             return found[0] if found else None
 
         return self._queue._read(tr, read)

@@ -131,7 +131,7 @@ def _put(
         options, envelope = follows._options(tr), given.callback.envelope
         options.level(envelope.priority)
         if options.ordered:
-            level_order.check(options, envelope.headers, envelope.gate)
+            level_order.check_sortable(options, envelope.headers, envelope.gate)
         record = replace(given, created_ms=scope.now_ms(tr))
     elif not record.same(given):
         problem = "the queue has another group of this name, with other terms or another callback"
@@ -198,7 +198,7 @@ class Groups:
         """
         check_name(name)
         queue = self._queue
-        return queue._read(tr, lambda tr: group_state.one(tr, queue._scope(tr), name))
+        return queue._read(tr, lambda tr: group_state.find(tr, queue._scope(tr), name))
 
     def list(
         self,

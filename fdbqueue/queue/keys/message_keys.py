@@ -126,7 +126,7 @@ class Key:
 
         def change(tr: fdb.Transaction) -> KeyLimits:
             if own.get("rate") is not None:
-                catalogue.note(tr, queue._scope(tr), "rates")
+                catalogue.note_use(tr, queue._scope(tr), "rates")
             scope = queue._scope(tr)
             waiting = wakeups.reads(tr, queue._keys, wakeups.MAX_WOKEN)
             changed = key_limits.change(tr, scope, self.name, own, dropped)

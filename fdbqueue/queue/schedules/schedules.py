@@ -110,7 +110,7 @@ class Schedules:
         """What is known of a schedule; None if there is none. Snapshot reads, no conflicts."""
         check_name(name)
         queue = self._queue
-        return queue._read(tr, lambda tr: changes.one(tr, queue._scope(tr), name))
+        return queue._read(tr, lambda tr: changes.find(tr, queue._scope(tr), name))
 
     def list(
         self,

@@ -226,7 +226,7 @@ class Stager:
             self._options.level(priority)
         checked = check_headers(headers) if headers else {}
         if self._options.ordered:
-            level_order.check(self._options, checked, None)
+            level_order.check_sortable(self._options, checked, None)
         kind = self._content_type
         packed = Envelope(payload, self._now_ms, priority, checked, content_type=kind).pack()
         self._size += size
@@ -248,7 +248,7 @@ class Stager:
         check_payload(envelope.payload, self._largest)
         level = self._options.level(envelope.priority)
         if self._options.ordered:
-            level_order.check(self._options, envelope.headers, envelope.gate)
+            level_order.check_sortable(self._options, envelope.headers, envelope.gate)
         packed = envelope.pack()
         self._size += envelope.size
         self._packer.add(

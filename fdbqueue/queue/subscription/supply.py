@@ -47,7 +47,7 @@ class SubscriptionSupply:
                 problem=f"its mode is {definition.mode.value!r}: use the methods of that mode",
             )
         if definition.exclusive:
-            held = exclusive.read(tr, scope, self.subscription)
+            held = exclusive.issue_holder(tr, scope, self.subscription)
             exclusive.hold(tr, scope, self.subscription, self.consumer, held)
 
     def issue(self, tr: fdb.Transaction, limit: int) -> None:

@@ -15,8 +15,7 @@ from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
 from ...values.states import ENDS, TRANSITIONS, State
 from .. import spark_session
-from ..jobs.events import BORN, TAKES, into, named, state_of, version, with_neighbors
-from ..jobs.events import read as read_history
+from ..jobs.events import BORN, TAKES, into, named, read_events, state_of, version, with_neighbors
 from ..jobs.steps import OnProgress, steps
 from .interval_joins import least_open
 from .violations import Verdict, Violation, findings, violations
@@ -71,7 +70,7 @@ def check(
     handles = list(queues)
     snapshots = [_snapshot(db, queue, max_attempts) for queue in handles]
     with steps("reading the histories", progress) as step:
-        history = read_history(session_, db, handles)
+        history = read_events(session_, db, handles)
         return check_history(history, snapshots, step=step)
 
 

@@ -25,7 +25,7 @@ COLUMNS = (
 )
 
 
-def read(
+def read_events(
     spark: SparkSession,
     db: fdb.Database,
     queues: Iterable[Queue],

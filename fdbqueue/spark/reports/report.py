@@ -89,7 +89,7 @@ def report(
     """
     session_ = spark_session.resolve(spark)
     with steps("reading the history", progress):
-        history = histories.read(session_, db, queues, since=since, until=until)
+        history = histories.read_events(session_, db, queues, since=since, until=until)
         return summarize(history, width=width)
 
 

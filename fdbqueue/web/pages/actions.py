@@ -117,7 +117,13 @@ class Acting:
         limit = number(query, "limit", AUDITED, MAX_AUDITED)
         keys = RootKeys(self._site.root, TIMEOUT_SECONDS)
         lines = composed(
-            self._site.db, keys.once, audit_log.read, keys, limit + 1, before, wrote=lambda _: False
+            self._site.db,
+            keys.once,
+            audit_log.read_newest,
+            keys,
+            limit + 1,
+            before,
+            wrote=lambda _: False,
         )
         return self._site.page(
             request,

@@ -13,7 +13,7 @@ from ...values import backoff
 from ...values.model import Delivery
 from ...values.text import duration
 from ...values.verdicts import Retry
-from ..handlers import Handler, named
+from ..handlers import Handler, handler_name
 from ..prefetch import Policy
 
 log = logging.getLogger("fdbqueue.worker")
@@ -27,7 +27,7 @@ def about(queue: Queue, handler: Handler, delivery: Delivery) -> dict[str, Any]:
         "message_id": delivery.id,
         "key": message.key,
         "attempt": delivery.attempt,
-        "handler": str(message.headers.get(HEADER, "")) or named(handler.function),
+        "handler": str(message.headers.get(HEADER, "")) or handler_name(handler.function),
     }
 
 
@@ -86,7 +86,7 @@ def _again(policy: Policy, delivery: Delivery, delay: float | None) -> str:
     if delay is not None:
         return f"again in {duration(delay * 1000)}" if delay else "again at once"
     waits = delivery.message.backoff or policy.usual_backoff
-    mean = backoff.seconds(
+    mean = backoff.delay_seconds(
         None if waits is None else dict(waits), delivery.attempt, lambda low, high: (low + high) / 2
     )
     return f"again in about {duration(mean * 1000)}" if mean else "again at once"
