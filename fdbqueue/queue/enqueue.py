@@ -79,7 +79,7 @@ class Enqueuing(Handle, Generic[T]):
         on_conflict: what happens to a ready or delayed message with the same unique key. "replace"
             gives it what this one says; it keeps its id, place and time. "debounce" also puts it
             off, by ``delay`` or until ``at``. A leased one goes on without the key, which this one
-            takes over. See docs/delivery.md.
+            takes over. See docs/duplicates.md.
         max_delay: seconds after its first enqueue until which a message is put off at most.
         key: what messages share that wait for each other, also a name. At most
             ``keys.concurrency`` messages of one key are out at once, and the next one becomes ready
