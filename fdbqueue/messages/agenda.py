@@ -60,6 +60,8 @@ class AgendaReads:
         scope = self._scope
         own = due.ranks(scope.keys, self._own)
         found: list[tuple[AgendaKeys, list[due.Rank]]] = [(scope.keys, own)]
+        # The queue's agenda says that its messages count in limits. A process learns that here,
+        # once, for one more round trip.
         if self._shared is None and any(each.rank == SHARED for each in own):
             scope.shared = True
             self._shared = due.reads(self._tr, scope.root.limits)
@@ -79,6 +81,8 @@ class AgendaReads:
     def next_ms(self, now_ms: int) -> int:
         """When to look next; ``NEVER_MS`` if there is nothing. Nobody hurries to tidy."""
         times = [
+            # Entries that only tidy may be due all the time; a consumer that woke for each would
+            # never sleep.
             max(each.from_ms, now_ms + TIDY_MS * (each.rank == TIDYING))
             for _, some in self.ranks
             for each in some
@@ -98,7 +102,11 @@ def step(tr: fdb.Transaction, scope: Scope, issued: AgendaReads, *, shared: bool
     """
     done = Done()
     for keys, ranks in issued.ranks[: 1 + shared]:
+        # Below the root all queues of an application meet; a caller's transaction that tidied there
+        # would be aborted by strangers.
         tidies = keys is scope.keys or once.attempt(tr).brief
+        # The second agenda is left for the next transaction where the first has used the budget up:
+        # what is due stays stored.
         if done.size <= SIDE_BYTES:
             some = [each for each in ranks if tidies or each.rank < TIDYING]
             done = done.plus(_step(tr, scope, keys, some))
@@ -109,6 +117,8 @@ def _step(tr: fdb.Transaction, scope: Scope, keys: AgendaKeys, ranks: Sequence[d
     """Do what is due of one agenda."""
     now_ms = scope.now_ms(tr)
     over = [each for each in ranks if each.from_ms <= now_ms]
+    # Each rank gets a share, so that a rank with 100,000 due entries does not starve the others of
+    # this step.
     share = max(1, MAX_ENTRIES // max(1, len(over[:MAX_RANKS])))
     found = [_issue(tr, scope, keys, each, now_ms, share) for each in over[:MAX_RANKS]]
     messages: list[promotion.DelayedRow] = []
@@ -123,6 +133,8 @@ def _step(tr: fdb.Transaction, scope: Scope, keys: AgendaKeys, ranks: Sequence[d
                     break
                 entries[row.what].append(row)
                 room -= _SORTS[row.what].size
+            # The first is done whatever its size, or a large message at the head would block the
+            # rank for good.
             elif room < row.size and (messages or entries):
                 room, following = 0, row.key
                 break
@@ -130,12 +142,17 @@ def _step(tr: fdb.Transaction, scope: Scope, keys: AgendaKeys, ranks: Sequence[d
                 messages.append(row)
                 room -= row.size
             count += 1
+            # The rows were read at snapshot isolation; a conflict on those that are done, and on no
+            # other: two consumers that do the same entry collide, and new entries abort nobody.
             tr.add_read_conflict_key(row.key)
             del tr[row.key]
         if following is None and count == share:
+            # The range may go on at this time: claim no more than was seen, and look again.
             following = row.key  # Perhaps others are due then.
         if following is None:
             following = next((bytes(kv.key) for kv in each.later), None)
+        # Whoever adds something earlier meanwhile conflicts here: the mark must never rise past an
+        # entry.
         due.rise(tr, keys, each.seen, following)
         taken[each.seen.rank < TIDYING] += count
         looked += 1
@@ -150,6 +167,8 @@ def _step(tr: fdb.Transaction, scope: Scope, keys: AgendaKeys, ranks: Sequence[d
         done = done.plus(Done(ready=ready, size=sum(row.size for row in messages)))
     for what, some in entries.items():
         did = _SORTS[what].handle(tr, scope, some, max(0, SIDE_BYTES - done.size))
+        # What did not fit was deleted above with the rest; it goes back, due as before, for the
+        # next step or another process.
         for entry in some[did.handled :]:
             entry.add(tr, keys)
         done = done.plus(did)
@@ -169,6 +188,8 @@ def _issue(
     return _Issued(
         seen,
         tr.snapshot.get_range(over.start, over.stop, limit=limit, streaming_mode=mode.want_all),
+        # What follows is read now, since the mark rises to it; after the entries it would be
+        # another round trip.
         tr.snapshot.get_range(later.start, later.stop, limit=1, streaming_mode=mode.exact),
         place.reads(tr, scope.keys, seen.rank) if seen.rank < WORK else None,
     )
@@ -216,6 +237,8 @@ class NextEventReads(NamedTuple):
 def coming(tr: fdb.Transaction, scope: Scope) -> NextEventReads:
     """Issue snapshot reads of when to look at what, and of the first lease to expire."""
     expiry, mode = scope.keys.expiry.rows, fdb.StreamingMode.exact
+    # Leases end by the database's version, everything else by the wall clock: two firsts, read
+    # together.
     first = tr.snapshot.get_range(expiry.start, expiry.stop, limit=1, streaming_mode=mode)
     return NextEventReads(AgendaReads(tr, scope), first)
 

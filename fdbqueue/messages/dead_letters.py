@@ -41,14 +41,21 @@ def add(
     """
     if not messages:
         return 0
+    # Read with a conflict on the other queue's META: its deletion in the meantime would take these
+    # letters along.
     other, let_out = _other(tr, scope), 0
     if other is not None:
         stays = [not _fits(other.options, message.envelope) for message, _ in messages]
         leaving = [each for each, here in zip(messages, stays, strict=True) if not here]
         messages = [each for each, here in zip(messages, stays, strict=True) if here]
+        # What does not fit the other queue's options stays here; it must not keep the rest from
+        # leaving.
         let_out = _forward(tr, scope, other, source, leaving)
+    # Ordered by version, not by clock: later pages of a listing never miss a death of another
+    # process whose clock is behind.
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     for message, reason in messages:
+        # The random bytes tell apart deaths at one version without reading which are there.
         record = DeadRecord(version, message.position.random)
         letter = DeadLetter(message.position, message.envelope.pack(), reason, now_ms)
         tr[lookup.key(scope.keys, record)] = letter.pack()
@@ -115,6 +122,7 @@ def redrive(
     how many became ready. The caller has read them with a conflict. One round trip.
     """
     keys = scope.keys
+    # Ready again, an unreadable one would die at the first receive.
     records = [each for each in records if each[1].envelope.readable]
     held = [
         tr.get(keys.unique(message.envelope.unique)) if message.envelope.unique else None
@@ -133,9 +141,12 @@ def redrive(
             continue
         unique = message.envelope.unique
         if unique and holder is not None:
+            # Two dead letters of one page may have the same key: the first one gets it.
             if holder.present() or unique in taken:
                 continue
             taken.add(unique)
+            # The key was read with a conflict: a producer that enqueues under it meanwhile fails,
+            # or this redrive does.
             tr[keys.unique(unique)] = message.id.encode()
         del tr[lookup.key(keys, record)]
         results.forget(tr, scope, message)
@@ -143,6 +154,8 @@ def redrive(
             message.envelope, id=message.id, attempts=0, deaths=0, expires_at_ms=None
         )
         entries.append((message.position.level, envelope))
+    # At the end of the level: thousands of letters at their old places would all come before what
+    # waits now.
     added = list(append.append(tr, scope, entries, REDRIVE, ends).messages())
     for message in added:
         lookup.point(tr, keys, message, message.place)
@@ -189,6 +202,7 @@ def _forward(
         death = Death(reason, now_ms, envelope.attempts, scope.name, message.id)
         # As a dead letter it waits for no slot, and has no end.
         fresh = replace(
+            # What belongs to this queue alone, such as its slots and names, does not go along.
             envelope.elsewhere(other.options),
             expires_at_ms=None,
             key=None,

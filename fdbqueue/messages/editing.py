@@ -56,6 +56,7 @@ def change(
     ready = [found.message for found, _ in changes if isinstance(found.place, Position)]
     run.remove(tr, scope.keys, run.pieces(scope.keys, ready))
     for found, _ in changes:
+        # One that only changes its priority keeps its place in line, and is written over.
         if isinstance(found.place, BacklogPlace) and due_ms:
             backlog.take_out(tr, scope, found.place)
         elif not isinstance(found.place, Position):
@@ -75,6 +76,7 @@ def _change(
     waits = isinstance(stands, BacklogPlace)  # Else it leaves the window of its key.
     envelope = replace(envelope, id=old.id, window=envelope.window if waits else None)
     new = StoredMessage(replace(old.position, level=level), envelope, turn=old.turn)
+    # A message that waits for a time must not hold a slot for that long.
     if due_ms and old.envelope.gates and old.position.index:
         return _put_outside(tr, scope, found, replace(new, envelope=envelope.outside()), due_ms)
     if isinstance(stands, BacklogPlace):

@@ -39,11 +39,17 @@ def record(
     if scope.options.history_seconds is None:
         return
     if transition.source is State.READY:
+        # Takers trim, since every message is taken: a sweep of its own would have to be run by
+        # somebody.
         trim(tr, scope)
     now_ms = scope.now_ms(tr)
     for consumer, some in _lines_of(messages):
+        # All lines of one transaction get the same versionstamp: the number tells them apart, and
+        # their events.
         number = next(_lines) * MAX_EVENTS + len(some) - 1
         line = HistoryLine(transition.name, consumer, now_ms, [_moved(each) for each in some])
+        # The key is filled in at commit: writers of one queue never read or conflict, and readers
+        # see commits in their order.
         tr.set_versionstamped_key(scope.keys.event.new(number), line.pack())
 
 
@@ -80,6 +86,8 @@ def read_events(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> 
         events = HistoryLine.unpack(kv.value).events
         stamps = scope.keys.event.stamps(kv.key, len(events))
         each = zip(stamps, events, strict=True)
+        # A page may end within a line: the next one reads that line again, and skips what was
+        # shown.
         found += [Event(stamp, *fields) for stamp, fields in each if stamp > after]
         if len(found) >= limit:
             break
@@ -130,6 +138,8 @@ def lines(tr: fdb.Transaction, scope: Scope, spare: int) -> slice:
         oldest = scope.version(tr) - int(scope.options.history_seconds * VERSIONS_PER_SECOND)
         ends = (oldest + sign * spare * VERSIONS_PER_SECOND for sign in (-1, 1))
         before, behind = (event.prefix + event.stamp_before(max(0, each)) for each in ends)
+        # The first lines are about to be trimmed while the long read goes on; it begins behind them
+        # instead of failing halfway.
         if before <= begin < behind:
             begin = _first(tr, behind)
     return slice(min(begin, event.rows.stop), event.rows.stop)
@@ -162,5 +172,7 @@ def trim(tr: fdb.Transaction, scope: Scope) -> None:
     kept = scope.options.history_seconds
     if kept is not None:
         oldest = scope.version(tr) - int(kept * VERSIONS_PER_SECOND)
+        # Blind: a clear of a range conflicts with nobody who writes, and versions need no reading
+        # of the lines.
         lines = scope.keys.event.until(max(0, oldest))
         tr.clear_range(lines.start, lines.stop)

@@ -106,6 +106,8 @@ class IdReads(Struct, frozen=True):
 def reads(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> IdReads:
     """Issue the reads for an id. Raises ``InvalidArgument`` if it is not an id."""
     named = parse_id(message_id)
+    # Both at once, though most ids name their place: a message that has moved costs one more round
+    # trip, not two.
     return IdReads(message_id, named, issue_place(tr, keys, named), tr.get(keys.moved(message_id)))
 
 
@@ -153,6 +155,8 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
     issued = reads(snapshot, keys, message_id)
     place, plans = issued.named, keys.plan.rows
     lease = _leased_at(snapshot, keys, place)
+    # A plan's lease has a key of its own order, which the id does not name: it is searched last,
+    # and only the plans of this queue need reading.
     planned = snapshot.get_range(plans.start, plans.stop)
     moved = issued.moved.value
     if moved is not None:
@@ -166,6 +170,8 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
         return state(tr, scope, found)
     if lease is None or not isinstance(place, Position):
         return None
+    # A lease stands at the position of its message under another kind of key, so the place that has
+    # no ready message may still have its lease.
     held = lease()
     if held is not None:
         return _state_of(tr, scope, message_id, held)
@@ -248,14 +254,16 @@ def _planned(
                 _row(tr, keys, claim, numbers[len(numbers) // 2]) for claim, numbers in ordered
             ]
             halves = []
-            for (claim, numbers), issue_place in zip(ordered, middles, strict=True):
+            for (claim, numbers), row in zip(ordered, middles, strict=True):
                 middle = len(numbers) // 2
-                leases = list(run.leases(keys, issue_place))
+                leases = list(run.leases(keys, row))
                 yield from (one for one in leases if one.position == wanted)
                 if leases and wanted < leases[0].position:
                     halves.append((claim, numbers[:middle]))
                 elif leases and wanted > leases[-1].position:
                     halves.append((claim, numbers[middle + 1 :]))
+            # All claims are halved together: as many round trips as the largest needs, instead of
+            # the sum.
             ordered = [(claim, numbers) for claim, numbers in halves if numbers]
 
 
@@ -289,6 +297,8 @@ def described(found: FoundMessage, message: StoredMessage) -> MessageState:
 def point(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, place: Place) -> None:
     """Make the message's id lead to its place. Writes blindly."""
     message_id = message.id
+    # At the place that its id names no pointer is needed; one left over would lead others astray
+    # after the next move.
     if isinstance(place, Position | Due) and place.to_id() == message_id:
         del tr[keys.moved(message_id)]
     else:

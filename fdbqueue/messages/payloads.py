@@ -36,6 +36,7 @@ def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
     size = len(payload)
     if options.compression != "none" and size >= compression.COMPRESSED_FROM:
         packed = compression.compress(options.compression, payload)
+        # Random or compressed payloads grow: they stay as they are, and cost no decompression.
         if len(packed) < size:
             payload = packed
             envelope = replace(
@@ -45,8 +46,11 @@ def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
     room = INLINE_LIMIT - (0 if options.last_value is None else MAX_HEADER_BYTES)
     if len(payload) <= GATED_INLINE_LIMIT:
         return envelope
+    # What waits at a gate is rewritten with its slots and turns, which need room in the same value
+    # later.
     if not envelope.gates and len(payload) <= room and len(envelope.pack()) <= room:
         return envelope
+    # Random: the message has no place yet, and so no id that could name its chunks.
     name = world.urandom(NAME_BYTES)
     for n, begin in enumerate(range(0, len(payload), CHUNK_BYTES)):
         tr[scope.keys.chunk(name, n)] = payload[begin : begin + CHUNK_BYTES]
@@ -105,6 +109,8 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, envelope: Envelope) -> None:
 def _content(message: StoredMessage, chunks: fdb.FDBRange | None) -> bytes:
     envelope = message.envelope
     stored = envelope.payload if chunks is None else b"".join(kv.value for kv in chunks)
+    # Chunks are read at snapshot isolation by names; a missing one would otherwise shorten the
+    # payload without a word.
     if chunks is not None and len(stored) != envelope.chunk_bytes:
         raise CorruptData(
             what=f"the payload of message {envelope.id or message.position.to_id()}",
@@ -112,6 +118,7 @@ def _content(message: StoredMessage, chunks: fdb.FDBRange | None) -> bytes:
         )
     if not envelope.compression:
         return stored
+    # Checked before it is decompressed: a corrupt size would otherwise allocate without bound.
     if envelope.size > MAX_PAYLOAD:
         raise CorruptData(
             what="a compressed payload", problem=f"it claims to have {envelope.size:,} bytes"

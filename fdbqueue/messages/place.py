@@ -55,6 +55,8 @@ class LevelEndReads(NamedTuple):
 def reads(tr: fdb.Transaction, keys: QueueKeys, level: int) -> LevelEndReads:
     """Issue snapshot reads of the end of a level, without waiting for them."""
     prepared, snapshot = keys.levels[level], tr.snapshot
+    # At snapshot isolation: two enqueues may take the same index, since their random bytes differ.
+    # That is why no enqueue conflicts with another.
     return LevelEndReads(snapshot.get_key(prepared.last), snapshot.get(prepared.tail))
 
 
@@ -69,6 +71,8 @@ def _behind(tail: fdb.Value) -> int:
 def next_index(level: LevelKeys, last: fdb.Key, tail: fdb.Value) -> int:
     """The index of the next message of a level. Raises ``CorruptData``."""
     following, key = _behind(tail), last.value
+    # TAIL alone would not do: it is written when messages leave, so those that stand are ahead of
+    # it.
     if key > level.ready:  # else the level has no ready message
         index, _ = parse_int(key, len(level.ready))
         if index >= following:
@@ -84,6 +88,8 @@ def leap(retries: int, versions: int) -> int:
     """
     if not retries:
         return 0
+    # Doubled at each retry, so that even a wrong guess of the rate gets ahead of the cursors;
+    # bounded, so that one stuck program does not use up indexes.
     return min(MAX_LEAP, max(FIRST_LEAP << (retries - 1), versions // _VERSIONS_PER_INDEX))
 
 
@@ -119,14 +125,20 @@ def _ahead(tr: fdb.Transaction, tail: bytes, following: int) -> int:
     leaps = world.remembered(_Leaps)
     known = leaps.get(tail, _NONE)
     halvings = (version - known.version) // _HALVED_VERSIONS
+    # Forgotten by halves: one long transaction an hour ago must not make all others skip indexes. A
+    # negative age comes from a restored store.
     size = last = known.size >> halvings if 0 <= halvings < _MAX_HALVINGS else 0
     if tried.retries:
         size = max(leap(tried.retries, tried.before), min(MAX_LEAP, 2 * last))
     if not size:
         leaps.pop(tail, None)
         return following
+    # Ahead of what the transaction before took, but never further than the largest leap beyond the
+    # real end.
     begin = min(max(following, known.top if last else 0) + size, following + MAX_LEAP)
     if len(leaps) >= MAX_REMEMBERED:
+        # A process that touches thousands of levels forgets all: the price is one retry for each of
+        # its long transactions.
         leaps.clear()
     leaps[tail] = _Leap(size, version, begin) if tried.retries else known._replace(top=begin)
     return begin
@@ -137,6 +149,7 @@ def end(scope: Scope, level: int, found: LevelEndReads) -> bytes:
     keys = scope.keys
     if scope.options.sort is None:
         return keys.ready.begin(level, next_index(keys.levels[level], *found))
+    # A sorted level has no index behind all others: its end is behind the last message of now.
     return max(bytes(keys.ready.under(level).start), bytes(found.last.value) + b"\x00")
 
 
@@ -180,6 +193,7 @@ def behind(
     begin = following = next_index(prepared, *end)
     # What a transaction has given once, nobody else has taken.
     leaps = tried.retries or (not tried.brief and world.remembered(_Leaps))
+    # Once a leap was taken, the following messages of the same transaction come right behind.
     if leaps and prepared.tail not in tried.given:
         begin = _ahead(tr, prepared.tail, following)
     tried.give(tr, keys, prepared.tail, begin, begin + count)
@@ -188,6 +202,8 @@ def behind(
     first = last = prepared.fence + pack_int(begin)
     if count > 1:
         last = prepared.fence + pack_int(begin + count - 1)
+    # FENCE of just these indexes: a read range with a matching write range, without a value, is how
+    # a cursor and an enqueue meet.
     tr.add_read_conflict_range(first, last + b"\x00")
     randoms = world.urandom(RANDOM_BYTES * count)
     return [
@@ -210,6 +226,8 @@ def _arrive(
 def leave(tr: fdb.Transaction, level: LevelKeys, index: int) -> None:
     """Note that a message has left its READY key, or takes no one: its index is never given
     again. Writes blindly."""
+    # MAX needs no read, and its order does not matter: of two that remove messages at once, the
+    # higher index stays.
     tr.max(level.tail, pack_index(index))
 
 
@@ -217,6 +235,7 @@ def fence(tr: fdb.Transaction, keys: QueueKeys, level: int, index: int) -> None:
     """Let a cursor pass all indexes up to ``index``: no enqueue may take them any more, and those
     in flight fail. Writes blindly."""
     leave(tr, keys.levels[level], index)
+    # From 0: an enqueue that read an old end may hold any index up to here.
     tr.add_write_conflict_range(keys.fence(level, 0), keys.fence(level, index + 1))
 
 
@@ -242,4 +261,6 @@ def take_cursors_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[Stor
                 place = keys.place(position)
                 lowest[cursor] = min(place, lowest.get(cursor, place))
     for (name, level), place in lowest.items():
+        # Atomic on whatever the cursor is at commit: a move that commits before is taken back, and
+        # one that commits later has read the key and fails.
         tr.byte_min(keys.cursor(name, level), place)

@@ -100,17 +100,21 @@ def member(first: Position, n: int) -> Position:
 
 def pack_row(envelopes: Sequence[bytes]) -> bytes:
     """The envelopes of a row, as they are stored."""
+    # A message alone is stored as its bare envelope: one format, whether it came alone or was left
+    # over from a run.
     return envelopes[0] if len(envelopes) == 1 else _SHARED + encode(envelopes)
 
 
 def _envelopes(position: Position, value: bytes) -> list[bytes]:
     """The envelopes in a row whose last message is at a position. A shared row that cannot be read
     is one message that cannot."""
+    # An envelope cannot begin so, and a place without a number has never been shared.
     if value[:1] == _SHARED and len(position.random) == _NUMBERED:
         try:
             found = _decode(value[1:])
         except (msgspec.MsgspecError, ValueError):
             return [value]
+        # More messages than numbers up to the last one is no row that this layer wrote.
         if 0 < len(found) <= _number(position) + 1:
             return found
     return [value]
@@ -200,6 +204,8 @@ class Run(Struct, eq=False):
 
     def _key(self, n: int) -> bytes:
         count = len(self.values)
+        # The packed number has one more byte for each zero byte in it, so keys of a run differ in
+        # length, and the last one's is known already.
         if n == count - 1:
             return self.key
         last = _number(self.position)
@@ -228,6 +234,8 @@ def _head(place: bytes) -> bytes | None:
         packed = place[random:]
     except (ValueError, IndexError):  # A token that somebody made up.
         return None
+    # Zero bytes are escaped in keys: their number decides whether the random part is long enough to
+    # have a number at its end.
     if len(packed) - packed.count(_NO_BYTE) != _NUMBERED + 2:
         return None
     packed = packed[:-1]
@@ -252,7 +260,7 @@ def before(keys: QueueKeys, key: bytes) -> bytes:
 
 
 def behind(keys: QueueKeys, key: bytes) -> bytes:
-    """As ``before``, but behind all of the run: its row belongs to a range that ends within."""
+    """A key of READY or LEASE behind all of a run: its row belongs to a range that ends within."""
     at = key[:-1] if key.endswith(b"\x00\x00") else key  # Ends behind a message, or at one.
     for prefix in (keys.ready.prefix, keys.lease.prefix):
         if at.startswith(prefix) and _head(at[len(prefix) :]) is not None:
@@ -277,6 +285,8 @@ def alone(keys: QueueKeys, found: Iterable[AnyRow]) -> Iterator[AnyRow]:
             yield from (Alone(one.key, one.value) for one in ready(keys, [kv]))
             continue
         if kv.key.startswith(keys.lease.prefix):
+            # A lease that cannot be read is passed on as it stands: whoever checks or removes rows
+            # has to see it.
             with suppress(CorruptData):
                 yield from [Alone(one.key, one.lease.pack()) for one in leases(keys, [kv])]
                 continue
@@ -380,6 +390,8 @@ def find(
     """
     key = keys.ready_key(position)
     stop = _rest(keys.ready.prefix, key)
+    # The first row from the key on has the message, if any has: a range read conflicts from the key
+    # to that row's, and so with every cut of it.
     found = tr.get_range(key, stop, limit=1)
 
     def await_it() -> StoredMessage | None:
@@ -427,6 +439,7 @@ def piece(pieces: list[ReadyPiece], row: Run, n: int, envelope: Envelope) -> Non
     plain = envelope.plain
     if pieces:
         last = pieces[-1]
+        # A lease row says once whether its messages are plain, so pieces end where that changes.
         if last.row is row and last.end == n and last.plain == plain:
             last.envelopes.append(envelope)
             return
@@ -440,6 +453,7 @@ def pieces(keys: QueueKeys, messages: Iterable[StoredMessage]) -> list[ReadyPiec
     for message in messages:
         position = message.position
         if message.row is None:
+            # Its value is not needed: of a message alone only the key is cleared.
             row, n = Run(keys.ready_key(position), position, [b""]), 0
         else:
             row = row_of(message)
@@ -491,6 +505,8 @@ def append(
     """
     positions = place.assign(tr, scope, level, len(rows), firsts, end)
     for row, first in zip(rows, positions, strict=True):
+        # What may have to wait at a gate gets an index now, so that it keeps its place among those
+        # that came with it; the gate decides later whether it is written to READY.
         if row.packed:
             enter(tr, scope.keys, first, row.packed)
     return positions
@@ -537,13 +553,17 @@ def divide(numbers: Sequence[int], envelopes: Sequence[Envelope], alike: bool) -
 
 def fill(numbers: Sequence[int], packed: Sequence[bytes]) -> list[NewRow]:
     """The rows of messages that stand behind each other and may share them."""
+    # The rest of a full row may be too few to share one.
     if len(numbers) < MIN_MESSAGES:
         return [NewRow([n], [each]) for n, each in zip(numbers, packed, strict=True)]
     found: list[NewRow] = []
+    # Running sums, so that each row's end is found by bisection rather than by adding up the same
+    # sizes again.
     ends = [0, *accumulate([len(each) + LENGTH_BYTES for each in packed])]
     begin = 0
     while begin < len(numbers):
         fits = bisect_right(ends, ends[begin] + MAX_BYTES) - 1
+        # At least one, or a message of more than a row's bytes would never come in.
         end = min(max(begin + 1, fits), begin + MAX_MESSAGES)
         if end - begin < MIN_MESSAGES:
             found += fill(numbers[begin:end], packed[begin:end])
@@ -571,6 +591,7 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage
             envelope = replace(envelope, window=None)
         # In a row of its own: to join others of its run would conflict with who takes those.
         write(tr, key, [envelope.pack()])
+        # It may have taken the message itself, and may do so again.
         tried.put_back(key)
     place.take_cursors_back(tr, scope, messages)
 
@@ -602,17 +623,25 @@ def remove(
         if known is not None:
             row, gone = known[0], [*known[1], *gone]
         of_rows[row.key] = row, gone
+        # A caller may have set an option that hides the transaction's own writes: it would find,
+        # and take, the same message again.
         if not tried.brief:
             for key in each.run.keys:
                 tried.take(tr, keys, key)
         level, index = row.position.level, row.position.index
         if index > tops.get(level, -1):
+            # One MAX for each level instead of one for each message: the largest index covers the
+            # others.
             tops[level] = index
+    # One clear for many rows. In a caller's transaction it might remove what the caller has put
+    # there since, which the reads of this layer have not seen.
     at_once = len(of_rows) > 1 and all_until and once.is_ours(tr)
     if at_once:
         first, _ = next(iter(of_rows.values()))
         tr.clear_range(first.span.start, all_until)
     for row, gone in of_rows.values():
+        # The next consumer probably asks for as many: rows of that size are then taken whole, and
+        # nothing is written twice.
         most = len(gone) if cut else MAX_MESSAGES
         if at_once:
             leave(tr, row, gone, most)
@@ -630,6 +659,8 @@ def cut_row(tr: fdb.Transaction, row: Run, gone: Iterable[int], most: int) -> No
     # Clears the key of the row, which all others that take from it have read with a conflict. What
     # this transaction has written of the row before goes, too.
     span = row.span
+    # The span is safe to clear: keys of other runs differ in their random bytes, so none can stand
+    # inside.
     tr.clear_range(span.start, span.stop)
     leave(tr, row, gone, most)
 
@@ -713,7 +744,7 @@ class One(Struct, frozen=True, eq=False):
 
     @property
     def lease(self) -> Lease:
-        """As if it stood alone."""
+        """The lease, in the form of one that shares no row."""
         found = self.row.lease
         if len(self.row.values) == 1:
             return found
@@ -740,6 +771,7 @@ def leased(keys: QueueKeys, key: bytes, value: bytes) -> Leased:
     if len(values) == 1 or not lease.planned:
         return Leased(key, lease.position, values, lease=lease)
     claim, last = keys.planned.parse(key)
+    # Numbers of a plan's leases begin at 0, so such a row was written by something else.
     if last < len(values) - 1:
         raise CorruptData(what="a lease", problem="a plan has no lease before its first")
     begin, first = keys.planned.begin(claim), last - len(values) + 1
@@ -818,6 +850,8 @@ def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain:
 
     Blindly: whoever takes the piece has read the row with a conflict, and clears its key.
     """
+    # The place is the same in READY and LEASE: the id leads to a message whether it is ready or
+    # leased.
     key = keys.lease.prefix + piece.key[keys.place_begin :]
     value = Lease(
         piece.position,
@@ -843,6 +877,8 @@ def plan(
     for piece in taken:
         n += len(piece)
         value = Lease(piece.position, 0, 0, consumer, pack_row(piece.values)).pack()
+        # The key of a row is that of its last lease, as in READY: the first key from a number on
+        # has it.
         tr.set(begin + pack_int(n - 1), value)
 
 
@@ -873,6 +909,8 @@ class _Span:
         self._keys = keys
         self._wanted, self._count = frozenset(wanted), len(wanted)
         # Of one key, the row that has it: another would be one more to conflict with.
+        # Others' leases may stand between; beyond as many as are wanted, reading them costs more
+        # than single reads.
         self._limit = 2 * len(wanted) if len(wanted) > 1 else 1
         self.begin = min(wanted)
         end, mode = _rest(keys.lease.prefix, max(wanted)), fdb.StreamingMode.want_all
@@ -913,6 +951,8 @@ class _Span:
     def get(self, key: bytes) -> One | None:
         """The lease of a key. Raises ``CorruptData``."""
         if key not in self._found and self._read[1]:
+            # The range was cut short, so its silence about this key means nothing: read the row by
+            # itself.
             stop = _rest(self._keys.lease.prefix, key)
             self._found.update(self._open(self._tr.get_range(key, stop, limit=1)))
         found = self._found.get(key)
@@ -952,6 +992,8 @@ class Leases:
         self._wanted: list[bytes] = []
         self._reads: list[fdb.Value | _Span] = []
         self.last: fdb.Value | None = None
+        # A few single reads are cheaper than a range that may bring others' leases with their
+        # envelopes.
         spans = dict(self._spans()) if len(tokens) >= MIN_SPAN else {}
         reads, prefix = tr.snapshot if looks else tr, keys.lease.prefix
         for token in tokens:
@@ -969,9 +1011,12 @@ class Leases:
         for token in self._tokens:
             # The claim and the level: leases of one claim stood together.
             level = token[: token[CLAIM_BYTES] + CLAIM_BYTES - 0x13]
+            # A range over several levels would read all that other consumers hold between them.
             ends.setdefault(level, []).append(token_key(self._keys, token))
         for some in ends.values():
             if len(some) >= MIN_SPAN:
+                # At snapshot isolation: between these leases others are granted and end all the
+                # time, which must not abort this settlement.
                 span = _Span(self._tr.snapshot, self._keys, some)
                 yield from ((key, span) for key in some)
 
@@ -984,9 +1029,12 @@ class Leases:
         elif (value := read.value) is not None:
             row = leased(keys, key, value)
             found = One(row, len(row.values) - 1)
+        # Its own key is empty, but it may share a row, whose key is that of a later message.
         elif _head(key[keys.place_begin :]) is not None:
             self._reads[n] = shared = self._shared(key)
             found = shared.get(key)
+        # Another consumer may hold the same message by now: only the claim in the token tells whose
+        # lease this is.
         if found is None or found.row.lease.claim != self._tokens[n][:CLAIM_BYTES]:
             return None
         return found
@@ -1009,6 +1057,8 @@ class Leases:
                 raise MessagePlanned(message_id=delivery.id, consumer=one.row.lease.consumer)
             else:
                 found.append(one)
+        # The same delivery twice: the second would be settled after it is gone, which a single read
+        # per key does not notice.
         if not lost and len(found) > 1 and len({*self._tokens}) < len(found):
             seen: set[bytes] = set()
             for each in deliveries:
@@ -1025,6 +1075,8 @@ class Leases:
         its own and that can have another.
         """
         for n in some:
+            # Single keys were read with their conflict; ranges at snapshot isolation, because a
+            # conflict on the whole range would include leases of others.
             if self._looks or isinstance(self._reads[n], _Span):
                 key, one = self._wanted[n], self.get(n)
                 stop = key if one is None else one.row.key
@@ -1040,6 +1092,8 @@ class Leases:
             spans = dict.fromkeys(read for read in self._reads if isinstance(read, _Span))
             at_once = [span for span in spans if span.alone]
             for span in at_once:
+                # The range is about to be cleared, so a lease that is granted in it meanwhile must
+                # fail this transaction: it would be lost.
                 tr.add_read_conflict_range(span.begin, span.end)
                 tr.clear_range(span.begin, span.end)
             others = [n for n in left if self._reads[n] not in at_once]
@@ -1064,6 +1118,8 @@ def end(tr: fdb.Transaction, ended: Iterable[One]) -> None:
         tr.clear(row.key)
         for n, key in enumerate(row.keys):
             if n not in gone:
+                # Each alone from now on: consumers that settle one message of a row usually settle
+                # the others one by one, and these must not conflict with each other.
                 tr.set(key, One(row, n).lease.pack())
 
 
@@ -1111,5 +1167,6 @@ def witness(keys: QueueKeys, deliveries: Sequence[Delivery]) -> once.Witness:
     """
     # The last message of a row has its key.
     token = deliveries[-1].token
+    # If a release has put the message back, its READY key says that the lease was there.
     ready = keys.ready.prefix + token[CLAIM_BYTES:]
     return once.Witness(token_key(keys, token), token[:CLAIM_BYTES], ready)

@@ -78,6 +78,8 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
     """
     keys = scope.keys
     if kind is QueueKeys.dead:
+        # Letters that die while the operation runs come behind this bound: it would otherwise chase
+        # a queue that keeps failing.
         newest = dead_letters.newest_version(tr, scope)
         return [(keys.kind(kind).start, keys.dead(newest + 1, b""))]
     if kind is not QueueKeys.ready:
@@ -135,6 +137,7 @@ def page(
                 following = lookup.key(keys, row.place)
                 break
             rows.append(each)
+            # One that is ahead of several waiting messages would be chosen once for each.
             taken.add(each.place)
             left -= size
         if following:
@@ -146,6 +149,7 @@ def page(
 
 
 def _wants(states: Sequence[State], wanted: Callable[[Message], bool], found: FoundMessage) -> bool:
+    # A next tick belongs to its schedule: removed alone, the schedule would never tick again.
     if found.message.envelope.schedule is not None or found.state not in states:
         return False
     message = found.message.envelope.properties(found.message.position)
@@ -212,6 +216,7 @@ def move(
     """Move messages into another queue; returns their ids there. Conflicts as ``leave``. Raises
     ``QueueFull``."""
     _watch(tr, scope, rows)
+    # First in, then out, in one transaction: a full target raises before anything has left.
     ids = arrive(tr, scope, target, rows)
     # The history says where they went.
     to = f"{MOVED_TO}{target.name}"
@@ -219,6 +224,7 @@ def move(
     # What ends there to make room may free what one of these waits for: then it is ready by now.
     waited = [row.message.id for row in rows if isinstance(row.place, BacklogPlace)]
     issued = [lookup.reads(tr, scope.keys, message_id) for message_id in waited]
+    # The reads see this transaction's own writes.
     now = [lookup.find(tr, scope, each) for each in issued]
     stand = [row for row in rows if not isinstance(row.place, BacklogPlace)]
     settle.end(tr, scope, [*stand, *(each for each in now if each is not None)], End.FORWARD)
@@ -257,6 +263,8 @@ def cancel(tr: fdb.Transaction, scope: Scope, ids: Sequence[str]) -> int:
 def _watch(tr: fdb.Transaction, scope: Scope, rows: Sequence[FoundMessage]) -> None:
     """Conflict with others that take, change or remove them."""
     ready = [row.message for row in rows if isinstance(row.place, Position)]
+    # The page was chosen at snapshot isolation, so that reading thousands conflicts with nobody;
+    # those that are changed are added here.
     run.watch(tr, ready)
     for row in rows:
         if not isinstance(row.place, Position):
@@ -273,6 +281,8 @@ def _ahead(
     turns = (row.message.turn for row in rows)
     for gate in dict.fromkeys(turn.gate for turn in turns if turn):
         every = keys.slot.under(gate)
+        # At snapshot isolation: who holds a slot only decides the order here, and a wrong order
+        # costs a message nothing but its turn.
         slots[gate] = tr.snapshot.get_range(every.start, every.stop)
     reads: dict[Gate, list[lookup.IdReads]] = {gate: [] for gate in slots}
     for gate, held in slots.items():
@@ -310,6 +320,7 @@ def arrive(
         envelope = payloads.plain(message)
         fresh = replace(
             envelope.elsewhere(target.options),
+            # A dead letter has outlived its time; ready elsewhere with it, it would expire at once.
             expires_at_ms=None if row.death else envelope.expires_at_ms,
             key=envelope.key or envelope.former_key,
             former_key=None,

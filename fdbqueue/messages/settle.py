@@ -123,16 +123,21 @@ def decide(
     if verdict is None:
         return Leaving(message, End.DONE)
     envelope = message.envelope
+    # Before any verdict: a cancelled message must not come back by failing or by its consumer's
+    # death.
     if envelope.cancelled:
         return Leaving(message, End.CANCEL)
     over, reason, failed, back, later = False, "", None, End.RETURN, End.DELAY
     match verdict:
         case Refuse(reason, drop, seconds, traceback):
             message = replace(message, envelope=envelope.failed(reason))
+            # A dropped message leaves nothing that could show its failures.
             failed = None if drop else Failed(reason, seconds, traceback)
             return Leaving(message, End.DROP if drop else End.REJECT, 0, reason, failed)
         case Lapse(begun, ended_ms):
             envelope, back, later = envelope.after_expiry(begun=begun), End.LAPSE, End.REST
+            # The rest counts from the end of the lease, not from now: a queue without consumers for
+            # an hour owes it no more delay. A clock set back counts as no rest.
             rested = max(0.0, (now_ms - ended_ms) / 1000)
             delay = max(0.0, death_delay(envelope.deaths) - rested) if begun else 0.0
             over = begun and _reached(envelope.deaths, options.max_deaths)
@@ -141,6 +146,8 @@ def decide(
         case Return(delay, None):
             if delay is None:
                 delay = release_delay(envelope.released)
+                # Only releases without a delay of the caller's own count: whoever gives one cannot
+                # take the message again at once.
                 envelope = replace(envelope, released=envelope.released + 1)
         case Return(delay, str(error), seconds, traceback):
             envelope, failed = envelope.failed(error), Failed(error, seconds, traceback)
@@ -150,6 +157,8 @@ def decide(
                 policy = envelope.backoff or options.backoff
                 delay = backoff.delay_seconds(policy, envelope.attempts, world.random.uniform)
     message = replace(message, envelope=envelope)
+    # Before the time to live: a message that failed for the last time is a dead letter with its
+    # reason, even if its time is over too.
     if over:
         return Leaving(message, End.REJECT, 0, reason, failed)
     if envelope.expired(now_ms):
@@ -166,6 +175,7 @@ def _reached(count: int, limit: int | None) -> bool:
 def unfit(message: StoredMessage, now_ms: int) -> Leaving | None:
     """How a message leaves that waits and may not be delivered any more; None if it may."""
     envelope = message.envelope
+    # Nothing in it can be trusted, so not its time to live either.
     if not envelope.readable:
         return Leaving(message, End.REJECT, reason=envelope.last_error or UNREADABLE)
     return Leaving(message, End.EXPIRE) if envelope.expired(now_ms) else None
@@ -184,8 +194,10 @@ def carry_out(tr: fdb.Transaction, scope: Scope, source: State, leaving: Iterabl
     """
     by_end: dict[End, list[Leaving]] = {}
     leaving = list(leaving)
+    # Before the transitions: the end of a message removes its failures, including these.
     failures.write(tr, scope, [(each.message, each.failed) for each in leaving if each.failed])
     for each in leaving:
+        # Decided here, once for all that expires: ready, delayed or returning from a lease.
         dies = each.end is End.EXPIRE and scope.options.expired == "dead"
         by_end.setdefault(End.REJECT if dies else each.end, []).append(each)
     ready = 0
@@ -218,6 +230,7 @@ def _put_back(
     ready = [each for each in messages if each.position.index]
     run.put_back(tr, scope, ready)
     for message in ready if source is State.SCHEDULED else ():
+        # Its id led to the delayed row, which is gone.
         lookup.point(tr, scope.keys, message, message.position)
     waits = [each for each in messages if not each.position.index]
     return ready + backlog.put_first(tr, scope, waits) if waits else ready
@@ -247,6 +260,8 @@ def dequeue(
     """Take ready messages that are done as they are taken, read with a conflict; returns them with
     their payloads. One round trip if any payload is in chunks."""
     # Read before the messages end, which removes their chunks.
+    # Snapshot reads suffice: chunks never change, and the conflict on the message covers their
+    # removal.
     loaded = payloads.load(messages, payloads.reads(tr, scope.keys, messages))
     if loaded:
         queue_limits.count(tr, scope, len(loaded), leases=False)
@@ -272,6 +287,8 @@ class Ending:
         self.deliveries: list[Delivery] = []
         for one in held:
             if type(one) is WholeRow:
+                # With a conflict: of two that settle or cut this row, one fails. Its unchanged
+                # value proves all its leases, so that no lease is opened.
                 self._rows.append((one, tr.get(one.row.key)))
             else:
                 self.deliveries.append(one)
@@ -288,6 +305,8 @@ class Ending:
         rows: list[WholeRow] = []
         changed: list[Delivery] = []
         for row, read in self._rows:
+            # Compared as bytes: it was written by this consumer, and any change of a lease rewrites
+            # or clears the row.
             if read.value == row.row.value:
                 rows.append(row)
             else:
@@ -305,6 +324,8 @@ class Ending:
             version, together, left = claims.get(name) or (lease.expiry_version, count, count)
             claims[name] = version, together, left - 1
             if lease.expiry_ms != delivery.expires_at_ms and name not in extended:
+                # At snapshot isolation, so that an extension beside a settlement aborts neither of
+                # them.
                 extended[name] = tr.snapshot.get(keys.until(name))
         for row in rows:
             claim = row.row.claim
@@ -320,11 +341,15 @@ class Ending:
         for row in rows:
             tr.clear(row.row.key)
         for name, (version, together, left) in claims.items():
+            # The claim's end is shared: while one of its leases is left, EXPIRY must keep it, or
+            # that lease would never lapse.
             if left:
                 continue
             # Also where there is none: an extension may have committed since.
             tr.clear(keys.until(name))
             ends = later.get(name)
+            # Where all leases of the claim were extended, the extension has removed its first
+            # EXPIRY.
             if ends is None or len(ends) < together:
                 tr.clear(keys.expiry(version, name))
             for each in {end.version for end in ends.values()} if ends else ():
@@ -356,6 +381,7 @@ def settle(
     messages: list[StoredMessage] = []
     found, rows = ending.end()
     for one in found:
+        # No feature has a step for it: counting by level is all, so its envelope stays packed.
         if counts and one.row.lease.plain:
             level = one.row.position.level
             done[level] = done.get(level, 0) + 1
@@ -372,4 +398,6 @@ def settle(
         return 0
     now_ms, options = scope.now_ms(tr), scope.options
     leaving = [decide(options, each, verdicts.get(each.id, others), now_ms) for each in messages]
+    # After the leases are gone, in the same transaction: at no version is a message both leased and
+    # elsewhere.
     return carry_out(tr, scope, State.LEASED, leaving)

@@ -47,6 +47,8 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
     rows = scan.first(tr, scope.keys, MAX_SKIPPED)
     first = scan.batch(scope.keys, rows, MAX_SKIPPED, PAGE_BYTES)
     found = [message for message in first if not message.envelope.readable]
+    # The page was read at snapshot isolation; only the unreadable ones leave, so only they
+    # conflict.
     run.watch(tr, found)
     remove_undeliverable(tr, scope, found)
     return len(found)
@@ -61,10 +63,14 @@ def end_expired(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], roo
     expired: dict[str, lookup.FoundMessage] = {}
     now_ms, n, size = scope.now_ms(tr), 0, 0
     while n < len(entries) and size < room:
+        # A few at once: their sizes are known only when they are read, and ten of the largest
+        # messages still fit.
         some = entries[n : n + STEP_ROWS]
         n += len(some)
         issued = [lookup.reads(tr, scope.keys, str(each.name)) for each in some]
         for found in [lookup.find(tr, scope, each) for each in issued]:
+            # Leased, dead or gone: none of these expires here. A lease that returns finds its time
+            # to live over.
             if found is None or found.state is State.DEAD or found.message.id in expired:
                 continue
             if found.message.envelope.expired(now_ms):

@@ -44,8 +44,12 @@ def record(
     totals = counters.total(transition, messages, numbers, sizes)
     if not totals:
         return 0
+    # The second change in a caller's transaction relies on the first: this refuses one whose
+    # options hide its own writes.
     once.change(tr, scope.keys)
     counters.add(tr, scope.keys, totals)
+    # A lease ended, whatever became of its message: consumers that found the queue at its limit may
+    # go on.
     if scope.options.max_in_flight is not None and transition.source is State.LEASED:
         queue_limits.freed(tr, scope)
     if not messages:
@@ -64,6 +68,8 @@ def announce(
     """Tell sleeping consumers what becomes ready. One that waits for a slot is nothing to wake
     for."""
     ready = [each for each in messages if each.turn is None]
+    # In the transaction that makes them ready: no consumer can go to sleep between the message and
+    # its announcement.
     if ready and transition.target is State.READY:
         change_counters.announce(tr, scope, ready)
 
@@ -84,11 +90,13 @@ def give_up_names(
     keys, lives = scope.keys, transition.source is not State.DEAD
     for message in messages if transition.leaves else ():
         envelope = message.envelope
+        # A dead letter gave its key up when it died; by now it may be another message's.
         if envelope.unique and lives:
             del tr[keys.unique(envelope.unique)]
         if envelope.last_value is not None:
             # Only if it is the newest; a producer that replaces it meanwhile conflicts.
             tr.compare_and_clear(keys.latest(envelope.last_value), message.id.encode())
+            # A message that was replaced while leased is marked so; the mark goes with it.
             del tr[keys.replaced(envelope.last_value, message.id)]
         moved = envelope.id or transition.source in (State.SCHEDULED, State.DEAD)
         if moved and transition.ends:
@@ -106,6 +114,8 @@ def stop_clocks(
         if until_ms is not None and transition.leaves:
             del tr[keys.tidying(until_ms, What.EXPIRED, message.id)]
         elif until_ms is not None:
+            # The entry may have been done, and removed, during the lease: without a new one an
+            # expired message that returns would stay.
             due.tidy(tr, keys, until_ms, What.EXPIRED, message.id)
 
 
@@ -124,6 +134,8 @@ def call_back(
     """Count the ends of members of groups, and enqueue the callbacks of those that are complete."""
     members = [each for each in messages if each.envelope.group is not None]
     for other, callback in groups.count_ends(tr, scope, transition, members) if members else ():
+        # In the transaction of the last member's end: a crash between the two could lose the
+        # callback.
         record(tr, other, SCHEDULE, [callback])
 
 

@@ -57,6 +57,7 @@ def create(
     serializer: Declared | None = None,
 ) -> None:
     """Create a queue. Raises ``QueueExists``. Conflicts with another creation of that name."""
+    # With a conflict: of two that create the same name, one fails, and then finds it.
     if tr.get(root.name(name)).present():
         raise QueueExists(name=name)
     tr[root.name(name)] = b""
@@ -104,6 +105,8 @@ def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
         raise QueueNotFound(name=name)
     del tr[root.name(name)]
     everything = root.queue(name).all()
+    # Clearing META conflicts with whoever relied on it: no message can come into a queue that is
+    # gone.
     tr.clear_range(everything.start, everything.stop)
     _touch(tr)
 
@@ -124,6 +127,8 @@ def names(tr: fdb.Transaction, root: RootKeys, after: str | None, limit: int) ->
 @transactional
 def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Invalidate cached subscriptions. Conflicts as ``change``, but writes no key of META."""
+    # As if META were written: every transaction in flight has read it with a conflict, and sees the
+    # new subscriptions when it retries.
     tr.add_write_conflict_key(keys.meta)
     _touch(tr)
 
@@ -168,12 +173,16 @@ class CachedScope:
         if binding.forked:
             binding.check_process()
         # A transaction that has written it could not commit after reading it.
+        # At snapshot isolation: the key changes with any queue of the cluster, while the conflict
+        # on META concerns this one.
         stamped = None if _CHANGES in tr.__dict__ else tr.snapshot.get(METADATA_VERSION)
         if beside is not None:
             _ = beside.value
         stamp = None if stamped is None else stamped.value
         read = self._read  # Another thread may replace it meanwhile.
         if read is not None and stamp is not None and read[0] == stamp:
+            # The cached scope stands in for a read of META: without this conflict, a change that
+            # commits meanwhile would be missed.
             tr.add_read_conflict_range(self.keys.meta, self.keys.meta + b"\x00")
             scope = read[1]
         else:
@@ -196,6 +205,8 @@ class CachedScope:
             try:
                 subscriptions.append(Definition.unpack(kv.value))
             except CorruptData as error:
+                # One unreadable subscription must not stop the queue: its consumers fail, everybody
+                # else goes on.
                 log.warning("ignoring subscription %s: %s", kv.key.hex(), error)
         return Scope(
             self.name,
@@ -220,6 +231,7 @@ def other(tr: fdb.Transaction, scope: Scope, name: str) -> Scope:
 def found(tr: fdb.Transaction, root: RootKeys, name: str, clock: Clock) -> Scope:
     """The scope of a queue of which no handle is there, as ``CachedScope.scope``."""
     entry = root.known.get(name)
+    # A test may drive two clocks in one process; their scopes must not mix.
     if not isinstance(entry, CachedScope) or entry.clock is not clock:
         if len(root.known) >= MAX_KNOWN:
             root.known.clear()
@@ -230,6 +242,8 @@ def found(tr: fdb.Transaction, root: RootKeys, name: str, clock: Clock) -> Scope
 def _touch(tr: fdb.Transaction) -> None:
     """Invalidate every handle's cache."""
     tr.__dict__[_CHANGES] = True
+    # FoundationDB sends this key along with each read version: caches everywhere are checked
+    # without a round trip.
     tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 
 

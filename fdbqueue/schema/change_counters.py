@@ -22,6 +22,8 @@ SOON_MS = 10_000
 
 def announce(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) -> None:
     """Tell sleeping consumers of messages that become ready. Writes blindly."""
+    # ADD, not a set: two that announce at once must both change the value, and a watch compares
+    # values.
     tr.add(scope.keys.change, ONE)
     if scope.index is not None:
         ready = (each for each in messages if each.turn is None)
@@ -33,7 +35,7 @@ def announce(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage
 def announce_to_subscriptions(
     tr: fdb.Transaction, scope: Scope, messages: Iterable[Message]
 ) -> None:
-    """As ``announce``, in a queue with subscriptions, and for their consumers only."""
+    """Tell the sleeping consumers of subscriptions, if the queue has any. Writes blindly."""
     assert scope.index is not None
     now_ms = scope.now_ms(tr)
     for name in scope.index.wanting(messages, now_ms):

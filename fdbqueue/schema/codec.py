@@ -59,6 +59,8 @@ def pack(stored: object) -> bytes:
 def unpack(value: bytes | None, of: type[T], what: str = "") -> T:
     """What ``pack`` stored, of a type. ``what`` is named in errors: by default the type's name."""
     try:
+        # Another version is refused rather than tried: fields that happen to decode would be taken
+        # for what they are not.
         if value and value[0] == VERSION:
             made: T = decoder(of).decode(value[1:])
             return made
@@ -131,6 +133,7 @@ def unpack_counters(value: bytes | None, count: int) -> tuple[int, ...]:
     sign = 1 << (8 * COUNTER_BYTES - 1)
     counters = []
     for _ in range(count):
+        # A counter below zero borrows from the next one: read as signed, it gives that back.
         counter = ((total & mask) ^ sign) - sign
         counters.append(counter)
         total = (total - counter) >> (8 * COUNTER_BYTES)

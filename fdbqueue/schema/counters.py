@@ -32,6 +32,8 @@ def _unit(transition: Transition, waits: bool, failed: bool) -> int:
     one = 1 << _WIDTH * _INDEX[exactly(transition.target, waits=waits, failed=failed)]
     if transition.source is None:
         return one + (1 << _WIDTH * _ENQUEUED)
+    # Both sides in one operand: the sum over all states never changes in between, whatever readers
+    # see.
     return one - (1 << _WIDTH * _INDEX[exactly(transition.source, waits=waits, failed=failed)])
 
 
@@ -57,6 +59,7 @@ BYTE = 1 << _WIDTH * _BYTES
 @lru_cache(OPERANDS)
 def operand(total: int) -> bytes:
     """The operand of ADD for a sum of ``unit`` and ``BYTE``; see ``pack_counters``."""
+    # ADD wraps around, so a negative delta is its complement.
     return (total % MODULUS).to_bytes(OPERAND_BYTES, "little")
 
 
@@ -116,6 +119,8 @@ def depths(tr: fdb.Transaction, keys: QueueKeys) -> dict[int, Depth]:
 def reads(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
     """Issue a snapshot read of the counters."""
     counts = keys.count.rows
+    # At snapshot isolation: every operation adds to these keys, and a reader with conflicts would
+    # always fail.
     return tr.snapshot.get_range(counts.start, counts.stop)
 
 

@@ -52,6 +52,7 @@ def add(tr: fdb.Transaction, keys: AgendaKeys, key: bytes, value: bytes = b"") -
     """Add an entry. Writes blindly."""
     rank, due_ms = parse(keys, key)
     tr[key] = value
+    # Without a read: two that add at once do not conflict, and the earlier time stays.
     tr.byte_min(keys.earliest(rank), pack_time(due_ms))
 
 
@@ -62,6 +63,7 @@ def tidy(tr: fdb.Transaction, keys: AgendaKeys, time_ms: int, what: What, name: 
 
 def mark_shared(tr: fdb.Transaction, keys: AgendaKeys) -> None:
     """Let who looks at the agenda of a queue look at that of the root, too. Blind."""
+    # Without a conflict, though every enqueue with a limit writes it: all write the same.
     tr[keys.earliest(SHARED)] = pack_time(NEVER_MS)
 
 
@@ -89,6 +91,8 @@ def reads(tr: fdb.Transaction, keys: AgendaKeys) -> fdb.FDBRange:
     """Issue a snapshot read of when each rank is to be looked at."""
     every = keys.earliest.rows
     mode = fdb.StreamingMode.want_all
+    # Additions lower these all the time: a conflict would abort every receiver beside a producer of
+    # delayed messages.
     return tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode)
 
 

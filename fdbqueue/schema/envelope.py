@@ -126,6 +126,8 @@ class Envelope(
     def unpack(cls, value: bytes | None) -> Envelope:
         """What ``pack`` stored; raises ``CorruptData``."""
         envelope = unpack(value, Envelope)
+        # Checked as it is read: a policy that cannot be followed must not raise later, when the
+        # message fails.
         if envelope.backoff is not None:
             try:
                 backoff.store(envelope.backoff)
@@ -176,6 +178,7 @@ class Envelope(
 
     def failed(self, error: str | None = None) -> Envelope:
         """The envelope after one more failed attempt; ``error`` None keeps the earlier text."""
+        # Cut here, once: ``ENVELOPE_ROOM`` counts on it.
         text = self.last_error if error is None else error[:MAX_ERROR_CHARACTERS]
         failures = self.failures + 1
         return replace(
@@ -210,6 +213,8 @@ class Envelope(
         begun: whether the consumer is known to have been handling it.
         """
         if not begun:
+            # Handling may not have begun, or not of this message alone: it is a suspect, and no
+            # failed attempt.
             return replace(self, alone=self.alone + 1)
         deaths = self.deaths + 1
         return replace(
@@ -225,6 +230,8 @@ class Envelope(
         """The first of its gates."""
         if self.key or not self.limits:
             return self.key
+        # By dimension, in whichever order the caller named them: all messages pass their gates in
+        # one order.
         return min(self.limits.items())
 
     @property
@@ -263,7 +270,8 @@ class Envelope(
 
     @property
     def plain(self) -> bool:
-        """Whether nothing belongs to the message elsewhere."""
+        """Whether the message has no side records."""
+        # One with an id of its own has a row in MOVED, which its end must remove.
         return self.id is None and not self.failures and self.shareable
 
     @property
@@ -288,7 +296,7 @@ class Envelope(
 
     @property
     def suspect(self) -> bool:
-        """Whether to handle it beside no other message, since it seems to kill consumers."""
+        """Whether it is suspected to kill consumers: it is then handled alone."""
         return self.alone >= SUSPECT_AFTER
 
     def expired(self, now_ms: int) -> bool:
@@ -320,11 +328,12 @@ class Unreadable(Envelope, frozen=True):
 
 
 def open_envelope(value: bytes) -> Envelope:
-    """As ``Envelope.unpack``, but an unreadable envelope is kept unchanged: its payload is the
-    stored envelope, its content type ``UNREADABLE``, and ``last_error`` says why."""
+    """The envelope in a stored value. One that cannot be read becomes the payload of an
+    ``Unreadable``, whose ``last_error`` says why."""
     try:
         if value[0] == VERSION:
             envelope = _decode(value[1:])
+            # The fast way covers nearly all; a policy needs the check of ``unpack``.
             if envelope.backoff is None:
                 return envelope
     except (msgspec.MsgspecError, ValueError, IndexError, RecursionError):

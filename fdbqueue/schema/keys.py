@@ -392,6 +392,7 @@ class QueueKeys(SlotKeys, GroupKeys):
 
     def all(self) -> slice:
         """Everything that belongs to the queue."""
+        # Not ``prefix + b"\xff"``: everything goes, keys of unknown kinds too.
         return slice(self.prefix, fdb.impl.strinc(self.prefix))
 
     def kind(self, kind: Kind) -> slice:
@@ -524,6 +525,7 @@ class _Levels(dict[int, LevelKeys]):
         self._prefix = prefix
 
     def __missing__(self, level: int) -> LevelKeys:
+        # Packing costs more than looking up, and each operation needs several keys of its level.
         found = self[level] = LevelKeys(self._prefix, level)
         return found
 
@@ -540,6 +542,8 @@ class LineKeys:
     def __init__(self, keys: QueueKeys, subscription: str = "") -> None:
         self._requests, self._name = keys.request, subscription
         self.led, self.leader = keys.led(subscription), keys.leader(subscription, 0)
+        # Leader and requests stand behind the time in one range: one read tells whether anybody
+        # stands in line, and who leads.
         self.requests = slice(self.leader + b"\x00", self.led + b"\xff")
         self.all = slice(self.led, self.requests.stop)
         self.first = fdb.KeySelector.first_greater_or_equal(self.led)
@@ -606,6 +610,8 @@ def sorted_length(value: HeaderValue) -> int:
 
 def sorted_position(level: int, value: HeaderValue, arrival: int) -> Position:
     """A new position among the messages with a value; ``arrival`` counts from 1."""
+    # The number of arrival keeps equal values in order; random bytes tell apart those that two
+    # transactions numbered alike, since TAIL is read at snapshot isolation.
     random = bytes(fdb.tuple.pack((value, arrival))) + world.urandom(RANDOM_BYTES)
     return Position(level, SORTED_INDEX, random)
 

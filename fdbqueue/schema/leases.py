@@ -22,6 +22,8 @@ HOLDER_BYTES = 8
 
 def new_claim(holder: bytes = b"") -> bytes:
     """An unguessable name for what one consumer is given at once."""
+    # The end names the holder, so that the leases of a consumer that is gone are found by their
+    # claims, without an index that every receive would have to write.
     return world.urandom(CLAIM_BYTES - len(holder)) + holder
 
 
@@ -76,11 +78,14 @@ def split_places(places: bytes) -> list[bytes]:
     found, begin = [], 0
     try:
         while begin < len(places):
+            # FoundationDB's tuple layer writes an integer of n bytes behind the byte 0x14 + n: the
+            # first byte of an element tells where the next begins.
             index = begin + places[begin] - 0x13
             random = index + places[index] - 0x13
             if not begin < index < random:
                 raise ValueError("no level and index")
             end = places.index(b"\x00", random) + 1
+            # A zero byte within the random part is escaped as 00 FF: only another zero ends it.
             while places[end : end + 1] == b"\xff":
                 end = places.index(b"\x00", end) + 1
             found.append(places[begin:end])
@@ -103,6 +108,7 @@ def unpack_expiry(value: bytes) -> tuple[int, bytes]:
 def pack_until(ends: Mapping[bytes, Moment]) -> bytes:
     places: dict[Moment, bytes] = {}
     for place, end in ends.items():
+        # Leases of a claim mostly end together: the moment is stored once.
         places[end] = places.get(end, b"") + place
     return pack([(*end, some) for end, some in places.items()])
 

@@ -79,6 +79,7 @@ def on_retry(listener: Callable[[int], object]) -> None:
     Keeps only a weak reference to it.
     """
     held = weakref.WeakMethod if hasattr(listener, "__self__") else weakref.ref
+    # Replaced in place, by one assignment: another thread may be going through it.
     _listeners[:] = [known for known in _listeners if known() is not None] + [held(listener)]
 
 
@@ -144,6 +145,8 @@ class TransactionAttempt(Struct, eq=False):
         """An earlier write is missing: the transaction does not see its own writes, or this is a
         new attempt that happens to read at the same version."""
         _insist(tr, keys)
+        # Treated as a retry: ``place`` then leaps, as it would had the bindings told of the new
+        # attempt.
         self.retries += 1
         self.taken.clear()
         self.given.clear()
@@ -158,6 +161,8 @@ def attempt(tr: fdb.Transaction) -> TransactionAttempt:
     known: TransactionAttempt | None = tr.__dict__.get(_KNOWN)
     if known is not None and known.ours:
         return known
+    # The bindings retry with the same object, so only a new read version tells that this is another
+    # attempt.
     version = int(tr.get_read_version().wait())
     if known is None:
         known = TransactionAttempt(version)
@@ -185,9 +190,11 @@ def change(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Note that the transaction changes messages. The second change relies on having read the
     first, whole: raises ``OwnWritesUnseen`` and ``TransactionShared``. No round trip."""
     known = attempt(tr)
+    # The package's own functions change messages once in a transaction, and set no options.
     if known.brief:
         return
     known.own()
+    # Only at the second change, so that a transaction with one never pays for the probe.
     if known.changed and not known.sees:
         _insist(tr, keys)
         known.sees = True
@@ -284,6 +291,8 @@ class Operation(Generic[R]):
         self._committing = False
         self._too_old = 0
         # Taken before the transaction reads: it would conflict with a later end of the one before.
+        # A record that is free, or a new one; None if the minute is too old, and must be read
+        # again.
         self._record: Record | None = None
         minute = keys.latest
         if (
@@ -292,6 +301,7 @@ class Operation(Generic[R]):
             and minute.process is world.current
         ):
             try:
+                # ``pop`` is atomic: two threads never write the same record at once.
                 self._record = minute.free.pop()
             except IndexError:
                 self._record = keys.new(minute)
@@ -311,6 +321,7 @@ class Operation(Generic[R]):
         self.result, self._witness = result, None
         if wrote and witness is not None:
             self._witness = partial(witness, result)
+        # What wrote nothing may be done twice: it needs no record.
         elif wrote:
             record = self._record
             if record is None:
@@ -326,6 +337,8 @@ class Operation(Generic[R]):
             record.attempts += 1
             self._witness = partial(Witness, record.key, number, record.key)
         self._committing = True
+        # Up to here any failure is known to have written nothing; ``_committing`` says that this
+        # holds no more.
         tr.commit().wait()
         record = self._record
         if record is not None:
@@ -334,6 +347,8 @@ class Operation(Generic[R]):
                 if len(swept) >= MAX_SWEPT:
                     swept.clear()
                 swept[self.keys.prefix] = record.minute.number
+            # Only now: while its outcome is open, another operation must not write its own number
+            # there.
             record.minute.free.append(record)
         self.done = True
 
@@ -359,11 +374,14 @@ class Operation(Generic[R]):
             if error.code == _TOO_LARGE:
                 raise TransactionTooLarge(problem="the transaction has too many bytes") from None
             # Once unknown, always unknown: a later failure does not settle this one.
+            # Kept over all further retries: the attempt may still commit while later ones run,
+            # until a read conflict or ``_settle`` ends that.
             if self._committing and self._witness is not None and _maybe_committed(error):
                 self._witnesses.append((self._witness(), self.result))
             self._committing = False
             self._too_old += error.code == TOO_OLD
             try:
+                # ``on_error`` would retry for ever what never gets done within five seconds.
                 if self._too_old == MAX_TOO_OLD:
                     raise error
                 self.tr.on_error(error).wait()
@@ -374,6 +392,7 @@ class Operation(Generic[R]):
                 tell = known()
                 if tell is not None:
                     tell(error.code)
+            # ``on_error`` has reset the transaction, its options too.
             self._begin_again()
             if not self._witnesses:
                 return
@@ -381,6 +400,8 @@ class Operation(Generic[R]):
                 self._look_back()
                 return
             except FAILURES as another:
+                # The look back may itself fail, even with an unknown outcome of its own: it is
+                # recovered from like the attempt.
                 error = another
 
     def _begin_again(self) -> None:
@@ -409,6 +430,8 @@ class Operation(Generic[R]):
                 return
         # An earlier minute is that of another cluster, to which the database has switched.
         record = self._record
+        # Old records are swept: then a missing one says nothing about whether its attempt
+        # committed.
         if record is not None and not 0 <= _minute(self.tr) - record.minute.number < KEPT_MINUTES:
             raise OutcomeUnknown(minutes=KEPT_MINUTES)
 
@@ -457,6 +480,7 @@ def transaction(db: fdb.Database, timeout: float | None) -> fdb.Transaction:
 def _see(tr: fdb.Transaction) -> None:
     """Let a transaction see its own writes, whatever its database's options say. A retry resets the
     option."""
+    # By number, past the bindings' option object: this runs for every transaction.
     tr.capi.fdb_transaction_set_option(tr.tpointer, _SNAPSHOT_RYW_ENABLE, None, 0)
 
 
@@ -484,6 +508,8 @@ def _settle(db: fdb.Database, witness: Witness) -> bool:
             try:
                 if witness.stands(tr):
                     return True
+                # The attempt in flight has read this key with a conflict: once this commits, it
+                # never can.
                 tr.add_write_conflict_key(witness.read)
                 tr.commit().wait()
                 return False

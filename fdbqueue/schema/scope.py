@@ -96,7 +96,7 @@ class Scope:
         self.inline_bytes = _inline_bytes(self.options)
 
     def level(self, priority: int) -> int:
-        """As ``QueueOptions.level``."""
+        """The level of a priority. Raises ``InvalidArgument`` if there is no such priority."""
         if type(priority) is int and 0 <= priority < len(self.levels):
             return self.levels[priority]
         return self.options.level(priority)
@@ -109,11 +109,13 @@ class Scope:
     def note_backlog(self, gate: Gate) -> None:
         """Note that a key or a limit has a backlog."""
         if len(self.waited) >= MAX_WAITED:
+            # Forgetting costs one read for each key that has a backlog, once.
             self.waited.clear()
         self.waited.add(gate)
 
     def version(self, tr: fdb.Transaction) -> int:
         """The version at which the transaction reads."""
+        # The clock of a test may be ahead of its database; in production it adds nothing.
         return once.version(tr) + self.clock.versions_ahead()
 
     def now_ms(self, tr: fdb.Transaction) -> int:
@@ -123,6 +125,8 @@ class Scope:
 
 def _inline_bytes(options: QueueOptions) -> int:
     packed = MAX_PAYLOAD if options.compression == "none" else compression.COMPRESSED_FROM - 1
+    # From the size on at which payloads are compressed, only ``payloads.store`` knows what stands
+    # in the row.
     return min(options.max_payload, PLAIN_INLINE_LIMIT, packed)
 
 

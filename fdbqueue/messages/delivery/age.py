@@ -39,6 +39,6 @@ def oldest_ms(keys: QueueKeys, found: Iterable[fdb.FDBRange]) -> int | None:
 
 @transactional
 def ready_since_ms(tr: fdb.Transaction, scope: Scope) -> int | None:
-    """As ``enqueued_at_ms``, of all levels with ready messages. One more round trip."""
+    """``enqueued_at_ms`` of all levels with ready messages. One more round trip."""
     depths = counters.depths(tr, scope.keys)
     return enqueued_at_ms(tr, scope, [level for level, depth in depths.items() if depth.ready])

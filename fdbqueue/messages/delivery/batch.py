@@ -30,6 +30,8 @@ class Together(Sequence[Delivery]):
 
     def _extended(self, extended: Extended) -> Together:
         """The same deliveries after an extension of all of them."""
+        # Rows hold the old end, and their leases now end by UNTIL: from here on they are settled
+        # one by one.
         again = [extended.of(each) for each in self]
         return Joined(again, again)
 
@@ -58,7 +60,7 @@ class Joined(Together):
 
     @property
     def held(self) -> Sequence[Held]:
-        """As in ``Together``: with a row where it has all of its messages."""
+        """A row where all of its messages are here, and else the deliveries."""
         return self._held
 
 
@@ -72,8 +74,11 @@ class LeasedRows:
         """Keep the rows of what was taken; ``deliveries`` are the same, made."""
         # Of a batch, as it was written.
         for row in taken.rows if isinstance(taken, TakenTogether) else ():
+            # A row of one is read as cheaply by its lease.
             if row.end - row.begin > 1:
                 tokens = [each.token for each in deliveries[row.begin : row.end]]
+                # By the last token: ``joined`` meets the messages in order, and at the last one
+                # knows whether all are there.
                 self._ends[tokens[-1]] = row, tokens
 
     def forget(self, deliveries: Iterable[Delivery]) -> None:
@@ -183,8 +188,10 @@ class TakenTogether(Together):
 
     @property
     def held(self) -> Sequence[Held]:
-        """As in ``Together``: its rows, if they are few for so many messages."""
+        """Its rows if they are few for so many messages, and else its deliveries."""
         count = len(self._rows)
+        # A read for each row is worse than one range over their leases once rows are many and
+        # small.
         few = count < run.MIN_SPAN or 4 * count <= len(self)
         return self.rows if few else list(self)  # They are read several times.
 

@@ -43,7 +43,10 @@ def request(tr: fdb.Transaction, scope: Scope, reads: lookup.IdReads) -> bool:
     if envelope.unique is not None:
         del tr[scope.keys.unique(envelope.unique)]
     packed = replace(envelope, cancelled=True, unique=None).pack()
+    # Not plain any more: a lease that ends plain would be counted as done without opening the
+    # envelope.
     run.rewrite(tr, one, replace(one.lease, envelope=packed, plain=False))
+    # Workers watch this one key, instead of reading all their leases every few seconds.
     tr.add(scope.keys.cancels, ONE)
     history.record(tr, scope, REQUEST_CANCEL, [replace(message, consumer="")])
     catalogue.note_use(tr, scope, "cancels")
@@ -61,6 +64,7 @@ def requested(
     if "cancels" not in scope.noted:
         return frozenset()
     tokens = [each.token for each in deliveries]
+    # At snapshot isolation: looking must not abort the handler's acknowledgement.
     found = run.Leases(tr, scope.keys, tokens, looks=True)
     ones = ((token, found.get(n)) for n, token in enumerate(tokens))
     return frozenset(token for token, one in ones if one is not None and one.cancelled)

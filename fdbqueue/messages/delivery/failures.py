@@ -51,6 +51,8 @@ def write(
         seconds = how.seconds
         started_ms = message.since_ms if seconds is None else now_ms - int(seconds * 1000)
         error = how.error[:MAX_ERROR_CHARACTERS]
+        # An equal share for each: a thousand that fail together must still fit, or none could be
+        # released.
         traceback = shortened(how.traceback, share)
         row = pack(Failure(started_ms, now_ms, message.consumer, error, traceback))
         room -= len(row)
@@ -59,6 +61,8 @@ def write(
         number = message.envelope.failures
         tr[keys.failure(message.id, number)] = row
         if number > KEPT_FAILURES:
+            # Blind, by its number: the ones before went the same way, so no more than eight are
+            # ever there.
             del tr[keys.failure(message.id, number - KEPT_FAILURES)]
 
 
@@ -108,6 +112,8 @@ def packed(found: Sequence[fdb.FDBRange | None]) -> list[list[bytes]]:
     along: list[list[bytes]] = [[] for _ in found]
     stored = [[kv.value for kv in read or ()] for read in found]
     room = MOST_BYTES
+    # The newest of all messages first, then the second newest: where room ends, each has kept about
+    # as many.
     for n in range(KEPT_FAILURES):
         for rows, some in zip(along, stored, strict=True):
             if n < len(some):

@@ -46,9 +46,13 @@ def offer_rows(
                 now_ms = now_ms or scope.now_ms(tr)
             if envelope.readable and (ends_ms is None or ends_ms > now_ms):
                 if not shares.offer(row, n, envelope):
+                    # Refused at the very first message, the conflict still covers its row: that it
+                    # stands there is why nothing was taken.
                     return Looked(unfit, count, (last or row.key) + b"\x00")
             else:
                 room -= weight(envelope)
+                # Each of these may become a dead letter or be copied to another queue, with its
+                # payload.
                 if unfit and room < 0:
                     return Looked(unfit, count, last + b"\x00")
                 unfit.append(StoredMessage(row.at(n), envelope, row=row))
@@ -77,11 +81,15 @@ def first(
     ready, disposed, size = scope.keys.ready.rows, 0, 0
     while True:
         looked = offer_rows(tr, scope, rows, shares)
+        # Up to the last row that was looked at, and no further: an enqueue behind it changes
+        # nothing about what was taken.
         if looked.stop or relies:
             tr.add_read_conflict_range(ready.start, looked.stop or ready.stop)
         if not looked.unfit:
             return looked
+        # In this transaction, or the next receiver would read the same dead rows again.
         time_to_live.remove_undeliverable(tr, scope, looked.unfit)
+        # What was taken is enough: others reach the rest in their own transactions.
         if shares.count:
             return looked
         disposed += len(looked.unfit)
@@ -89,6 +97,7 @@ def first(
         # Two of these pages, and what a range read brings beyond them, are all that one reads.
         if disposed > MAX_DISPOSED or size > PAGE_BYTES // 2:
             raise ExpiredBacklog(name=scope.name, count=disposed)
+        # The transaction sees its own removals, so this begins behind them.
         rows = scan.first(tr, scope.keys, max(shares.left, _MORE))
 
 

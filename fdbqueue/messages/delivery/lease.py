@@ -88,6 +88,8 @@ class _Given(Struct, frozen=True):
             return False
         old = self.old
         longest = version + int(GRANT_SECONDS * VERSIONS_PER_SECOND)
+        # Collected leases end later than those granted in line, by UNTIL: so a second look finds
+        # them no more in doubt.
         return old == set(self.ends.values()) and min(old).version <= longest
 
     def deliveries(
@@ -110,7 +112,7 @@ class _Given(Struct, frozen=True):
 def answered(
     tr: fdb.Transaction, keys: QueueKeys, clock: Clock, claim: bytes
 ) -> list[Delivery] | None:
-    """As ``collect``, at snapshot isolation; None where that would change something."""
+    """What ``collect`` returns, by snapshot reads; None where it would write something."""
     given = _Given.read(tr, keys, claim, looks=True)
     return None if given.doubtful(clock.version(tr)) else given.deliveries(tr, keys)
 
@@ -128,9 +130,12 @@ def collect(tr: fdb.Transaction, scope: Scope, claim: bytes, request: Request) -
     Conflicts with their grant, their expiry and their settlement.
     """
     keys, given = scope.keys, _Given.read(tr, scope.keys, claim)
+    # A lease that expires meanwhile is being handed to somebody else: then this must not extend it.
     given.found.conflict(n for n, _ in given.there)
     if not given.doubtful(scope.version(tr)):
         return given.deliveries(tr, keys)
+    # The short end that the leader wrote is replaced; left there, it would only be found to name
+    # leases that end later.
     for each in given.old:
         del tr[keys.expiry(each.version, claim)]
     until, places = ending(tr, scope, lasts(scope, request)), list(given.ends)
@@ -156,6 +161,8 @@ def end_at(
     """
     ends |= dict.fromkeys(places, until)
     same = [place for place, end in ends.items() if end.version == until.version]
+    # One EXPIRY has one wall clock for all its places. The later one is safe: a lease never ends
+    # before it was promised to.
     until = Moment(until.version, max(ends[place].wall_ms for place in same))
     ends |= dict.fromkeys(same, until)
     tr[keys.until(claim)] = pack_until(ends)
@@ -240,6 +247,8 @@ twice as long as two believed clocks can differ."""
 
 def over(ends: Moment, version: int, now_ms: int) -> bool:
     """Whether a lease that ends then has expired: by both clocks, or long ago by the wall clock."""
+    # Versions jump ahead at a recovery, and clocks go wrong: only both together may end a lease
+    # that somebody holds.
     return ends.wall_ms <= (now_ms if ends.version < version else now_ms - OVERDUE_MS)
 
 

@@ -45,6 +45,7 @@ class ExpiryReads(NamedTuple):
 def reads(tr: fdb.Transaction, scope: Scope) -> ExpiryReads:
     """Issue snapshot reads of the leases that may have expired."""
     strays = None
+    # Only where the wall clock is known to be right: strays end by it alone.
     if scope.strays is not None and scope.strays.due() and scope.clock.told(tr):
         strays = tr.snapshot.get_range(
             scope.keys.expiry.begin(scope.version(tr)),
@@ -108,10 +109,15 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: ExpiryReads) -> Don
             if leaving and size + more > SIDE_BYTES:
                 if n:
                     tr.add_read_conflict_key(due.key)
+                    # The rest stays due under the same key, for whoever comes next.
                     tr[due.key] = pack_expiry(due.wall_ms, due.places[n:])
                 break
             size += more
+            # Read at snapshot isolation, since most that are named are settled by now: only those
+            # that are returned conflict with their settlement.
             held.reads.conflict([held.n])
+            # An extension writes UNTIL and leaves LEASE alone: without this, a lease could be
+            # extended and returned at once.
             tr.add_read_conflict_key(keys.until(due.claim))
             ending[token] = held.one
             lapse = Lapse(held.one.row.lease.begun, due.wall_ms)
@@ -119,6 +125,7 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: ExpiryReads) -> Don
         if n == len(due.places) - 1:
             claims.finish(due)
             over += 1
+    # All at once, at the end: leases of one row cut it once.
     run.end(tr, ending.values())
     ready = settle.carry_out(tr, scope, State.LEASED, leaving)
     return Done(ready, len(leaving) + over, size=size)
@@ -159,6 +166,7 @@ class _Claims:
             read += len(some)
             # Large ones may follow small ones.
             fits = (SIDE_BYTES - size) * read // max(1, size)
+            # The sizes so far foretell the next ones; the factor bounds the error.
             count = min(max(_FIRST_READ, fits), 3 * count)
 
     def finish(self, due: _Due) -> None:
@@ -211,6 +219,7 @@ def _over(tr: fdb.Transaction, scope: Scope, reads: ExpiryReads) -> list[_Due]:
     if reads.strays is not None:
         collect(reads.strays.to_list(), now_ms - lease.OVERDUE_MS)
         if over and scope.strays is not None:
+            # There was one: look again at the next chance, until none is left.
             scope.strays.go_on()
     page = reads.expired
     for _ in range(MAX_PAGES):

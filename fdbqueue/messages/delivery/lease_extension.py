@@ -43,6 +43,8 @@ def extend(
     keys = scope.keys
     reads = run.Leases(tr, keys, [each.token for each in deliveries])
     claims = dict.fromkeys(one.token[:CLAIM_BYTES] for one in deliveries)
+    # With a conflict: two extensions of one claim write the same value, and the one that lost would
+    # vanish.
     ends = {claim: tr.get(keys.until(claim)) for claim in claims}
     # Reads its row with a conflict and leaves that as it is: so it conflicts with what settles the
     # lease, or cuts the row, and makes no settlement fail.
@@ -79,6 +81,7 @@ def _extend(
         # Its EXPIRY also has the places of others.
         until = Moment(original + 1, until.wall_ms)
     lease.end_at(tr, keys, claim, ends, (each.place for each in leases), until)
+    # Now all leases of the claim end by UNTIL, so none needs the first EXPIRY any more.
     if known < count == len(ends):
         before.add(original)
     for version in before - {end.version for end in ends.values()}:

@@ -66,6 +66,7 @@ def shorten(
     found: list[_Late] = []
     read = size = weight = 0
     following = b""
+    # What ends by then anyway stays as it is.
     start = begin or keys.expiry.begin(min(end.version for end in ends.values()) + 1)
     mode = fdb.StreamingMode.want_all
     for kv in tr.snapshot.get_range(start, keys.expiry.rows.stop, limit, streaming_mode=mode):
@@ -83,6 +84,8 @@ def shorten(
             following = kv.key + b"\x00"
             break
     stored = [tr.get(keys.until(one.claim)) for one in found]
+    # The new end may be the key of an EXPIRY with other places of the claim, which must not be
+    # overwritten.
     beside = [tr.get(keys.expiry(one.end.version, one.claim)) for one in found]
     known: dict[bytes, dict[bytes, Moment]] = {}
     for one, until, other in zip(found, stored, beside, strict=True):
@@ -120,6 +123,8 @@ def _move(
     ends: of the claim, as UNTIL has them; they are updated. taken: whether the claim had an EXPIRY
     of the new version already.
     """
+    # Read at snapshot isolation: of this and an expiry that finishes the same claim, one must fail.
+    # Extensions conflict on UNTIL.
     tr.add_read_conflict_key(late.key)
     del tr[late.key]
     version, wall_ms = late.end

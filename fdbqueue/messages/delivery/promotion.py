@@ -52,6 +52,7 @@ def admit(
     schedules = {name: ticks.reads(tr, scope, name) for name in names if name}
     levels = {message.position.level for message in messages}
     ends = dict(ends or {})
+    # Issued with the reads of the schedules, before any is awaited.
     ends |= {level: place.reads(tr, scope.keys, level) for level in levels - ends.keys()}
     now_ms = scope.now_ms(tr)
     fresh, leaving, ticking = [], [], []
@@ -61,6 +62,7 @@ def admit(
             ticking.append((message, schedules[name]))
         elif (unfit := settle.unfit(message, now_ms)) is not None:
             leaving.append(unfit)
+        # It has stood somewhere before: it returns there, ahead of what came since.
         elif message.position.index:
             leaving.append(Leaving(message, End.RETURN))
         else:

@@ -31,10 +31,14 @@ def room(tr: fdb.Transaction, scope: Scope, wanted: int, *, leases: bool = True)
     if rate is not None:
         reached, now_us = _reached(tr, scope), scope.now_ms(tr) * 1_000
         tat_us = rates.tat_us(reached, rate, now_us)
+        # Stored once, so that the bound holds from now on: recomputed at each call, it would move
+        # along with the clock and never come.
         if reached is not None and tat_us < reached.tat_us:
             _set(tr, scope, Reached(tat_us, rate))
         wanted = min(wanted, rates.may_come(reached, rate, now_us))
     if limit is not None and leases:
+        # The counters are exact as of the read version, and takers exclude each other: so the limit
+        # is never exceeded, only sometimes not used up.
         wanted = min(wanted, max(0, limit - leased(tr, scope)))
     return wanted
 
@@ -87,6 +91,8 @@ def count(tr: fdb.Transaction, scope: Scope, messages: int, *, leases: bool = Tr
 
 def freed(tr: fdb.Transaction, scope: Scope) -> None:
     """Tell who waits for it that leases end in a queue with a limit. Writes blindly."""
+    # Those who wait for room watch this key; the counters change with every enqueue, and would wake
+    # them for nothing.
     tr.add(scope.keys.in_flight, ONE)
 
 
@@ -96,6 +102,8 @@ def _set(tr: fdb.Transaction, scope: Scope, reached: Reached) -> None:
 
 
 def _exclude(tr: fdb.Transaction, scope: Scope) -> None:
+    # A key that nobody writes, with both conflicts: takers collide with takers, while settlements,
+    # which only make room, pass.
     tr.add_read_conflict_key(scope.keys.taking)
     tr.add_write_conflict_key(scope.keys.taking)
 

@@ -37,6 +37,8 @@ def keep_ends(
 def put(tr: fdb.Transaction, scope: Scope, message_id: str, kept: Kept) -> None:
     """Keep how a message has ended, in place of what was kept before. Writes blindly."""
     tr[scope.keys.result(message_id)] = kept.pack()
+    # An earlier entry stays, and finds a result that is kept for longer: it is not worth a read to
+    # remove it here.
     due.tidy(tr, scope.keys, kept.until_ms, What.RESULT, message_id)
 
 
@@ -51,6 +53,7 @@ def forget_over(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], roo
     whatever changes them."""
     keys, now_ms = scope.keys, scope.now_ms(tr)
     message_ids = [str(each.name) for each in entries]
+    # With a conflict: a result that is written anew meanwhile must not be removed by its old entry.
     stored = [tr.get(keys.result(each)) for each in message_ids]
     for message_id, value in zip(message_ids, stored, strict=True):
         with suppress(CorruptData):  # ``verify`` reports it.

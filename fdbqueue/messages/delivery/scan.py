@@ -55,6 +55,7 @@ def batch(
 def rely_on_emptiness(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Conflict with any message that becomes ready: the caller relies on there being none."""
     ready = keys.ready.rows
+    # Of all levels: "empty" is a promise about each of them.
     tr.add_read_conflict_range(ready.start, ready.stop)
 
 

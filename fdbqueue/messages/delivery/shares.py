@@ -70,6 +70,8 @@ class Shares:
                 ):
                     self._room -= len(row.values[n]) + envelope.chunk_bytes + self._each
                     if self._room < 0 and self.count:
+                        # The order is strict: a smaller message behind must not overtake this one,
+                        # so nobody gets more.
                         self.left = 0
                         return False
                     run.piece(self.given[self._next], row, n, envelope)
@@ -84,7 +86,7 @@ class Shares:
         return False
 
     def offer_message(self, message: StoredMessage) -> bool:
-        """As ``offer``, of a message that was read by itself."""
+        """``offer`` a message that was read by itself."""
         row = run.row_of(message)
         return self.offer(row, row.index(message.position), message.envelope)
 
@@ -93,6 +95,8 @@ class Shares:
         assert request.max_bytes is not None
         if self._spent + size <= request.max_bytes:
             return True
+        # A message larger than the whole credit would otherwise wait for ever: it comes alone,
+        # ahead of its turn.
         return not self._has and request.above is not None and size > request.above
 
     def _go_on(self) -> None:

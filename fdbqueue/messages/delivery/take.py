@@ -48,6 +48,8 @@ def take(
     not for those in line, who collect them. Another if the queue has a rate, or messages leave the
     windows of their keys.
     """
+    # Issued before anything is written; who waits in line reads its payloads itself as it collects
+    # them, or the leader would carry all of them.
     packed = [None if one.in_line else _packed(tr, scope, one.pieces) for one in given]
     keeps_history = scope.options.history_seconds is not None
     numbers: dict[int, int] = {}
@@ -100,17 +102,22 @@ def _hold(tr: fdb.Transaction, scope: Scope, given: Grant, packed: _Packed | Non
     keys, begin, name = scope.keys, scope.keys.place_begin, given.claim
     request, pieces, seconds = given.request, given.pieces, lease.lasts(scope, given.request)
     if given.doubtful:
+        # Its consumer may be dead: the message is back soon. A living one extends the lease as it
+        # collects.
         seconds = min(seconds, lease.GRANT_SECONDS)
     until = lease.ending(tr, scope, seconds)
     version, wall_ms = until
     envelopes = [each for piece in pieces for each in piece.envelopes]
     left = len(envelopes)
     alone = left == 1 and not given.doubtful
+    # Only a message that is handled alone may be blamed for the death of its consumer.
     begun = alone and (request.begins or envelopes[0].suspect)
     rows: list[LeaseRow] = []
     places: list[tuple[bytes, list[bytes]]] = []
     for some in [pieces] if 0 < left <= lease.MAX_TOGETHER else _claims(pieces):
         if places:
+            # The places of a claim go into one value, so a large batch is several claims of one
+            # holder.
             name = new_claim(holder_of(name))
         together = min(left, lease.MAX_TOGETHER)
         left -= together

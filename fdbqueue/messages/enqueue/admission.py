@@ -87,6 +87,8 @@ def reads(
             levels[priority] = scope.level(priority)
         if not draft.bare:
             bare = False
+            # What replaces others depends on what those before it in the call have written: no
+            # reads can be issued ahead.
             if draft.on_conflict != "keep":
                 return None
             if draft.due_ms is not None:
@@ -94,6 +96,7 @@ def reads(
                 continue
         level = levels[priority]
         if level not in ends:
+            # One read for each level, not for each message: its messages stand behind each other.
             ends[level] = place.reads(tr, scope.keys, level)
     load = None if room_made else bounds.reads(tr, scope)
     if bare:
@@ -134,6 +137,8 @@ def admit(
     if found.names:
         ids, twins, ended = _known(tr, scope, drafts, found.names)
         if ended:  # What was read is no more.
+            # Issued reads still say that the ended ones are there; reads of the same transaction do
+            # not.
             return admit(tr, scope, drafts, None, resuming, room_made)
         new = [n for n in new if n not in ids and n not in twins]
     inline = found.bare  # Else some may have to be compressed, or to stand in chunks.
@@ -145,6 +150,7 @@ def admit(
             inline = False
     for _, envelope in () if inline else entries:
         check_payload(envelope.payload, scope.options.max_payload)
+    # Before payloads are stored: ``QueueFull`` must leave nothing behind in a caller's transaction.
     dropped = found.load is not None and bounds.make_room(tr, scope, found.load, entries, resuming)
     if not inline:
         entries = [(level, payloads.store(tr, scope, each)) for level, each in entries]
@@ -165,6 +171,7 @@ def admit(
     if len(added) < len(drafts):
         ids |= zip(new, added, strict=True)
         ids |= {n: ids[twin] for n, twin in twins.items()}
+        # Whoever enqueues a message that is there already gets the id of that one.
         added = [ids[n] for n in range(len(drafts))]
     return Admitted(added, len(new))
 
@@ -210,6 +217,8 @@ def _make_room(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resum
         if len(new) == before:
             return
         bounds.make_room(tr, scope, found, new, resuming)
+        # Dropping may have ended a message that one of these was to replace: then that one is new,
+        # and needs room, too. It ends, since more become new each time.
         before, found = len(new), bounds.reads(tr, scope)
 
 
@@ -259,9 +268,12 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft) -> Admitted:
     old = found.message.envelope
     leaves = 0 if isinstance(found.place, Due) else old.size
     comes = draft.envelope.size if due_ms is None else 0
+    # Checked before the old message ends, which cannot be taken back in the caller's transaction.
     bounds.check_room(tr, scope, bounds.reads(tr, scope), bounds.Load(0, comes - leaves))
     unique_keys.end(tr, scope, found)
     kept_ms = unique_keys.longer(draft.envelope, old)
+    # It counts as enqueued when the first of them was: otherwise each replacement would put its
+    # debounce off further.
     envelope = replace(draft.envelope, enqueued_at_ms=old.enqueued_at_ms, keep_result_ms=kept_ms)
     again = replace(plain, envelope=envelope, due_ms=due_ms)
     return Admitted(admit(tr, scope, [again], room_made=True).ids, 0, 1)
@@ -314,6 +326,7 @@ def _twins(drafts: Sequence[Draft], named: Iterable[int], ids: Mapping[int, str]
     seen: dict[tuple[str, str], int] = {}
     for n in named:
         names = drafts[n].names
+        # Within one call no read can show the other: both are written only afterwards.
         twin = next((seen[name] for name in names if name in seen), None)
         if n not in ids and twin is not None:
             twins[n] = twin

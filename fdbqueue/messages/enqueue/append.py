@@ -90,8 +90,11 @@ def append(
             else:
                 n = numbers[0]
                 alone[n] = StoredMessage(first, entries[n][1])
+        # Counted by numbers alone: a thousand bare messages are one addition.
         counts[level], sizes[level] = count, size
     if alone:
+        # After all have places: a message that waits keeps the index that its place in the call
+        # gave it.
         alone = _enter_alone(tr, scope, alone, way)
     added = Appended(entries, ids, placed, alone)
     if scope.options.history_seconds is not None:
@@ -114,6 +117,7 @@ def _enter_alone(
     messages = [alone[n] for n in numbers]
     way = way or taking.reads(tr, scope, [each.envelope for each in messages])
     if way is not None:
+        # In the order of the call, so that messages of one key pass in it.
         messages = way.take(messages)
     for message in messages:
         if message.turn is None:

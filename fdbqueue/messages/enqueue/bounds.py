@@ -105,10 +105,14 @@ def make_room(
     new = Load(len(entries), sum(envelope.size for _, envelope in entries))
     load = _load(tr, scope, found, new, options.bounds.resume_at if resuming else 1.0)
     over = excess(options, load + new)
+    # A producer that was refused waits for the low-water mark: otherwise it would be let in, and
+    # refused, for each message that is taken.
     if resuming and excess(options, load, options.bounds.resume_at) != FITS:
         raise _full(scope, load, new)
     if over == FITS:
         return False
+    # What exceeds the bounds by itself would not fit into an empty queue: dropping others for it
+    # helps nobody.
     if options.bounds.when_full != "drop-oldest" or excess(options, new) != FITS:
         raise _full(scope, load, new)
     # A message makes room for one that is at least as urgent: the least urgent one decides.
@@ -135,6 +139,7 @@ def _load(
         return load
     ticks, every = 0, keys.schedule.rows
     for kv in tr.snapshot.get_range(every.start, every.stop, limit=MAX_SCHEDULES):
+        # A schedule and its progress share a kind: the row of the progress has one element more.
         if len(keys.progress.parse(kv.key)) > 1 and ScheduleProgress.unpack(kv.value).next_id:
             ticks += 1
         if ticks == over:
@@ -169,6 +174,7 @@ def _oldest(
     room, stored = Load(0, 0), 0
     for level in range(scope.options.levels - 1, least - 1, -1):
         ready, pool, pooled = scope.keys.ready.under(level), list[StoredMessage](), room
+        # At snapshot isolation: only those that are dropped conflict with their consumers.
         found_rows = tr.snapshot.get_range(ready.start, ready.stop, limit=most + crowd)
         for row in run.ready(scope.keys, found_rows):
             if (pooled.covers(over) and len(pool) >= crowd) or stored >= room_bytes:
@@ -178,6 +184,7 @@ def _oldest(
             pooled += Load(1, message.envelope.size)
             stored += len(row.value)
         if crowd:
+            # Producers that all drop the oldest would collide at the same messages again and again.
             world.random.shuffle(pool)
         for message in pool:
             found.append(message)
@@ -187,6 +194,8 @@ def _oldest(
             if len(found) == most:
                 break
         if len(found) == most or stored >= room_bytes:
+            # Far above a lowered bound, an enqueue need not bring the queue down by more than it
+            # adds.
             enough = Load(min(over.messages, new.messages), min(over.size, new.size))
             return found if room.covers(enough) else None
     return None

@@ -39,6 +39,8 @@ def reads(
     keys = scope.keys
     windows = () if dedup_id is None else _windows(scope, now_ms)
     return DedupReads(
+        # With a conflict, even where nothing is stored: of two producers with one id, the second to
+        # commit fails and finds the first.
         [tr.get(keys.dedup(window, dedup_id or "")) for window in windows],
         None if unique is None else tr.get(keys.unique(unique)),
     )
@@ -57,6 +59,8 @@ def existing(found: DedupReads, now_ms: int) -> str | None:
 
 def holder(found: DedupReads, now_ms: int) -> str | None:
     """The id of the message that holds the unique key, unless the dedup id is known."""
+    # The dedup id decides first: a message that it names is the same one, whoever holds the unique
+    # key by now.
     known = existing(DedupReads(found.windows, None), now_ms)
     return existing(found, now_ms) if known is None else None
 
@@ -75,6 +79,8 @@ def remember(
         _, window, after = _windows(scope, now_ms)
         until_ms = now_ms + after - window
         tr[keys.dedup(window, dedup_id)] = DedupRecord(message_id, until_ms).pack()
+        # At the end of the next window, when no id of this one can matter to any clock. All
+        # messages of a window write the same entry.
         due.tidy(tr, keys, 2 * after - window, What.WINDOW, str(window))
     if unique is not None:
         tr[keys.unique(unique)] = message_id.encode()
@@ -92,4 +98,5 @@ def _windows(scope: Scope, now_ms: int) -> tuple[int, int, int]:
     """When the window before, that of now, and the one after begin."""
     length = int(scope.options.dedup_window * 1000)
     current = now_ms - now_ms % length
+    # Rounded down, so that processes agree on the windows without telling each other.
     return current - length, current, current + length

@@ -50,6 +50,7 @@ def replace_older(tr: fdb.Transaction, scope: Scope, messages: Collection[Stored
             continue
         latest = keys.latest(message.envelope.last_value)
         if latest in newest:
+            # Two of one value in one call: the later one wins, though neither can be read yet.
             replaced.append(newest[latest])
         else:
             reads[latest] = tr.get(latest)
@@ -60,9 +61,13 @@ def replace_older(tr: fdb.Transaction, scope: Scope, messages: Collection[Stored
     older = {latest: lookup.reads(tr, keys, known[latest]) for latest in known}
     for latest, issued in older.items():
         found = lookup.find(tr, scope, issued)
+        # Found with a conflict: if a consumer takes it meanwhile, one of the two transactions
+        # fails.
         if found is not None and isinstance(found.place, Position):
             replaced.append(found.message)
         else:
+            # It is in somebody's hands: marked, it ends when it would come back, and is not
+            # delivered after the newer one.
             tr[keys.replaced(newest[latest].envelope.last_value, issued.id)] = b""
     run.remove(tr, keys, run.pieces(keys, replaced))
     transitions.record(tr, scope, REPLACE_READY, replaced)
@@ -76,6 +81,8 @@ def remaining(
     """Those of messages about to return to their places that no newer one has replaced; the others
     end by ``ended``. One round trip if any has a value."""
     marks = [
+        # With a conflict: a producer that replaces it at this moment must not find it neither ready
+        # nor marked.
         tr.get(scope.keys.replaced(each.envelope.last_value, each.id))
         for each in messages
         if each.envelope.last_value is not None

@@ -39,6 +39,7 @@ def waiting(tr: fdb.Transaction, scope: Scope, message_id: str) -> FoundMessage 
 def end_expired(tr: fdb.Transaction, scope: Scope, holders: Iterable[str], now_ms: int) -> set[str]:
     """End those that hold unique keys, by their ids, and wait though they have expired: others may
     have the keys. Returns their ids. One round trip of snapshot reads, and another for those."""
+    # Most have not expired: at snapshot isolation they conflict with nobody.
     snapshot, keys = tr.snapshot, scope.keys
     reads = [lookup.reads(snapshot, keys, each) for each in holders]
     there = [found for each in reads if (found := lookup.find(snapshot, scope, each))]
@@ -66,6 +67,7 @@ def take_over(tr: fdb.Transaction, scope: Scope, message_id: str, unique: str) -
         raise MessagePlanned(message_id=message_id, consumer=planned.consumer)
     one, message = held
     packed = replace(message.envelope, unique=None).pack()
+    # The lease no longer has the key, so its end will not remove the new message's.
     run.rewrite(tr, one, replace(one.lease, envelope=packed))
     del tr[keys.unique(unique)]
 
@@ -114,6 +116,8 @@ def rewrite(
     if not isinstance(found.place, Due):
         bounds.check_growth(tr, scope, bounds.reads(tr, scope), grown)
     envelope = payloads.store(tr, scope, envelope)
+    # After the new payload is stored, under another name: readers of the old one conflict with the
+    # message itself.
     payloads.remove(tr, keys, old.envelope)
     failures.forget(tr, keys, old)
     if old.envelope.expires_at_ms is not None:
@@ -126,6 +130,7 @@ def rewrite(
         envelope,
         enqueued_at_ms=old.envelope.enqueued_at_ms,
         keep_result_ms=longer(envelope, old.envelope),
+        # It keeps its place in line, and so what it holds of the gates before.
         slot=old.envelope.slot,
         slots=old.envelope.slots,
         window=old.envelope.window,

@@ -40,6 +40,8 @@ def first(tr: fdb.Transaction, keys: SlotKeys, gate: Gate, limit: int) -> fdb.FD
     """Issue a snapshot read of the first messages that wait."""
     every = keys.waiting.under(gate)
     mode = fdb.StreamingMode.iterator  # Where one is too many, the others are not read.
+    # At snapshot isolation: whoever takes some adds conflicts on these, and enqueues at the other
+    # end stay free.
     return tr.snapshot.get_range(every.start, every.stop, limit=limit, streaming_mode=mode)
 
 
@@ -78,6 +80,8 @@ def write(
     tr.set(scope.keys.waiting(*turn), Delayed(position, packed).pack())
     tr.set(scope.keys.moved(message_id), lookup.pointer(scope.keys, turn))
     if not isinstance(turn.gate, str):
+        # The line of the limit names the message only: its envelope stays in its own queue, with
+        # all else that is deleted with that.
         tr.set(scope.root.limits.waiting(*turn), Limited(scope.name, message_id).pack())
     count(tr, gates.keys(scope, turn.gate), turn.gate, 1)
 
@@ -107,10 +111,13 @@ def put_first(
     following = {}
     for key, rows in firsts.items():
         ahead = rows.to_list()
+        # Numbers may go below 1: there is always room ahead of the first.
         following[key] = keys.waiting.parse(ahead[0].key)[1] if ahead else 1
         if not backlogs[key].present():
             begin(tr, keys, key, scope.now_ms(tr), None)
         elif ahead:
+            # Whoever takes the first one meanwhile would otherwise be followed by messages that
+            # came before it.
             tr.add_read_conflict_key(ahead[0].key)
     placed = []
     for message in reversed(messages):
@@ -129,17 +136,21 @@ def shrink(
     rest: the first ones that were left, at least one if there are any.
     """
     if rest:
+        # Proof that the backlog goes on: if another takes this one as the last, one of the two must
+        # fail and remove BACKLOG.
         tr.add_read_conflict_key(rest[0].key)
         count(tr, keys, gate, -taken)
         return
     every = keys.waiting.under(gate)
+    # The backlog ends here: an enqueue that joins it at this moment would wait for a hand-over that
+    # never comes.
     tr.add_read_conflict_range(every.start, every.stop)
     del tr[keys.backlog(gate)]
     del tr[keys.backlog_count(gate, 0)]
 
 
 def leave(tr: fdb.Transaction, keys: SlotKeys, taken: Mapping[Gate, int]) -> None:
-    """As ``shrink``, for several. One round trip."""
+    """``shrink`` several backlogs. One round trip."""
     rests = {gate: first(tr, keys, gate, 1) for gate in taken}
     for gate, rest in rests.items():
         shrink(tr, keys, gate, taken[gate], rest.to_list())
@@ -147,4 +158,6 @@ def leave(tr: fdb.Transaction, keys: SlotKeys, taken: Mapping[Gate, int]) -> Non
 
 def count(tr: fdb.Transaction, keys: SlotKeys, gate: Gate, change: int) -> None:
     """Count messages that wait from now on, or no more. Blindly."""
+    # Separate from BACKLOG, which enqueues read with a conflict: a count there would make them
+    # abort each other.
     tr.add(keys.backlog_count(gate, 0), pack_counters((change,)))

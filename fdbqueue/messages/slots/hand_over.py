@@ -136,6 +136,8 @@ def freed(
     reads: dict[Gate, _BacklogReads] = {}
     for gate, left in of_gate.items():
         room -= left.most
+        # What comes next is read along where a backlog is likely: a guess that saves a round trip,
+        # and costs one row where it is wrong.
         reads[gate] = _read(tr, scope, gate, left, following=gate in scope.waited and room >= 0)
     # Where the next that wait probably go.
     levels = {level for gate in of_gate.keys() & scope.waited for level in of_gate[gate].levels}
@@ -143,6 +145,8 @@ def freed(
     found = []
     for gate, (stored, held, following) in reads.items():
         left = of_gate[gate]
+        # Only what the store says they hold: an envelope may name a slot that was handed on long
+        # ago.
         slots, places = ([n for n, row in some.items() if row.value in left.ids] for some in held)
         for n in slots:
             gates.free(tr, scope, gate, n)
@@ -170,6 +174,8 @@ def _let_out(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list
     what has passed. One round trip for each ``STEP_ROWS``."""
     passed: list[PassedGate] = []
     attempt, left = once.attempt(tr) if found else None, list(found)
+    # One budget for the whole transaction, however many ends it has: it must stay small enough to
+    # commit.
     while left and attempt and min(attempt.let_out_rows, attempt.let_out_bytes) > 0:
         room, n = STEP_ROWS, 0
         while n < len(left) and (n == 0 or left[n].most <= room):
@@ -201,6 +207,8 @@ def _owe(tr: fdb.Transaction, scope: Scope, gate: Gate, level: int, known: Backl
     level waits. BACKLOG was read with a conflict."""
     gates.look_later(tr, scope, gate, WORK + level, OWED_MS)
     if known.settled is not None:  # There may be free slots now: all have to be counted.
+        # ``settled`` tells others that no slot is free beyond what they free themselves; that is no
+        # longer certain.
         tr[gates.keys(scope, gate).backlog(gate)] = Backlog(known.since_ms, None).pack()
     change_counters.ring(tr, scope)
 
@@ -276,6 +284,8 @@ def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> 
     ]
     counts = [max(map(len, each.freed)) for each in found]
     others = [
+        # Under unchanged limits the backlog waits for what this transaction frees, so not all
+        # permits need counting.
         _others(tr, scope, *one) if one[0].backlog.settled == one[1] and not one[1].rate else None
         for one in zip(found, allowed, counts, strict=True)
     ]
@@ -291,6 +301,7 @@ def _handed_over(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> 
         some = [Permits(tr, kind, each.gate, limit, of, n) for kind, limit, of, n in kinds]
         line = _line(tr, scope, each.gate, rows, each.most)
         handed = _hand_over(tr, scope, each.gate, some, line, each.waited)
+        # Slots are left, and messages too: both were more than this step could hand over.
         if len(handed) < len(line.rows) and all(one.left for one in some):
             _owe(tr, scope, each.gate, each.level, each.backlog)
         entries += handed
@@ -324,6 +335,7 @@ def _next_in_time(
     if paced is not None:
         pace = Pace(tr, scope, gate, allowed.rate, paced)
         if not pace.left:
+            # The entry of the agenda brings the key back when its rate allows the next one.
             pace.rely(scope, freed.level)
             return []
     most = max(1, freed.most)
@@ -344,7 +356,7 @@ def fill(tr: fdb.Transaction, scope: Scope, gate: Gate) -> int:
 
 @transactional
 def fill_shared(tr: fdb.Transaction, root: RootKeys, clock: Clock, limit: Limit) -> int:
-    """As ``fill``, for whom no queue is at hand: begins at that of the first message in line.
+    """``fill`` a limit where no queue is at hand: begins at that of the first message in line.
 
     Two or three more round trips.
     """
@@ -402,7 +414,7 @@ def refill(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]
 
 @transactional
 def refill_shared(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
-    """As ``refill``, of the limits of the root."""
+    """``refill`` the limits of the root."""
     return _refill(tr, scope, scope.root.limits, begin)
 
 
@@ -415,6 +427,8 @@ def _refill(tr: fdb.Transaction, scope: Scope, keys: SlotKeys, begin: bytes) -> 
         for gate, *count in [keys.backlog_count.parse(kv.key)]
         if not count
     ]
+    # Only those whose limits differ from what the backlog was settled by; the others have been
+    # filled since.
     for row, gate, known, own in found:
         if known.settled != key_limits.effective(scope, gate, own.value).allowed:
             filled = fill(tr, scope, gate)
@@ -480,6 +494,7 @@ def _filled(
         if len(entries) < len(line.rows):
             known = Backlog.unpack(stored.value)
             settled = allowed if allowed.rate or permits.exhausted(some) else None
+            # Written only where it differs: every enqueue to the key reads BACKLOG with a conflict.
             if known.settled != settled:
                 known = Backlog(known.since_ms, settled)
                 tr[keys.backlog(gate)] = known.pack()
@@ -578,6 +593,7 @@ def _hand_over(
             if numbers is None:
                 break
             envelope = envelope.passed(gate, *numbers)
+        # A set: of a key, both are the same row.
         for row in {each.in_line, each.row}:
             tr.add_read_conflict_key(row)
             del tr[row]

@@ -62,8 +62,8 @@ def change(
 def change_shared(
     tr: fdb.Transaction, row: bytes, changes: OwnLimits, dropped: Iterable[str] = ()
 ) -> None:
-    """As ``change``, for a limit that queues share, given the key of its LIMITS row. Raises
-    ``InvalidOptions``."""
+    """Change what a limit that queues share may do, given the key of its LIMITS row. Conflicts as
+    ``change``. Raises ``InvalidOptions``."""
     own = _changed(tr.get(row).value, changes, dropped)
     if own:
         tr[row] = pack(own)

@@ -43,6 +43,8 @@ def onward(
     left = dict.fromkeys(gate for each in passed for gate in each.rest)
     ready = [(each.scope, each.message) for each in passed if not left or not each.rest]
     if left:
+        # Its reads see what this transaction has just freed and handed over, so a slot that went to
+        # somebody ahead is not given twice.
         way = Way(tr, scope, left)
         for each in passed:
             if each.rest:
@@ -69,11 +71,13 @@ def make_ready(
     ends: dict[tuple[str, int], place.LevelEndReads] = {}
     for (name, level), (of, _) in of_level.items():
         known = behind.get(level) if behind and name == scope.name else None
+        # All issued before the first is used: messages of several queues cost one round trip.
         ends[name, level] = known or place.reads(tr, of.keys, level)
     for (name, level), (of, those) in of_level.items():
         envelopes = [each.envelope for each in those]
         rows = [run.NewRow([n], [each.pack()]) for n, each in enumerate(envelopes)]
         positions = run.append(tr, of, level, rows, envelopes, ends[name, level])
+        # To a transition, what waits for a slot is ready already: only the counters move.
         counters.passed(tr, of.keys, level, len(those))
         messages = [*map(StoredMessage, positions, envelopes)]
         for message in messages:

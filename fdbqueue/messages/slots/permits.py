@@ -51,6 +51,7 @@ class PermitReads(NamedTuple):
 
 def part(tr: fdb.TransactionRead, rows: KindKeys[Gate, int], gate: Gate, limit: int) -> PermitReads:
     """Issue the read of a part, where there are probably so many permits."""
+    # At a random place: producers that all looked from 0 on would want the same free number.
     begin = world.random.randrange(max(1, limit - PART_ROWS))
     start, stop, mode = rows(gate, begin), rows.under(gate).stop, fdb.StreamingMode.want_all
     return PermitReads(begin, tr.get_range(start, stop, limit=PART_ROWS, streaming_mode=mode))
@@ -126,6 +127,7 @@ class Permits:
             self._looks = 1
         else:
             unused = sorted({*range(held.begin, end)}.difference(used))
+            # Few of a part: others that look at the same one meanwhile must find some left.
             self._free = world.random.sample(unused, min(len(unused), MOST_OF_PART))
 
     def _count(self, used: Sequence[int], limit: int) -> None:
@@ -135,6 +137,8 @@ class Permits:
         self.over = any(n >= limit for n in used)
         if self.over:
             # The limit was higher: it matters how many are held, and not only which is free.
+            # Every freed one may bring the number below the limit: whoever frees one must not be
+            # missed.
             self.rely()
             left = max(0, limit - len(used))
             self._freed = self._freed[:left]
@@ -157,6 +161,8 @@ class Permits:
     def rely(self, scope: Scope | None = None, level: int = 0) -> None:
         """Conflict with whoever frees one."""
         every = self._rows.under(self._gate)
+        # Held permits were read at snapshot isolation, but "none is free" is a claim about all of
+        # them.
         self._tr.add_read_conflict_range(every.start, every.stop)
 
     def take(self, scope: Scope, message_id: str) -> int | None:
@@ -164,12 +170,15 @@ class Permits:
         if self.limit is None:
             return None
         if self._freed:
+            # Freed in this transaction, so nobody else can want it: no retry.
             n = self._freed.pop()
         else:
             at = world.random.randrange(len(self._free))
             self._free[at], self._free[-1] = self._free[-1], self._free[at]
             n = self._free.pop()
         row = self._rows(self._gate, n)
+        # The number was seen free at snapshot isolation: of two that take it, one fails and looks
+        # again.
         self._tr.add_read_conflict_key(row)
         if isinstance(self._gate, str):
             self._tr[row] = message_id.encode()

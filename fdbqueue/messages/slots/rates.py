@@ -40,6 +40,7 @@ _SKEW_US = 2 * BELIEVED_MS * 1_000
 
 def issue_rate(tr: fdb.Transaction, scope: Scope, gate: Gate) -> fdb.Value | None:
     """Issue a snapshot read of the RATE of a limit, or of a key if keys of the queue have any."""
+    # META notes the first rate of any key: without one, no message of a key pays for this read.
     if "rates" not in scope.noted and isinstance(gate, str):
         return None
     return tr.snapshot.get(gates.keys(scope, gate).rate(gate))
@@ -56,6 +57,7 @@ def tidy(tr: fdb.Transaction, scope: Scope, entries: Sequence[Entry], room: int)
     stored = [tr.get(rate) for rate in rates]
     for each, rate, value in zip(entries, rates, stored, strict=True):
         known = None if value.value is None else Paced.unpack(value.value)
+        # RATE has another entry by now: this one is left over, and already removed.
         if known is None or known.timer != (each.rank, each.due_ms):
             continue
         last = _ms(known.tat_us)
@@ -75,6 +77,7 @@ def tat_us(known: Reached | None, rate: Rate, now_us: int) -> int:
     """
     if known is None:
         return now_us
+    # Without this bound, one process with its clock a day ahead would stop the key for a day.
     most = now_us + rate.burst * rate.interval_us
     return max(now_us, min(known.tat_us, most + (_SKEW_US if known.rate == rate else 0)))
 
@@ -124,6 +127,8 @@ class Pace:
         if self._rate is None:
             return
         self._tat += self._rate.interval_us
+        # The entry it has stays, though it now falls due early: to move it at each message would
+        # cost two writes.
         self._write(self._timer or self._last)
 
     def rely(self, scope: Scope, level: int) -> None:
@@ -162,6 +167,7 @@ class Pace:
     def _write(self, timer: Timer) -> None:
         tr, scope, gate = self._tr, self._scope, self._gate
         assert self._rate is not None
+        # RATE was read at snapshot isolation; whoever moves it relies on what it said.
         tr.add_read_conflict_key(self._row)
         if timer != self._timer:
             if self._timer is not None:
@@ -173,4 +179,5 @@ class Pace:
 
 def _ms(us: int) -> int:
     """The first millisecond that is not before a moment."""
+    # Rounded up: an entry due a moment early would find the rate not yet ready, and be set again.
     return -(-us // 1_000)

@@ -39,6 +39,8 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
         for every in (keys.of_limits(keys.slot), keys.of_limits(keys.waiting))
     )
     if len(slots) + len(waiting) > MAX_LEAVING:
+        # Slots that stay with a deleted queue would be lost to all others: either all go, or the
+        # queue stays.
         raise TransactionTooLarge(
             problem=f"more than {MAX_LEAVING:,} messages hold slots of limits or wait for them: "
             "purge the queue first, and settle what is leased"
@@ -52,6 +54,7 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
     for kv in slots:
         gate, n = keys.slot.parse(kv.key)
         messages.append(_at(gate, kv.value.decode(errors="replace"), n))
+    # As if they had ended: others that wait for these limits go on in the same transaction.
     hand_over.freed(tr, scope, messages, ends=True, ready=False)
 
 

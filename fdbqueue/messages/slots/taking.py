@@ -108,6 +108,8 @@ class Way:
             given = taking.give(scope, message.position.level, message.id)
             if given is None:
                 waits = replace(message, envelope=envelope)
+                # It waits with the slots of the gates before: all pass gates in one order, so no
+                # two wait for each other.
                 return backlog.put(self._tr, scope, gate, waits, taking.following())
             envelope = envelope.passed(gate, *given)
         return StoredMessage(message.position, envelope)
@@ -135,6 +137,8 @@ class Taking:
     def __init__(self, tr: fdb.Transaction, scope: Scope, gate: Gate, reads: GateReads) -> None:
         self._tr, self._scope, self.gate, self._reads = tr, scope, gate, reads
         self._keys = gates.keys(scope, gate)
+        # Read at snapshot isolation with the others; that there is a backlog, or none, decides
+        # whether this message may pass.
         tr.add_read_conflict_key(self._keys.backlog(gate))
         self._waits = reads.backlog.present()
         self._last: int | None = None
@@ -165,6 +169,8 @@ class Taking:
         if not self._waits:
             for given in permits.give(self._permits, [(scope, level, message_id)]):
                 return given
+            # With some held beyond a lowered limit, a freed one may let nobody out: then all have
+            # to be counted each time.
             certain = self._allowed.rate or not any(each.over for each in self._permits)
             settled = self._allowed if certain else None
             now_ms = self._scope.now_ms(self._tr)
@@ -175,6 +181,8 @@ class Taking:
     def following(self) -> int:
         """The number of the next message that waits."""
         if self._last is None:
+            # At snapshot isolation: two may take the same number, as enqueues take the same index;
+            # random bytes tell them apart.
             self._last = backlog.number(self._keys, self._reads.last)
         self._last += 1
         return self._last
