@@ -63,3 +63,17 @@ def _without(problem: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(problem)
     pytest.skip(problem)
+
+
+def require_small_disks() -> list[str]:
+    """The command that runs a shell in which file systems may be mounted.
+
+    Skip the test where users may not do that.
+    """
+    command = ["unshare", "--user", "--map-root-user", "--mount"]
+    if (
+        shutil.which(command[0]) is None
+        or subprocess.run([*command, "true"], check=False).returncode
+    ):
+        pytest.skip("users must be allowed to mount file systems of their own")
+    return [*command, "bash", "-euc"]

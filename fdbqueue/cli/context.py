@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import fdbqueue
+
+from ..errors import StoreError
+
+R = TypeVar("R")
+
+ROUNDS = 100
+"""How often at most removing goes on after it came to the end of the disk."""
 
 changed = 0
 """Of how many messages the command has changed something."""
@@ -13,6 +23,34 @@ root = ""
 def connect(*, create: bool = False, timeout: float = 10.0) -> fdbqueue.fdb.Database:
     """Open the store. Raises ``StoreError`` if it does not exist, unless ``create``."""
     return fdbqueue.open(create=create, timeout=timeout)
+
+
+def removing(remove: Callable[[], R]) -> R:
+    """What ``remove`` returns; where the disk of an embedded store is full, with the room that it
+    keeps for this."""
+    from fdbqueue.store import embedded
+
+    path: str | None = None
+    for _ in range(ROUNDS):
+        try:
+            found = remove()
+        except (embedded.StoreFull, StoreError) as error:
+            path = full(error)
+            if path is None or not embedded.use_reserve(path):
+                raise
+        else:
+            if path is not None:
+                embedded.restore_reserve(path)
+            return found
+    return remove()
+
+
+def full(error: BaseException | None) -> str | None:
+    """The path of the embedded store whose disk is full, if an error says that."""
+    from fdbqueue.store import embedded
+
+    error = error.__context__ if isinstance(error, StoreError) else error
+    return error.path if isinstance(error, embedded.StoreFull) else None
 
 
 def subspace() -> fdbqueue.fdb.Subspace:

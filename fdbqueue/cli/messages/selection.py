@@ -257,7 +257,7 @@ def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOpt
     """
 
     def run(part: QueuePart) -> int:
-        return part.change(part.queue.purge)
+        return context.removing(lambda: part.change(part.queue.purge))
 
     _change(Command("purge", "purged", WHOLE, COMING, run), name, ids, choice, change)
 
@@ -327,7 +327,7 @@ def _change(
             "a change sees no payloads: give the ids that fdbq message find prints"
         )
     wanted = choice.wanted(search)
-    db = context.connect()
+    db = context.removing(context.connect) if verb.name == "purge" else context.connect()
     queues = [context.queue(each) for each in dict.fromkeys([name, *(choice.others or [])])]
     for queue in queues:
         choice.check(db, queue)

@@ -59,6 +59,14 @@ def latency(commit_ms: float, begin_ms: float) -> Finding:
     return _finding(state, "latency", "store", detail, advice)
 
 
+def commits(error: str, full: bool) -> Finding:
+    """The store takes no commits; full: as there is no room left for it."""
+    advice = "see below"
+    if full:
+        advice = "free some space, or remove messages, which has a reserve: fdbq message purge"
+    return Finding(PROBLEM, "commits", "store", f"it takes no commits: {error}", advice)
+
+
 def pace(versions_per_second: float) -> Finding:
     """Whether the database's version advances as fast as the wall clock; leases depend on it."""
     millions = versions_per_second / 1_000_000

@@ -66,10 +66,15 @@ def doctor(
       fdbq doctor orders --full
       fdbq doctor orders --repair
     """
-    db = context.connect()
-    every = names or context.queue_names(db)
-    with terminal.progress("queues", len(every)) as update:
-        findings = examine(db, names or [], every, full or repair, repair, update)
+    try:
+        db = context.connect()
+        every = names or context.queue_names(db)
+        with terminal.progress("queues", len(every)) as update:
+            findings = examine(db, names or [], every, full or repair, repair, update)
+    except StoreError as error:
+        if context.full(error) is None:
+            raise
+        findings = [diagnosis.commits(str(error), full=True), *_disk()]
     ok = all(finding.state != PROBLEM for finding in findings)
     if as_json:
         terminal.print_json({"ok": ok, "findings": [finding.to_json() for finding in findings]})
@@ -121,20 +126,18 @@ def _print(findings: list[Finding]) -> None:
 
 def _store(db: fdbqueue.fdb.Database, full: bool) -> Iterator[Finding]:
     from fdbqueue.store import embedded
-    from fdbqueue.store.binding import DEFAULT, Engine
+    from fdbqueue.store.binding import DEFAULT, FAILURES, Engine
     from fdbqueue.store.cluster_status import cluster_status
 
-    path = DEFAULT.path if DEFAULT.engine is Engine.EMBEDDED else None
     try:
         measured = status.measure(db)
         yield diagnosis.latency(measured.commit_ms, measured.begin_ms)
-    except (fdbqueue.fdb.FDBError, StoreError) as error:
-        yield Finding(PROBLEM, "commits", "store", f"it takes no commits: {error}", "see below")
-    if path is not None:
-        folder = os.path.dirname(path)
-        yield diagnosis.space(shutil.disk_usage(folder).free, folder)
-        if full:
-            yield diagnosis.data(embedded.damages(path))
+    except (*FAILURES, StoreError) as error:
+        yield diagnosis.commits(str(error), context.full(error) is not None)
+    if DEFAULT.engine is Engine.EMBEDDED:
+        yield from _disk()
+        if full and DEFAULT.path is not None:
+            yield diagnosis.data(embedded.damages(DEFAULT.path))
         yield diagnosis.durability(os.environ.get("FDBQUEUE_SYNCHRONOUS") or "full")
         return
     yield from diagnosis.cluster(cluster_status(db))
@@ -143,6 +146,13 @@ def _store(db: fdbqueue.fdb.Database, full: bool) -> Iterator[Finding]:
         yield diagnosis.skew(ahead)
     if full:
         yield _pace(db)
+
+
+def _disk() -> Iterator[Finding]:
+    from fdbqueue.store.binding import DEFAULT
+
+    folder = os.path.dirname(DEFAULT.path or "")
+    yield diagnosis.space(shutil.disk_usage(folder).free, folder)
 
 
 def _pace(db: fdbqueue.fdb.Database) -> Finding:

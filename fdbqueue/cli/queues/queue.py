@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from typer import Argument, Option, Typer
@@ -153,7 +154,7 @@ def delete(names: QueueNames, *, change: ChangeOptions) -> None:
       fdbq queue delete mail letters --yes
       fdbq queue delete orders --dry-run
     """
-    db = context.connect()
+    db = context.removing(context.connect)
     queues = [context.queue(name) for name in dict.fromkeys(names)]
     # The overview can also read a queue that is unusable.
     held = {each.name: queue_list.held(queue_list.of(db, each).depth) for each in queues}
@@ -171,7 +172,7 @@ def delete(names: QueueNames, *, change: ChangeOptions) -> None:
         return
     change.confirm(f"Delete {terminal.queues(held, quoted=True)} with {messages}?")
     for queue in queues:
-        queue.delete(db)
+        context.removing(partial(queue.delete, db))
         if not change.as_json:
             print(f"deleted queue {terminal.visible(queue.name)}")
     if change.as_json:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .storage.database import open_store as open_store
     from .storage.file import check as check
     from .storage.file import damages as damages
+    from .storage.file import restore_reserve as restore_reserve
+    from .storage.file import use_reserve as use_reserve
 
 __all__ = [
     "EngineError",
@@ -62,7 +64,9 @@ __all__ = [
     "installed",
     "lock_holder",
     "open_store",
+    "restore_reserve",
     "store_errors",
+    "use_reserve",
 ]
 
 _LAZY = {
@@ -72,6 +76,8 @@ _LAZY = {
     "damages": "storage.file",
     "lock_holder": "lock_holders",
     "open_store": "storage.database",
+    "restore_reserve": "storage.file",
+    "use_reserve": "storage.file",
 }
 _library: Library | None = None
 

@@ -19,6 +19,7 @@ from ..store_errors import EngineError, StoreError
 from ..transactions.commit_requests import CommitRequest
 from .file import PAGE_BYTES, StoreFile
 from .snapshots import Snapshots
+from .versions import keep_reserve
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
@@ -76,6 +77,7 @@ class Checkpointer:
             return self._come_to_rest()
         if self._pages >= _PAGES_BETWEEN:
             self._pages = 0
+            keep_reserve(self._file.shared.path)
             self._checkpoint("PASSIVE")
             # What was committed meanwhile, so that little is left to move under the lock.
             self._checkpoint("PASSIVE")

@@ -31,7 +31,7 @@ from ..store_errors import (
     StoreMisplaced,
 )
 from . import rows, sampling
-from .versions import ANNOUNCED, LOG_ROOM, STORE, Sidecar
+from .versions import ANNOUNCED, LOG_ROOM, STORE, Sidecar, free_bytes, keep_reserve, release_reserve
 
 APPLICATION_ID = 0x46445151
 FORMAT = 3
@@ -407,6 +407,21 @@ def check(path: str) -> None:
             _check_identity(resolved)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise store_error(resolved, error) from error
+
+
+def use_reserve(path: str) -> bool:
+    """Let a store whose disk is full write again: give back the room that it keeps, and move its
+    log into the file, so that it starts over. Returns whether there is room now."""
+    resolved = os.path.realpath(path)
+    release_reserve(resolved + "-lock")
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(_open(resolved)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return free_bytes(resolved) > PAGE_BYTES
+
+
+def restore_reserve(path: str) -> None:
+    """Keep room for the next time that the disk is full, if there is some."""
+    keep_reserve(os.path.realpath(path) + "-lock")
 
 
 def damages(path: str) -> list[str]:

@@ -60,6 +60,9 @@ BOX_BYTES = 8 << 10
 FIRST_BOX = -(-8 * (STORE + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
+RESERVE_BYTES = 32 << 20
+"""What a store keeps of its disk; on a small one, up to half of what is free. More than the log has
+grown to: it may have to be moved into the file, before anything can be removed there."""
 
 # To look at, not to read, which may not be allowed.
 _NAMES = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -268,6 +271,25 @@ class Sidecar:
 def slot_of(key: bytes) -> int:
     """The word that is raised when a key is written."""
     return FIRST_SLOT + crc32(key) % SLOTS
+
+
+def free_bytes(path: str) -> int:
+    """How much room the disk of a file has."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+def keep_reserve(path: str) -> None:
+    """Keep some room of the disk behind what is mapped of a sidecar, unless it does so."""
+    with contextlib.suppress(AttributeError, OSError), open(path, "r+b") as sidecar:
+        if os.fstat(sidecar.fileno()).st_size <= _SIZE:
+            os.posix_fallocate(sidecar.fileno(), _SIZE, min(RESERVE_BYTES, free_bytes(path) // 2))
+
+
+def release_reserve(path: str) -> None:
+    """Give the room that a sidecar keeps back to the disk."""
+    with contextlib.suppress(OSError):
+        os.truncate(path, min(os.path.getsize(path), _SIZE))
 
 
 class VersionClock:
