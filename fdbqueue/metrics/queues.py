@@ -11,7 +11,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..consumers import sessions
 from ..consumers.consumer_states import ConsumerState
 from ..errors import QueueNotFound
 from ..queue.admin import finding
@@ -46,8 +45,8 @@ class QueueCollector(Collector):
         limit.
 
     Register it with a registry of prometheus_client. A scrape takes two round trips of snapshot
-    reads for every 100 queues, one for all workers, and one for each level of a queue and each of
-    its first 20 subscriptions; without conflicts. It reads no message but the first of each level,
+    reads for every 100 queues, and one for each level of each of the first 20 subscriptions of a
+    queue; without conflicts. It reads no message but the first of each level, its first 100 leases,
     and of subscriptions up to 1,000 that they have not seen.
     Deleted queues are left out. Raises ``InvalidArgument``.
     """
@@ -78,7 +77,6 @@ class QueueCollector(Collector):
         known = Counter(dict.fromkeys(KNOWN, 0))
         families = _Families(self._keys)
         queues = [*self._queues()]
-        running = _oldest(self._db, queues[0], self._timeout) if queues else {}
         lags: list[tuple[str, str]] = []
         known["left out"] = max(0, len(queues) - self._most)
         for start in range(0, min(len(queues), self._most), BATCH):
@@ -88,7 +86,7 @@ class QueueCollector(Collector):
             for found in once.run(self._db, keys, read, wrote=lambda _: False):
                 known["unreadable" if found is None else "shown"] += 1
                 if found is not None:
-                    families.add(found, running.get(found.queue))
+                    families.add(found)
                     lags += [(found.queue, name) for name in found.subscriptions]
         of = {queue.name: queue for queue in queues} if lags else {}
         for name, subscription in lags:
@@ -102,18 +100,6 @@ class QueueCollector(Collector):
             counted.add_metric([state], known[state])
         yield counted
         yield from families.all
-
-
-def _oldest(db: fdb.Database, queue: Queue, timeout: float | None) -> dict[str, int]:
-    """Since when workers have handled the message of each queue that they have handled longest."""
-    root = RootKeys(queue._root, timeout)
-    read = partial(sessions.listed, root=root)
-    since: dict[str, int] = {}
-    for _, session in once.run(db, root.once, read, wrote=lambda _: False):
-        for work in session.work:
-            for each in work.running:
-                since[work.queue] = min(each.since_ms, since.get(work.queue, each.since_ms))
-    return since
 
 
 class _Families:
@@ -130,9 +116,9 @@ class _Families:
             "oldest_ready_age_seconds",
             "Age of the oldest message that is first of its level; 0 if none is ready.",
         )
-        self.running = _gauge(
-            "oldest_running_age_seconds",
-            "For how long workers have handled the message that they have longest; 0 if none.",
+        self.leased = _gauge(
+            "oldest_lease_age_seconds",
+            "Age of the oldest among the first 100 leases of each level; 0 if there is none.",
         )
         self.reasons = _gauge(
             "waiting_messages", "Messages that wait, by what for: a key, or a limit.", "reason"
@@ -167,8 +153,8 @@ class _Families:
         """All of them."""
         return [each for each in vars(self).values() if isinstance(each, Metric)]
 
-    def add(self, found: ScrapedQueue, running_ms: int | None) -> None:
-        """Add a queue. running_ms: since when its oldest running message is handled."""
+    def add(self, found: ScrapedQueue) -> None:
+        """Add a queue."""
         name, total = found.queue, found.total
 
         def seconds(since_ms: int | None) -> float:
@@ -186,7 +172,7 @@ class _Families:
         for state in sorted(ENDS, key=lambda state: state.value):
             self.ended.add_metric([name, state.value], getattr(total, state.value))
         self.ages.add_metric([name], seconds(found.oldest_ms))
-        self.running.add_metric([name], seconds(running_ms))
+        self.leased.add_metric([name], seconds(found.leased_ms))
         of_keys = min(total.waiting, sum(each.waiting for each in found.backlogs))
         self.reasons.add_metric([name, "key"], of_keys)
         self.reasons.add_metric([name, "limit"], total.waiting - of_keys)

@@ -33,7 +33,8 @@ class ScrapedQueue(Struct, frozen=True):
     """One queue, as one transaction reads it; times are wall clocks in milliseconds.
 
     oldest_ms: when the oldest of the first ready messages was enqueued. due_ms: since when the
-    first delayed message is due. Both None if there is none.
+    first delayed message is due. leased_ms: since when the oldest lease lasts. Each None if there
+    is none.
     """
 
     queue: str
@@ -42,6 +43,7 @@ class ScrapedQueue(Struct, frozen=True):
     depths: dict[int, Depth]
     oldest_ms: int | None = None
     due_ms: int | None = None
+    leased_ms: int | None = None
     consumers: Counter[ConsumerState] = msgspec.field(default_factory=Counter)
     backlogs: Sequence[KeyBacklog] = ()
     subscriptions: Sequence[str] = ()
@@ -51,10 +53,9 @@ class ScrapedQueue(Struct, frozen=True):
         """The counters of all levels together."""
         return sum(self.depths.values(), Depth())
 
-    @property
-    def levels(self) -> list[int]:
-        """The levels with ready messages."""
-        return [level for level, depth in self.depths.items() if depth.ready]
+    def levels(self, state: str) -> list[int]:
+        """The levels with messages of a state."""
+        return [level for level, depth in self.depths.items() if getattr(depth, state)]
 
     @property
     def pending(self) -> int:
@@ -82,13 +83,22 @@ def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[ScrapedQueue | No
     firsts = [
         None
         if one is None
-        else (age.reads(tr, of, one.levels), _overdue(tr, of, one.now_ms, reads.earliest))
+        else (
+            age.reads(tr, of, one.levels("ready")),
+            age.lease_reads(tr, of, one.levels("leased")),
+            _overdue(tr, of, one.now_ms, reads.earliest),
+        )
         for (of, one), (_, reads) in zip(found, there, strict=True)
     ]
     return [
         None
         if one is None or first is None
-        else replace(one, oldest_ms=age.oldest_ms(of, first[0]), due_ms=_first_due(of, first[1]))
+        else replace(
+            one,
+            oldest_ms=age.oldest_ms(of, first[0]),
+            leased_ms=age.leased_since_ms(first[1]),
+            due_ms=_first_due(of, first[2]),
+        )
         for (of, one), first in zip(found, firsts, strict=True)
     ]
 

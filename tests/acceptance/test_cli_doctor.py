@@ -48,6 +48,8 @@ def test_what_is_wrong_with_a_queue_is_found_and_mended_as_it_says(
     # Given a queue with a wrong counter, a dead letter and bounds, that is paused
     queue = Queue(name)
     queue.enqueue_many(db, [b"x"] * 5)
+    scope = queue._scope(db.create_transaction())
+    registry.register(db, scope, process(db, queue), "a")
     delivery = queue.receive(db)
     assert delivery is not None
     queue.reject(db, delivery, "no")
@@ -86,7 +88,7 @@ def test_leases_that_nobody_takes_back_are_found(db: fdb.Database, fdbq: Fdbq, n
     assert "1 lease expired" in found["leases"]["detail"]
     fdbq.ok(*found["leases"]["advice"].split()[1:])
     assert queue.depth(db).ready == 1
-    assert findings(fdbq, name, code=1).keys() == {"deaths"}
+    assert "deaths" in findings(fdbq, name, code=1)
 
 
 def rewrite_expiry(db: fdb.Database, queue: Queue, token: bytes, seconds_ago: int) -> None:

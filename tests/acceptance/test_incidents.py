@@ -18,8 +18,6 @@ from tests.acceptance.on_call import APP
 from tests.acceptance.running import Fdbq, Workers, start
 from tests.patience import DEADLINE, eventually
 
-LONG = ("SILENT_MS", "MISSED_MS", "STUCK_MS", "HELD_MS", "UNATTENDED_MS", "LATE_MS")
-
 
 @pytest.fixture
 def workers(tmp_path: Path, environment: dict[str, str], name: str) -> Iterator[Workers]:
@@ -156,7 +154,7 @@ def test_a_key_a_limit_or_a_rate_holds_messages_back(
 def test_no_worker_takes_the_messages_of_a_queue(
     db: fdb.Database, name: str, at_once: Callable[..., None], when: str
 ) -> None:
-    at_once("UNATTENDED_MS")
+    at_once("UNATTENDED_MS", "DESERTED_MS")
     Queue.open(db, name).enqueue(db, b"x", delay=0.001 if when == "due" else 0)
     state, detail, advice = told(db, name, "workers")
     assert (state, "no worker" in detail) == (PROBLEM, True)

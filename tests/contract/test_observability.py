@@ -308,4 +308,4 @@ def test_a_collector_tells_what_holds_messages_back_and_who_has_not_seen_them(
     assert [value("waiting_messages", reason=each) for each in ("key", "limit")] == [2, 2]
     # What was enqueued together counts, each message of it
     assert value("subscription_lag_messages", subscription="audit") == 402
-    assert value("oldest_running_age_seconds") == 0
+    assert value("oldest_lease_age_seconds") == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from lark import Lark, Token, Tree
+from lark import Token, Tree
 from prometheus_client import CollectorRegistry
 
 from fdbqueue import Message, Queue
@@ -22,6 +22,7 @@ from fdbqueue.metrics.queues import KNOWN
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import Outcome, State
 from fdbqueue.worker import Worker
+from tests.docs.promql import PROMQL, rules
 from tests.patience import DEADLINE
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -30,33 +31,6 @@ VALUES: dict[str, set[str]] = {
     "outcome": {each.value for each in Outcome},
 }
 """What the labels may be whose values the package chooses."""
-
-# As much of PromQL as the kit uses.
-PROMQL = Lark(
-    r"""
-    start: expr
-    expr: operand (OPERATOR matching? operand)*
-    matching: "on" labels
-    ?operand: NUMBER | aggregation | call | selector | "(" expr ")"
-    aggregation: AGGREGATOR "by" labels "(" expr ")"
-    call: FUNCTION "(" expr ("," expr)* ")"
-    labels: "(" LABEL ("," LABEL)* ")"
-    selector: METRIC matchers? range?
-    matchers: "{" matcher ("," matcher)* "}"
-    matcher: LABEL COMPARISON ESCAPED_STRING
-    range: "[" (DURATION | "$__rate_interval") "]"
-    AGGREGATOR: "sum" | "max" | "min"
-    FUNCTION: "absent" | "delta" | "rate" | "increase" | "histogram_quantile"
-    OPERATOR: "==" | ">=" | ">" | "/" | "unless" | "and"
-    COMPARISON: "=~" | "!=" | "="
-    DURATION: /[0-9]+[smhd]/
-    METRIC: /fdbqueue_[a-z_]+/
-    LABEL: /[a-z]+/
-    %import common (ESCAPED_STRING, NUMBER, WS)
-    %ignore WS
-    """,
-    parser="earley",
-)
 
 
 @pytest.fixture
@@ -85,12 +59,6 @@ def exposed(db: fdb.Database, space: fdb.Subspace) -> dict[str, set[str]]:
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return found
-
-
-def rules() -> list[dict[str, Any]]:
-    """The alerts of the kit."""
-    (group,) = yaml.safe_load((DOCS / "kit" / "alerts.yml").read_text())["groups"]
-    return list(group["rules"])
 
 
 def dashboard() -> dict[str, Any]:

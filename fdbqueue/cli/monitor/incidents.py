@@ -31,8 +31,9 @@ FAILURES = 3
 HELD_MS = 20_000
 """How long messages may wait for a key or a limit, without a break, or for a rate until the last
 one comes."""
-UNATTENDED_MS = 3_000
-"""How long a message may be ready while no consumer is there."""
+UNATTENDED_MS, DESERTED_MS = 3_000, 25_000
+"""How long a message may be ready while no consumer is there; and until that is a problem, as no
+program comes now and then to take some."""
 LATE_MS = 10_000
 """How late a tick may be."""
 
@@ -108,7 +109,8 @@ def _no_worker(seen: Scene) -> Iterator[Finding]:
         return
     lasts = terminal.age(seen.waiting_ms or 0)
     detail = f"messages could have been taken for {lasts}, and no worker takes any"
-    yield Finding(PROBLEM, "workers", seen.name, detail, "start one: fdbq worker MODULE:NAME")
+    state = PROBLEM if (seen.waiting_ms or 0) > DESERTED_MS else WARNING
+    yield Finding(state, "workers", seen.name, detail, "start one: fdbq worker MODULE:NAME")
 
 
 def _stuck(seen: Scene) -> Iterator[Finding]:
