@@ -106,7 +106,7 @@ def test_all_ask_for_what_is_exposed(exposed: dict[str, set[str]]) -> None:
 
 
 def test_the_page_lists_every_metric(exposed: dict[str, set[str]]) -> None:
-    page = (DOCS / "workers.md").read_text()
+    page = (DOCS / "reference" / "metrics.md").read_text()
     told = {
         name
         for row in re.findall(r"^\| (`fdbqueue_.*?) \|", page, re.M)
