@@ -88,8 +88,8 @@ class Delayed(Stored, frozen=True):
 
     @classmethod
     def opened(cls, value: bytes, otherwise: Position) -> Self:
-        """As ``unpack``, but a value that cannot be read is kept, as the unreadable envelope of a
-        message that is ``otherwise``."""
+        """What ``pack`` stored; a value that cannot be read becomes the unreadable envelope of a
+        message at the position ``otherwise``."""
         try:
             return cls.unpack(value)
         except CorruptData:

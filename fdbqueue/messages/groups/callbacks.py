@@ -84,12 +84,15 @@ def end(
     record, now_ms = opened(stored.value), scope.now_ms(tr)
     # The record is written again, and the callback is a message.
     once.attempt(tr).let_out_bytes -= 2 * len(stored.value or b"")
+    # Another has ended it, or it cannot be read: an end of a message must not fail by that.
     if record is None or (record.end is not None and record.end.outcome != "blocked"):
         return []
     if record.end is None:
         every = keys.group_ends.under(name, 1)
+        # The record keeps their sum: a group that is known for a week needs one key, not sixteen.
         tr.clear_range(every.start, every.stop)
     else:
+        # The counters were removed when it ended; a blocked callback is told what they said then.
         counted = record.end.tally
     found: list[tuple[Scope, StoredMessage]] = []
     if record.then_on == "done" and counted.failed:
@@ -129,6 +132,7 @@ def _enqueued(
         expires_at_ms=None if callback.ttl_ms is None else now_ms + callback.ttl_ms,
         id=due.to_id(),
     )
+    # Asked first: an error here would abort the acknowledgement of the last member.
     if not _takes(other, envelope.size, callback):
         return []
     envelope = payloads.store(tr, other, envelope)

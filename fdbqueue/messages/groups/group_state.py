@@ -83,6 +83,7 @@ def forget(tr: fdb.Transaction, scope: Scope, name: str) -> bool:
     keys = scope.keys
     if not tr.get(keys.group(name)).present():
         return False
+    # From the record on, so that the counters and the rows of its members go with it.
     tr.clear_range(keys.group(name), keys.group.under(name).stop)
     return True
 

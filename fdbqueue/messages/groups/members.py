@@ -24,6 +24,8 @@ def add(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) ->
     blindly."""
     for each in messages:
         if each.envelope.group is not None:
+            # A row for each, not a number: two ends conflict only if they rely on the same row,
+            # while a number would be written by all.
             tr[scope.keys.member(each.envelope.group, each.id)] = b""
 
 
@@ -71,6 +73,8 @@ def count_ends(
     ends, dies = transition.ends, transition.target is State.DEAD
     if not (ends or dies or transition.source is State.DEAD):
         return []
+    # The rows of members that this transaction ended before must be gone from what it reads, or the
+    # last would not be the last.
     once.insist(tr, scope.keys)
     of: defaultdict[str, list[str]] = defaultdict(list)
     for each in members:
@@ -85,6 +89,7 @@ def count_ends(
             leaves = settles.present()
         there = [n for n, row in zip(of[name], own, strict=True) if row.present()]
         for message_id in there:
+            # Spread over shards: the counters of a large group would otherwise be one hot key.
             tr.add(keys.tally(name, message_id), pack_counters(counted))
             if leaves:
                 del tr[keys.member(name, message_id)]
@@ -94,6 +99,7 @@ def count_ends(
                 ended += 1
             else:
                 due.add(tr, keys, keys.entry(WORK, scope.now_ms(tr), What.GROUP, name))
+                # Sleepers see no message come in, and must look at the agenda.
                 change_counters.ring(tr, scope)
     return found
 
@@ -113,8 +119,11 @@ def _read(
     if ends or dies:
         every, point = (
             keys.group_left.under(name, 0),
+            # From a random point on: all ends from one side would rely on the same first row, and
+            # each would abort the next.
             keys.group_left.begin(name, 0, world.random.randrange(HASHES)),
         )
+        # One more than those that end here: so at least one is another's, if any is left.
         most = len(message_ids) + 1
         left = (
             tr.snapshot.get_range(point, every.stop, limit=most),
@@ -147,6 +156,8 @@ def _rely_on_another(
     for rows in left:
         for kv in rows:
             if kv.key not in ended:
+                # It is still there as of this version; if it ends meanwhile, one of the two fails
+                # and finds itself the last.
                 tr.add_read_conflict_key(kv.key)
                 return True
     return False

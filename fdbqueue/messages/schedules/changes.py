@@ -47,9 +47,13 @@ def put(
     scope.level(envelope.priority)
     if scope.options.ordered:
         level_order.check_sortable(scope.options, envelope.headers, envelope.gate)
+    # A deployment sets its schedules at each start: unchanged, that writes nothing and moves no
+    # tick.
     if definition != before:
         next_ms = progress.next_ms
         if before is None or timing != before.timing:
+            # Not before the last tick: a clock that was set back must not tick the same moment
+            # twice.
             next_ms = timing.following(max(now_ms, progress.passed_ms))
         _disarm(tr, scope, progress)
         next_ms = None if definition.paused else next_ms
@@ -192,5 +196,6 @@ def _disarm(tr: fdb.Transaction, scope: Scope, progress: ScheduleProgress) -> No
     if not progress.next_id:
         return
     found = lookup.find(tr, scope, lookup.reads(tr, scope.keys, progress.next_id))
+    # An id that is found without its schedule has become an ordinary message: it came, and stays.
     if found is not None and found.message.envelope.schedule is not None:
         settle.end(tr, scope, [found], End.PURGE)

@@ -98,6 +98,8 @@ def fire(
         except (CorruptData, LookupError, ValueError, OSError) as error:
             name = message.envelope.schedule
             log.error("schedule %s of queue %s cannot tick here: %s", name, scope.name, error)
+            # A process without this time zone's data must not stop the others: the tick waits for
+            # one of them.
             delayed.put_off(tr, scope, scope.now_ms(tr) + LATE_MS, message)
             continue
         if comes is not None:
@@ -110,6 +112,8 @@ def _fire(
 ) -> StoredMessage | None:
     name, known = message.envelope.schedule or "", opened(issued)
     due_ms = None if known is None else known[1].next_ms
+    # The schedule names another tick, or is gone: this one must not come, or there would be two
+    # from now on.
     if known is None or due_ms is None or known[1].next_id != message.id:
         transitions.record(tr, scope, PURGE_SCHEDULED, [message])  # ``verify`` would have told.
         return None
@@ -118,6 +122,8 @@ def _fire(
     step = schedules.step(timing, definition.catch_up, due_ms, now_ms)
     if definition.overlap == "skip" and step.now_ms and _lives(tr, scope, progress.last_id):
         skipped = 1
+        # After a long outage the missed ticks are passed in one go, up to a bound that one
+        # transaction affords.
         while step.next_ms is not None and step.next_ms <= now_ms and skipped < MAX_SKIPPED:
             due_ms = step.next_ms
             step, skipped = TickStep(None, timing.following(step.next_ms)), skipped + 1
@@ -136,6 +142,8 @@ def _fire(
         return None
     tr[keys.progress(name, 0)] = ScheduleProgress(
         next_ms=step.next_ms,
+        # In the transaction that lets this one come: the chain of ticks never breaks, and never
+        # forks.
         next_id=arm(tr, scope, name, definition, step.next_ms),
         last_ms=step.now_ms,
         last_id=message.id,
@@ -164,6 +172,8 @@ def _lives(tr: fdb.Transaction, scope: Scope, message_id: str) -> bool:
     if not message_id:
         return False
     snapshot = tr.snapshot
+    # At snapshot isolation: the message may end at any moment, which must not abort the tick; it
+    # then counts as alive, and the next tick comes.
     waiting = lookup.find(snapshot, scope, lookup.reads(snapshot, scope.keys, message_id))
     if waiting is not None:
         return waiting.death is None

@@ -64,11 +64,14 @@ class Packer:
 
     def add(self, run: StagedRun) -> None:
         """Add one row of any kind."""
+        # Rows of a level keep their order, so what was collected of it goes first.
         self._end(run.level)
         packed = encode(run)
         if self._size + len(packed) > PIECE_BYTES or self._count == PIECE_ROWS:
             self.close()
         if _LIST + len(packed) > PIECE_BYTES:
+            # One row that needs several values: its parts are pieces of their own, which name how
+            # many they are.
             row = pack([Raw(packed)])
             parts = [row[begin : begin + PIECE_BYTES] for begin in range(0, len(row), PIECE_BYTES)]
             self.pieces += [StagedPiece(len(parts), part).pack() for part in parts]

@@ -143,6 +143,8 @@ def fill(
             level = piece.row.position.level
             levels[level] = levels.get(level, 0) + piece.end - piece.begin
         leased = (piece.row.part(piece.begin, piece.end) for piece in taken.pieces)
+        # Under one random claim: if the commit's outcome is unknown, the repeated transaction finds
+        # it in the plan.
         run.plan(tr, scope.keys, claim, opened.consumer, leased)
         for n, message in taken.joined.items():
             place = PlannedPlace(claim, n)
@@ -158,6 +160,7 @@ def fill(
     full = enough or len(plan.claims) == MAX_CLAIMS
     full = full or len(plan.pack()) > PLAN_BYTES
     if plan.claims and (taken.ended or full):
+        # A sealed plan never changes: a batch that is repeated has the same messages.
         plan = replace(plan, stage=Stage.SEALED, key=None)
     if plan.claims:
         plans.write(tr, scope, opened, batch, plan)
@@ -182,6 +185,8 @@ def _take(
     each = _LEASE_BYTES + _PREFIXES * len(scope.keys.all().start)
     room = _Room(taken, limits, plan, count, each)
     if plan.key:
+        # The transaction before ended within the messages of an ordering key: nothing may come
+        # between them.
         rest = ready_rows.run_of(tr, scope, plan.key)
         if not _join(tr, scope, room, plan.key, rest, now_ms):
             return taken
@@ -256,6 +261,8 @@ class _Room:
         for fits, value in enumerate(values[: self._left]):
             size += len(value) + chunk_bytes
             if self._limit is not None and size > self._limit:
+                # A single message above the limit is a batch of its own: it would otherwise never
+                # be planned.
                 taken.ended = self._begun or taken.count > 0 or fits > 0
                 if taken.ended:
                     return fits
@@ -336,9 +343,13 @@ def _remove(tr: fdb.Transaction, scope: Scope, taken: TakenMessages) -> None:
     """Remove everything that was read; the conflict keeps other messages out of these ranges."""
     for level, span in taken.spans.items():
         end = span.row.span.stop
+        # Read at snapshot isolation, which keeps long reads from failing; here that becomes a claim
+        # on all that was taken, and on nothing behind it.
         tr.add_read_conflict_range(span.begin, end)
+        # As a range: ten thousand single clears would not fit into the transaction.
         tr.clear_range(span.begin, end)
         place.leave(tr, scope.keys.levels[level], span.row.position.index)
+        # The last row may have been taken in part.
         run.leave(tr, span.row, range(span.last + 1))
     for turn in taken.turns:
         # They are next: the message ahead of them is in this plan.

@@ -89,6 +89,8 @@ def parse(keys: QueueKeys, consumer: str, reads: PlanReads) -> OpenPlans | None:
 @transactional
 def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
     """Create a consumer without plans. Writes blindly."""
+    # With the identity of the queue: a stream that continues notices if the queue was deleted and
+    # made again.
     state = PlannerState(bytes.fromhex(scope.identity) + world.urandom(NAME_BYTES), b"")
     tr[scope.keys.planner(consumer)] = state.pack()
     return state
@@ -143,7 +145,10 @@ def end(tr: fdb.Transaction, scope: Scope, opened: OpenPlans) -> int:
         return 0
     batch, plan = opened.ended
     silent = scope.options.history_seconds is None
+    # Claims of plain messages end by their counts alone; thousands of them cost one transaction,
+    # and no read.
     plain = list(takewhile(lambda each: silent and each.plain, plan.claims[:MAX_ENDED]))
+    # One claim was filled by one transaction, so one can also end it.
     claims, done = plain or plan.claims[:1], Counter[int]()
     leaving: list[Leaving] = []
     for claimed in claims:
@@ -165,6 +170,8 @@ def release(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) ->
     Returns how many were returned, and how many became ready; those that waited for their keys
     wait again. One or two round trips. Conflicts only through plans and keys.
     """
+    # Written first: if the rest is done by another process, it goes on with the release, and does
+    # not fill the plan again.
     plan = replace(opened.plans[batch], stage=Stage.RETURNING, key=None)
     write(tr, scope, opened, batch, plan)
     given = ready = 0
@@ -174,6 +181,8 @@ def release(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) ->
         messages = _messages(tr, scope, claimed)
         _clear(tr, scope, claimed)
         now_ms, options, given = scope.now_ms(tr), scope.options, len(messages)
+        # With a delay of 0: the release of a plan says nothing against its messages, and must not
+        # put them off.
         leaving = [settle.decide(options, each, Return(0.0), now_ms) for each in messages]
         ready = settle.carry_out(tr, scope, State.LEASED, leaving)
         write(tr, scope, opened, batch, replace(plan, claims=plan.claims[:-1]))

@@ -62,6 +62,7 @@ def first_parts(
     for part in _first(tr, scope, ends, count):
         line: Iterable[fdb.KeyValue] = ()
         if part.message and part.message.envelope.key:
+            # Issued twenty messages ahead: one round trip for many keys, instead of one for each.
             line = run_of(tr, scope, part.message.envelope.key)
         ahead.append((part, line))
         if part.plain or len(ahead) > LOOK_AHEAD:

@@ -92,8 +92,11 @@ def stage(
     keys, first = scope.keys, attempt.pieces - len(pieces)
     record = keys.attempt(sink, batch, attempt.name)
     before = tr.get(record)
+    # Read with a conflict: an attempt that stages while the batch is fixed is not among those that
+    # count, and must leave nothing.
     if fixed(state(tr, keys, sink), batch):
         return False
+    # Its first pieces were removed as abandoned, days ago: the rest alone would be half an attempt.
     if first and not before.present():
         raise lost(sink, batch)
     for n, piece in enumerate(pieces, first):
@@ -133,12 +136,15 @@ def fix(
     """
     keys = scope.keys
     found = state(tr, keys, sink)
+    # A repeated call, or one of an older driver: what is done stays done.
     if batch <= found.done or batch < found.batch:
         return found, []
     if found.batch == batch:
         every = keys.counting.under(sink)
         stored = tr.get_range(every.start, every.stop)
         return found, [
+            # The list that was fixed first holds: a second driver may have other attempts of the
+            # same rows.
             each for kv in stored for each in unpack(kv.value, list[StagingAttempt], "attempts")
         ]
     if found.batch >= 0:
@@ -147,6 +153,7 @@ def fix(
     _check_there(tr, scope, sink, batch, counting)
     if scope.options.bounds.when_full == "reject":
         whole = bounds.Load(sum(each.rows for each in counting), sum(e.size for e in counting))
+        # Before the batch is fixed: rejected halfway, part of its rows would be enqueued already.
         bounds.check_room(tr, scope, bounds.reads(tr, scope), whole)
     for n, begin in enumerate(range(0, len(counting), PART_ATTEMPTS)):
         part = counting[begin : begin + PART_ATTEMPTS]
@@ -222,6 +229,8 @@ def publish(
     ``found`` was read in the same transaction, with a conflict. Also conflicts as
     ``admission.admit``. Raises ``QueueFull``, before anything is written.
     """
+    # In one transaction with the place behind them: however often this is repeated, each row comes
+    # once.
     new = _enqueue(tr, scope, page, resuming) if page.runs else 0
     following = replace(
         found,

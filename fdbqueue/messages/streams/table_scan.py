@@ -68,6 +68,7 @@ def split(tr: fdb.Transaction, keys: QueueKeys, ranges: Sequence[slice], size: i
 
     Two snapshot reads for each range, all in one round trip; no conflicts.
     """
+    # The row with the last messages of a range may have its key behind it.
     stops = [run.behind(keys, each.stop) for each in ranges]
     found = [
         tr.snapshot.get_range(each.start, stop, limit=1)
@@ -77,6 +78,8 @@ def split(tr: fdb.Transaction, keys: QueueKeys, ranges: Sequence[slice], size: i
     pieces = []
     for within, first, cut in zip(ranges, found, cuts, strict=True):
         if first.to_list():
+            # The store splits by bytes, perhaps within a run: two tasks would then read, and
+            # return, the same row.
             inner = {run.before(keys, bytes(each)) for each in cut.wait()}
             points = sorted(each for each in inner if within.start < each < within.stop)
             pairs = itertools.pairwise([within.start, *points, within.stop])
@@ -109,6 +112,8 @@ def pages(
     too_old = 0
     while begin is not None:
         try:
+            # In the page's own transaction: what it checks holds for exactly the rows that the page
+            # reads.
             check(tr, begin)
             with uncollected():
                 page, more = _page(tr, keys, slice(begin, within.stop), size)
