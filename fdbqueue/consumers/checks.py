@@ -55,6 +55,8 @@ def sleepers(audit: Audit, begin: bytes) -> bytes:
         for subscription, priority, _, consumer in parsed
     ]
     for kv, (_, _, since, consumer), value in zip(rows, parsed, listed, strict=True):
+        # The version in the key is that of the list: an entry with another one is left over, and
+        # would be woken for nobody.
         if wakeups.since_of(value.value) != since:
             detail = "no such consumer waits"
             audit.report("sleeper astray", consumer.hex(), detail, partial(audit.tr.clear, kv.key))

@@ -72,6 +72,7 @@ class Credit(Struct, frozen=True):
     @property
     def admits_above(self) -> int | None:
         """Of more than how many bytes one message may be that does not fit; None if none may."""
+        # Something is held, so credit may come back: what does not fit now may fit later.
         if self.bytes is None or self.held:
             return None
         if self.window:
@@ -118,6 +119,8 @@ class Credit(Struct, frozen=True):
             self,
             messages=None if self.messages is None else self.messages + messages,
             bytes=None if self.bytes is None else self.bytes + bytes,
+            # What was there after the last grant decides whether a message is too large to fit
+            # ever.
             spent_bytes=self.used_bytes,
         )
 

@@ -65,6 +65,8 @@ def evict(
     left, _ = _evict(tr, keys, leaving, MAX_READ)
     if left is None:
         for each in leaving.consumers:
+            # Only once no lease is left: while the request stands, another process that evicts
+            # begins anew.
             line.remove_claim(tr, keys.line_of(each.subscription), each.id)
     return left
 
@@ -78,6 +80,8 @@ def evict_dead(
 
     Bounded reads; conflicts with signs of life of the consumers it removes.
     """
+    # Issued before the evictions, and at snapshot isolation: lines change all the time, and a miss
+    # is made up for in the next look.
     requests = line.read_all(tr, scope.keys)
     gone, more, left = evict_expired(tr, scope.root, scope.clock, scope.name, leaving)
     gone += ((scope.name, consumer) for consumer in registry.evict_waiters(tr, scope))
@@ -122,6 +126,8 @@ def evict_expired(
         gone += _named(leaving)
         if len(found) < most:
             for each in members:
+                # Row by row as queues are done: a process that goes on after a crash does not begin
+                # at the first queue.
                 del tr[root.session_queue(each.session, queue)]
         most -= max(len(members), len(found))
         reads -= read
@@ -153,6 +159,8 @@ def _members(
 ) -> dict[ConsumerRef, Moment]:
     """The consumers of sessions in one queue, up to ``limit``, and when their leases end."""
     ranges = [keys.consumer.under(each.session) for each in members]
+    # With a conflict: a consumer that registers in the session meanwhile must not be left behind
+    # it.
     reads = [tr.get_range(every.start, every.stop, limit=limit) for every in ranges]
     found: dict[ConsumerRef, Moment] = {}
     for each, read in zip(members, reads, strict=True):

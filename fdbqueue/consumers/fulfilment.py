@@ -80,6 +80,7 @@ NOTHING = Served({}, [], 0, False, False, [])
 def reads(tr: fdb.Transaction, supply: Supply, expected: int = 0) -> RoundReads:
     """Issue snapshot reads of the first requests, and of as many messages as they are expected to
     demand."""
+    # Together with the requests, before the demand is known: a guess, by the last round.
     issued = supply.issue(tr, max(expected, FIRST_READ))
     return RoundReads(line.read_requests(tr, supply.line, MAX_SERVED), issued)
 
@@ -113,12 +114,15 @@ def serve(
     for each in dead:
         line.remove(tr, supply.line, *each)
     waiting.sort(key=_rank)
+    # Somebody must stay in line to take the lead: with nobody left, the next to join would find no
+    # leader and try again.
     spared = [waiting.pop()] if spare and waiting else []
     # Behind all others of their priority.
     waiting = sorted([*waiting, *own], key=_rank)
     beside = {one.claim for one in own}
     ours = {me, *beside}
     demands = accumulate(one.request.max_messages for one in waiting)
+    # At least one, or a request for more messages than a round moves would never be served.
     room = max(1, sum(1 for total in demands if total <= MAX_MESSAGES))
     waiting, behind = waiting[:room], waiting[room:]
     shares = Shares([one.request for one in waiting], MAX_BYTES, scope.keys.lease_bytes)
@@ -141,6 +145,7 @@ def serve(
             line.remove(tr, supply.line, one.index, one.claim)
         # Who serves collects at once; the others may have died since they came.
         in_line = one.claim not in ours
+        # To a consumer that died in line, a whole lease would be lost time: it gets a short one.
         doubtful = in_line and not line.present(scope.version(tr), request)
         given.append(Grant(one.claim, request, pieces, in_line, doubtful))
         answers[one.claim] = []
@@ -151,6 +156,7 @@ def serve(
             answers[grant.claim] = taken
     unserved += behind
     exhausted = offered.exhausted
+    # Those that do not wait are answered "empty" now; the others stay until messages come.
     if exhausted:
         leaving = [
             one
@@ -167,6 +173,8 @@ def serve(
             answers[one.claim] = []
             unserved.remove(one)
         if leaving and not shares.refused and not offered.limited:
+            # "Empty" is an answer that a message in flight would make wrong. Nobody else needs this
+            # conflict, which every arrival breaks.
             supply.rely_on_emptiness(tr, scope)
         exhausted = not late
     returning = [] if exhausted else sorted(returning, key=lambda claim: claim in ours)
@@ -222,6 +230,8 @@ def _split(
     dead: list[tuple[int, bytes]] = []
     for kv in reads.requests:
         (index, claim), request = supply.line.parse(kv.key), line.opened(kv.value)
+        # Its own request is alive whatever it says: its sign of life may be old where a round took
+        # long.
         if request and (claim == me or line.alive(version, index, request)):
             living.append(Waiter(index, claim, request))
         else:

@@ -104,6 +104,7 @@ def renew(
     """Renew the leader's time if half of it is over, or if it was asleep and is not any more.
     Consumers that join meanwhile must try again."""
     most = _ASLEEP_VERSIONS if asleep else _LEADS_VERSIONS
+    # Only at half time: each renewal aborts those that are about to join.
     if not most // 2 < versions_left(tr, scope, led) <= most:
         _prolong(tr, scope, line, most)
 
@@ -129,7 +130,10 @@ def hand_over(
 ) -> None:
     """Let another consumer in line lead; its watch fires. Conflicts with its withdrawal."""
     key = line.request(index, claim)
+    # If its consumer withdraws meanwhile, the lead must go to another.
     tr.add_read_conflict_key(key)
+    # A flag that flips: the value differs from the one that its watch was armed with, so the watch
+    # fires.
     tr[key] = replace(request, called=not request.called).pack()
     tr[line.leader] = claim
 

@@ -113,6 +113,7 @@ def join(
 
 def claims(requests: Sequence[Request]) -> list[bytes]:
     """A claim to answer each request. In line, these keep their order."""
+    # Requests of one transaction have one index: the claims order them.
     names = sorted([new_claim() for _ in requests])
     return [
         name[: -len(one.holder) or None] + one.holder
@@ -162,6 +163,8 @@ def register(tr: fdb.Transaction, scope: Scope, line: LineKeys, one: Waiter, lea
         # have expired. So a request that is gone without a lease has found the queue empty.
         certain_until=one.index + min(_ALIVE_VERSIONS, int(seconds * VERSIONS_PER_SECOND)),
         leads=leads,
+        # In the transaction that writes the request: an answer that commits right after it is not
+        # missed.
         watch=None if leads or one.request.soon else tr.watch(key),
     )
 
@@ -217,6 +220,7 @@ def keep_alive(
 ) -> None:
     """Renew the sign of life of a request's consumer if half of its time is over."""
     version = scope.version(tr)
+    # A renewal conflicts with the leader that is about to answer: no more of them than needed.
     if request.alive_until - version < _ALIVE_VERSIONS // 2:
         renewed = replace(request, alive_until=version + _ALIVE_VERSIONS)
         tr[line.request(ticket.index, ticket.claim)] = renewed.pack()
@@ -242,6 +246,7 @@ def present(version: int, request: Request) -> bool:
 def remove(tr: fdb.Transaction, line: LineKeys, index: int, claim: bytes) -> None:
     """Remove a request, with a conflict on its key."""
     key = line.request(index, claim)
+    # Answered meanwhile, it has leases under its claim: then whoever removes it must look again.
     tr.add_read_conflict_key(key)
     del tr[key]
 

@@ -69,5 +69,8 @@ def promote_all(
             return done
         if not done.fits:
             break
+        # Fresh reads of the same transaction: they see what this step has removed.
         issued = reads(tr, scope)
+    # "Nothing is ready" would be wrong while something is due: the caller asks again in a next
+    # transaction.
     raise ExpiredBacklog(name=scope.name, count=done.moved)

@@ -63,6 +63,8 @@ class QueueSupply:
                 break
             most = shares.left
             found = scan.first(tr, scope.keys, most, looked.stop)
+        # Exactly what is handed out conflicts: messages that arrive during a round disturb it only
+        # where it says "empty".
         run.watch(tr, [each for some in shares.given for each in some])
         time_to_live.remove_undeliverable(tr, scope, looked.unfit)
         limited = limited and shares.count == room
@@ -92,6 +94,8 @@ class QueueSupply:
             if due is not None:
                 promoted = promotion.promote_all(tr, scope, due, shared=shared)
                 done = done.plus(promoted)
+                # The first rows were read before: what has become ready since, or has ended, is not
+                # among them.
                 if promoted.changed:
                     found = scan.first(tr, scope.keys, most)
             beside = done.excess + settled * scope.keys.lease_bytes
@@ -107,6 +111,8 @@ class QueueSupply:
                 break
             found, due = scan.first(tr, scope.keys, most), promotion.reads(tr, scope)
         ended = not shares.count or (shares.left > 0 and looked.rows < most and not looked.unfit)
+        # Some of the process got nothing, and are told that there is nothing: that relies on no
+        # arrival.
         if shares.count and ended and not all(shares.given):
             scan.rely_on_emptiness(tr, scope.keys)
         # A cursor relies on the gaps between messages.

@@ -75,6 +75,7 @@ def register(
     subscription: whose consumer it is, if any, with the ``handle`` that it uses.
     One round trip; conflicts with a heartbeat of the session, and with its end.
     """
+    # With a conflict on the session: a consumer must not come into one that is being evicted.
     sessions.join(tr, scope.root, session, scope.name)
     consumer = ConsumerRef(new_id(handle), priority, session, subscription)
     record = ConsumerRecord(name, priority, scope.now_ms(tr), subscription=subscription)
@@ -119,6 +120,7 @@ def superior(
         for state in (ConsumerState.NOTIFIED, ConsumerState.INTERESTED)
     ]
     above = []
+    # With a conflict: whoever yields to a consumer of a higher priority relies on its being there.
     for read in [tr.get_range(each.start, each.stop, limit=MAX_SUPERIORS) for each in ranges]:
         for kv in read:
             _, _, rank, consumer = keys.state.parse(kv.key)

@@ -115,10 +115,14 @@ def beat(
         return False, overdue
     record = Session.unpack(stored)
     if record.expired:
+        # Declared dead by somebody who is evicting its consumers: it stays dead, or these would be
+        # removed under a living process.
         return False, True
     renewed = replace(record, version=at.version, wall_ms=at.wall_ms, work=tuple(work), waits=waits)
     tr[root.session(session)] = renewed.pack()
     del tr[root.session_expiry(_expires_at(record), session)]
+    # Record and entry change in one transaction, so the entry of a living session is always the
+    # only one.
     tr[root.session_expiry(_expires_at(renewed), session)] = b""
     return True, overdue
 
@@ -163,6 +167,7 @@ def alive(
 ) -> list[bool]:
     """Whether each consumer of a queue is alive. One round trip at snapshot isolation."""
     keys_read = dict.fromkeys(_record_key(root, keys, one) for one in consumers)
+    # Heartbeats change these all the time: a conflict would abort whoever looks.
     values = {key: tr.snapshot.get(key) for key in keys_read}
     at = now(tr, clock)
 
@@ -202,8 +207,12 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
         if record is not None and _expires_at(record) != version:
             del tr[root.session_expiry(version, session)]  # No heartbeat leaves this behind.
         elif record is None or record.expired or is_dead(record.heartbeat, at):
+            # Read at snapshot isolation with many others; only what is declared dead must not give
+            # a sign of life meanwhile.
             tr.add_read_conflict_key(root.session(session))
             if record is not None and not record.expired:
+                # Marked before its consumers are removed, which may take several transactions: from
+                # here on no heartbeat revives it.
                 tr[root.session(session)] = replace(record, expired=True).pack()
             dead.append(Expired(session, version, record))
     return dead, len(rows) >= MAX_SESSIONS and bool(dead)

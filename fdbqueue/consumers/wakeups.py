@@ -74,7 +74,10 @@ def reads(tr: fdb.Transaction, keys: QueueKeys, count: int) -> SleeperReads:
     if others < 1:
         return SleeperReads(0)
     return SleeperReads(
-        others, _first(tr.snapshot, keys, "", others + 1), tr.snapshot.get(keys.guard(""))
+        # One more than are to be woken, since the guard may be among them, and wakes anyway.
+        others,
+        _first(tr.snapshot, keys, "", others + 1),
+        tr.snapshot.get(keys.guard("")),
     )
 
 
@@ -140,13 +143,18 @@ def register(
     """
     keys = scope.keys
     key, changes = keys.guard(consumer.subscription), keys.changes_of(consumer.subscription)
+    # With a conflict: of two that find no guard, one must see the other, or both would watch and
+    # none be the guard.
     guard, held = tr.get(key), _held(tr, keys, consumer)
+    # CHANGE at snapshot isolation: every enqueue adds to it. What commits later differs from this
+    # value, and fires the watch.
     change, sleepers = tr.snapshot.get(changes), _first(tr.snapshot, keys, consumer.subscription, 2)
     if served:
         since = scope.clock.version(tr)
     asleep = _sleep(tr, scope, consumer, held, since)
     role = role_of(guard)
     mine = role is not None and role.id == consumer.id
+    # A dead guard watches nothing: this consumer takes its place.
     if role is not None and not mine and _alive(tr, scope, role, consumer):
         return (asleep,)
     successors = [
@@ -282,6 +290,8 @@ def _hand_over(
     asleep = keys.sleeper.under(consumer.subscription)
     found = sleepers.to_list()
     end = found[-1].key + b"\x00" if len(found) == 2 else asleep.stop
+    # A consumer that goes to sleep right now sees the old guard and relies on it: one of the two
+    # must fail.
     tr.add_read_conflict_range(asleep.start, end)
     successors = _others(keys, sleepers, consumer)
     if successors:
@@ -348,5 +358,6 @@ def _leave_lists(
     since = since_of(held.value)
     if since is not None:
         del tr[Sleeper(consumer, since).key(keys)]
+    # All lists: a late wake-up may have left it on two.
     for state in ConsumerState:
         del tr[_state(keys, consumer, state)]

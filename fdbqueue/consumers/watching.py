@@ -73,6 +73,8 @@ def has_failed(watch: object) -> bool:
 
 
 def _watch(tr: fdb.Transaction, signal: Signal) -> list[ArmedWatch]:
+    # Read in the transaction that arms the watches: between the fetch and here a key may have
+    # changed, and its watch would never fire.
     values = [tr.snapshot.get(key) for key, _ in signal]
     return [
         tr.watch(key) if value.value == seen else _Fired()

@@ -30,6 +30,7 @@ def ask(access: Access, call: ReceiveCall) -> Outcome:
         pass_on(access)  # Whoever had the turn may have given it up before it saw this call.
         seconds = access.once.timeout
         if not call.turn.wait(seconds) and _leave(access, call):
+            # Nobody has begun its call, so nothing of it can be leased.
             call.error, call.done = OperationTimedOut(seconds=seconds), True
         else:
             call.turn.wait()
@@ -62,6 +63,8 @@ def pass_on(access: Access) -> None:
     with access.mutex:
         if access.calls and not access.taken:
             access.taken = True
+            # The turn is given, not released: a thread that comes now cannot take it before the one
+            # that has waited.
             access.calls.pop(0).turn.set()
 
 

@@ -44,6 +44,8 @@ def receive(
     while True:
         settles, ack = ack, ()
         if request.waits and deadline <= world.monotonic():
+            # Its time is over, but it asks once more: the answer "nothing" must be one of the
+            # store.
             request = replace(request, waits=False)
         outcome: Outcome
         another = True

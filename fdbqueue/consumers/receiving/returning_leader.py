@@ -59,6 +59,8 @@ def reads(tr: fdb.Transaction, access: Access, wanted: int) -> LeaderReads | Non
         return None
     line, access.expected = access.line, max(access.expected, wanted)
     round_ = fulfilment.reads(tr, access.supply, access.expected)
+    # Who leads is read with a conflict: if another has taken the line over, this round must not
+    # commit.
     return LeaderReads(lead, tr.snapshot.get(line.led), tr.get(line.leader), round_)
 
 
@@ -93,6 +95,7 @@ def serve(
     access.rounds += 1
     access.alone = access.alone + 1 if ours.issuperset(served.answers) else 0
     if access.rounds < MAX_ROUNDS:
+        # Itself, if it returns: that keeps the lead where the reads are known.
         successors = successors[-1:]
     if ours.issuperset(successors) and access.alone >= MAX_ALONE and scope.scheme != "staged":
         successors = []
@@ -100,6 +103,7 @@ def serve(
     if successors and successors[0] in ours and not served.unserved:
         access.lead = successors[0]
     else:
+        # The others lead as long as this one did: serving costs its consumer time.
         access.rests = MAX_ROUNDS * len(served.answers.keys() - ours)
     return answers(tr, scope, access, own, served, leads=False)
 

@@ -147,6 +147,8 @@ class SharedRequest:
             waiter.found = found
             waiter.given.set()
         else:
+            # The tasks have left while it was asked for: the next consumer must not wait for the
+            # lease to end.
             give_back(self._db, self._access, found)
         return len(found)
 

@@ -61,6 +61,8 @@ def ask(
                     access.lead = lead or access.lead
                     return None
                 given = [one for one in found if one or one is CLOSED]
+                # The leases themselves tell whether the commit happened: random claims, which
+                # nobody else writes. That saves the record.
                 leased = not ack and all(one and type(one) is not Ticket for one in given)
                 witness = partial(_witness, access.keys) if leased else None
                 operation.commit(found, bool(ack or given), witness)
@@ -101,6 +103,8 @@ def attempt(
     spares = joins and not failed and returning_leader.spares(access)
     led = returning_leader.reads(tr, access, wanted) if joins and not spares else None
     crowded = joins and access.crowded
+    # All of these are issued before the first is awaited: one round trip where there is no line,
+    # and nothing is due.
     ahead = None if led else Ahead(tr, access, crowded=crowded)
     issued = None if led or crowded else supply.issue(tr, wanted)
     ending = settle.Ending(tr, access.keys, ack) if ack else None

@@ -74,6 +74,8 @@ def withdraw(
 
     def leave(tr: fdb.Transaction) -> Sequence[Delivery]:
         scope, supply = access.scope(tr), access.supply
+        # Who leads with a conflict: a lead that is handed over at this moment would go to a
+        # consumer that is gone.
         leads, issued = tr.get(access.line.leader), fulfilment.reads(tr, supply)
         status = line.status(tr, scope, access.line, ticket)
         if status.request is not None:
@@ -179,6 +181,7 @@ class _Waiter:
     def _poll(self) -> Sequence[Delivery] | None:
         """Sleep and check until there is an answer; None if the time is over."""
         for patience in chain((FIRST_PATIENCE, SECOND_PATIENCE), repeat(LATER_PATIENCE)):
+            # Random: consumers whose leader died would all check, and conflict, at the same moment.
             self._sleep(patience * world.random.uniform(1.0, 1.5))
             found = self._step()
             if found is not None or self._left() <= 0:
@@ -197,6 +200,8 @@ class _Waiter:
     def _step(self) -> Sequence[Delivery] | None:
         """Check the request, and lead if nobody else does."""
         if not self.leads:
+            # First by snapshot reads alone: a request that is answered needs no transaction that
+            # can conflict.
             found = self._answer() or self._run(self._check, wrote=lambda _: False)
             if found is not None or not self.leads:
                 return found
@@ -325,6 +330,8 @@ class _Waiter:
             return _Round(AfterRound.LEAVE, answer, wrote=True)
         others = [one for one in served.unserved if one.claim != me]
         mine = next((one for one in served.unserved if one.claim == me), None)
+        # Its request is neither answered in this round nor in line: another leader has answered it,
+        # or taken its consumer for dead.
         if not answered and answer is None and mine is None and not served.more:
             answer = line.status(tr, scope, self.line, self.ticket).held or None
             dead = not answer

@@ -145,7 +145,9 @@ def fix(
         return found, [
             # The list that was fixed first holds: a second driver may have other attempts of the
             # same rows.
-            each for kv in stored for each in unpack(kv.value, list[StagingAttempt], "attempts")
+            each
+            for kv in stored
+            for each in unpack(kv.value, list[StagingAttempt], "attempts")
         ]
     if found.batch >= 0:
         raise SinkBehind(sink=sink, batch=batch, before=found.batch)
